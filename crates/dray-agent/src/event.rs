@@ -19,6 +19,13 @@ pub enum Event {
     ToolsStarted,
     /// A file of the answer.
     Attachment(Attachment),
+    /// A file of the answer that the client can read from `/v1/files`, for clients of `/v1/responses` alone.
+    OutputFile {
+        /// Its id there.
+        id: String,
+        /// Its name for people.
+        name: String,
+    },
     /// A stage begins. Numbers count from 0 in order of opening.
     StageOpened {
         /// Number of the new stage; the other events name it.

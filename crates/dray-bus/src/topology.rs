@@ -42,6 +42,8 @@ pub const PLATFORM_STREAM: &str = "KV_dray_platform";
 pub const TICKET_STREAM: &str = "KV_dray_tickets";
 /// Stream of where the conversions of documents are stored.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
+/// Stream of what the orchestrator keeps for its clients: files, responses and conversations of `OpenAI`'s API.
+pub const CLIENT_STATE_STREAM: &str = "KV_dray_client_state";
 /// Durable with which the sweeper reads work.
 pub const SWEEPER_WORK: &str = "sweeper-work";
 /// Durable with which the sweeper reads advisories.

@@ -118,6 +118,11 @@ pub struct Config {
     pub answer_files: AnswerFiles,
     /// How long a turn waits for results of the client's own tools; up to `15d`. Default `7d`.
     pub client_tool_timeout: Period,
+    /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
+    /// `14d`. Default `14d`.
+    pub client_state_lifetime: Period,
+    /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
+    pub max_upload: ByteSize,
 }
 
 /// How files of answers appear in the text.
@@ -193,6 +198,8 @@ pub struct Interpreter {
 const ONE_HOUR: Period = Period::secs(3600);
 /// The least time for which stores keep content.
 const MAX_CLIENT_TOOL_TIMEOUT: Period = Period::secs(15 * 24 * 3600);
+/// A day less: content that is stored a second time lives on from up to a day before.
+const MAX_CLIENT_STATE_LIFETIME: Period = Period::secs(14 * 24 * 3600);
 
 impl Default for Config {
     fn default() -> Self {
@@ -244,6 +251,8 @@ impl Default for Config {
             heartbeat_interval: Period::secs(5),
             answer_files: AnswerFiles::default(),
             client_tool_timeout: Period::secs(7 * 24 * 3600),
+            client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
+            max_upload: ByteSize::mib(512),
         }
     }
 }
@@ -384,6 +393,16 @@ impl Config {
                 "client_tool_timeout",
                 "must be at most 15d, which is how long the store keeps what it needs",
             ));
+        }
+        if !(ONE_HOUR..=MAX_CLIENT_STATE_LIFETIME).contains(&self.client_state_lifetime) {
+            problems.push(ConfigProblem::new(
+                "client_state_lifetime",
+                "must be 1h to 14d, which is how long the store keeps what it needs",
+            ));
+        }
+        let sizes = 1..=dray_store::MAX_OBJECT;
+        if !sizes.contains(&self.max_upload.as_u64()) {
+            problems.push(ConfigProblem::new("max_upload", "must be 1B to 5GiB"));
         }
         problems
     }

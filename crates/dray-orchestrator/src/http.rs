@@ -6,14 +6,18 @@
 //! nothing of models and tools.
 
 mod body;
+mod client_state;
 mod contract;
 mod door;
+mod files;
 mod models;
+mod page;
 mod parts;
 mod plain_request;
 mod reply;
 mod request;
 mod response_headers;
+mod responses;
 mod routes;
 mod run;
 mod serve;
@@ -21,8 +25,9 @@ mod support;
 #[cfg(test)]
 mod tests;
 
+pub use client_state::{BackgroundTasks, ClientState};
 pub use contract::{Agent, ChatRequest, CheckedChatRequest, ManifestSource};
-pub(crate) use parts::PART_FIELD;
+pub(crate) use parts::{FILE_ID_FIELD, PART_FIELD};
 pub(crate) use plain_request::unsupported_failure;
 pub use routes::{HttpSurface, SurfaceOptions};
 pub use serve::serve_until;

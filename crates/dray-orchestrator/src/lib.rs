@@ -23,12 +23,15 @@
 //! assert!(policy.check("http://127.0.0.1:8080/mcp").is_err());
 //! ```
 
+mod client_files;
 pub mod config;
 pub mod http;
 mod internal;
 pub mod manifests;
 pub mod metrics;
 pub mod permissions;
+mod records;
+mod responses;
 mod service;
 mod turn;
 

@@ -19,11 +19,14 @@ use dray_types::TenantId;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
+use crate::client_files::ClientFiles;
 use crate::config::Config;
-use crate::http::{self, HttpSurface};
+use crate::http::{self, BackgroundTasks, ClientState, HttpSurface};
 use crate::manifests::{ManifestDirectory, read_layers};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerGrants;
+use crate::records::CallerRecords;
+use crate::responses::ResponseStore;
 use crate::turn::{AgentEngine, ModelEndpoint, PausedTurns, SharedParts, ToolKinds};
 use dray_tool_files::FileServices;
 
@@ -84,6 +87,7 @@ impl Service for Orchestrator {
             .calls::<v1::DeliveryOutcomeRequest>()
             .calls::<v1::IssueTicketRequest>()
             .publishes_work::<v1::PlaceUpload>()
+            .lists_keys(crate::records::RECORD_BUCKET)
     }
 
     fn store_access() -> StoreAccess {
@@ -137,8 +141,10 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
         cx.clock.clone(),
         config.client_tool_timeout.as_duration(),
     );
+    let state = client_state(&config, cx, &services.tenant);
     let parts = SharedParts {
         paused,
+        client_files: state.files.clone(),
         model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), cx)?,
         reader,
@@ -154,14 +160,29 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
     let engine = AgentEngine {
         parts: Arc::new(parts),
     };
+    let background = BackgroundTasks {
+        tasks: cx.tasks.clone(),
+        stop: cx.stop.clone(),
+    };
     let surface = HttpSurface::new(
         Arc::new(engine),
+        state,
+        background,
         manifests,
         layers,
         options,
         cx.clock.clone(),
     );
     Ok(Arc::new(surface))
+}
+
+/// What is kept for clients between their requests.
+fn client_state(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ClientState {
+    let records = CallerRecords::new(&cx.bus, cx.store.clone(), tenant.clone(), cx.clock.clone());
+    ClientState {
+        files: ClientFiles::new(records.clone(), config.client_state_lifetime),
+        responses: ResponseStore::new(records, config.client_state_lifetime),
+    }
 }
 
 fn dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {

@@ -16,6 +16,7 @@ mod hooks;
 mod manifest;
 mod model_caller;
 mod model_info;
+mod named_files;
 mod open;
 mod paused;
 mod plain;
@@ -45,6 +46,7 @@ use dray_dial::chat::ChatClient;
 use dray_tool::EventSink;
 use serde_json::Value;
 
+use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{Agent, CheckedChatRequest, ManifestSource};
 use crate::manifests::ManifestDirectory;
@@ -71,6 +73,8 @@ pub(crate) struct SharedParts {
     pub(crate) services: FileServices,
     /// What turns have done that wait for their client.
     pub(crate) paused: PausedTurns,
+    /// Files of `/v1/files`.
+    pub(crate) client_files: ClientFiles,
     pub(crate) metrics: OrchestratorMetrics,
 }
 

@@ -7,11 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::feature::Features;
 use dray_agent::message::Attachment;
-use dray_types::{ByteSize, SessionId};
+use dray_tool::ToolFailure;
+use dray_types::{ByteSize, Claim, SessionId};
 use serde_json::{Map, Value};
 
+use super::ask::CallFailure;
 use super::catalog::ConversationCatalog;
 use super::context::ContextBuilder;
+use super::inline::INLINE_KEY;
 use super::loader::FileLoader;
 use super::offload::ResultOffloader;
 use super::outgoing::FileDelivery;
@@ -19,7 +22,7 @@ use super::resolve::ReferenceResolver;
 use super::scope::TurnScope;
 use super::services::FileServices;
 use super::session::SessionBinding;
-use super::storage::{STORED_NAME_FIELD, TurnStorage};
+use super::storage::{STORED_NAME_FIELD, TurnStorage, clean_name};
 use super::stored_names::StoredNames;
 use super::uploads::UploadPlacer;
 
@@ -130,6 +133,60 @@ impl TurnFiles {
         Some(format!("data:{kind};base64,{}", STANDARD.encode(bytes)))
     }
 
+    /// The stored content of a file of an answer. Content in the attachment itself is stored; `None` for a file that is kept
+    /// elsewhere, such as in DIAL, and for one that cannot be stored.
+    pub async fn output_claim(&self, attachment: &Attachment) -> Option<Claim> {
+        let title = attachment.title.as_deref().unwrap_or("file");
+        let kind = attachment.kind.as_deref().unwrap_or_default();
+        let name = attachment.rest.get(STORED_NAME_FIELD);
+        if let Some(name) = name.and_then(Value::as_str) {
+            // By the name with its MAC: attachments of models may name anything.
+            let claim = self.loader.names.named_claim(name, title).await.ok()??;
+            return Some(labelled(claim, kind, title));
+        }
+        let data = attachment.data.as_deref().filter(|data| !data.is_empty())?;
+        // Content of models is base64 for pictures, text for all else.
+        let bytes = if kind.starts_with("image/") {
+            STANDARD.decode(data).ok()?
+        } else {
+            data.as_bytes().to_vec()
+        };
+        let services = &self.scope.services;
+        let stored = services.store_bytes(bytes.into(), kind, title).await;
+        Some(labelled(stored.ok()?, kind, title))
+    }
+
+    /// Gives a stored file to the conversation, as an attachment under its stable name. A picture of at most
+    /// `inline_limit` bytes has its content beside the name, for models that take pictures as parts of messages.
+    ///
+    /// # Errors
+    ///
+    /// The store or DIAL fails, or the content is gone.
+    pub async fn adopt(
+        &self,
+        claim: &Claim,
+        inline_limit: ByteSize,
+    ) -> Result<Attachment, ToolFailure> {
+        let services = &self.scope.services;
+        let artifact = &claim.artifact;
+        let (name, kind) = (&artifact.name, &artifact.media_type);
+        let kept = self.storage.keep_claim(claim, name, kind).await?;
+        let reference = kept.reference();
+        let mut attachment = kept.attachment;
+        attachment.url = Some(reference);
+        if kind.starts_with("image/") && artifact.size <= inline_limit.as_u64() {
+            let time = services.config.transfer_timeout.as_duration();
+            let reader = services.open(claim, time).await?;
+            let bytes = reader.read_all(inline_limit).await;
+            let bytes = bytes.map_err(CallFailure::store)?;
+            let content = format!("data:{kind};base64,{}", STANDARD.encode(bytes));
+            attachment
+                .rest
+                .insert(INLINE_KEY.to_owned(), Value::from(content));
+        }
+        Ok(attachment)
+    }
+
     /// Puts the user's files into the sandbox.
     pub fn uploads(&self) -> UploadPlacer<'_> {
         UploadPlacer {
@@ -151,6 +208,16 @@ impl TurnFiles {
     pub fn resolver(&self) -> ReferenceResolver<'_> {
         ReferenceResolver { scope: &self.scope }
     }
+}
+
+/// A claim under a label for people.
+fn labelled(mut claim: Claim, kind: &str, title: &str) -> Claim {
+    let label = &mut claim.artifact;
+    if !kind.is_empty() {
+        kind.clone_into(&mut label.media_type);
+    }
+    label.name = clean_name(title);
+    claim
 }
 
 /// The text of an argument; nothing when it is absent, `null` or empty.

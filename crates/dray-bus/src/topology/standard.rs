@@ -7,10 +7,10 @@ use dray_proto::queue::{WorkQueue, work_queues};
 use dray_types::TenantId;
 
 use super::{
-    ADVISORY_STREAM, AUDIT_STREAM, CONVERSION_STREAM, ConsumerSpec, DEAD_LETTER_STREAM,
-    DELIVERY_STREAM, EVENT_STREAM, FullStreamPolicy, LEDGER_STREAM, PLATFORM_STREAM,
-    SESSION_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, StreamRetention, StreamSpec, TICKET_STREAM,
-    Topology, UPLOAD_STREAM, WORK_STREAM,
+    ADVISORY_STREAM, AUDIT_STREAM, CLIENT_STATE_STREAM, CONVERSION_STREAM, ConsumerSpec,
+    DEAD_LETTER_STREAM, DELIVERY_STREAM, EVENT_STREAM, FullStreamPolicy, LEDGER_STREAM,
+    PLATFORM_STREAM, SESSION_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, StreamRetention, StreamSpec,
+    TICKET_STREAM, Topology, UPLOAD_STREAM, WORK_STREAM,
 };
 
 const MINUTE_SECONDS: u64 = 60;
@@ -35,7 +35,7 @@ struct StreamRow {
 ///
 /// The ledger takes messages of 256 KiB, not 64: an entry holds the event that is to be published, and an event
 /// may carry 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
-const STREAM_ROWS: [StreamRow; 12] = [
+const STREAM_ROWS: [StreamRow; 13] = [
     StreamRow {
         name: WORK_STREAM,
         subjects: &["dray.work.>"],
@@ -52,7 +52,7 @@ const STREAM_ROWS: [StreamRow; 12] = [
         max_age_seconds: 72 * HOUR_SECONDS,
         duplicate_window_seconds: 30 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 14,
+        store_percent: 12,
     },
     StreamRow {
         name: DEAD_LETTER_STREAM,
@@ -146,6 +146,16 @@ const STREAM_ROWS: [StreamRow; 12] = [
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 4 * KIB_BYTES,
         store_percent: 1,
+    },
+    StreamRow {
+        name: CLIENT_STATE_STREAM,
+        subjects: &["$KV.dray_client_state.>"],
+        // A record that was dropped early would take a conversation with it.
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 15 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 256 * KIB_BYTES,
+        store_percent: 2,
     },
 ];
 

@@ -36,6 +36,8 @@ impl Config {
             prompt_mapping: self.prompt_mapping.clone(),
             cors_origins: self.cors_origins.clone(),
             heartbeat: self.heartbeat_interval.as_duration(),
+            max_upload: self.max_upload,
+            drain: self.drain.as_duration(),
             schema: publish::editor_schema(&self.manifest_settings(), &self.app_schema_id),
         }
     }

@@ -114,4 +114,6 @@ pub struct ChatRequest {
     pub parameters: Map<String, Value>,
     /// Whether the request has a `custom_content`: its client finds files of the answer there.
     pub knows_custom_content: bool,
+    /// Whether files of the answer become files of `/v1/files`, which the answer cites, and are not named in its text.
+    pub cites_files: bool,
 }

@@ -12,12 +12,15 @@ use super::plain_request::unsupported_failure;
 
 /// Field of an attachment whose content is also a part of its message: the model gets it from there.
 pub(crate) const PART_FIELD: &str = "part";
+/// Field of an attachment that is a file of `/v1/files`: its id, and the place in the request that names it. The turn puts
+/// the file in its place.
+pub(crate) const FILE_ID_FIELD: &str = "dray_file";
 
 /// Adds the files in the parts of a message to its attachments. `index` is its place in the request.
 ///
 /// # Errors
 ///
-/// 400 for a part that is unknown, incomplete, or names a file by its id.
+/// 400 for a part that is unknown or incomplete.
 pub(super) fn attach_parts(index: usize, message: &mut Message) -> Result<(), RequestFailure> {
     let Some(Content::Parts(parts)) = &mut message.content else {
         return Ok(());
@@ -80,11 +83,9 @@ fn part_attachment(
             Ok(Some(shown_attachment(media_type, url)))
         }
         ("file", Role::User) => {
-            if text("file", "file_id").is_some() {
-                return Err(unsupported_failure(
-                    format!("{path}.file.file_id"),
-                    "files are sent as 'file_data'",
-                ));
+            if let Some(id) = text("file", "file_id") {
+                let place = format!("{path}.file.file_id");
+                return Ok(Some(named_attachment(id, place, text("file", "filename"))));
             }
             let data = text("file", "file_data").ok_or_else(|| missing("file.file_data"))?;
             Ok(Some(document_attachment(data, text("file", "filename"))))
@@ -106,6 +107,17 @@ fn shown_attachment(media_type: String, url: String) -> Attachment {
     attachment
         .rest
         .insert(PART_FIELD.to_owned(), Value::Bool(true));
+    attachment
+}
+
+/// An attachment for a file that the turn looks up by its id.
+fn named_attachment(id: &str, place: String, name: Option<&str>) -> Attachment {
+    let mut attachment = Attachment {
+        title: name.map(str::to_owned),
+        ..Attachment::default()
+    };
+    let named = serde_json::json!({ "id": id, "param": place });
+    attachment.rest.insert(FILE_ID_FIELD.to_owned(), named);
     attachment
 }
 
@@ -165,6 +177,7 @@ mod tests {
             {"type": "input_audio", "input_audio": {"data": "QQ==", "format": "mp3"}},
             {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,QQ=="}},
             {"type": "file", "file": {"filename": "b.csv", "file_data": "YSxi"}},
+            {"type": "file", "file": {"file_id": "file-1"}},
         ]);
         let message = attach("user", &parts).unwrap();
         let custom = serde_json::to_value(&message.custom_content).unwrap();
@@ -176,6 +189,7 @@ mod tests {
                 {"type": "audio/mpeg", "url": "data:audio/mpeg;base64,QQ==", "part": true},
                 {"type": "application/pdf", "title": "a.pdf", "url": "data:application/pdf;base64,QQ=="},
                 {"type": "text/csv", "title": "b.csv", "url": "data:text/csv;base64,YSxi"},
+                {"dray_file": {"id": "file-1", "param": "messages.0.content.6.file.file_id"}},
             ])
         );
         let kept = serde_json::to_value(&message.content).unwrap();
@@ -200,11 +214,6 @@ mod tests {
                 "user",
                 json!({"type": "input_audio", "input_audio": {"data": "QQ=="}}),
                 "messages.0.content.0.input_audio.format",
-            ),
-            (
-                "user",
-                json!({"type": "file", "file": {"file_id": "file-1"}}),
-                "messages.0.content.0.file.file_id",
             ),
             (
                 "user",

@@ -18,7 +18,7 @@ use super::run::{AnswerRun, NextEvent};
 /// Most events per write.
 const AT_ONCE: usize = 64;
 /// A comment of an event stream (WHATWG HTML 9.2.6): clients pass over it, and proxies keep the connection.
-const KEEP_ALIVE_LINE: &[u8] = b": keep-alive\n\n";
+pub(super) const KEEP_ALIVE_LINE: &[u8] = b": keep-alive\n\n";
 
 /// How a response is written.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// Seconds for which a browser keeps the permission of a preflight.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 /// Methods of the plain endpoints.
-const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST");
+const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// Headers that a page may read beside those that any page may.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("x-request-id, retry-after");
 /// Most bytes of a list of headers that a preflight asks for.

@@ -18,17 +18,23 @@ use dray_agent::wire::ChunkWriter;
 use dray_types::{ByteSize, Clock, Secret};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::client_state::{BackgroundTasks, ClientState, client_state_routes};
 use super::contract::{Agent, CheckedChatRequest, ManifestSource};
 use super::door::VerifiedCredentials;
 use super::reply::ReplyOptions;
 use super::response_headers::{RequestId, add_plain_headers};
+use super::responses::RunningResponses;
 use super::run::AnswerRun;
 use super::{body, door, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
 use crate::permissions::CallerIdentity;
+
+/// Most concurrent uploads; each holds at most [`dray_store::MAX_TRANSFER_BYTES`].
+const MAX_UPLOADS: usize = 16;
 
 /// The operator's settings of the HTTP surface.
 #[derive(Clone, Debug)]
@@ -63,16 +69,24 @@ pub struct SurfaceOptions {
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint is silent before a comment keeps it open.
     pub heartbeat: Duration,
+    /// Most bytes of one file of `/v1/files`.
+    pub max_upload: ByteSize,
+    /// How long responses may go on when the service ends.
+    pub drain: Duration,
 }
 
 /// All that requests are answered with.
 pub struct HttpSurface {
     pub(super) agent: Arc<dyn Agent>,
+    pub(super) state: ClientState,
+    pub(super) running: RunningResponses,
+    pub(super) stop: CancellationToken,
     pub(super) manifests: Arc<ManifestDirectory>,
     pub(super) layers: Arc<LayerSet>,
     pub(super) options: SurfaceOptions,
     clock: Clock,
     chats: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for HttpSurface {
@@ -95,6 +109,8 @@ impl HttpSurface {
     /// A surface over `agent`.
     pub fn new(
         agent: Arc<dyn Agent>,
+        state: ClientState,
+        background: BackgroundTasks,
         manifests: Arc<ManifestDirectory>,
         layers: Arc<LayerSet>,
         options: SurfaceOptions,
@@ -102,7 +118,11 @@ impl HttpSurface {
     ) -> Self {
         let chats = Arc::new(Semaphore::new(options.max_chats));
         Self {
+            uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             agent,
+            state,
+            running: RunningResponses::new(background.tasks),
+            stop: background.stop,
             manifests,
             layers,
             options,
@@ -122,6 +142,7 @@ impl HttpSurface {
             .route("/v1/chat/completions", post(plain_chat))
             .route("/v1/models", get(models::list_models))
             .route("/v1/models/{name}", get(models::get_model))
+            .merge(client_state_routes())
             // Before the layer, which answers preflights in its place.
             .method_not_allowed_fallback(not_so)
             .layer(headers);
@@ -215,9 +236,14 @@ impl HttpSurface {
         }
     }
 
+    /// Now, in Unix seconds.
+    pub(super) fn now_seconds(&self) -> u64 {
+        self.clock.now_ms() / 1000
+    }
+
     /// The writer of one answer; of a plain request with its model.
     fn chunk_writer(&self, model: Option<String>) -> ChunkWriter {
-        let created = self.clock.now_ms() / 1000;
+        let created = self.now_seconds();
         match model {
             Some(model) => {
                 let id = format!("chatcmpl-{}", Uuid::new_v4().simple());
@@ -246,7 +272,7 @@ impl HttpSurface {
     }
 
     /// Waits for a turn. Bodies are read after it: what waits holds a connection and no more.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
+    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
         let turn = Arc::clone(&self.chats).acquire_owned();
         match tokio::time::timeout(self.options.chat_wait, turn).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -254,6 +280,23 @@ impl HttpSurface {
             _ => Err(RequestFailure::new(503, "Too many chats at once")
                 .display("The service is busy. Please try again later.")),
         }
+    }
+
+    /// Waits until another upload may begin.
+    pub(super) async fn upload_permit(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
+        let permit = Arc::clone(&self.uploads).acquire_owned();
+        match tokio::time::timeout(self.options.chat_wait, permit).await {
+            Ok(Ok(permit)) => Ok(permit),
+            // The semaphore is never closed, so only the timeout leads here.
+            _ => Err(RequestFailure::new(503, "Too many uploads at once")
+                .display("The service is busy. Please try again later.")),
+        }
+    }
+
+    /// The caller of a plain request, as records of clients name it.
+    pub(super) fn principal(&self, headers: &HeaderMap) -> Result<String, RequestFailure> {
+        let (_, identity) = self.options.plain_caller(headers)?;
+        Ok(identity.key())
     }
 
     /// Whether a deployment of this name is here.

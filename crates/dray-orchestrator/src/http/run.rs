@@ -98,6 +98,11 @@ impl AnswerRun {
         }
     }
 
+    /// Ends the agent's work. What it sent before can still be taken.
+    pub(super) fn stop(&mut self) {
+        self.work.abort_all();
+    }
+
     /// An event that is ready; does not wait.
     pub(super) fn ready(&mut self) -> Option<Event> {
         self.events.try_recv().ok()

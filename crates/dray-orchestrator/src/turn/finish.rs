@@ -4,7 +4,7 @@ use dray_agent::clock::CLOCK_TOOL;
 use dray_agent::event::{AnswerEnd, Event, StageStatus};
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues;
-use dray_agent::message::{Message, Role, ToolCall};
+use dray_agent::message::{Attachment, Message, Role, ToolCall};
 use dray_agent::notify::LIST_TOOL;
 use dray_agent::pair::{self, CallPair};
 use dray_agent::skill::READ_SKILL_TOOL;
@@ -54,9 +54,16 @@ impl OpenTurn {
             }
             _ => None,
         };
+        let cited = match &done {
+            Ok(_) if self.response.cites_files => self.output_files(tally.files()).await,
+            _ => Vec::new(),
+        };
         let told = async {
             if let Some(links) = links {
                 sink.send(Event::Content(links)).await?;
+            }
+            for file in cited {
+                sink.send(file).await?;
             }
             sink.close_deferred().await?;
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
@@ -86,6 +93,25 @@ impl OpenTurn {
                 Vec::new()
             },
         })
+    }
+
+    /// Makes files of the answer readable at `/v1/files`.
+    async fn output_files(&self, shown: &[Attachment]) -> Vec<Event> {
+        let mut cited = Vec::new();
+        for attachment in shown {
+            let Some(claim) = self.session.files.output_claim(attachment).await else {
+                continue;
+            };
+            let files = &self.parts.client_files;
+            match files.add_output(&self.principal, &claim).await {
+                Ok(id) => cited.push(Event::OutputFile {
+                    id,
+                    name: claim.artifact.name,
+                }),
+                Err(failure) => tracing::warn!(%failure, "a file of an answer has no id"),
+            }
+        }
+        cited
     }
 
     async fn show_and_loop(

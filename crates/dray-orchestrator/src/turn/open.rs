@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::body::ClientWishes;
 use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
+use super::named_files::attach_named_files;
 use super::prepare::{OutgoingMessages, iso_now};
 use super::setup::{SetupPlan, ToolAudience};
 use super::{SharedParts, hooks, plain, session, setup, trouble};
@@ -97,6 +98,8 @@ pub(super) struct ResponseOptions {
     pub(super) is_dial: bool,
     /// Whether files of the answer stand in its text.
     pub(super) links_files: bool,
+    /// Whether files of the answer become files of `/v1/files`.
+    pub(super) cites_files: bool,
 }
 
 /// Answers of other services before a turn, requested concurrently.
@@ -124,7 +127,10 @@ pub(super) async fn open_turn(
     let conversation = format!("{}\n{session}", asked.identity.key());
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
     let audience = tool_audience(&caller, &principal, &conversation, &loaded);
-    let messages = std::mem::take(&mut request.messages);
+    let mut messages = std::mem::take(&mut request.messages);
+    if !is_dial {
+        attach_named_files(&parts.client_files, &principal, &files, &mut messages).await?;
+    }
     let mut inputs = gather_inputs(parts, audience, &loaded, &files, messages).await?;
     let manifest = loaded.manifest;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
@@ -201,7 +207,9 @@ fn response_options(
 ) -> ResponseOptions {
     ResponseOptions {
         outgoing,
+        cites_files: request.cites_files,
         links_files: !is_dial
+            && !request.cites_files
             && !request.knows_custom_content
             && plain::is_text(wishes.response_format.as_ref()),
         wishes,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,20 +13,29 @@ use dray_agent::event::{AnswerEnd, Event, TokenUsage};
 use dray_agent::failure::RequestFailure;
 use dray_agent::layer::LayerSet;
 use dray_agent::manifest::{Manifest, ManifestReader, ManifestSettings};
+use dray_bus::{Bus, Topology};
+use dray_store::embedded::EmbeddedS3;
+use dray_store::{Store, StoreOptions};
 use dray_tool::EventSink;
-use dray_types::{ByteSize, Clock, Secret};
+use dray_types::{ByteSize, Clock, Period, Secret, TenantId};
+use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use crate::client_files::ClientFiles;
 use crate::config::permissions::Permissions;
 use crate::http::{
-    Agent, CheckedChatRequest, HttpSurface, ManifestSource, SurfaceOptions, serve_until,
+    Agent, BackgroundTasks, CheckedChatRequest, ClientState, HttpSurface, ManifestSource,
+    SurfaceOptions, serve_until,
 };
 use crate::manifests::ManifestDirectory;
 use crate::permissions::CallerIdentity;
+use crate::records::CallerRecords;
+use crate::responses::ResponseStore;
 
 /// One thing the agent does.
 #[derive(Clone, Debug)]
@@ -135,12 +145,12 @@ pub(super) const TEST_MANIFEST: &str = r#"{"orchestrator": {"deployment": {"depl
     "starters": ["Hello"]}"#;
 
 /// A surface that listens.
-#[derive(Debug)]
 pub(super) struct TestSurface {
     pub(super) agent: Arc<ScriptedAgent>,
     pub(super) address: SocketAddr,
     pub(super) stop: CancellationToken,
     pub(super) serving: JoinSet<()>,
+    pub(super) shared: Arc<SharedState>,
     _folder: tempfile::TempDir,
 }
 
@@ -161,6 +171,52 @@ pub(super) fn options() -> SurfaceOptions {
         schema: json!({"title": "Manifest"}),
         cors_origins: Vec::new(),
         heartbeat: Duration::from_mins(1),
+        max_upload: ByteSize::kib(64),
+        drain: Duration::from_millis(1),
+    }
+}
+
+/// What surfaces keep for clients: two surfaces with one of these are replicas.
+pub(super) struct SharedState {
+    pub(super) clock: Clock,
+    pub(super) bus: Bus,
+    options: StoreOptions,
+    s3: std::sync::Mutex<Option<EmbeddedS3>>,
+}
+
+impl SharedState {
+    /// On an embedded store below `folder`.
+    pub(super) async fn start(folder: &Path) -> Self {
+        // Of the machine: the store compares it with its own.
+        let clock = Clock::manual(Clock::system().now_ms());
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
+        let bus = Bus::in_process(clock.clone(), &meter);
+        let topology = Topology::new(1, 1 << 30);
+        bus.apply_topology(&topology).await.unwrap();
+        Self {
+            clock,
+            bus,
+            options,
+            s3: std::sync::Mutex::new(Some(s3)),
+        }
+    }
+
+    /// From now on the store does not answer.
+    pub(super) fn stop_store(&self) {
+        self.s3.lock().unwrap().take();
+    }
+
+    pub(super) async fn client_state(&self) -> ClientState {
+        // Not shared: connections end with their runtime.
+        let store = Store::open(&self.options, Clock::system()).await.unwrap();
+        let clock = self.clock.clone();
+        let records = CallerRecords::new(&self.bus, store, TenantId::default(), clock);
+        let lifetime = Period::secs(14 * 24 * 3600);
+        ClientState {
+            files: ClientFiles::new(records.clone(), lifetime),
+            responses: ResponseStore::new(records, lifetime),
+        }
     }
 }
 
@@ -173,9 +229,20 @@ impl TestSurface {
         script: Vec<ScriptedStep>,
         change: impl FnOnce(&mut SurfaceOptions),
     ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = Arc::new(SharedState::start(&folder.path().join("store")).await);
+        Self::replica(script, change, shared, folder).await
+    }
+
+    /// A surface over what others keep as well.
+    pub(super) async fn replica(
+        script: Vec<ScriptedStep>,
+        change: impl FnOnce(&mut SurfaceOptions),
+        shared: Arc<SharedState>,
+        folder: tempfile::TempDir,
+    ) -> Self {
         let mut options = options();
         change(&mut options);
-        let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("helper.json"), TEST_MANIFEST).unwrap();
         let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
         let manifests = ManifestDirectory::open(Some(folder.path().to_owned()), reader).unwrap();
@@ -188,12 +255,18 @@ impl TestSurface {
                 r#"{"tools": [{"type": "predefined-tool", "template_name": "t"}]}"#,
             )
             .unwrap();
+        let stop = CancellationToken::new();
         let agent = Arc::new(ScriptedAgent {
             script,
             ..ScriptedAgent::default()
         });
         let surface = HttpSurface::new(
             Arc::clone(&agent) as Arc<dyn Agent>,
+            shared.client_state().await,
+            BackgroundTasks {
+                tasks: TaskTracker::new(),
+                stop: stop.clone(),
+            },
             Arc::new(manifests),
             Arc::new(layers),
             options,
@@ -201,7 +274,6 @@ impl TestSurface {
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
         let router = Arc::new(surface).router();
         let mut serving = JoinSet::new();
         serving.spawn(serve_until(
@@ -215,6 +287,7 @@ impl TestSurface {
             address,
             stop,
             serving,
+            shared,
             _folder: folder,
         }
     }

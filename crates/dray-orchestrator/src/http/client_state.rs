@@ -1,0 +1,70 @@
+//! What the service keeps for clients of `OpenAI`'s API between their requests, and its routes.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::files;
+use super::responses::{self, conversations};
+use super::routes::HttpSurface;
+use crate::client_files::ClientFiles;
+use crate::responses::ResponseStore;
+
+/// What the service keeps for clients of `OpenAI`'s API between their requests.
+#[derive(Clone, Debug)]
+pub struct ClientState {
+    pub(crate) files: ClientFiles,
+    pub(crate) responses: ResponseStore,
+}
+
+/// The tasks of the service that outlive a request, and what ends them.
+#[derive(Clone, Debug)]
+pub struct BackgroundTasks {
+    /// Owner of the tasks.
+    pub tasks: TaskTracker,
+    /// Cancelled when the service ends.
+    pub stop: CancellationToken,
+}
+
+/// Routes of what is kept for clients between their requests.
+pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
+    let content = get(files::get_content);
+    let container_content = get(files::get_container_content);
+    let conversation = get(conversations::get_conversation)
+        .post(conversations::update_conversation)
+        .delete(conversations::delete_conversation);
+    let items = get(conversations::list_items).post(conversations::add_items);
+    Router::new()
+        .route("/v1/files", get(files::list_files).post(files::upload_file))
+        .route(
+            "/v1/files/{id}",
+            get(files::get_file).delete(files::delete_file),
+        )
+        .route("/v1/files/{id}/content", content)
+        .route(
+            "/v1/containers/{container}/files/{id}/content",
+            container_content,
+        )
+        .route("/v1/responses", post(responses::create_response))
+        .route(
+            "/v1/responses/{id}",
+            get(responses::get_response).delete(responses::delete_response),
+        )
+        .route(
+            "/v1/responses/{id}/cancel",
+            post(responses::cancel_response),
+        )
+        .route(
+            "/v1/responses/{id}/input_items",
+            get(responses::list_input_items),
+        )
+        .route(
+            "/v1/conversations",
+            post(conversations::create_conversation),
+        )
+        .route("/v1/conversations/{id}", conversation)
+        .route("/v1/conversations/{id}/items", items)
+}

@@ -1,0 +1,244 @@
+//! The form of an upload (RFC 7578), streamed into the store while it comes.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use bytes::Bytes;
+use dray_agent::failure::RequestFailure;
+use dray_media_type::kind;
+use dray_store::{ArtifactLabel, ArtifactWriter, PutError};
+use dray_types::{ByteSize, OperationId, Period};
+use multer::{Field, Multipart};
+use serde_json::Value;
+
+use crate::http::routes::HttpSurface;
+use crate::records::{CallerRecords, store_failure};
+
+/// What files are for, as `OpenAI`'s API names it.
+const FILE_PURPOSES: [&str; 6] = [
+    "assistants",
+    "batch",
+    "fine-tune",
+    "vision",
+    "user_data",
+    "evals",
+];
+/// Most fields of a form.
+const MAX_FIELDS: usize = 16;
+/// Most bytes of a field that is not the file.
+const MAX_TEXT_BYTES: usize = 1024;
+/// Shortest time in `expires_after[seconds]`, as in `OpenAI`'s API.
+const MIN_EXPIRY_SECONDS: u64 = 3600;
+
+/// The fields of a form.
+#[derive(Default)]
+struct UploadForm {
+    purpose: Option<String>,
+    anchor: Option<String>,
+    seconds: Option<String>,
+    file: Option<StoredFile>,
+}
+
+/// A file whose bytes are in the store under no name yet.
+struct StoredFile {
+    writer: ArtifactWriter,
+    name: String,
+    head: Vec<u8>,
+}
+
+/// How a file is taken.
+struct UploadLimits {
+    max_bytes: ByteSize,
+    idle_timeout: Duration,
+}
+
+/// Stores the file of a form, and returns its object.
+///
+/// # Errors
+///
+/// 400 with the field in `param`, 408 and 413 for a body that is too slow or too large, 503 while the store fails.
+pub(super) async fn store_upload(
+    surface: &HttpSurface,
+    principal: &str,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Value, RequestFailure> {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let boundary = content_type.and_then(|value| multer::parse_boundary(value).ok());
+    let boundary = boundary.ok_or_else(|| {
+        RequestFailure::new(400, "The request is not a form (multipart/form-data).")
+    })?;
+    let _permit = surface.upload_permit().await?;
+    let limits = UploadLimits {
+        max_bytes: surface.options.max_upload,
+        idle_timeout: surface.options.body_timeout,
+    };
+    let files = &surface.state.files;
+    let form = Multipart::new(body.into_data_stream(), boundary);
+    let form = read_form(files.records(), form, &limits).await?;
+    // Before the content gets its final place: a form that is refused leaves nothing.
+    let purpose = checked_purpose(form.purpose.as_deref())?;
+    let lifetime = checked_lifetime(&form, files.lifetime())?;
+    let file = form
+        .file
+        .ok_or_else(|| wrong_field("file", "The form has no file."))?;
+    let size = file.writer.size();
+    if size == 0 {
+        return Err(wrong_field("file", "The file is empty."));
+    }
+    let media_type = kind::detect_kind(&file.head, &file.name, size).media_type;
+    let label = ArtifactLabel::new(media_type, file.name);
+    let claim = file.writer.finish(label).await;
+    let claim = claim.map_err(|error| store_failure(&error))?;
+    let (id, record) = files.add(principal, &claim, purpose, lifetime).await?;
+    Ok(record.object(&id))
+}
+
+async fn read_form(
+    records: &CallerRecords,
+    mut parts: Multipart<'_>,
+    limits: &UploadLimits,
+) -> Result<UploadForm, RequestFailure> {
+    let mut form = UploadForm::default();
+    for _ in 0..MAX_FIELDS {
+        let Some(field) = in_time(limits, parts.next_field()).await? else {
+            return Ok(form);
+        };
+        let name = field.name().unwrap_or_default().to_owned();
+        match name.as_str() {
+            "file" if form.file.is_some() => {
+                return Err(wrong_field("file", "The form has two files."));
+            }
+            "file" => form.file = Some(read_file(records, field, limits).await?),
+            "purpose" => form.purpose = Some(read_text(&name, field, limits).await?),
+            "expires_after[anchor]" => form.anchor = Some(read_text(&name, field, limits).await?),
+            "expires_after[seconds]" => form.seconds = Some(read_text(&name, field, limits).await?),
+            _ => {
+                let name: String = name.chars().take(64).collect();
+                return Err(wrong_field(
+                    &name,
+                    "The form has a field that is not known.",
+                ));
+            }
+        }
+    }
+    Err(RequestFailure::new(
+        400,
+        format!("The form has more than {MAX_FIELDS} fields."),
+    ))
+}
+
+async fn read_file(
+    records: &CallerRecords,
+    mut field: Field<'_>,
+    limits: &UploadLimits,
+) -> Result<StoredFile, RequestFailure> {
+    let name = field.file_name().filter(|name| !name.is_empty());
+    let name =
+        name.ok_or_else(|| wrong_field("file", "The field is not a file: it has no filename."))?;
+    let name = dray_presentation::name::clean_name(name);
+    let operation = OperationId::mint();
+    let mut writer = records.store().writer(records.tenant(), &operation, 0);
+    let mut head = Vec::new();
+    while let Some(bytes) = in_time(limits, field.chunk()).await? {
+        let missing = kind::HEAD_BYTES.saturating_sub(head.len()).min(bytes.len());
+        head.extend_from_slice(bytes.get(..missing).unwrap_or_default());
+        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if writer.size().saturating_add(size) > limits.max_bytes.as_u64() {
+            // What was staged is removed.
+            writer.abort().await;
+            return Err(too_large_failure(limits.max_bytes));
+        }
+        write_piece(&mut writer, bytes).await?;
+    }
+    Ok(StoredFile { writer, name, head })
+}
+
+async fn write_piece(writer: &mut ArtifactWriter, bytes: Bytes) -> Result<(), RequestFailure> {
+    writer.write(bytes).await.map_err(|error| match error {
+        PutError::TooLarge { limit } => too_large_failure(ByteSize::bytes(limit)),
+        error => store_failure(&error),
+    })
+}
+
+async fn read_text(
+    name: &str,
+    mut field: Field<'_>,
+    limits: &UploadLimits,
+) -> Result<String, RequestFailure> {
+    let mut text = Vec::new();
+    while let Some(bytes) = in_time(limits, field.chunk()).await? {
+        text.extend_from_slice(&bytes);
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(wrong_field(name, "The field is too long."));
+        }
+    }
+    String::from_utf8(text).map_err(|_| wrong_field(name, "The field is not text."))
+}
+
+/// What comes next of a form. The timeout is for each piece, not for the file: a large one may take long.
+async fn in_time<T>(
+    limits: &UploadLimits,
+    next: impl Future<Output = multer::Result<T>>,
+) -> Result<T, RequestFailure> {
+    match tokio::time::timeout(limits.idle_timeout, next).await {
+        Ok(Ok(next)) => Ok(next),
+        Ok(Err(error)) => {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "an upload ended early"
+            );
+            Err(RequestFailure::new(
+                400,
+                "The form is not valid, or it broke off.",
+            ))
+        }
+        Err(_elapsed) => Err(RequestFailure::new(408, "The request body took too long")),
+    }
+}
+
+fn checked_purpose(purpose: Option<&str>) -> Result<&str, RequestFailure> {
+    match purpose {
+        Some(purpose) if FILE_PURPOSES.contains(&purpose) => Ok(purpose),
+        Some(_) => Err(wrong_field(
+            "purpose",
+            format!("It must be one of: {}.", FILE_PURPOSES.join(", ")),
+        )),
+        None => Err(wrong_field("purpose", "The form has no purpose.")),
+    }
+}
+
+fn checked_lifetime(form: &UploadForm, longest: Period) -> Result<Period, RequestFailure> {
+    if form
+        .anchor
+        .as_deref()
+        .is_some_and(|anchor| anchor != "created_at")
+    {
+        return Err(wrong_field(
+            "expires_after[anchor]",
+            "It must be 'created_at'.",
+        ));
+    }
+    let Some(seconds) = &form.seconds else {
+        return Ok(longest);
+    };
+    let limit = longest.as_millis() / 1000;
+    match seconds.parse() {
+        Ok(seconds) if (MIN_EXPIRY_SECONDS..=limit).contains(&seconds) => Ok(Period::secs(seconds)),
+        _ => Err(wrong_field(
+            "expires_after[seconds]",
+            format!("It must be a whole number from {MIN_EXPIRY_SECONDS} to {limit}."),
+        )),
+    }
+}
+
+fn wrong_field(param: &str, message: impl Into<String>) -> RequestFailure {
+    RequestFailure::of_parameter(param, "invalid_value", message)
+}
+
+fn too_large_failure(limit: ByteSize) -> RequestFailure {
+    let text = format!("The file is larger than {limit}.");
+    RequestFailure::new(413, text.clone()).display(text)
+}

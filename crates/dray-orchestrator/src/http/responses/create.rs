@@ -1,0 +1,229 @@
+//! `POST /v1/responses`.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use dray_agent::failure::RequestFailure;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::driver::{Listener, ResponseDriver};
+use super::items::read_items;
+use super::request::{ResponseRequest, at_place, read_response_request};
+use super::writer::ResponseWriter;
+use crate::http::contract::{ChatRequest, CheckedChatRequest, ManifestSource};
+use crate::http::response_headers::RequestId;
+use crate::http::routes::HttpSurface;
+use crate::http::run::AnswerRun;
+use crate::http::{body, door, models, plain_request, reply};
+use crate::records::random_id;
+use crate::responses::{History, NewResponse, ResponseDocument};
+
+/// Writes that may wait for a slow client.
+const MAX_WAITING_WRITES: usize = 16;
+
+/// Answers a request.
+pub(in crate::http) async fn create_response(
+    State(surface): State<Arc<HttpSurface>>,
+    request: Request,
+) -> Response {
+    let response = create(surface, request).await;
+    response.unwrap_or_else(|failure| reply::failure_response(&failure))
+}
+
+async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response, RequestFailure> {
+    let (mut head, body) = request.into_parts();
+    let request_id = head.extensions.remove::<RequestId>();
+    let RequestId(request_id) = request_id.unwrap_or_else(RequestId::random);
+    let headers = head.headers;
+    // As for chat completions: key, permit, body.
+    let (caller, identity) = surface.options.plain_caller(&headers)?;
+    let named = door::manifest_source(&headers)?;
+    let permit = surface.turn().await?;
+    let options = &surface.options;
+    let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
+    let mut request = read_response_request(body)?;
+    let manifest = match named {
+        Some(manifest) => manifest,
+        None if !surface.offers(&identity, &request.model) => {
+            return Err(models::unknown_model_failure(&request.model));
+        }
+        None => ManifestSource::Named(request.model.clone()),
+    };
+    let principal = identity.key();
+    let history = history(&surface, &principal, &request).await?;
+    let (chat, places) = chat_request(&mut request, &history)?;
+    let asked = CheckedChatRequest {
+        request: chat,
+        caller,
+        identity,
+        manifest,
+        deployment: request.model.clone(),
+        is_dial: false,
+        request_id,
+    };
+    let begin = BeginningResponse {
+        id: random_id("resp_"),
+        principal,
+        history,
+        places,
+        request,
+    };
+    // The permit is held until the response ends, also where its client does not wait for it.
+    let run = AnswerRun::begin(Arc::clone(&surface.agent), asked, permit);
+    begin.run(surface, run).await
+}
+
+async fn history(
+    surface: &HttpSurface,
+    principal: &str,
+    request: &ResponseRequest,
+) -> Result<History, RequestFailure> {
+    let responses = &surface.state.responses;
+    match (&request.previous, &request.conversation) {
+        (Some(previous), _) => responses.history_after(principal, previous).await,
+        (None, Some(conversation)) => {
+            let history = responses.conversation_history(principal, conversation);
+            history.await.map_err(|mut failure| {
+                failure.param = Some("conversation".into());
+                failure
+            })
+        }
+        (None, None) => Ok(History::default()),
+    }
+}
+
+/// The request of chat completions, and the input item of each of its messages.
+fn chat_request(
+    request: &mut ResponseRequest,
+    history: &History,
+) -> Result<(ChatRequest, Vec<Option<usize>>), RequestFailure> {
+    let (mut messages, mut places) = (Vec::new(), Vec::new());
+    if let Some(instructions) = &request.instructions {
+        messages.push(json!({"role": "system", "content": instructions}));
+    }
+    for document in &history.documents {
+        let earlier = read_items(document.input.clone())?;
+        messages.extend(earlier.messages.into_iter().map(|one| one.message));
+        messages.extend(document.answer.clone());
+    }
+    places.resize(messages.len(), None);
+    for one in std::mem::take(&mut request.input.messages) {
+        messages.push(one.message);
+        places.push(Some(one.item));
+    }
+    let mut body = std::mem::take(&mut request.chat);
+    body.insert("model".to_owned(), json!(request.model));
+    body.insert("messages".to_owned(), Value::Array(messages));
+    let read = plain_request::read_plain_request(Value::Object(body));
+    let mut chat = read.map_err(|failure| at_place(failure, &places))?;
+    // A response always has its tokens.
+    chat.include_usage = true;
+    chat.stream = request.streams;
+    chat.cites_files = true;
+    Ok((chat, places))
+}
+
+/// A response whose turn has begun.
+struct BeginningResponse {
+    id: String,
+    principal: String,
+    history: History,
+    places: Vec<Option<usize>>,
+    request: ResponseRequest,
+}
+
+impl BeginningResponse {
+    async fn run(
+        mut self,
+        surface: Arc<HttpSurface>,
+        mut run: AnswerRun,
+    ) -> Result<Response, RequestFailure> {
+        let created = surface.now_seconds();
+        let echo = std::mem::take(&mut self.request.echo);
+        let mut writer = ResponseWriter::new(&self.id, created, echo);
+        let input = std::mem::take(&mut self.request.input.items);
+        let document = ResponseDocument {
+            response: Some(writer.response("in_progress")),
+            input: input.clone(),
+            answer: None,
+        };
+        let keep = async {
+            if !self.request.is_stored {
+                return Ok(None);
+            }
+            let new = NewResponse {
+                principal: &self.principal,
+                id: &self.id,
+                in_background: self.request.runs_in_background,
+                conversation: self.request.conversation.clone(),
+                history: std::mem::take(&mut self.history),
+            };
+            let begun = surface.state.responses.begin(new, &document).await;
+            begun.map(Some)
+        };
+        let (head, running) = if self.request.runs_in_background {
+            // Its client does not wait for the first event.
+            (Ok(Vec::new()), keep.await)
+        } else {
+            // What is stored does not delay the first token.
+            tokio::join!(run.head(), keep)
+        };
+        let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
+        writer.start(in_background);
+        let mut driver = ResponseDriver {
+            id: self.id,
+            run,
+            writer,
+            running: running?,
+            input,
+            places: self.places,
+            drain: surface.options.drain,
+            stop: surface.stop.clone(),
+        };
+        match head {
+            Ok(events) => driver.take_head(events),
+            Err(failure) => {
+                driver.abandon(&failure).await;
+                return Err(at_place(failure, &driver.places));
+            }
+        }
+        if streams {
+            let (sender, receiver) = mpsc::channel(MAX_WAITING_WRITES);
+            let listener = Listener::Stream {
+                sender,
+                heartbeat: surface.options.heartbeat,
+                may_leave: in_background,
+            };
+            surface.running.spawn(driver, listener);
+            return Ok(stream_response(receiver));
+        }
+        if in_background {
+            let queued = driver.writer.response("queued");
+            surface.running.spawn(driver, Listener::Detached);
+            return Ok(reply::json_response(StatusCode::OK, &queued));
+        }
+        let (sender, mut receiver) = mpsc::channel(1);
+        surface.running.spawn(driver, Listener::Whole(sender));
+        // Closed without a word only when the service ends.
+        let ended = receiver.recv().await;
+        let response = ended.ok_or_else(RequestFailure::unexpected)??;
+        Ok(reply::json_response(StatusCode::OK, &response))
+    }
+}
+
+fn stream_response(receiver: mpsc::Receiver<Bytes>) -> Response {
+    let pieces = stream::unfold(receiver, |mut receiver| async move {
+        let bytes = receiver.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(bytes), receiver))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Body::from_stream(pieces)).into_response()
+}

@@ -1,0 +1,303 @@
+//! The task that runs a response: it takes the events of the turn, writes them for the client, keeps the lease, and stores
+//! the end. A response in the background runs without its client.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use dray_agent::event::{AnswerEnd, Event};
+use dray_agent::failure::RequestFailure;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::request::at_place;
+use super::writer::{ResponseWriter, write_response_event};
+use crate::http::reply::KEEP_ALIVE_LINE;
+use crate::http::run::{AnswerRun, NextEvent};
+use crate::responses::{LEASE_INTERVAL, ResponseDocument, ResponseStatus, RunningResponse};
+
+/// Most events per write.
+const MAX_EVENTS_PER_WRITE: usize = 64;
+
+/// The responses that run in this process, by their ids.
+#[derive(Debug)]
+pub(crate) struct RunningResponses {
+    tasks: TaskTracker,
+    by_id: Arc<Mutex<HashMap<String, CancellationToken>>>,
+}
+
+/// Who listens to a response while it is made.
+#[derive(Debug)]
+pub(super) enum Listener {
+    /// A stream of events.
+    Stream {
+        sender: mpsc::Sender<Bytes>,
+        /// How long it may be silent before a comment keeps it open.
+        heartbeat: Duration,
+        /// Whether the response goes on without it.
+        may_leave: bool,
+    },
+    /// A request that waits for the whole response.
+    Whole(mpsc::Sender<Result<Value, RequestFailure>>),
+    /// None: the response is polled.
+    Detached,
+}
+
+/// What runs a response.
+#[derive(Debug)]
+pub(super) struct ResponseDriver {
+    pub(super) id: String,
+    pub(super) run: AnswerRun,
+    pub(super) writer: ResponseWriter,
+    /// Its record, when it is stored.
+    pub(super) running: Option<RunningResponse>,
+    pub(super) input: Vec<Value>,
+    /// The input item of each message of the turn.
+    pub(super) places: Vec<Option<usize>>,
+    /// How long it may go on when the service ends.
+    pub(super) drain: Duration,
+    pub(super) stop: CancellationToken,
+}
+
+/// Why a response ends.
+enum Outcome {
+    /// The turn has ended.
+    Ended(Result<AnswerEnd, RequestFailure>),
+    /// Its client cancelled it, or left.
+    Cancelled,
+    /// Another request has ended it.
+    Superseded,
+}
+
+impl RunningResponses {
+    /// None yet. Tasks are counted by `tasks`.
+    pub(crate) fn new(tasks: TaskTracker) -> Self {
+        Self {
+            tasks,
+            by_id: Arc::default(),
+        }
+    }
+
+    /// Ends a response if it runs in this process.
+    pub(super) fn cancel(&self, id: &str) {
+        let by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(token) = by_id.get(id) {
+            token.cancel();
+        }
+    }
+
+    /// Runs a response to its end.
+    pub(super) fn spawn(&self, driver: ResponseDriver, listener: Listener) {
+        let (id, token) = (driver.id.clone(), CancellationToken::new());
+        let entry = RegisteredResponse {
+            id: id.clone(),
+            by_id: Arc::clone(&self.by_id),
+        };
+        // Single insertions and removals, so a panic under the lock leaves a usable map.
+        let mut by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        by_id.insert(id, token.clone());
+        drop(by_id);
+        self.tasks.spawn(async move {
+            Box::pin(driver.drive(listener, token)).await;
+            drop(entry);
+        });
+    }
+}
+
+/// Takes a response out of the map, however its task ends.
+struct RegisteredResponse {
+    id: String,
+    by_id: Arc<Mutex<HashMap<String, CancellationToken>>>,
+}
+
+impl Drop for RegisteredResponse {
+    fn drop(&mut self) {
+        let mut by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        by_id.remove(&self.id);
+    }
+}
+
+impl Listener {
+    /// Waits until the client leaves whom the response is for.
+    async fn left(&self) {
+        match self {
+            Self::Stream {
+                sender,
+                may_leave: false,
+                ..
+            } => sender.closed().await,
+            Self::Whole(sender) => sender.closed().await,
+            Self::Stream { .. } | Self::Detached => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the stream has been silent for too long.
+    async fn silent(&self, since: Instant) {
+        match self {
+            Self::Stream { heartbeat, .. } => tokio::time::sleep_until(since + *heartbeat).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Adds events to what waits for the client.
+    fn write(&self, waiting: &mut Vec<u8>, events: &[Value]) {
+        if let Self::Stream { .. } = self {
+            for event in events {
+                write_response_event(waiting, event);
+            }
+        }
+    }
+
+    /// Sends what waits, when the client has room for it. Cancel safe: bytes that are not sent still wait.
+    async fn send(&self, waiting: &mut Vec<u8>) {
+        if let Self::Stream { sender, .. } = self
+            && let Ok(permit) = sender.reserve().await
+        {
+            permit.send(std::mem::take(waiting).into());
+        }
+        // A client that has left gets nothing; `left` notices it.
+        waiting.clear();
+    }
+}
+
+impl ResponseDriver {
+    /// Takes the events that came before the response was known to begin.
+    pub(super) fn take_head(&mut self, events: Vec<Event>) {
+        for event in events {
+            self.writer.event(event);
+        }
+    }
+
+    /// Ends a response that failed before it began.
+    pub(super) async fn abandon(&mut self, failure: &RequestFailure) {
+        self.writer.fail(failure);
+        // The client has the failure; the record only keeps the same.
+        let _ = self.keep(ResponseStatus::Failed).await;
+    }
+
+    async fn drive(mut self, listener: Listener, token: CancellationToken) {
+        let mut waiting = Vec::new();
+        let outcome = self.follow(&listener, &token, &mut waiting).await;
+        // Before anything is stored, which may take long.
+        self.run.stop();
+        let ended = self.end(outcome).await;
+        listener.write(&mut waiting, &self.writer.take_events());
+        listener.send(&mut waiting).await;
+        if let Listener::Whole(sender) = listener {
+            // The client may have left.
+            let _ = sender.send(ended).await;
+        }
+    }
+
+    /// Passes events on until the response ends.
+    async fn follow(
+        &mut self,
+        listener: &Listener,
+        token: &CancellationToken,
+        waiting: &mut Vec<u8>,
+    ) -> Outcome {
+        let drained = drained(self.stop.clone(), self.drain);
+        tokio::pin!(drained);
+        let mut lease = tokio::time::interval(LEASE_INTERVAL);
+        lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick comes immediately, and the lease was just given.
+        lease.tick().await;
+        let mut last_write = Instant::now();
+        loop {
+            listener.write(waiting, &self.writer.take_events());
+            // While the client is slow no event is taken, and the turn waits; its lease does not.
+            let is_slow = !waiting.is_empty();
+            tokio::select! {
+                () = listener.send(waiting), if is_slow => last_write = Instant::now(),
+                next = self.run.next(), if !is_slow => match next {
+                    NextEvent::Event(event) => self.take(event),
+                    NextEvent::Ended(ended) => return Outcome::Ended(ended),
+                },
+                () = token.cancelled() => return Outcome::Cancelled,
+                () = listener.left() => return Outcome::Cancelled,
+                () = listener.silent(last_write), if !is_slow => {
+                    waiting.extend_from_slice(KEEP_ALIVE_LINE);
+                }
+                _ = lease.tick() => {
+                    if let Some(running) = &mut self.running
+                        && running.renew().await.is_err()
+                    {
+                        return Outcome::Superseded;
+                    }
+                }
+                () = &mut drained => {
+                    let text = "The service ended before the response did.";
+                    return Outcome::Ended(Err(RequestFailure::new(503, text)));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        self.writer.event(event);
+        // What is ready goes along, so that many small events need few writes.
+        for _ in 1..MAX_EVENTS_PER_WRITE {
+            let Some(event) = self.run.ready() else { break };
+            self.writer.event(event);
+        }
+    }
+
+    /// Stores the end and writes the last events. The response is reported as completed only when it is stored.
+    async fn end(&mut self, outcome: Outcome) -> Result<Value, RequestFailure> {
+        let ended = match outcome {
+            Outcome::Ended(ended) => ended,
+            Outcome::Cancelled | Outcome::Superseded => {
+                let failure = RequestFailure::new(409, "The response was cancelled.");
+                self.writer.fail(&failure);
+                if matches!(outcome, Outcome::Cancelled) {
+                    // Another request may have ended it first.
+                    let _ = self.keep(ResponseStatus::Cancelled).await;
+                }
+                self.writer.end("cancelled");
+                return Err(failure);
+            }
+        };
+        let failure = match ended {
+            Ok(ending) => {
+                let status = self.writer.finish(&ending);
+                let status = match status {
+                    "incomplete" => ResponseStatus::Incomplete,
+                    _ => ResponseStatus::Completed,
+                };
+                match self.keep(status).await {
+                    Ok(()) => return Ok(self.writer.end(status.as_str())),
+                    Err(failure) => failure,
+                }
+            }
+            Err(failure) => at_place(failure, &self.places),
+        };
+        self.writer.fail(&failure);
+        if let Err(error) = self.keep(ResponseStatus::Failed).await {
+            tracing::warn!(%error, id = %self.id, "the end of a response was not stored");
+        }
+        self.writer.end("failed");
+        Err(failure)
+    }
+
+    async fn keep(&mut self, status: ResponseStatus) -> Result<(), RequestFailure> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        let document = ResponseDocument {
+            response: Some(self.writer.response(status.as_str())),
+            input: self.input.clone(),
+            answer: Some(self.writer.answer_message()),
+        };
+        running.finish(status, &document).await
+    }
+}
+
+/// Waits until the service has to end what still runs.
+async fn drained(stop: CancellationToken, drain: Duration) {
+    stop.cancelled().await;
+    tokio::time::sleep(drain).await;
+}

@@ -1,0 +1,103 @@
+//! Parts of messages and results in `/v1/responses`.
+
+use dray_agent::failure::RequestFailure;
+use dray_media_type::type_of_name;
+use serde_json::{Value, json};
+
+use super::request::invalid;
+use crate::http::plain_request::unsupported_failure;
+
+/// A part of a message.
+pub(super) enum InputPart {
+    /// A part of chat completions.
+    Content(Value),
+    /// A file by its address, which only tools read.
+    Link(Value),
+}
+
+/// Reads a part of a message; `is_answer` for one of the assistant's.
+///
+/// # Errors
+///
+/// 400 with the place in `param`.
+pub(super) fn read_part(
+    place: &str,
+    is_answer: bool,
+    part: &Value,
+) -> Result<InputPart, RequestFailure> {
+    let text = |name: &str| part.get(name).and_then(Value::as_str);
+    let kind = text("type").unwrap_or_default();
+    let required = |name: &str| {
+        text(name).ok_or_else(|| invalid(&format!("{place}.{name}"), "It is required."))
+    };
+    let content = match (kind, is_answer) {
+        ("input_text", false) | ("output_text", true) => {
+            json!({"type": "text", "text": required("text")?})
+        }
+        ("refusal", true) => json!({"type": "refusal", "refusal": required("refusal")?}),
+        ("input_image", false) => match (text("image_url"), text("file_id")) {
+            (Some(url), None) => {
+                let detail = text("detail").unwrap_or("auto");
+                json!({"type": "image_url", "image_url": {"url": url, "detail": detail}})
+            }
+            (None, Some(id)) => json!({"type": "file", "file": {"file_id": id}}),
+            _ => return Err(invalid(place, "It needs either 'image_url' or 'file_id'.")),
+        },
+        ("input_file", false) => {
+            let name = text("filename");
+            match (text("file_data"), text("file_id"), text("file_url")) {
+                (Some(data), None, None) => {
+                    json!({"type": "file", "file": {"file_data": data, "filename": name}})
+                }
+                (None, Some(id), None) => {
+                    json!({"type": "file", "file": {"file_id": id, "filename": name}})
+                }
+                (None, None, Some(url)) => return Ok(InputPart::Link(linked_file(url, name))),
+                _ => {
+                    let message = "It needs one of 'file_data', 'file_id' and 'file_url'.";
+                    return Err(invalid(place, message));
+                }
+            }
+        }
+        ("input_audio", false) => {
+            json!({"type": "input_audio", "input_audio": part.get("input_audio")})
+        }
+        _ => {
+            let reason = "parts of this type are not supported in a message of this role";
+            return Err(unsupported_failure(format!("{place}.type"), reason));
+        }
+    };
+    Ok(InputPart::Content(content))
+}
+
+fn linked_file(url: &str, name: Option<&str>) -> Value {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let last = path.rsplit('/').next().filter(|last| !last.is_empty());
+    let name = name.or(last).unwrap_or("file");
+    json!({"title": name, "url": url, "type": type_of_name(name)})
+}
+
+/// The result of a call as text.
+pub(super) fn output_text(place: &str, output: Option<&Value>) -> Result<String, RequestFailure> {
+    match output {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Array(parts)) => {
+            let mut whole = String::new();
+            for (number, part) in parts.iter().enumerate() {
+                let kind = part.get("type").and_then(Value::as_str);
+                match (kind, part.get("text").and_then(Value::as_str)) {
+                    (Some("input_text"), Some(text)) => whole.push_str(text),
+                    _ => {
+                        let place = format!("{place}.output.{number}.type");
+                        return Err(unsupported_failure(place, "results of functions are text"));
+                    }
+                }
+            }
+            Ok(whole)
+        }
+        _ => Err(invalid(
+            &format!("{place}.output"),
+            "It must be a string or a list of parts.",
+        )),
+    }
+}

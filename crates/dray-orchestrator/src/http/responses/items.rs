@@ -1,0 +1,356 @@
+//! Items of `/v1/responses` as messages of chat completions.
+
+use dray_agent::failure::RequestFailure;
+use serde_json::{Map, Value, json};
+
+use super::input_parts::{InputPart, output_text, read_part};
+use super::request::invalid;
+use crate::http::plain_request::unsupported_failure;
+use crate::records::random_id;
+
+/// Most items of one request.
+const MAX_ITEMS: usize = 2_000;
+
+/// What a request adds to a conversation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InputItems {
+    /// The items as they are listed and stored, each with an id.
+    pub(super) items: Vec<Value>,
+    /// The same as messages.
+    pub(super) messages: Vec<InputMessage>,
+}
+
+/// A message, and the item that it was made from.
+#[derive(Clone, Debug)]
+pub(super) struct InputMessage {
+    pub(super) message: Value,
+    /// Number of the item.
+    pub(super) item: usize,
+}
+
+/// Reads `input`: a text, or a list of items.
+///
+/// # Errors
+///
+/// 400 with the place in `param`.
+pub(super) fn read_input(input: Value) -> Result<InputItems, RequestFailure> {
+    match input {
+        Value::String(text) => read_items(vec![json!({"role": "user", "content": text})]),
+        Value::Array(items) => read_items(items),
+        _ => Err(invalid("input", "It must be a string or a list of items.")),
+    }
+}
+
+/// Reads items of a request, or such that were stored.
+///
+/// # Errors
+///
+/// 400 with the place in `param`.
+pub(super) fn read_items(items: Vec<Value>) -> Result<InputItems, RequestFailure> {
+    if items.len() > MAX_ITEMS {
+        return Err(invalid(
+            "input",
+            format!("It has more than {MAX_ITEMS} items."),
+        ));
+    }
+    let mut read = InputItems::default();
+    for (index, item) in items.into_iter().enumerate() {
+        let place = format!("input.{index}");
+        let Value::Object(mut item) = item else {
+            return Err(invalid(&place, "It must be an object."));
+        };
+        item.retain(|_, value| !value.is_null());
+        read.add(&place, index, &mut item)?;
+        read.items.push(Value::Object(item));
+    }
+    Ok(read)
+}
+
+impl InputItems {
+    fn add(
+        &mut self,
+        place: &str,
+        index: usize,
+        item: &mut Map<String, Value>,
+    ) -> Result<(), RequestFailure> {
+        let kind = item.get("type").and_then(Value::as_str);
+        match kind.unwrap_or("message").to_owned().as_str() {
+            "message" => {
+                let message = read_message(place, item)?;
+                self.push(index, message);
+            }
+            "function_call" => {
+                let call = json!({
+                    "id": text_of(place, item, "call_id")?,
+                    "type": "function",
+                    "function": {"name": text_of(place, item, "name")?, "arguments": text_of(place, item, "arguments")?},
+                });
+                set_id(item, "fc_");
+                self.add_call(index, call);
+            }
+            "function_call_output" => {
+                let id = text_of(place, item, "call_id")?;
+                let content = output_text(place, item.get("output"))?;
+                set_id(item, "fco_");
+                self.add_result(
+                    index,
+                    json!({"role": "tool", "tool_call_id": id, "content": content}),
+                    &id,
+                );
+            }
+            // A model of chat completions has no place for it.
+            "reasoning" => set_id(item, "rs_"),
+            "item_reference" => {
+                let reason =
+                    "items are sent whole, or come with 'previous_response_id' or 'conversation'";
+                return Err(unsupported_failure(format!("{place}.type"), reason));
+            }
+            _ => {
+                let reason = "items of this type are not supported";
+                return Err(unsupported_failure(format!("{place}.type"), reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, item: usize, message: Value) {
+        self.messages.push(InputMessage { message, item });
+    }
+
+    /// Adds a call to the message of the assistant before it, as chat completions have it.
+    fn add_call(&mut self, item: usize, call: Value) {
+        let last = self.messages.last_mut().map(|last| &mut last.message);
+        let last = last.filter(|last| last.get("role").is_some_and(|role| role == "assistant"));
+        match last.and_then(Value::as_object_mut) {
+            Some(message) => {
+                let calls = message.entry("tool_calls").or_insert_with(|| json!([]));
+                if let Some(calls) = calls.as_array_mut() {
+                    calls.push(call);
+                }
+            }
+            None => self.push(
+                item,
+                json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+            ),
+        }
+    }
+
+    /// Puts a result directly behind the message with its call; one whose call is in an earlier response comes first.
+    fn add_result(&mut self, item: usize, message: Value, id: &str) {
+        let calls_it = |one: &InputMessage| {
+            let calls = one.message.get("tool_calls").and_then(Value::as_array);
+            calls.is_some_and(|calls| {
+                calls
+                    .iter()
+                    .any(|call| call.get("id").is_some_and(|known| known == id))
+            })
+        };
+        let is_result =
+            |one: &&InputMessage| one.message.get("role").is_some_and(|role| role == "tool");
+        let from = self
+            .messages
+            .iter()
+            .rposition(calls_it)
+            .map_or(0, |at| at + 1);
+        let results = self.messages.iter().skip(from).take_while(is_result);
+        let at = from + results.count();
+        self.messages.insert(at, InputMessage { message, item });
+    }
+}
+
+/// The message of an item, which gets an id and a list of parts.
+fn read_message(place: &str, item: &mut Map<String, Value>) -> Result<Value, RequestFailure> {
+    let role = text_of(place, item, "role")?;
+    if !matches!(role.as_str(), "user" | "assistant" | "system" | "developer") {
+        let message = "It must be 'user', 'assistant', 'system' or 'developer'.";
+        return Err(invalid(&format!("{place}.role"), message));
+    }
+    let is_answer = role == "assistant";
+    let mut message = Map::new();
+    message.insert("role".to_owned(), json!(role));
+    match item.get("content") {
+        Some(Value::String(text)) => {
+            let part = if is_answer {
+                json!({"type": "output_text", "text": text, "annotations": []})
+            } else {
+                json!({"type": "input_text", "text": text})
+            };
+            message.insert("content".to_owned(), json!(text));
+            item.insert("content".to_owned(), json!([part]));
+        }
+        Some(Value::Array(parts)) => {
+            let mut content = Vec::with_capacity(parts.len());
+            let mut links = Vec::new();
+            for (number, part) in parts.iter().enumerate() {
+                let place = format!("{place}.content.{number}");
+                match read_part(&place, is_answer, part)? {
+                    InputPart::Content(part) => content.push(part),
+                    InputPart::Link(attachment) => links.push(attachment),
+                }
+            }
+            message.insert("content".to_owned(), Value::Array(content));
+            if !links.is_empty() {
+                message.insert("custom_content".to_owned(), json!({ "attachments": links }));
+            }
+        }
+        _ => {
+            let message = "It must be a string or a list of parts.";
+            return Err(invalid(&format!("{place}.content"), message));
+        }
+    }
+    item.insert("type".to_owned(), json!("message"));
+    item.insert("status".to_owned(), json!("completed"));
+    set_id(item, "msg_");
+    Ok(Value::Object(message))
+}
+
+fn text_of(place: &str, item: &Map<String, Value>, name: &str) -> Result<String, RequestFailure> {
+    match item.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        _ => Err(invalid(&format!("{place}.{name}"), "It must be a string.")),
+    }
+}
+
+/// Gives an item an id unless it has one.
+fn set_id(item: &mut Map<String, Value>, prefix: &str) {
+    item.entry("id").or_insert_with(|| json!(random_id(prefix)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(items: Value) -> Vec<Value> {
+        let read = read_input(items).unwrap();
+        read.messages.into_iter().map(|one| one.message).collect()
+    }
+
+    #[test]
+    fn parts_have_their_forms_of_chat_completions() {
+        let items = json!([{"role": "user", "content": [
+            {"type": "input_text", "text": "look"},
+            {"type": "input_image", "image_url": "https://a.example/b.png", "detail": "low"},
+            {"type": "input_image", "file_id": "file-1"},
+            {"type": "input_file", "file_id": "file-2"},
+            {"type": "input_file", "file_data": "QQ==", "filename": "a.txt"},
+            {"type": "input_file", "file_url": "https://a.example/c.pdf?x=1"},
+        ]}]);
+        assert_eq!(
+            messages(items),
+            [json!({
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "look"},
+                    {"type": "image_url", "image_url": {"url": "https://a.example/b.png", "detail": "low"}},
+                    {"type": "file", "file": {"file_id": "file-1"}},
+                    {"type": "file", "file": {"file_id": "file-2", "filename": null}},
+                    {"type": "file", "file": {"file_data": "QQ==", "filename": "a.txt"}},
+                ],
+                "custom_content": {"attachments": [
+                    {"title": "c.pdf", "url": "https://a.example/c.pdf?x=1", "type": "application/pdf"},
+                ]},
+            })]
+        );
+    }
+
+    #[test]
+    fn results_stand_behind_their_calls_whatever_the_order_of_items() {
+        let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
+        let result =
+            |id: &str| json!({"type": "function_call_output", "call_id": id, "output": id});
+        let items = json!([
+            {"role": "user", "content": "x"},
+            result("earlier"),
+            {"type": "reasoning", "summary": []},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hm", "annotations": []}]},
+            call("a"), call("b"),
+            {"role": "user", "content": "and"},
+            result("b"), result("a"),
+        ]);
+        let shape: Vec<_> = messages(items)
+            .iter()
+            .map(|message| {
+                let ids = message["tool_calls"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                let ids: Vec<_> = ids
+                    .iter()
+                    .map(|call| call["id"].as_str().unwrap())
+                    .collect();
+                let id = message["tool_call_id"].as_str().unwrap_or_default();
+                format!(
+                    "{} {}{id}",
+                    message["role"].as_str().unwrap(),
+                    ids.join("+")
+                )
+            })
+            .collect();
+        assert_eq!(
+            shape,
+            [
+                "tool earlier",
+                "user ",
+                "assistant a+b",
+                "tool b",
+                "tool a",
+                "user "
+            ]
+        );
+    }
+
+    #[test]
+    fn items_that_no_one_could_use_are_refused_by_their_place() {
+        for (item, param) in [
+            (json!("x"), "input.0"),
+            (
+                json!({"type": "item_reference", "id": "msg_1"}),
+                "input.0.type",
+            ),
+            (json!({"type": "computer_call"}), "input.0.type"),
+            (json!({"role": "robot", "content": "x"}), "input.0.role"),
+            (json!({"role": "user"}), "input.0.content"),
+            (
+                json!({"role": "user", "content": [{"type": "output_text", "text": "x"}]}),
+                "input.0.content.0.type",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "input_text"}]}),
+                "input.0.content.0.text",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "input_file"}]}),
+                "input.0.content.0",
+            ),
+            (
+                json!({"type": "function_call", "call_id": "a", "name": "f"}),
+                "input.0.arguments",
+            ),
+            (
+                json!({"type": "function_call_output", "call_id": "a"}),
+                "input.0.output",
+            ),
+            (
+                json!({"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}),
+                "input.0.output.0.type",
+            ),
+        ] {
+            let failure = read_input(json!([item])).unwrap_err();
+            assert_eq!(failure.param.as_deref(), Some(param), "{item}");
+        }
+    }
+
+    #[test]
+    fn every_item_is_listed_with_an_id() {
+        let read = read_input(json!("hi")).unwrap();
+        let item = &read.items[0];
+        assert!(item["id"].as_str().unwrap().starts_with("msg_"));
+        assert_eq!(
+            item["content"],
+            json!([{"type": "input_text", "text": "hi"}])
+        );
+        // What was stored is read again without a change.
+        let again = read_items(read.items.clone()).unwrap();
+        assert_eq!(again.items, read.items);
+    }
+}

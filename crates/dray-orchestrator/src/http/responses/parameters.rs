@@ -1,0 +1,205 @@
+//! Parameters of `/v1/responses` that have another form in chat completions.
+
+use dray_agent::failure::RequestFailure;
+use serde_json::{Map, Value, json};
+
+use super::request::invalid;
+use crate::http::plain_request::unsupported_failure;
+
+/// The only additional data of a response that there are.
+const LOGPROBS_INCLUDE: &str = "message.output_text.logprobs";
+
+/// Takes `text`: the form of the answer.
+///
+/// # Errors
+///
+/// 400 with the place in `param`, as all of this module.
+pub(super) fn take_text_format(
+    body: &mut Map<String, Value>,
+    chat: &mut Map<String, Value>,
+    echo: &mut Map<String, Value>,
+) -> Result<(), RequestFailure> {
+    let Some(text) = body.shift_remove("text") else {
+        return Ok(());
+    };
+    let Value::Object(members) = &text else {
+        return Err(invalid("text", "It must be an object."));
+    };
+    for name in members.keys() {
+        if !matches!(name.as_str(), "format" | "verbosity") {
+            return Err(unsupported_failure(
+                format!("text.{name}"),
+                "it is not a known parameter",
+            ));
+        }
+    }
+    if let Some(format) = members.get("format").filter(|format| !format.is_null()) {
+        chat.insert("response_format".to_owned(), chat_format(format)?);
+    }
+    if let Some(verbosity) = members.get("verbosity").filter(|value| !value.is_null()) {
+        chat.insert("verbosity".to_owned(), verbosity.clone());
+    }
+    let mut shown = members.clone();
+    shown
+        .entry("format")
+        .or_insert_with(|| json!({"type": "text"}));
+    echo.insert("text".to_owned(), Value::Object(shown));
+    Ok(())
+}
+
+fn chat_format(format: &Value) -> Result<Value, RequestFailure> {
+    match format.get("type").and_then(Value::as_str) {
+        Some("text" | "json_object") => Ok(format.clone()),
+        Some("json_schema") => {
+            let mut schema = format.as_object().cloned().unwrap_or_default();
+            schema.shift_remove("type");
+            for name in ["name", "schema"] {
+                if !schema.contains_key(name) {
+                    return Err(invalid(&format!("text.format.{name}"), "It is required."));
+                }
+            }
+            Ok(json!({"type": "json_schema", "json_schema": schema}))
+        }
+        _ => Err(invalid(
+            "text.format.type",
+            "It must be 'text', 'json_object' or 'json_schema'.",
+        )),
+    }
+}
+
+/// Takes `reasoning`.
+pub(super) fn take_reasoning(
+    body: &mut Map<String, Value>,
+    chat: &mut Map<String, Value>,
+    echo: &mut Map<String, Value>,
+) -> Result<(), RequestFailure> {
+    let Some(reasoning) = body.shift_remove("reasoning") else {
+        return Ok(());
+    };
+    let Value::Object(members) = &reasoning else {
+        return Err(invalid("reasoning", "It must be an object."));
+    };
+    for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+        match name.as_str() {
+            "effort" => {
+                chat.insert("reasoning_effort".to_owned(), value.clone());
+            }
+            // The model's own words are the summary, long or short.
+            "summary" | "generate_summary" => {
+                let known = matches!(value.as_str(), Some("auto" | "concise" | "detailed"));
+                if !known {
+                    let message = "It must be 'auto', 'concise' or 'detailed'.";
+                    return Err(invalid(&format!("reasoning.{name}"), message));
+                }
+            }
+            _ => {
+                let place = format!("reasoning.{name}");
+                return Err(unsupported_failure(
+                    place,
+                    "the model's service does not have it",
+                ));
+            }
+        }
+    }
+    let mut shown = members.clone();
+    for name in ["effort", "summary"] {
+        shown.entry(name).or_insert(Value::Null);
+    }
+    echo.insert("reasoning".to_owned(), Value::Object(shown));
+    Ok(())
+}
+
+/// Takes the client's functions and its choice among them.
+pub(super) fn take_tools(
+    body: &mut Map<String, Value>,
+    chat: &mut Map<String, Value>,
+    echo: &mut Map<String, Value>,
+) -> Result<(), RequestFailure> {
+    if let Some(tools) = body.shift_remove("tools") {
+        let Value::Array(list) = &tools else {
+            return Err(invalid("tools", "It must be a list."));
+        };
+        let mut functions = Vec::with_capacity(list.len());
+        for (index, tool) in list.iter().enumerate() {
+            functions.push(chat_tool(index, tool)?);
+        }
+        chat.insert("tools".to_owned(), Value::Array(functions));
+        echo.insert("tools".to_owned(), tools);
+    }
+    if let Some(choice) = body.shift_remove("tool_choice") {
+        let kind = choice.get("type").and_then(Value::as_str);
+        let chat_choice = match (choice.as_str(), kind) {
+            (None, Some("function")) => {
+                json!({"type": "function", "function": {"name": choice.get("name")}})
+            }
+            (None, Some("allowed_tools")) => {
+                let mut allowed = choice.as_object().cloned().unwrap_or_default();
+                allowed.shift_remove("type");
+                let tools = allowed.get_mut("tools").and_then(Value::as_array_mut);
+                for tool in tools.into_iter().flatten() {
+                    *tool = json!({"type": "function", "function": {"name": tool.get("name")}});
+                }
+                json!({"type": "allowed_tools", "allowed_tools": allowed})
+            }
+            _ => choice.clone(),
+        };
+        chat.insert("tool_choice".to_owned(), chat_choice);
+        echo.insert("tool_choice".to_owned(), choice);
+    }
+    Ok(())
+}
+
+fn chat_tool(index: usize, tool: &Value) -> Result<Value, RequestFailure> {
+    let mut function = tool.as_object().cloned().unwrap_or_default();
+    let kind = function.shift_remove("type");
+    if kind.is_none_or(|kind| kind != "function") {
+        return Err(unsupported_failure(
+            format!("tools.{index}.type"),
+            "only tools of type 'function' are supported; the agent's manifest names all others",
+        ));
+    }
+    // `null` stands for what is left out; services of models refuse it.
+    function.retain(|_, value| !value.is_null());
+    Ok(json!({"type": "function", "function": function}))
+}
+
+/// Takes what has one possible value here.
+pub(super) fn take_options(
+    body: &mut Map<String, Value>,
+    chat: &mut Map<String, Value>,
+) -> Result<(), RequestFailure> {
+    match body.shift_remove("truncation").as_ref().map(Value::as_str) {
+        None | Some(Some("disabled")) => {}
+        Some(Some("auto")) => {
+            let reason = "the size of the model's context is not known here";
+            return Err(unsupported_failure("truncation", reason));
+        }
+        Some(_) => return Err(invalid("truncation", "It must be 'auto' or 'disabled'.")),
+    }
+    match body.shift_remove("include") {
+        None => {}
+        Some(Value::Array(wanted)) => {
+            for (index, wanted) in wanted.iter().enumerate() {
+                if wanted != LOGPROBS_INCLUDE {
+                    return Err(unsupported_failure(
+                        format!("include.{index}"),
+                        "a response here has no such data",
+                    ));
+                }
+                chat.insert("logprobs".to_owned(), json!(true));
+            }
+        }
+        Some(_) => return Err(invalid("include", "It must be a list.")),
+    }
+    match body.shift_remove("stream_options") {
+        None => Ok(()),
+        Some(Value::Object(options)) => match options.get("include_obfuscation") {
+            Some(Value::Bool(true)) => Err(unsupported_failure(
+                "stream_options.include_obfuscation",
+                "events are not obfuscated",
+            )),
+            _ => Ok(()),
+        },
+        Some(_) => Err(invalid("stream_options", "It must be an object.")),
+    }
+}

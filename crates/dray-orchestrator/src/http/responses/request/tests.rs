@@ -1,0 +1,111 @@
+//! Names and places of parameters, and what is refused.
+
+use super::*;
+
+fn read(more: &Value) -> Result<ResponseRequest, String> {
+    let mut body = json!({"model": "m", "input": "hi"});
+    let members = body.as_object_mut().unwrap();
+    members.extend(more.as_object().unwrap().clone());
+    read_response_request(body).map_err(|failure| {
+        assert_eq!(failure.status, 400, "{failure:?}");
+        failure.param.unwrap().into_string()
+    })
+}
+
+#[test]
+fn parameters_have_their_names_of_chat_completions() {
+    let schema = json!({"type": "object"});
+    let request = read(&json!({
+        "max_output_tokens": 5, "temperature": 0.5, "top_p": null, "user": "u", "top_k": 3,
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": true}, "verbosity": "low"},
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "tools": [{"type": "function", "name": "f", "parameters": schema, "strict": null}],
+        "tool_choice": {"type": "function", "name": "f"},
+        "include": ["message.output_text.logprobs"], "truncation": "disabled", "metadata": {"a": "b"},
+        "stream_options": {"include_obfuscation": false},
+    }));
+    let request = request.unwrap();
+    assert_eq!(
+        Value::Object(request.chat),
+        json!({
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": true}},
+            "verbosity": "low", "reasoning_effort": "low",
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
+            "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "logprobs": true, "max_completion_tokens": 5, "temperature": 0.5, "user": "u", "top_k": 3,
+        })
+    );
+    assert_eq!(request.echo["metadata"], json!({"a": "b"}));
+    assert_eq!(request.echo["max_output_tokens"], 5);
+    assert!(request.is_stored && !request.streams && !request.runs_in_background);
+}
+
+#[test]
+fn what_cannot_be_honoured_is_refused_by_its_name() {
+    for (more, param) in [
+        (json!({"truncation": "auto"}), "truncation"),
+        (json!({"truncation": 1}), "truncation"),
+        (json!({"max_tool_calls": 3}), "max_tool_calls"),
+        (json!({"prompt": {"id": "p"}}), "prompt"),
+        (json!({"tools": [{"type": "web_search"}]}), "tools.0.type"),
+        (json!({"tools": {}}), "tools"),
+        (
+            json!({"include": ["reasoning.encrypted_content"]}),
+            "include.0",
+        ),
+        (json!({"reasoning": {"mode": "x"}}), "reasoning.mode"),
+        (
+            json!({"reasoning": {"summary": "all"}}),
+            "reasoning.summary",
+        ),
+        (
+            json!({"text": {"format": {"type": "xml"}}}),
+            "text.format.type",
+        ),
+        (
+            json!({"text": {"format": {"type": "json_schema"}}}),
+            "text.format.name",
+        ),
+        (json!({"background": true, "store": false}), "background"),
+        (json!({"conversation": "c", "store": false}), "store"),
+        (json!({"conversation": {}}), "conversation.id"),
+        (
+            json!({"conversation": "c", "previous_response_id": "r"}),
+            "previous_response_id",
+        ),
+        (json!({"metadata": {"a": 1}}), "metadata"),
+        (json!({"metadata": {"a": "x".repeat(513)}}), "metadata"),
+        (json!({"stream": "yes"}), "stream"),
+        (json!({"instructions": []}), "instructions"),
+        (json!({"input": null}), "input"),
+        (
+            json!({"stream_options": {"include_obfuscation": true}}),
+            "stream_options.include_obfuscation",
+        ),
+    ] {
+        assert_eq!(read(&more).unwrap_err(), param, "{more}");
+    }
+}
+
+#[test]
+fn failures_of_the_turn_name_the_place_in_the_request() {
+    let items = [None, Some(0), Some(3)];
+    for (param, place) in [
+        ("max_completion_tokens", "max_output_tokens"),
+        ("response_format.type", "text.format.type"),
+        ("reasoning_effort", "reasoning.effort"),
+        ("tools.1.function.name", "tools.1.name"),
+        ("messages", "input"),
+        ("messages.0.content", "input"),
+        (
+            "messages.2.content.1.file.file_id",
+            "input.3.content.1.file_id",
+        ),
+        ("temperature", "temperature"),
+    ] {
+        let failure = RequestFailure::of_parameter(param, "c", format!("'{param}' is wrong"));
+        let failure = at_place(failure, &items);
+        assert_eq!(failure.param.as_deref(), Some(place));
+        assert_eq!(failure.message, format!("'{place}' is wrong"));
+    }
+}

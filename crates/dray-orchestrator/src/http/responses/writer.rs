@@ -1,0 +1,343 @@
+//! A response while it is made: events of a turn as events and items of `/v1/responses`.
+
+use dray_agent::event::{AnswerEnd, Event, FinishReason, TokenUsage};
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Attachment, ToolCall};
+use dray_agent::wire::write_event_line;
+use serde_json::{Map, Value, json};
+
+use super::open_item::{OpenItem, OpenPart};
+use crate::records::random_id;
+
+/// Writes one response. Events are numbered from 0 in the order in which they are taken.
+#[derive(Debug)]
+pub(super) struct ResponseWriter {
+    id: String,
+    /// The response without `status`, `output` and what its end adds.
+    base: Map<String, Value>,
+    sequence: u64,
+    events: Vec<Value>,
+    output: Vec<Value>,
+    open: Option<OpenItem>,
+    answer: AnswerText,
+    files: Vec<(String, String)>,
+    calls: Vec<ToolCall>,
+    usage: Option<TokenUsage>,
+}
+
+/// What the next turn of the conversation needs of the answer.
+#[derive(Debug, Default)]
+struct AnswerText {
+    content: String,
+    refusal: String,
+    attachments: Vec<Attachment>,
+    state: Option<Value>,
+}
+
+impl ResponseWriter {
+    /// A writer for the response `id`, made at `created` (Unix seconds), that repeats `echo` of its request.
+    pub(super) fn new(id: &str, created: u64, echo: Map<String, Value>) -> Self {
+        let mut base = Map::new();
+        base.insert("id".to_owned(), json!(id));
+        base.insert("object".to_owned(), json!("response"));
+        base.insert("created_at".to_owned(), json!(created));
+        base.extend(echo);
+        Self {
+            id: id.to_owned(),
+            base,
+            sequence: 0,
+            events: Vec::new(),
+            output: Vec::new(),
+            open: None,
+            answer: AnswerText::default(),
+            files: Vec::new(),
+            calls: Vec::new(),
+            usage: None,
+        }
+    }
+
+    /// The response with a status and what of it is there.
+    pub(super) fn response(&self, status: &str) -> Value {
+        let mut response = self.base.clone();
+        response.insert("status".to_owned(), json!(status));
+        for name in ["error", "incomplete_details"] {
+            response.entry(name).or_insert(Value::Null);
+        }
+        response.insert("output".to_owned(), json!(self.output));
+        response.insert("usage".to_owned(), json!(self.usage.map(usage_members)));
+        Value::Object(response)
+    }
+
+    /// The first events.
+    pub(super) fn start(&mut self, is_queued: bool) {
+        let status = if is_queued { "queued" } else { "in_progress" };
+        let created = json!({ "response": self.response(status) });
+        self.emit("response.created", created.clone());
+        if is_queued {
+            self.emit("response.queued", created);
+        }
+        let begun = json!({ "response": self.response("in_progress") });
+        self.emit("response.in_progress", begun);
+    }
+
+    /// The events so far that were not taken.
+    pub(super) fn take_events(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Takes an event of the turn.
+    pub(super) fn event(&mut self, event: Event) {
+        match event {
+            Event::Content(text) => self.text(&text),
+            Event::Reasoning(text) => self.reasoning(&text),
+            Event::Refusal(text) => self.refusal(&text),
+            Event::Logprobs(logprobs) => {
+                if let Some(OpenItem::Message(message)) = &mut self.open {
+                    message.add_logprobs(&logprobs);
+                }
+            }
+            Event::Attachment(attachment) => self.answer.attachments.push(attachment),
+            Event::OutputFile { id, name } => self.files.push((id, name)),
+            Event::State(state) => self.answer.state = Some(state),
+            Event::ToolCalls(calls) => self.calls.extend(calls),
+            // Stages are DIAL's.
+            Event::ToolsStarted
+            | Event::StageOpened { .. }
+            | Event::StageName { .. }
+            | Event::StageContent { .. }
+            | Event::StageAttachment { .. }
+            | Event::StageClosed { .. } => {}
+        }
+    }
+
+    /// The last items, and what the end says of the response. The event that ends it is [`ResponseWriter::end`].
+    pub(super) fn finish(&mut self, ending: &AnswerEnd) -> &'static str {
+        self.cite_files();
+        self.close("completed");
+        for call in self.calls.clone() {
+            self.call(&call);
+        }
+        self.usage = ending.usage;
+        let reason = match ending.reason {
+            FinishReason::Length => "max_output_tokens",
+            FinishReason::ContentFilter => "content_filter",
+            FinishReason::Stop | FinishReason::ToolCalls => return "completed",
+        };
+        let details = json!({ "reason": reason });
+        self.base.insert("incomplete_details".to_owned(), details);
+        "incomplete"
+    }
+
+    /// Closes what a failure left open.
+    pub(super) fn fail(&mut self, failure: &RequestFailure) {
+        self.close("incomplete");
+        let code = match (failure.status, &failure.code) {
+            (429, _) => "rate_limit_exceeded",
+            (_, Some(code)) => code,
+            _ => "server_error",
+        };
+        let error = json!({ "code": code, "message": failure.message });
+        self.base.insert("error".to_owned(), error);
+    }
+
+    /// The event that ends the response.
+    pub(super) fn end(&mut self, status: &str) -> Value {
+        let response = self.response(status);
+        let kind = match status {
+            "completed" => "response.completed",
+            "incomplete" => "response.incomplete",
+            // The API lacks an event for cancelled responses.
+            _ => "response.failed",
+        };
+        self.emit(kind, json!({ "response": response }));
+        response
+    }
+
+    /// The answer as the next turn of the conversation gets it: a message of chat completions.
+    pub(super) fn answer_message(&self) -> Value {
+        let answer = &self.answer;
+        let mut message = json!({"role": "assistant", "content": answer.content});
+        let mut custom = Map::new();
+        if let Some(state) = &answer.state {
+            custom.insert("state".to_owned(), state.clone());
+        }
+        if !answer.attachments.is_empty() {
+            let named = answer.attachments.iter().map(stable_attachment);
+            custom.insert("attachments".to_owned(), named.collect());
+        }
+        if let Some(members) = message.as_object_mut() {
+            if !answer.refusal.is_empty() {
+                members.insert("refusal".to_owned(), json!(answer.refusal));
+            }
+            if !self.calls.is_empty() {
+                members.insert("tool_calls".to_owned(), json!(self.calls));
+            }
+            if !custom.is_empty() {
+                members.insert("custom_content".to_owned(), Value::Object(custom));
+            }
+        }
+        message
+    }
+
+    fn emit(&mut self, kind: &str, body: Value) {
+        let mut event = Map::new();
+        event.insert("type".to_owned(), json!(kind));
+        event.insert("sequence_number".to_owned(), json!(self.sequence));
+        if let Value::Object(body) = body {
+            event.extend(body);
+        }
+        self.sequence = self.sequence.saturating_add(1);
+        self.events.push(Value::Object(event));
+    }
+
+    fn emit_all(&mut self, events: Vec<(&'static str, Value)>) {
+        for (kind, body) in events {
+            self.emit(kind, body);
+        }
+    }
+
+    fn index(&self) -> usize {
+        self.output.len()
+    }
+
+    fn text(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.answer.content.push_str(text);
+        self.in_message(OpenPart::text());
+        self.delta(text);
+    }
+
+    fn refusal(&mut self, text: &str) {
+        self.answer.refusal.push_str(text);
+        self.in_message(OpenPart::refusal());
+        self.delta(text);
+    }
+
+    fn reasoning(&mut self, text: &str) {
+        if !matches!(self.open, Some(OpenItem::Reasoning(_))) {
+            self.open_item(OpenItem::reasoning(random_id("rs_")));
+        }
+        self.delta(text);
+    }
+
+    /// Opens a message and a part of it, unless they are open.
+    fn in_message(&mut self, part: OpenPart) {
+        if !matches!(self.open, Some(OpenItem::Message(_))) {
+            self.open_item(OpenItem::message(random_id("msg_")));
+        }
+        let index = self.index();
+        if let Some(OpenItem::Message(message)) = &mut self.open {
+            let events = message.open_part(index, part);
+            self.emit_all(events);
+        }
+    }
+
+    fn open_item(&mut self, item: OpenItem) {
+        self.close("completed");
+        let events = item.opening(self.index());
+        self.open = Some(item);
+        self.emit_all(events);
+    }
+
+    fn delta(&mut self, text: &str) {
+        let index = self.index();
+        if let Some(open) = &mut self.open {
+            let (kind, body) = open.delta(index, text);
+            self.emit(kind, body);
+        }
+    }
+
+    fn close(&mut self, status: &str) {
+        let Some(open) = self.open.take() else { return };
+        let (item, events) = open.closing(self.index(), status);
+        self.emit_all(events);
+        self.finish_item(item);
+    }
+
+    fn finish_item(&mut self, item: Value) {
+        let done = json!({"output_index": self.index(), "item": item});
+        self.emit("response.output_item.done", done);
+        self.output.push(item);
+    }
+
+    /// Cites the files of the answer at the end of its text.
+    fn cite_files(&mut self) {
+        let files = std::mem::take(&mut self.files);
+        if files.is_empty() {
+            return;
+        }
+        self.in_message(OpenPart::text());
+        let container = self.id.replace("resp_", "cntr_");
+        let index = self.index();
+        for (id, name) in files {
+            if let Some(OpenItem::Message(message)) = &mut self.open {
+                let (kind, body) = message.cite(index, &container, &id, &name);
+                self.emit(kind, body);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &ToolCall) {
+        let (index, id) = (self.index(), random_id("fc_"));
+        let function = &call.function;
+        let item = |arguments: &str, status: &str| {
+            json!({
+                "id": id, "type": "function_call", "status": status, "call_id": call.id, "name": function.name,
+                "arguments": arguments,
+            })
+        };
+        let place = json!({"item_id": id, "output_index": index});
+        let with = |name: &str, value: Value| {
+            let mut body = place.clone();
+            if let Some(body) = body.as_object_mut() {
+                body.insert(name.to_owned(), value);
+            }
+            body
+        };
+        let arguments = json!(function.arguments);
+        let mut done = with("arguments", arguments.clone());
+        if let Some(done) = done.as_object_mut() {
+            done.insert("name".to_owned(), json!(function.name));
+        }
+        let added = json!({"output_index": index, "item": item("", "in_progress")});
+        self.emit_all(vec![
+            ("response.output_item.added", added),
+            (
+                "response.function_call_arguments.delta",
+                with("delta", arguments),
+            ),
+            ("response.function_call_arguments.done", done),
+        ]);
+        self.finish_item(item(&function.arguments, "completed"));
+    }
+}
+
+/// Adds one event of a stream of responses to `out`: its name stands before its data.
+pub(super) fn write_response_event(out: &mut Vec<u8>, event: &Value) {
+    let kind = event.get("type").and_then(Value::as_str);
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(kind.unwrap_or_default().as_bytes());
+    out.push(b'\n');
+    write_event_line(out, event);
+}
+
+/// A file under its stable name: its link would expire.
+fn stable_attachment(attachment: &Attachment) -> Value {
+    let mut attachment = attachment.clone();
+    if let Some(name) = attachment.rest.get("key").and_then(Value::as_str) {
+        attachment.url = Some(name.to_owned());
+    }
+    json!(attachment)
+}
+
+fn usage_members(tokens: TokenUsage) -> Value {
+    json!({
+        "input_tokens": tokens.prompt,
+        "input_tokens_details": {"cached_tokens": tokens.cached},
+        "output_tokens": tokens.completion,
+        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        "total_tokens": tokens.prompt.saturating_add(tokens.completion),
+    })
+}

@@ -1,0 +1,199 @@
+//! `/v1/files`: whose files they are, how long they exist, and what an upload must look like.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_http::{HttpResponse, MultipartForm};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::scripted::{TestSurface, keys, read};
+
+const FILES_PATH: &str = "/v1/files";
+
+async fn start() -> TestSurface {
+    TestSurface::with(Vec::new(), |options| {
+        options.clients = keys(&["one", "two"]);
+    })
+    .await
+}
+
+fn form(name: &str, content: &'static [u8], fields: &[(&str, &str)]) -> MultipartForm {
+    let stream = futures_util::stream::iter([Ok(Bytes::from_static(content))]);
+    let size = u64::try_from(content.len()).unwrap();
+    let form = MultipartForm::new().file(
+        "file",
+        name,
+        "application/octet-stream",
+        size,
+        Box::pin(stream),
+    );
+    fields
+        .iter()
+        .fold(form, |form, (name, value)| form.text(name, value))
+}
+
+async fn send(world: &TestSurface, key: &str, method: Method, path: &str) -> HttpResponse {
+    let request = world.request(method, path);
+    let request = request.header("authorization", &format!("Bearer {key}"));
+    request.send(&|_| ()).await.unwrap()
+}
+
+async fn ask(world: &TestSurface, key: &str, method: Method, path: &str) -> (u16, Value) {
+    read(send(world, key, method, path).await).await
+}
+
+async fn upload(world: &TestSurface, key: &str, form: MultipartForm) -> (u16, Value) {
+    let request = world.request(Method::POST, FILES_PATH);
+    let request = request.header("authorization", &format!("Bearer {key}"));
+    read(request.multipart(form).send(&|_| ()).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn a_file_is_listed_read_and_deleted_by_its_caller_alone() {
+    let world = start().await;
+    let purpose = [("purpose", "user_data")];
+    let (status, file) = upload(&world, "one", form("a/b é.csv", b"x,y\n1,2\n", &purpose)).await;
+    assert_eq!(status, 200, "{file}");
+    let id = file["id"].as_str().unwrap().to_owned();
+    assert!(id.starts_with("file-"), "{id}");
+    let created = file["created_at"].as_u64().unwrap();
+    assert_eq!(
+        file,
+        json!({
+            "id": id, "object": "file", "bytes": 8, "created_at": created, "expires_at": created + 1_209_600,
+            "filename": "b é.csv", "purpose": "user_data", "status": "processed", "status_details": null,
+        })
+    );
+    let path = format!("{FILES_PATH}/{id}");
+    assert_eq!(
+        ask(&world, "one", Method::GET, &path).await,
+        (200, file.clone())
+    );
+    let (_, list) = ask(&world, "one", Method::GET, FILES_PATH).await;
+    assert_eq!(
+        (&list["data"], &list["has_more"]),
+        (&json!([file]), &json!(false))
+    );
+    let (_, others) = ask(&world, "one", Method::GET, "/v1/files?purpose=vision").await;
+    assert_eq!(others["data"], json!([]));
+
+    let content = send(&world, "one", Method::GET, &format!("{path}/content")).await;
+    assert_eq!(content.header("content-type"), Some("text/csv"));
+    assert_eq!(content.header("x-content-type-options"), Some("nosniff"));
+    let name = content.header("content-disposition").unwrap().to_owned();
+    assert_eq!(name, "attachment; filename*=UTF-8''b%20%C3%A9%2Ecsv");
+    assert_eq!(content.text().await.unwrap(), "x,y\n1,2\n");
+    let cited = format!("/v1/containers/cntr_1/files/{id}/content");
+    let cited = send(&world, "one", Method::GET, &cited).await;
+    assert_eq!(cited.text().await.unwrap(), "x,y\n1,2\n");
+
+    for (method, path) in [
+        (Method::GET, path.clone()),
+        (Method::DELETE, path.clone()),
+        (Method::GET, format!("{path}/content")),
+    ] {
+        assert_eq!(ask(&world, "two", method.clone(), &path).await.0, 404);
+        assert_eq!(ask(&world, "none", method, &path).await.0, 401);
+    }
+    let (_, none) = ask(&world, "two", Method::GET, FILES_PATH).await;
+    assert_eq!(none["data"], json!([]));
+
+    let deleted = ask(&world, "one", Method::DELETE, &path).await;
+    assert_eq!(
+        deleted,
+        (200, json!({"id": id, "object": "file", "deleted": true}))
+    );
+    for method in [Method::GET, Method::DELETE] {
+        assert_eq!(ask(&world, "one", method, &path).await.0, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_file_exists_until_it_expires() {
+    let world = start().await;
+    let hour = [
+        ("purpose", "vision"),
+        ("expires_after[anchor]", "created_at"),
+        ("expires_after[seconds]", "3600"),
+    ];
+    let (status, file) = upload(&world, "one", form("a.txt", b"abc", &hour)).await;
+    let created = file["created_at"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{status}: {file}"));
+    assert_eq!(file["expires_at"], created + 3600);
+    let path = format!("{FILES_PATH}/{}", file["id"].as_str().unwrap());
+    world.shared.clock.advance(Duration::from_secs(3599));
+    assert_eq!(ask(&world, "one", Method::GET, &path).await.0, 200);
+    world.shared.clock.advance(Duration::from_secs(1));
+    assert_eq!(ask(&world, "one", Method::GET, &path).await.0, 404);
+    let (_, list) = ask(&world, "one", Method::GET, FILES_PATH).await;
+    assert_eq!(list["data"], json!([]));
+}
+
+#[tokio::test]
+async fn an_upload_that_is_not_as_it_must_be_is_refused_by_its_field_and_leaves_no_file() {
+    let world = start().await;
+    let good = ("purpose", "user_data");
+    let too_long = ("expires_after[seconds]", "1209601");
+    let large: &[u8] = &[0; 65 * 1024];
+    let two_files = form("a", b"x", &[good]).file(
+        "file",
+        "b",
+        "text/plain",
+        1,
+        Box::pin(futures_util::stream::iter([Ok(Bytes::from_static(b"y"))])),
+    );
+    for (form, status, param) in [
+        (form("a", b"x", &[]), 400, json!("purpose")),
+        (
+            form("a", b"x", &[("purpose", "fun")]),
+            400,
+            json!("purpose"),
+        ),
+        (form("a", b"", &[good]), 400, json!("file")),
+        (
+            form("a", b"x", &[good, ("color", "red")]),
+            400,
+            json!("color"),
+        ),
+        (
+            form("a", b"x", &[good, too_long]),
+            400,
+            json!("expires_after[seconds]"),
+        ),
+        (
+            form("a", b"x", &[good, ("expires_after[anchor]", "now")]),
+            400,
+            json!("expires_after[anchor]"),
+        ),
+        (
+            MultipartForm::new().text("purpose", "user_data"),
+            400,
+            json!("file"),
+        ),
+        (two_files, 400, json!("file")),
+        (form("a", large, &[good]), 413, Value::Null),
+    ] {
+        let (seen, body) = upload(&world, "one", form).await;
+        assert_eq!((seen, &body["error"]["param"]), (status, &param), "{body}");
+    }
+    let request = world.request(Method::POST, FILES_PATH);
+    let request = request.header("authorization", "Bearer one");
+    let plain = request.json(&json!({})).send(&|_| ()).await.unwrap();
+    assert_eq!(plain.status(), 400);
+    let (_, list) = ask(&world, "one", Method::GET, FILES_PATH).await;
+    assert_eq!(list["data"], json!([]));
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_reported_as_unavailable() {
+    let world = start().await;
+    let purpose = [("purpose", "user_data")];
+    let (_, file) = upload(&world, "one", form("a.txt", b"abc", &purpose)).await;
+    world.shared.stop_store();
+    let path = format!("{FILES_PATH}/{}/content", file["id"].as_str().unwrap());
+    assert_eq!(ask(&world, "one", Method::GET, &path).await.0, 503);
+    let (status, body) = upload(&world, "one", form("b.txt", b"new", &purpose)).await;
+    assert_eq!(status, 503, "{body}");
+}

@@ -1,0 +1,426 @@
+//! What the service keeps for clients of `OpenAI`'s API between requests: small records in a bucket of the bus, and
+//! content in the store, which records name by digest.
+//!
+//! The key of a record holds the tenant and a digest of the principal, so a request can name records of its own caller
+//! only: an id of another caller's record gives the same answer as one that does not exist.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_agent::failure::RequestFailure;
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_store::{ArtifactLabel, ArtifactReader, ReadError, Store};
+use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Bucket of the records.
+pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
+/// Longest time for the store to take or to give a document.
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most bytes of one record; the bucket takes messages of 256 KiB, headers included.
+const MAX_RECORD_BYTES: usize = 200 << 10;
+/// Most characters of an id in a request.
+const MAX_ID_CHARS: usize = 64;
+
+/// What a record is about; the first part of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// A file, see [`crate::client_files`].
+    File,
+    /// A response, see [`crate::responses`].
+    Response,
+    /// A conversation, see [`crate::responses`].
+    Conversation,
+}
+
+impl RecordKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Response => "response",
+            Self::Conversation => "conversation",
+        }
+    }
+}
+
+/// A record and the revision to change it by.
+#[derive(Clone, Debug)]
+pub(crate) struct RevisedRecord<T> {
+    pub(crate) value: T,
+    pub(crate) revision: u64,
+}
+
+/// Content in the store, by digest and size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContentRef {
+    sha256: String,
+    size: u64,
+}
+
+impl ContentRef {
+    /// The content of a claim.
+    pub(crate) fn of(claim: &Claim) -> Self {
+        Self {
+            sha256: claim.artifact.sha256.to_hex(),
+            size: claim.artifact.size,
+        }
+    }
+
+    /// Its size in bytes.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn sha256(&self) -> Option<Sha256Digest> {
+        self.sha256.parse().ok()
+    }
+}
+
+/// Why a record was not written.
+#[derive(Debug)]
+pub(crate) enum RecordError {
+    /// It was changed since it was read, or exists already.
+    Stale,
+    /// The request fails with this error.
+    Failed(RequestFailure),
+}
+
+impl From<RecordError> for RequestFailure {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Failed(failure) => failure,
+            RecordError::Stale => Self::new(
+                409,
+                "Another request changed it at the same time. Try again.",
+            ),
+        }
+    }
+}
+
+/// Records and documents of all callers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct CallerRecords {
+    keys: KeyValue,
+    store: Store,
+    tenant: TenantId,
+    clock: Clock,
+}
+
+impl CallerRecords {
+    /// Records on this bus, with content in this store.
+    pub(crate) fn new(bus: &Bus, store: Store, tenant: TenantId, clock: Clock) -> Self {
+        Self {
+            keys: bus.key_value(RECORD_BUCKET),
+            store,
+            tenant,
+            clock,
+        }
+    }
+
+    /// Now, in Unix milliseconds.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    /// The store in which content is.
+    pub(crate) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The tenant of all records.
+    pub(crate) const fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    fn prefix(&self, kind: RecordKind, principal: &str) -> String {
+        let digest = Sha256Digest::of(principal.as_bytes()).to_hex();
+        // 128 bits: names of principals are the operator's, so callers cannot choose two with one digest.
+        let owner = digest.get(..32).unwrap_or(&digest);
+        format!("{}.{}.{owner}", kind.as_str(), self.tenant.token())
+    }
+
+    fn key(&self, kind: RecordKind, principal: &str, id: &str) -> String {
+        format!("{}.{id}", self.prefix(kind, principal))
+    }
+
+    /// A record of this principal; `None` also for an id that no record can have.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<RevisedRecord<T>>, RequestFailure> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let entry = self.keys.get(&self.key(kind, principal, id)).await;
+        let entry = entry.map_err(|error| bus_failure(&error))?;
+        Ok(entry.and_then(|entry| {
+            // A record of a later version that this one cannot read counts as missing, not as damage.
+            let value = serde_json::from_slice(&entry.value).ok()?;
+            Some(RevisedRecord {
+                value,
+                revision: entry.revision,
+            })
+        }))
+    }
+
+    /// Creates a record.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`].
+    pub(crate) async fn create<T: Serialize + Sync>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+        value: &T,
+    ) -> Result<u64, RecordError> {
+        let bytes = record_bytes(value)?;
+        let key = self.key(kind, principal, id);
+        self.keys.create(&key, bytes).await.map_err(record_error)
+    }
+
+    /// Replaces a record of exactly this revision.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`].
+    pub(crate) async fn update<T: Serialize + Sync>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+        record: &RevisedRecord<T>,
+    ) -> Result<u64, RecordError> {
+        let bytes = record_bytes(&record.value)?;
+        let key = self.key(kind, principal, id);
+        let updated = self.keys.update(&key, bytes, record.revision).await;
+        updated.map_err(record_error)
+    }
+
+    /// Deletes a record of exactly this revision.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`].
+    pub(crate) async fn delete(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+        revision: u64,
+    ) -> Result<(), RecordError> {
+        let key = self.key(kind, principal, id);
+        self.keys.delete(&key, revision).await.map_err(record_error)
+    }
+
+    /// Up to `limit` records of a principal with their ids, longest unchanged first.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn list<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, T)>, RequestFailure> {
+        let prefix = self.prefix(kind, principal);
+        let listing = self.keys.list(&prefix, limit).await;
+        let listing = listing.map_err(|error| bus_failure(&error))?;
+        let records = listing.entries.into_iter().filter_map(|(key, entry)| {
+            let id = key.rsplit('.').next()?.to_owned();
+            Some((id, serde_json::from_slice(&entry.value).ok()?))
+        });
+        Ok(records.collect())
+    }
+
+    /// Stores a JSON document.
+    ///
+    /// # Errors
+    ///
+    /// 413 for one above `limit`, 503 while the store fails.
+    pub(crate) async fn store_document<T: Serialize + Sync>(
+        &self,
+        document: &T,
+        limit: ByteSize,
+    ) -> Result<ContentRef, RequestFailure> {
+        let bytes = serde_json::to_vec(document).map_err(|_| RequestFailure::unexpected())?;
+        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if size > limit.as_u64() {
+            return Err(RequestFailure::new(
+                413,
+                format!("It is larger than {limit}, which is too large to be stored."),
+            ));
+        }
+        let label = ArtifactLabel::new("application/json", "");
+        let claim = self.store_bytes(bytes.into(), label).await?;
+        Ok(ContentRef::of(&claim))
+    }
+
+    /// Stores bytes that are here.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the store fails.
+    pub(crate) async fn store_bytes(
+        &self,
+        bytes: Bytes,
+        label: ArtifactLabel,
+    ) -> Result<Claim, RequestFailure> {
+        let operation = OperationId::mint();
+        let stored = self.store.put(&self.tenant, &operation, bytes, label);
+        match tokio::time::timeout(STORE_TIMEOUT, stored).await {
+            Ok(Ok(claim)) => Ok(claim),
+            Ok(Err(error)) => Err(store_failure(&error)),
+            Err(_elapsed) => Err(unavailable_failure()),
+        }
+    }
+
+    /// Reads a document; `None` when it is gone.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the store fails.
+    pub(crate) async fn read_document<T: DeserializeOwned>(
+        &self,
+        content: &ContentRef,
+    ) -> Result<Option<T>, RequestFailure> {
+        let Some(reader) = self.open(content).await? else {
+            return Ok(None);
+        };
+        let limit = ByteSize::bytes(content.size);
+        match reader.read_all(limit).await {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(ReadError::Missing) => Ok(None),
+            Err(error) => Err(store_failure(&error)),
+        }
+    }
+
+    /// Opens content for reading; `None` when it is gone.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the store fails.
+    pub(crate) async fn open(
+        &self,
+        content: &ContentRef,
+    ) -> Result<Option<ArtifactReader>, RequestFailure> {
+        let Some(claim) = self.claim(content, "", "") else {
+            return Ok(None);
+        };
+        let deadline = Deadline::after(self.clock.now_ms(), STORE_TIMEOUT);
+        match self.store.read(&self.tenant, &claim, deadline).await {
+            Ok(reader) => Ok(Some(reader)),
+            Err(ReadError::Missing) => Ok(None),
+            Err(error) => Err(store_failure(&error)),
+        }
+    }
+
+    /// A claim for content that a record names.
+    pub(crate) fn claim(
+        &self,
+        content: &ContentRef,
+        media_type: &str,
+        name: &str,
+    ) -> Option<Claim> {
+        Some(Claim {
+            artifact: Artifact {
+                tenant: self.tenant.clone(),
+                sha256: content.sha256()?,
+                size: content.size,
+                media_type: media_type.to_owned(),
+                name: name.to_owned(),
+            },
+            store: self.store.alias().to_owned(),
+            version_id: None,
+            created_at_ms: 0,
+            expires_at_ms: u64::MAX,
+        })
+    }
+
+    /// Lets content live as long as content that is stored now; `false` when it is gone.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the store fails.
+    pub(crate) async fn renew(&self, content: &ContentRef) -> Result<bool, RequestFailure> {
+        let Some(sha256) = content.sha256() else {
+            return Ok(false);
+        };
+        let label = ArtifactLabel::new("application/json", "");
+        let claimed = self.store.claim(&self.tenant, sha256, label).await;
+        let claimed = claimed.map_err(|error| store_failure(&error))?;
+        Ok(claimed.is_some())
+    }
+}
+
+/// A new id for a record: the prefix and 122 random bits.
+pub(crate) fn random_id(prefix: &str) -> String {
+    format!("{prefix}{}", uuid::Uuid::new_v4().simple())
+}
+
+/// Whether a text of a request can be an id. Keys of the bus have parts, which an id must not add.
+fn is_id(id: &str) -> bool {
+    (1..=MAX_ID_CHARS).contains(&id.len())
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
+fn record_bytes<T: Serialize>(value: &T) -> Result<Bytes, RecordError> {
+    let bytes =
+        serde_json::to_vec(value).map_err(|_| RecordError::Failed(RequestFailure::unexpected()))?;
+    if bytes.len() > MAX_RECORD_BYTES {
+        let message = "It has grown too large to be stored. Start a new one.";
+        return Err(RecordError::Failed(RequestFailure::new(413, message)));
+    }
+    Ok(bytes.into())
+}
+
+fn record_error(error: KeyError) -> RecordError {
+    match error {
+        KeyError::Stale | KeyError::Exists => RecordError::Stale,
+        error => RecordError::Failed(bus_failure(&error)),
+    }
+}
+
+fn bus_failure(error: &KeyError) -> RequestFailure {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "a record of a client was not read or written"
+    );
+    unavailable_failure()
+}
+
+/// The failure of a store that does not answer.
+pub(crate) fn store_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
+    tracing::warn!(error, "content of a client was not read or written");
+    unavailable_failure()
+}
+
+/// Files, responses and conversations cannot be read or written.
+pub(crate) fn unavailable_failure() -> RequestFailure {
+    let text = "What is stored cannot be read or written at the moment.";
+    RequestFailure::new(503, text).display(format!("{text} Please try again later."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_adds_no_part_to_a_key() {
+        assert!(is_id(&random_id("file-")));
+        for wrong in ["", "a.b", "*", ">", "a b", "ü", &"x".repeat(65)] {
+            assert!(!is_id(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What is kept of `/v1/responses` and `/v1/conversations`: a record for each response and conversation, and documents in
+//! the store with what is in them.
+//!
+//! A response that runs has a lease, which its process renews. When the lease has ended, the process is gone: every replica
+//! reports such a response as failed, and its tools are not called again. Each change of a record is a compare-and-set, so a
+//! response ends once: by its own process, by a cancellation, or by the end of its lease.
+
+use std::time::Duration;
+
+use dray_agent::failure::RequestFailure;
+use dray_types::{ByteSize, Period};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord};
+
+mod conversations;
+mod history;
+mod running;
+
+pub(crate) use conversations::ConversationRecord;
+pub(crate) use history::History;
+pub(crate) use running::RunningResponse;
+
+/// Most bytes of what is kept of one response: its request, its items and the state of its turn.
+pub(crate) const MAX_DOCUMENT_BYTES: ByteSize = ByteSize::mib(32);
+/// Most bytes of all responses that one continues.
+const MAX_HISTORY_BYTES: u64 = 64 << 20;
+/// Most responses that one continues.
+const MAX_HISTORY: usize = 1_000;
+/// Documents that are read at one time.
+const CONCURRENT_READS: usize = 4;
+/// Age from which a document gets a new lifetime when a conversation continues.
+const RENEWAL_AGE_MS: u64 = 24 * 3600 * 1000;
+/// How long a process may be silent before its responses count as interrupted.
+const LEASE: Duration = Duration::from_secs(30);
+/// How often a process renews the lease of a response.
+pub(crate) const LEASE_INTERVAL: Duration = Duration::from_secs(5);
+/// Attempts to change a record that others change as well.
+const MAX_ATTEMPTS: usize = 16;
+/// What is said of a response whose process is gone.
+const INTERRUPTED: &str = "The process that made this response ended before the response did. What the agent's tools have \
+     done is done, and no tool was called again.";
+/// What is said of a response whose end could not be stored.
+const NOT_STORED: &str = "The response has ended, but it could not be stored.";
+
+/// The state of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ResponseStatus {
+    /// It runs.
+    InProgress,
+    /// It has ended as the model ended it.
+    Completed,
+    /// A limit or a filter ended it.
+    Incomplete,
+    /// It has failed.
+    Failed,
+    /// Its client ended it.
+    Cancelled,
+}
+
+impl ResponseStatus {
+    /// The name on the wire.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+            Self::Incomplete => "incomplete",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether a conversation can continue after it.
+    const fn can_continue(self) -> bool {
+        matches!(self, Self::Completed | Self::Incomplete)
+    }
+}
+
+/// What is kept of a response in the store. Of a conversation's items without a response, `response` and `answer` are
+/// absent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ResponseDocument {
+    /// The response as its client gets it.
+    pub(crate) response: Option<Value>,
+    /// The items of its request.
+    pub(crate) input: Vec<Value>,
+    /// The answer as a message of chat completions, with the state of the turn.
+    pub(crate) answer: Option<Value>,
+}
+
+/// A document of a conversation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct HistoryEntry {
+    content: ContentRef,
+    /// Unix milliseconds at which it got its lifetime.
+    stored_ms: u64,
+}
+
+/// The record of a response.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ResponseRecord {
+    pub(crate) status: ResponseStatus,
+    /// Whether it runs without its client.
+    pub(crate) in_background: bool,
+    document: ContentRef,
+    history: Vec<HistoryEntry>,
+    conversation: Option<String>,
+    created_ms: u64,
+    expires_ms: u64,
+    /// Unix milliseconds until which its process has it, while it runs.
+    lease_ms: u64,
+    /// Whether its process ended before it did.
+    #[serde(default)]
+    interrupted: bool,
+}
+
+/// What a new response is.
+#[derive(Debug)]
+pub(crate) struct NewResponse<'a> {
+    pub(crate) principal: &'a str,
+    pub(crate) id: &'a str,
+    pub(crate) in_background: bool,
+    pub(crate) conversation: Option<String>,
+    pub(crate) history: History,
+}
+
+/// Responses and conversations of all callers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponseStore {
+    records: CallerRecords,
+    lifetime: Period,
+}
+
+impl ResponseStore {
+    /// Responses that are kept for `lifetime` after their end, and conversations after their last change.
+    pub(crate) const fn new(records: CallerRecords, lifetime: Period) -> Self {
+        Self { records, lifetime }
+    }
+
+    fn expires_ms(&self) -> u64 {
+        let now = self.records.now_ms();
+        now.saturating_add(self.lifetime.as_millis())
+    }
+
+    fn lease_ms(&self) -> u64 {
+        let lease = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
+        self.records.now_ms().saturating_add(lease)
+    }
+
+    async fn store(&self, document: &ResponseDocument) -> Result<ContentRef, RequestFailure> {
+        self.records
+            .store_document(document, MAX_DOCUMENT_BYTES)
+            .await
+    }
+
+    /// Keeps a response that begins.
+    ///
+    /// # Errors
+    ///
+    /// 413 for a request that is too large to be kept, 503 while the store or the bus fails.
+    pub(crate) async fn begin(
+        &self,
+        new: NewResponse<'_>,
+        document: &ResponseDocument,
+    ) -> Result<RunningResponse, RequestFailure> {
+        let record = ResponseRecord {
+            status: ResponseStatus::InProgress,
+            in_background: new.in_background,
+            document: self.store(document).await?,
+            history: new.history.entries,
+            conversation: new.conversation,
+            created_ms: self.records.now_ms(),
+            expires_ms: self.expires_ms(),
+            lease_ms: self.lease_ms(),
+            interrupted: false,
+        };
+        let (principal, id) = (new.principal.to_owned(), new.id.to_owned());
+        let created = self
+            .records
+            .create(RecordKind::Response, &principal, &id, &record);
+        let revision = created.await?;
+        Ok(RunningResponse {
+            store: self.clone(),
+            principal,
+            id,
+            record: RevisedRecord {
+                value: record,
+                revision,
+            },
+        })
+    }
+
+    /// The record of a response. One whose process is gone has failed from now on.
+    async fn record(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<RevisedRecord<ResponseRecord>, RequestFailure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self
+                .records
+                .get(RecordKind::Response, principal, id)
+                .await?;
+            let mut found: RevisedRecord<ResponseRecord> =
+                found.ok_or_else(|| missing_failure("response", id))?;
+            let (now, record) = (self.records.now_ms(), &mut found.value);
+            if record.expires_ms <= now {
+                return Err(missing_failure("response", id));
+            }
+            if record.status != ResponseStatus::InProgress || now < record.lease_ms {
+                return Ok(found);
+            }
+            record.status = ResponseStatus::Failed;
+            record.interrupted = true;
+            let updated = self
+                .records
+                .update(RecordKind::Response, principal, id, &found);
+            match updated.await {
+                Ok(revision) => {
+                    found.revision = revision;
+                    return Ok(found);
+                }
+                // Its process lives after all, or another replica was first.
+                Err(RecordError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(RecordError::Stale.into())
+    }
+
+    /// A response as its client gets it, and its document.
+    ///
+    /// # Errors
+    ///
+    /// 404 for one that is not there, expired, or another caller's; 503 while the store or the bus fails.
+    pub(crate) async fn get(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<(Value, ResponseDocument), RequestFailure> {
+        let record = self.record(principal, id).await?.value;
+        let document = self.records.read_document(&record.document).await?;
+        let document: ResponseDocument = document.ok_or_else(|| missing_failure("response", id))?;
+        let mut response = document.response.clone().unwrap_or_default();
+        if let Some(members) = response.as_object_mut() {
+            members.insert("status".to_owned(), json!(record.status.as_str()));
+            let said = members.get("error").is_some_and(|error| !error.is_null());
+            if record.status == ResponseStatus::Failed && !said {
+                let message = if record.interrupted {
+                    INTERRUPTED
+                } else {
+                    NOT_STORED
+                };
+                let error = json!({"code": "server_error", "message": message});
+                members.insert("error".to_owned(), error);
+            }
+        }
+        Ok((response, document))
+    }
+
+    /// Ends a response that runs in the background. One that has ended stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::get`]; 400 for one that runs with its client.
+    pub(crate) async fn cancel(&self, principal: &str, id: &str) -> Result<Value, RequestFailure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let mut record = self.record(principal, id).await?;
+            if !record.value.in_background {
+                return Err(RequestFailure::new(
+                    400,
+                    "Only responses with 'background' can be cancelled. Close the connection of this one.",
+                ));
+            }
+            if record.value.status != ResponseStatus::InProgress {
+                break;
+            }
+            record.value.status = ResponseStatus::Cancelled;
+            let updated = self
+                .records
+                .update(RecordKind::Response, principal, id, &record);
+            match updated.await {
+                Ok(_) => break,
+                Err(RecordError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self.get(principal, id).await?.0)
+    }
+
+    /// Forgets a response. One that runs ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::get`].
+    pub(crate) async fn delete(&self, principal: &str, id: &str) -> Result<(), RequestFailure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let record = self.record(principal, id).await?;
+            let deleted = self
+                .records
+                .delete(RecordKind::Response, principal, id, record.revision);
+            match deleted.await {
+                Err(RecordError::Stale) => {}
+                other => return other.map_err(RequestFailure::from),
+            }
+        }
+        Err(RecordError::Stale.into())
+    }
+}
+
+fn missing_failure(kind: &str, id: &str) -> RequestFailure {
+    let id: String = id
+        .chars()
+        .filter(|one| !one.is_control())
+        .take(64)
+        .collect();
+    let mut failure = RequestFailure::new(404, format!("No {kind} has the id '{id}'."));
+    failure.param = Some(format!("{kind}_id").into());
+    failure
+}

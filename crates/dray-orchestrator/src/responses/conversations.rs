@@ -1,0 +1,192 @@
+//! Conversations: lists of documents, to which responses and items are added.
+
+use dray_agent::failure::RequestFailure;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    History, HistoryEntry, MAX_ATTEMPTS, MAX_HISTORY, ResponseDocument, ResponseStore,
+    missing_failure,
+};
+use crate::records::{RecordError, RecordKind, RevisedRecord, random_id};
+
+/// The record of a conversation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ConversationRecord {
+    pub(super) metadata: Value,
+    pub(super) history: Vec<HistoryEntry>,
+    created_ms: u64,
+    expires_ms: u64,
+}
+
+impl ConversationRecord {
+    /// The object of `OpenAI`'s API.
+    pub(crate) fn object(&self, id: &str) -> Value {
+        json!({
+            "id": id, "object": "conversation", "created_at": self.created_ms / 1000, "metadata": self.metadata,
+        })
+    }
+}
+
+impl ResponseStore {
+    /// Begins a conversation.
+    ///
+    /// # Errors
+    ///
+    /// 413 for items that are too large, 503 while the store or the bus fails.
+    pub(crate) async fn create_conversation(
+        &self,
+        principal: &str,
+        metadata: Value,
+        items: Vec<Value>,
+    ) -> Result<(String, ConversationRecord), RequestFailure> {
+        let mut record = ConversationRecord {
+            metadata,
+            history: Vec::new(),
+            created_ms: self.records.now_ms(),
+            expires_ms: self.expires_ms(),
+        };
+        if !items.is_empty() {
+            record.history.push(self.items_entry(items).await?);
+        }
+        let id = random_id("conv_");
+        let created = self
+            .records
+            .create(RecordKind::Conversation, principal, &id, &record);
+        created.await?;
+        Ok((id, record))
+    }
+
+    async fn items_entry(&self, input: Vec<Value>) -> Result<HistoryEntry, RequestFailure> {
+        let document = ResponseDocument {
+            input,
+            ..ResponseDocument::default()
+        };
+        Ok(HistoryEntry {
+            content: self.store(&document).await?,
+            stored_ms: self.records.now_ms(),
+        })
+    }
+
+    /// A conversation.
+    ///
+    /// # Errors
+    ///
+    /// 404 for one that is not there, expired, or another caller's; 503 while the bus fails.
+    pub(crate) async fn conversation(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<RevisedRecord<ConversationRecord>, RequestFailure> {
+        let found = self
+            .records
+            .get(RecordKind::Conversation, principal, id)
+            .await?;
+        let now = self.records.now_ms();
+        let found =
+            found.filter(|found: &RevisedRecord<ConversationRecord>| now < found.value.expires_ms);
+        found.ok_or_else(|| missing_failure("conversation", id))
+    }
+
+    /// What is in a conversation.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::conversation`]; 400 for one that is too long or whose content is gone.
+    pub(crate) async fn conversation_history(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<History, RequestFailure> {
+        let record = self.conversation(principal, id).await?;
+        self.history("conversation", record.value.history).await
+    }
+
+    /// Changes a conversation, whose lifetime begins again.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::conversation`]; 413 for one that is too long.
+    pub(crate) async fn change_conversation(
+        &self,
+        principal: &str,
+        id: &str,
+        change: impl Fn(&mut ConversationRecord) + Send + Sync,
+    ) -> Result<ConversationRecord, RequestFailure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let mut record = self.conversation(principal, id).await?;
+            change(&mut record.value);
+            record.value.expires_ms = self.expires_ms();
+            if record.value.history.len() > MAX_HISTORY {
+                let message = format!("The conversation has more than {MAX_HISTORY} responses.");
+                return Err(RequestFailure::new(413, message));
+            }
+            let updated = self
+                .records
+                .update(RecordKind::Conversation, principal, id, &record);
+            match updated.await {
+                Ok(_) => return Ok(record.value),
+                Err(RecordError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(RecordError::Stale.into())
+    }
+
+    /// Adds items to a conversation.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::change_conversation`].
+    pub(crate) async fn add_items(
+        &self,
+        principal: &str,
+        id: &str,
+        items: Vec<Value>,
+    ) -> Result<(), RequestFailure> {
+        // Before anything is stored for a conversation that does not exist.
+        self.conversation(principal, id).await?;
+        let entry = self.items_entry(items).await?;
+        let add = |record: &mut ConversationRecord| record.history.push(entry.clone());
+        self.change_conversation(principal, id, add).await?;
+        Ok(())
+    }
+
+    /// Replaces what a client noted about a conversation.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::change_conversation`].
+    pub(crate) async fn set_metadata(
+        &self,
+        principal: &str,
+        id: &str,
+        metadata: &Value,
+    ) -> Result<ConversationRecord, RequestFailure> {
+        let set = |record: &mut ConversationRecord| record.metadata.clone_from(metadata);
+        self.change_conversation(principal, id, set).await
+    }
+
+    /// Forgets a conversation. Its responses stay.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::conversation`].
+    pub(crate) async fn delete_conversation(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<(), RequestFailure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let record = self.conversation(principal, id).await?;
+            let deleted =
+                self.records
+                    .delete(RecordKind::Conversation, principal, id, record.revision);
+            match deleted.await {
+                Err(RecordError::Stale) => {}
+                other => return other.map_err(RequestFailure::from),
+            }
+        }
+        Err(RecordError::Stale.into())
+    }
+}

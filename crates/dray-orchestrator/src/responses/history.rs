@@ -1,0 +1,94 @@
+//! What a response continues: the documents of the responses before it.
+
+use dray_agent::failure::RequestFailure;
+use dray_types::ByteSize;
+use futures_util::StreamExt as _;
+
+use super::{
+    CONCURRENT_READS, HistoryEntry, MAX_HISTORY, MAX_HISTORY_BYTES, RENEWAL_AGE_MS,
+    ResponseDocument, ResponseStore,
+};
+
+/// What a response continues.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(super) entries: Vec<HistoryEntry>,
+    /// Its documents, oldest first.
+    pub(crate) documents: Vec<ResponseDocument>,
+}
+
+impl ResponseStore {
+    /// What a response continues that names a previous one.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a previous response that has no end to continue from, that is too long, or whose content is gone; otherwise
+    /// as [`ResponseStore::get`].
+    pub(crate) async fn history_after(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<History, RequestFailure> {
+        let record = self.record(principal, id).await.map_err(|mut failure| {
+            failure.param = Some("previous_response_id".into());
+            failure
+        })?;
+        let record = record.value;
+        if !record.status.can_continue() {
+            let message = format!(
+                "The previous response is {} and cannot be continued.",
+                record.status.as_str()
+            );
+            return Err(state_failure("previous_response_id", message));
+        }
+        let mut entries = record.history;
+        entries.push(HistoryEntry {
+            content: record.document,
+            stored_ms: record.created_ms,
+        });
+        self.history("previous_response_id", entries).await
+    }
+
+    pub(super) async fn history(
+        &self,
+        param: &str,
+        mut entries: Vec<HistoryEntry>,
+    ) -> Result<History, RequestFailure> {
+        let bytes: u64 = entries.iter().map(|entry| entry.content.size()).sum();
+        if entries.len() > MAX_HISTORY || bytes > MAX_HISTORY_BYTES {
+            let limit = ByteSize::bytes(MAX_HISTORY_BYTES);
+            let message = format!(
+                "The conversation has more than {MAX_HISTORY} responses or {limit}. Start a new one."
+            );
+            return Err(state_failure(param, message));
+        }
+        let now = self.records.now_ms();
+        for entry in &mut entries {
+            // Only old ones: each renewal is a request to the store.
+            if now.saturating_sub(entry.stored_ms) > RENEWAL_AGE_MS {
+                self.records.renew(&entry.content).await?;
+                entry.stored_ms = now;
+            }
+        }
+        // A list, since the futures of a lazy iterator could not cross threads.
+        let reads: Vec<_> = entries
+            .iter()
+            .map(|entry| self.records.read_document(&entry.content))
+            .collect();
+        // In order, which a conversation depends on.
+        let read: Vec<_> = futures_util::stream::iter(reads)
+            .buffered(CONCURRENT_READS)
+            .collect()
+            .await;
+        let mut documents = Vec::with_capacity(read.len());
+        for document in read {
+            let message = "An earlier response of this conversation has expired.";
+            documents.push(document?.ok_or_else(|| state_failure(param, message))?);
+        }
+        Ok(History { entries, documents })
+    }
+}
+
+fn state_failure(param: &str, message: impl Into<String>) -> RequestFailure {
+    RequestFailure::of_parameter(param, "invalid_state", message)
+}

@@ -1,0 +1,133 @@
+//! A response that runs in this process: its lease, and its end.
+
+use dray_agent::failure::RequestFailure;
+
+use super::{
+    ConversationRecord, HistoryEntry, MAX_ATTEMPTS, ResponseDocument, ResponseRecord,
+    ResponseStatus, ResponseStore,
+};
+use crate::records::{RecordError, RecordKind, RevisedRecord};
+
+/// The record of a response that runs in this process.
+#[derive(Debug)]
+pub(crate) struct RunningResponse {
+    pub(super) store: ResponseStore,
+    pub(super) principal: String,
+    pub(super) id: String,
+    pub(super) record: RevisedRecord<ResponseRecord>,
+}
+
+/// A response was ended by another request, or is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superseded;
+
+impl RunningResponse {
+    /// Reports to other replicas that the response still runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Superseded`] when another request has ended it. While the bus fails the response goes on: its lease is longer than
+    /// several attempts.
+    pub(crate) async fn renew(&mut self) -> Result<(), Superseded> {
+        self.record.value.lease_ms = self.store.lease_ms();
+        match self.update().await {
+            Ok(()) => Ok(()),
+            Err(RecordError::Stale) => self.reread().await,
+            Err(RecordError::Failed(failure)) => {
+                tracing::warn!(%failure, id = %self.id, "the lease of a response was not renewed");
+                Ok(())
+            }
+        }
+    }
+
+    /// After an update whose outcome is not known: it may have happened, and then the record is still this process's.
+    async fn reread(&mut self) -> Result<(), Superseded> {
+        let records = &self.store.records;
+        let found = records
+            .get::<ResponseRecord>(RecordKind::Response, &self.principal, &self.id)
+            .await;
+        match found {
+            Ok(Some(found)) if found.value.status == ResponseStatus::InProgress => {
+                self.record = found;
+                Ok(())
+            }
+            Ok(_) => Err(Superseded),
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn update(&mut self) -> Result<(), RecordError> {
+        let records = &self.store.records;
+        let updated = records.update(
+            RecordKind::Response,
+            &self.principal,
+            &self.id,
+            &self.record,
+        );
+        self.record.revision = updated.await?;
+        Ok(())
+    }
+
+    /// Keeps the end of the response. One that can be continued is a part of its conversation from now on.
+    ///
+    /// # Errors
+    ///
+    /// 409 when another request has ended it meanwhile, 413 for one that is too large, 503 while the store or the bus fails.
+    pub(crate) async fn finish(
+        &mut self,
+        status: ResponseStatus,
+        document: &ResponseDocument,
+    ) -> Result<(), RequestFailure> {
+        let store = self.store.clone();
+        let content = match store.store(document).await {
+            Ok(content) => content,
+            // That it failed is said in any case, with what was kept at its beginning.
+            Err(_) if !status.can_continue() => self.record.value.document.clone(),
+            Err(failure) => return Err(failure),
+        };
+        let entry = HistoryEntry {
+            content: content.clone(),
+            stored_ms: store.records.now_ms(),
+        };
+        self.record.value.document = content;
+        self.record.value.status = status;
+        self.record.value.expires_ms = store.expires_ms();
+        self.end().await?;
+        if let Some(conversation) = self.record.value.conversation.clone()
+            && status.can_continue()
+        {
+            let add = |record: &mut ConversationRecord| record.history.push(entry.clone());
+            let changed = store.change_conversation(&self.principal, &conversation, add);
+            if let Err(failure) = changed.await {
+                // A response that its conversation does not have must not look as if it were a part of it.
+                self.record.value.status = ResponseStatus::Failed;
+                self.end().await?;
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self) -> Result<(), RequestFailure> {
+        let ended = self.record.value.clone();
+        for _ in 0..MAX_ATTEMPTS {
+            match self.update().await {
+                Ok(()) => return Ok(()),
+                Err(RecordError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if self.reread().await.is_err() {
+                break;
+            }
+            let revision = self.record.revision;
+            self.record = RevisedRecord {
+                value: ended.clone(),
+                revision,
+            };
+        }
+        Err(RequestFailure::new(
+            409,
+            "The response was cancelled or deleted by another request.",
+        ))
+    }
+}

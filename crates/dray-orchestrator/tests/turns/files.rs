@@ -1,0 +1,116 @@
+//! Files of `/v1/files` in chat completions.
+
+use bytes::Bytes;
+use dray_http::MultipartForm;
+use serde_json::{Value, json};
+
+use crate::world::{TurnWorld, manifest};
+
+const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+/// A picture of one pixel.
+const PIXEL: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
+
+/// Uploads a file and returns its id.
+pub(crate) async fn upload(world: &TurnWorld, name: &str, content: &'static [u8]) -> String {
+    let size = u64::try_from(content.len()).unwrap();
+    let stream = Box::pin(futures_util::stream::iter([Ok(Bytes::from_static(
+        content,
+    ))]));
+    let form = MultipartForm::new().text("purpose", "user_data");
+    let form = form.file("file", name, "application/octet-stream", size, stream);
+    let request = world.client.post(&format!("{}/v1/files", world.url));
+    let uploaded = request.multipart(form).send(&|_| ()).await.unwrap();
+    let file: Value = uploaded.json().await.unwrap();
+    file["id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{file}"))
+        .to_owned()
+}
+
+fn named(ids: &[&str]) -> Value {
+    let parts = ids
+        .iter()
+        .map(|id| json!({"type": "file", "file": {"file_id": id}}));
+    let parts: Vec<_> = [json!({"type": "text", "text": "look"})]
+        .into_iter()
+        .chain(parts)
+        .collect();
+    json!({"role": "user", "content": parts})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
+    let world = TurnWorld::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let table = upload(&world, "a.csv", b"x,y\n").await;
+    let picture = upload(&world, "dot.png", PIXEL).await;
+    let first = named(&[&table, &picture]);
+    let seen = world.chat(json!({"messages": [first]})).await;
+    assert_eq!(seen.text(), "Hello.", "{seen:?}");
+    let later = json!([first, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "and?"}]);
+    assert_eq!(
+        world.chat(json!({"messages": later})).await.text(),
+        "Hello."
+    );
+    let asked = world.asked();
+    let user = |number: usize| {
+        let messages = asked[number]["messages"].as_array().unwrap();
+        messages
+            .iter()
+            .find(|one| one["role"] == "user")
+            .cloned()
+            .unwrap()
+    };
+    let message = user(0);
+    let text = message["content"].to_string();
+    for expected in [
+        "<title>a.csv</title>",
+        "<title>dot.png</title>",
+        "<url>artifact/",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+    let parts = message["content"].as_array().unwrap();
+    let images = parts.iter().filter(|part| part["type"] == "image_url");
+    let images: Vec<_> = images
+        .map(|part| part["image_url"]["url"].as_str().unwrap())
+        .collect();
+    assert_eq!(images.len(), 1);
+    assert!(
+        images[0].starts_with("data:image/png;base64,iVBORw0KGgo"),
+        "{}",
+        images[0]
+    );
+    assert_eq!(user(1), message, "prompt caches hit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_after_it() {
+    let world = TurnWorld::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let seen = world
+        .chat(json!({"messages": [named(&["file-none"])]}))
+        .await;
+    assert_eq!(seen.status, 404);
+    assert_eq!(seen.error()["param"], "messages.0.content.1.file.file_id");
+    assert_eq!(world.asked().len(), 0);
+    let later = json!([named(&["file-none"]), {"role": "user", "content": "and?"}]);
+    assert_eq!(
+        world.chat(json!({"messages": later})).await.text(),
+        "Hello."
+    );
+    let prompt = world.asked()[0].to_string();
+    assert!(
+        prompt.contains("not available: No such File object: file-none"),
+        "{prompt}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_names_no_more_files_than_it_may() {
+    let world = TurnWorld::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let file = upload(&world, "a.csv", b"x,y\n").await;
+    let ids = vec![file.as_str(); 101];
+    let seen = world.chat(json!({"messages": [named(&ids)]})).await;
+    assert_eq!(seen.status, 400, "{seen:?}");
+    assert_eq!(seen.error()["param"], "messages.0.content.101.file.file_id");
+}

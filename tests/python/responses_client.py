@@ -1,0 +1,166 @@
+"""Uses files, responses and conversations of the orchestrator with OpenAI's own client, and prints what it saw as JSON.
+
+    python responses_client.py URL
+"""
+
+import json
+import sys
+
+import openai
+from pydantic import BaseModel
+
+
+class City(BaseModel):
+    name: str
+    degrees: int
+
+
+TOOL = {
+    "type": "function",
+    "name": "weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": False,
+}
+
+
+def weather(city):
+    return f"sunny in {city}"
+
+
+def missing(call):
+    """Whether a call says that there is no such object."""
+    try:
+        call()
+    except openai.NotFoundError:
+        return True
+    return False
+
+
+def creates(client):
+    whole = client.responses.create(
+        model="agent", input="hello", instructions="Be brief.", metadata={"a": "b"}, max_output_tokens=99
+    )
+    found = client.responses.retrieve(whole.id)
+    items = client.responses.input_items.list(whole.id)
+    next_one = client.responses.create(model="agent", input="and?", previous_response_id=whole.id)
+    client.responses.delete(whole.id)
+    return {
+        "text": whole.output_text,
+        "status": whole.status,
+        "same": found == whole,
+        "counted": whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens > 0,
+        "metadata": whole.metadata,
+        "items": [item.content[0].text for item in items],
+        "next": next_one.output_text,
+        "deleted": missing(lambda: client.responses.retrieve(whole.id)),
+    }
+
+
+def streams(client):
+    with client.responses.stream(model="agent", input="hello") as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    raw = client.responses.create(model="agent", input="hello", stream=True)
+    numbers = [event.sequence_number for event in raw]
+    return {
+        "kinds": list(dict.fromkeys(event.type for event in events)),
+        "text": final.output_text,
+        "numbered": numbers == list(range(len(numbers))),
+    }
+
+
+def parses(client):
+    parsed = client.responses.parse(model="agent", input="Paris as JSON", text_format=City)
+    return parsed.output_parsed.model_dump()
+
+
+def loops(client):
+    """The client's tool beside one of the agent's own, over two requests."""
+    response = client.responses.create(model="agent", input="the weather", tools=[TOOL])
+    rounds = 0
+    while calls := [item for item in response.output if item.type == "function_call"]:
+        rounds += 1
+        outputs = [
+            {
+                "type": "function_call_output",
+                "call_id": call.call_id,
+                "output": weather(**json.loads(call.arguments)),
+            }
+            for call in calls
+        ]
+        response = client.responses.create(
+            model="agent", input=outputs, previous_response_id=response.id, tools=[TOOL]
+        )
+    with client.responses.stream(model="agent", input="the weather", tools=[TOOL]) as stream:
+        kinds = {event.type for event in stream}
+    return {
+        "rounds": rounds,
+        "text": response.output_text,
+        "streamed": "response.function_call_arguments.done" in kinds,
+    }
+
+
+def polls(client):
+    response = client.responses.create(model="agent", input="hello", background=True)
+    begun = response.status
+    while response.status in ("queued", "in_progress"):
+        response = client.responses.retrieve(response.id)
+    slow = client.responses.create(model="agent", input="slowly", background=True)
+    cancelled = client.responses.cancel(slow.id)
+    return {
+        "begun": begun,
+        "text": response.output_text,
+        "cancelled": [cancelled.status, client.responses.retrieve(slow.id).status],
+    }
+
+
+def reads_files(client):
+    file = client.files.create(file=("table.csv", b"x,y\n1,2\n"), purpose="user_data")
+    part = {"type": "input_file", "file_id": file.id}
+    text = {"type": "input_text", "text": "make a file"}
+    response = client.responses.create(
+        model="agent", input=[{"role": "user", "content": [text, part]}]
+    )
+    [cited] = response.output[-1].content[-1].annotations
+    made = client.files.content(cited.file_id).read()
+    same = client.containers.files.content.retrieve(cited.file_id, container_id=cited.container_id)
+    listed = [listed.id for listed in client.files.list(purpose="user_data")]
+    content = client.files.content(file.id).read().decode()
+    client.files.delete(file.id)
+    return {
+        "text": response.output_text,
+        "citation": cited.type,
+        "made": json.loads(made),
+        "same": same.read() == made,
+        "listed": listed == [file.id],
+        "content": content,
+        "deleted": missing(lambda: client.files.retrieve(file.id)),
+    }
+
+
+def converses(client):
+    started = {"type": "message", "role": "user", "content": "before"}
+    conversation = client.conversations.create(metadata={"topic": "demo"}, items=[started])
+    texts = [
+        client.responses.create(model="agent", input=text, conversation=conversation.id).output_text
+        for text in ("hello", "and?")
+    ]
+    items = client.conversations.items.list(conversation.id, order="asc")
+    found = client.conversations.retrieve(conversation.id)
+    client.conversations.delete(conversation.id)
+    return {
+        "texts": texts,
+        "items": [f"{item.role}: {item.content[0].text}" for item in items],
+        "metadata": found.metadata,
+        "deleted": missing(lambda: client.conversations.retrieve(conversation.id)),
+    }
+
+
+def main():
+    (url,) = sys.argv[1:]
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    parts = [creates, streams, parses, loops, polls, reads_files, converses]
+    print(json.dumps({part.__name__: part(client) for part in parts}))
+
+
+main()
