@@ -34,8 +34,8 @@ pub(crate) fn content_response(record: &TicketRecord) -> Response {
             "name": content.name,
         });
     }
-    if let Some(receipt) = &record.receipt {
-        document["receipt"] = receipt.clone();
+    if let (Some(receipt), Some(members)) = (&record.receipt, document.as_object_mut()) {
+        members.insert("receipt".to_owned(), receipt.clone());
     }
     json_response(StatusCode::CREATED, &document)
 }
