@@ -5,6 +5,7 @@ mod destination;
 mod direct;
 mod download;
 mod form;
+mod grpc;
 mod limits;
 mod plain;
 mod records;

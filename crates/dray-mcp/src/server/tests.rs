@@ -22,6 +22,7 @@ use crate::Permissions;
 use crate::subscriptions::MAX_RESOURCES;
 
 mod questions;
+mod transfer;
 
 /// How long anything here may take.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
