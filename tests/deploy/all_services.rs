@@ -1,7 +1,7 @@
 //! All six services, two replicas of each, on the shipped permissions of the bus and of the store: every kind of
 //! operation works, and neither the servers nor the services report a refusal.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use base64::Engine as _;
@@ -194,6 +194,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
     references_are_resolved_and_fetches_judged(&world);
     tool_calls_are_published_and_their_end_is_heard(&world);
     files_move_in_and_out_of_a_sandbox(&world);
+    trees_move_with_their_empty_directories(&world);
     files_reach_a_chat_and_an_attachment_comes_back(&world).await;
     an_agent_reads_writes_and_sends(&world).await;
     an_operator_looks_at_the_bus(&world);
@@ -256,6 +257,67 @@ fn files_move_in_and_out_of_a_sandbox(world: &DeployedSystem) {
         &["sandbox", "rm", &address, "data/large.bin"],
     ] {
         world.lines(arguments);
+    }
+}
+
+/// The paths below a directory, directories with a slash at their end.
+fn names_below(directory: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(here) = pending.pop() {
+        for entry in std::fs::read_dir(here).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(directory).unwrap().to_str().unwrap();
+            if path.is_dir() {
+                names.push(format!("{name}/"));
+                pending.push(path);
+            } else {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+fn trees_move_with_their_empty_directories(world: &DeployedSystem) {
+    let (address, here) = (world.address(), world.system.folder());
+    for directory in ["tree/empty", "tree/deep/empty/too"] {
+        std::fs::create_dir_all(here.join(directory)).unwrap();
+    }
+    for file in ["tree/a.txt", "tree/deep/b.txt"] {
+        std::fs::write(here.join(file), file).unwrap();
+    }
+    let expected = names_below(&here.join("tree"));
+    assert_eq!(expected.len(), 6, "{expected:?}");
+    let (copied, second) = (format!("{address}:./copied"), format!("{address}:./second"));
+    for arguments in [
+        &["sandbox", "cp", "tree", &copied][..],
+        &["sandbox", "cp", &copied, &second],
+        &["sandbox", "cp", &second, "back"],
+        &["sandbox", "put", "tree", &address, "put"],
+    ] {
+        world.lines(arguments);
+    }
+    assert_eq!(names_below(&here.join("back")), expected);
+    for directory in ["second", "put/tree"] {
+        let archive = [
+            "sandbox", "get", &address, directory, "--tar", "-o", "tree.tar",
+        ];
+        world.lines(&archive);
+        let listed = Command::new("tar")
+            .args(["-tf", "tree.tar"])
+            .current_dir(here)
+            .output()
+            .unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        for name in &expected {
+            let is_member = |line: &str| line == name || line.ends_with(&format!("/{name}"));
+            assert!(
+                listed.lines().any(is_member),
+                "{name} of {directory}: {listed}"
+            );
+        }
     }
 }
 

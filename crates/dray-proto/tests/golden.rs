@@ -93,6 +93,7 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::NewDelivery>(),
         entry::<v1::OpenArtifactRequest>(),
         entry::<v1::PlaceUpload>(),
+        entry::<v1::MakeSandboxDirectoryRequest>(),
         entry::<v1::PlacedFile>(),
         entry::<v1::PrepareUploadReply>(),
         entry::<v1::PrepareUploadRequest>(),

@@ -55,6 +55,7 @@ impl Service for SandboxTransfer {
             .answer(Self::list)
             .answer(Self::get)
             .answer(Self::put)
+            .answer(Self::make_directory)
             .answer(Self::remove)
             .answer(Self::get_tree)
             .answer(Self::put_tree)

@@ -102,6 +102,7 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         "dray.delivery.v1.send-file",
         &["command-line", "mcp", "orchestrator", "tickets"],
     ),
+    ("dray.sandbox.v1.make-directory", &["command-line"]),
     ("dray.sandbox.v1.remove", &["command-line"]),
     (
         "dray.delivery.v1.resend",

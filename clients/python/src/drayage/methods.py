@@ -35,6 +35,9 @@ SANDBOXES_GET: Final[Method[v1.GetSandboxFileRequest, v1.SandboxFile]] = Method(
 SANDBOXES_PUT: Final[Method[v1.PutSandboxFileRequest, v1.PlacedFile]] = Method(
     "/dray.v1.Sandboxes/Put", "dray.sandbox.v1.put", v1.PutSandboxFileRequest, v1.PlacedFile
 )
+SANDBOXES_MAKE_DIRECTORY: Final[Method[v1.MakeSandboxDirectoryRequest, v1.SandboxEntry]] = Method(
+    "/dray.v1.Sandboxes/MakeDirectory", "dray.sandbox.v1.make-directory", v1.MakeSandboxDirectoryRequest, v1.SandboxEntry
+)
 SANDBOXES_REMOVE: Final[Method[v1.RemoveSandboxPathRequest, v1.RemoveSandboxPathReply]] = Method(
     "/dray.v1.Sandboxes/Remove", "dray.sandbox.v1.remove", v1.RemoveSandboxPathRequest, v1.RemoveSandboxPathReply
 )

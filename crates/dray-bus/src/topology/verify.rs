@@ -42,6 +42,7 @@ pub(super) fn call_contracts() -> Vec<SubjectContract> {
         call_subject::<v1::ListSandboxRequest>(),
         call_subject::<v1::GetSandboxFileRequest>(),
         call_subject::<v1::PutSandboxFileRequest>(),
+        call_subject::<v1::MakeSandboxDirectoryRequest>(),
         call_subject::<v1::RemoveSandboxPathRequest>(),
         call_subject::<v1::GetSandboxTreeRequest>(),
         call_subject::<v1::PutSandboxTreeRequest>(),

@@ -1011,6 +1011,20 @@ impl ::prost::Name for PlacedFile {
 const NAME: &'static str = "PlacedFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PlacedFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PlacedFile".into() }}
+/// Which directory to make.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MakeSandboxDirectoryRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The path, written as in `StatSandboxRequest`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for MakeSandboxDirectoryRequest {
+const NAME: &'static str = "MakeSandboxDirectoryRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.MakeSandboxDirectoryRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.MakeSandboxDirectoryRequest".into() }}
 /// What to remove.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveSandboxPathRequest {
@@ -1352,6 +1366,12 @@ impl crate::contract::Call for PutSandboxFileRequest {
     const AREA: &'static str = "sandbox";
     const VERB: &'static str = "put";
     const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Put";
+}
+impl crate::contract::Call for MakeSandboxDirectoryRequest {
+    type Reply = SandboxEntry;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "make-directory";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/MakeDirectory";
 }
 impl crate::contract::Call for RemoveSandboxPathRequest {
     type Reply = RemoveSandboxPathReply;

@@ -246,6 +246,23 @@ impl SandboxTransfer {
         })
     }
 
+    /// Makes a directory with its missing parents.
+    pub async fn make_directory(
+        self: Arc<Self>,
+        request: Request<v1::MakeSandboxDirectoryRequest>,
+    ) -> Result<v1::SandboxEntry, Fault> {
+        let Request { meta, body } = request;
+        let make = async {
+            let opened = self.open(&meta, body.sandbox).await?;
+            let path = opened.path(&body.path)?;
+            let (engine, policy) = (&opened.engine, &opened.policy);
+            let made = engine.make_directory(policy, &path).await?;
+            let found = engine.stat(policy, &made, Follow::Yes).await?;
+            Ok(wire::metadata(&found))
+        };
+        make.await.map_err(|error| report(&meta, error))
+    }
+
     /// Removes a path, never a root.
     pub async fn remove(
         self: Arc<Self>,

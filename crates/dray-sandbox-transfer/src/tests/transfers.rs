@@ -145,6 +145,22 @@ async fn listings_and_stats_tell_what_is_there() {
     };
     let followed = world.ask(&followed).await.unwrap();
     assert_eq!(followed.entry_kind(), v1::SandboxEntryKind::File);
+    let make = v1::MakeSandboxDirectoryRequest {
+        sandbox: Some(address(&sandbox)),
+        path: b"new/with parents".to_vec(),
+    };
+    for _ in 0..2 {
+        let made = world.ask(&make).await.unwrap();
+        assert_eq!(made.entry_kind(), v1::SandboxEntryKind::Directory);
+    }
+    assert!(path.join("new/with parents").is_dir());
+    for (refused, detail) in [("../out", "outside_root"), ("a.txt/under", "not_directory")] {
+        let make = v1::MakeSandboxDirectoryRequest {
+            path: refused.as_bytes().to_vec(),
+            ..make.clone()
+        };
+        assert_eq!(world.ask(&make).await.unwrap_err().detail, detail);
+    }
     let remove = v1::RemoveSandboxPathRequest {
         sandbox: Some(address(&sandbox)),
         path: b"d".to_vec(),

@@ -105,6 +105,7 @@ fn command_line() -> Permissions {
     .calls::<v1::GetSandboxFileRequest>()
     .calls::<v1::GetSandboxTreeRequest>()
     .calls::<v1::PutSandboxFileRequest>()
+    .calls::<v1::MakeSandboxDirectoryRequest>()
     .calls::<v1::RemoveSandboxPathRequest>()
     .calls::<v1::BindSessionRequest>()
     .calls::<v1::ShowSessionRequest>()

@@ -637,6 +637,16 @@ class PlacedFile(Message):
         ...
     def __init__(self, *, path: _bytes | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., renamed: _bool | None = ..., existed: _bool | None = ..., receipt: TransferReceipt | None = ...) -> None: ...
 
+class MakeSandboxDirectoryRequest(Message):
+    """Which directory to make."""
+    @property
+    def sandbox(self) -> SandboxRef:
+        """The sandbox."""
+        ...
+    path: _bytes
+    """The path, written as in `StatSandboxRequest`."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ...) -> None: ...
+
 class RemoveSandboxPathRequest(Message):
     """What to remove."""
     @property

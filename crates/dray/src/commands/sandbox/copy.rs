@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use dray_presentation::name;
 use dray_proto::export::Exported;
 use dray_proto::v1;
 use dray_sandbox_transfer::Config;
@@ -19,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::direct::{self, run_until};
 use super::end::{CopyEndpoint, check_directory, local_path};
 use super::operands::CopyOperand;
-use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, is_beneath, join_path};
+use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, join_path};
 use super::report::{CopyReport, FileReport, interrupted};
 use super::{call_service, explain_failure, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxCp, SandboxPut, TransferOptions};
@@ -230,34 +229,18 @@ impl<'a> SandboxCopy<'a> {
                 report.failed(self.global, from, failure);
             }
         });
-        self.make_directories(&directories, &jobs).await?;
+        self.make_directories(&directories).await?;
         let copies = stream::iter(&jobs).map(|job| self.copy_one(job));
         copies.buffer_unordered(MAX_PARALLEL).collect::<()>().await;
         Ok(())
     }
 
-    async fn make_directories(
-        &self,
-        directories: &[Vec<u8>],
-        jobs: &[CopyJob],
-    ) -> Result<(), CommandFailure> {
-        let mut made = 0;
-        let mut lost = Vec::new();
+    async fn make_directories(&self, directories: &[Vec<u8>]) -> Result<(), CommandFailure> {
         for directory in directories {
-            let outcome = self.target.make_directory(directory).await;
-            if outcome.map_err(|failure| self.explained(failure))? {
-                made += 1;
-            } else if !jobs.iter().any(|job| is_beneath(directory, &job.directory)) {
-                let called = name::shown_text(directory, super::MAX_SHOWN_CHARACTERS);
-                lost.push(format!(
-                    "{called}: a running system makes no empty directories"
-                ));
-            }
+            let made = self.target.make_directory(directory).await;
+            made.map_err(|failure| self.explained(failure))?;
         }
-        self.note(|report| {
-            report.made_directories(made);
-            report.skipped(self.global, lost);
-        });
+        self.note(|report| report.made_directories(directories.len()));
         Ok(())
     }
 

@@ -14,8 +14,11 @@ use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
 use crate::outcome::CommandFailure;
 use crate::world::SystemConnection;
 
-/// Most levels and most entries that a running system is asked for.
-const MAX_SERVED: (u32, u32) = (64, 10_000);
+/// Levels and entries of one listing that a running system is asked for.
+const MAX_SERVED_DEPTH: u32 = 64;
+const MAX_SERVED_ENTRIES: u32 = 10_000;
+/// Entries of a whole directory, as many as without a running system.
+const MAX_TREE_ENTRIES: usize = 100_000;
 
 /// One end of a copy. All of its paths are bytes.
 pub(super) enum CopyEndpoint<'a> {
@@ -78,8 +81,8 @@ impl CopyEndpoint<'_> {
         }
     }
 
-    /// Makes a directory and its missing parents. Returns `false` where this end cannot make directories.
-    pub(super) async fn make_directory(&self, path: &[u8]) -> Result<bool, CommandFailure> {
+    /// Makes a directory and its missing parents.
+    pub(super) async fn make_directory(&self, path: &[u8]) -> Result<(), CommandFailure> {
         match self {
             Self::Local => {
                 let path = local_path(path);
@@ -87,10 +90,15 @@ impl CopyEndpoint<'_> {
                 std::fs::create_dir_all(&path).map_err(failed)?;
             }
             Self::Direct(sandbox) => sandbox.make_directory(path).await?,
-            // A running system makes the directories of a file with its put, and has no call for a directory alone.
-            Self::Served(..) => return Ok(false),
+            Self::Served(world, sandbox) => {
+                let request = v1::MakeSandboxDirectoryRequest {
+                    sandbox: Some(sandbox_ref(sandbox)),
+                    path: path.to_vec(),
+                };
+                call_service(world, CALL_TIMEOUT, &request).await?;
+            }
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -165,50 +173,72 @@ async fn served_tree(
     sandbox: &str,
     path: &[u8],
 ) -> Result<Tree, CommandFailure> {
-    let (depth, limit) = MAX_SERVED;
-    let request = v1::ListSandboxRequest {
-        sandbox: Some(sandbox_ref(sandbox)),
-        path: path.to_vec(),
-        depth,
-        limit,
-    };
-    let listing = call_service(world, CALL_TIMEOUT, &request).await?;
-    // Half of a directory must not look like all of it.
-    if listing.truncated {
-        let text = "The directory has more entries than a running system lists.";
-        let advice = "Copy its parts one by one, or leave out --nats.";
-        let fault = Fault::new(FaultCode::TooLarge, text).detail("too_large");
-        return Err(fault.advice(advice).into());
-    }
-    let mut tree = Tree::default();
     let stat = v1::StatSandboxRequest {
         sandbox: Some(sandbox_ref(sandbox)),
         path: path.to_vec(),
         follow: true,
         ..v1::StatSandboxRequest::default()
     };
-    // The listing has resolved paths; the path that was typed may be a link.
-    tree.path = call_service(world, CALL_TIMEOUT, &stat).await?.real_path;
-    for entry in listing.entries {
-        let Some(called) = entry.path.strip_prefix(tree.path.as_slice()) else {
-            continue;
+    // Listings have resolved paths; the path that was typed may be a link.
+    let root = call_service(world, CALL_TIMEOUT, &stat).await?.real_path;
+    let mut tree = Tree {
+        path: root.clone(),
+        ..Tree::default()
+    };
+    let mut pending = vec![(root, MAX_SERVED_DEPTH)];
+    while let Some((directory, depth)) = pending.pop() {
+        let request = v1::ListSandboxRequest {
+            sandbox: Some(sandbox_ref(sandbox)),
+            path: directory.clone(),
+            depth,
+            limit: MAX_SERVED_ENTRIES,
         };
-        let called = called.strip_prefix(b"/").unwrap_or(called).to_vec();
-        match entry.entry_kind() {
-            SandboxEntryKind::Directory => tree.directories.push(called),
-            SandboxEntryKind::File => tree.files.push(ListedFile {
-                name: called,
-                size: entry.size,
-                mode: entry.mode & 0o777,
-            }),
-            kind => tree.skipped.push(format!(
-                "{}: {}",
-                name::shown_text(&called, MAX_SHOWN_CHARACTERS),
-                kind.name()
-            )),
+        let listing = call_service(world, CALL_TIMEOUT, &request).await?;
+        if listing.truncated && depth > 1 {
+            // A reply has one message at most, so what it cannot hold is listed level by level.
+            pending.push((directory, 1));
+            continue;
+        }
+        // Half of a directory must not look like all of it.
+        if listing.truncated || tree.directories.len() + tree.files.len() > MAX_TREE_ENTRIES {
+            return Err(too_many_entries().into());
+        }
+        for entry in listing.entries {
+            if depth == 1 && entry.entry_kind() == SandboxEntryKind::Directory {
+                pending.push((entry.path.clone(), MAX_SERVED_DEPTH));
+            }
+            add_served_entry(&mut tree, &entry);
         }
     }
     Ok(tree)
+}
+
+fn too_many_entries() -> Fault {
+    let text = "The directory has more entries than a running system lists.";
+    let advice = "Copy its parts one by one, or leave out --nats.";
+    Fault::new(FaultCode::TooLarge, text)
+        .detail("too_large")
+        .advice(advice)
+}
+
+fn add_served_entry(tree: &mut Tree, entry: &v1::SandboxEntry) {
+    let Some(called) = entry.path.strip_prefix(tree.path.as_slice()) else {
+        return;
+    };
+    let called = called.strip_prefix(b"/").unwrap_or(called).to_vec();
+    match entry.entry_kind() {
+        SandboxEntryKind::Directory => tree.directories.push(called),
+        SandboxEntryKind::File => tree.files.push(ListedFile {
+            name: called,
+            size: entry.size,
+            mode: entry.mode & 0o777,
+        }),
+        kind => tree.skipped.push(format!(
+            "{}: {}",
+            name::shown_text(&called, MAX_SHOWN_CHARACTERS),
+            kind.name()
+        )),
+    }
 }
 
 /// Checks that several sources have a directory to go to. One that does not exist is asked for with a slash at its
