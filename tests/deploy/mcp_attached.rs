@@ -13,15 +13,15 @@ use crate::support;
 use crate::support::mcp_process::McpProcess;
 
 /// The services behind the tools, and a sandbox with one file.
-struct AttachedSystem {
+pub(super) struct AttachedSystem {
     /// Dropped before the folder with their logs.
     _replicas: Vec<ServiceProcess>,
-    system: DistributedSystem,
+    pub(super) system: DistributedSystem,
     sandbox: PathBuf,
 }
 
 impl AttachedSystem {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let mut system = DistributedSystem::start().await;
         let sandbox = system.folder().join("box");
         for folder in [&sandbox, &system.folder().join("out")] {
@@ -52,7 +52,7 @@ impl AttachedSystem {
     }
 
     /// The server as a user attaches it.
-    fn serve(&self) -> McpProcess {
+    pub(super) fn serve(&self) -> McpProcess {
         self.serve_with(&[])
     }
 
@@ -76,7 +76,7 @@ impl AttachedSystem {
     }
 
     /// What the bus and the store refused so far.
-    fn refusals(&self) -> Vec<String> {
+    pub(super) fn refusals(&self) -> Vec<String> {
         let mut refusals = self.system.server.as_ref().unwrap().violations();
         refusals.extend(self.system.store.as_ref().unwrap().refused());
         refusals

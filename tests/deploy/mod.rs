@@ -11,6 +11,7 @@ use crate::support;
 mod accounts;
 mod all_services;
 mod compose;
+mod console_attached;
 mod containers;
 mod distributed;
 mod helm;

@@ -1,0 +1,119 @@
+//! `dray console --nats --s3` on the shipped permissions: `console` sees every page and changes nothing, and
+//! `console-operator` acts.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use super::distributed::DistributedSystem;
+use super::mcp_attached::AttachedSystem;
+use crate::support;
+
+/// `dray console` with a login, until it is dropped.
+struct ConsoleProcess {
+    process: Child,
+    /// Kept open: a process that cannot write its messages would end.
+    _messages: BufReader<ChildStderr>,
+    base_url: String,
+    cookies: PathBuf,
+}
+
+impl ConsoleProcess {
+    fn start(system: &DistributedSystem, user: &str, role: &str) -> Self {
+        let arguments = ["console", "--listen", "127.0.0.1:0", "--role", role];
+        let mut command = system.command_as(user, &arguments);
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut messages = BufReader::new(process.stderr.take().unwrap());
+        let link = loop {
+            let mut line = String::new();
+            assert!(
+                messages.read_line(&mut line).unwrap() > 0,
+                "dray console ended"
+            );
+            if let Some(rest) = line.trim().strip_prefix("console: ") {
+                break rest.split(' ').next().unwrap().to_owned();
+            }
+        };
+        let (base_url, _) = link.split_once("/login").unwrap();
+        let console = Self {
+            process,
+            _messages: messages,
+            base_url: base_url.to_owned(),
+            cookies: system.folder().join(format!("cookies-{user}")),
+        };
+        let path = link.strip_prefix(base_url).unwrap();
+        assert!(console.open(path, &[]).contains("You are logged in"));
+        console
+    }
+
+    /// Opens a page with the cookie of the login.
+    fn open(&self, path: &str, options: &[&str]) -> String {
+        let cookies = self.cookies.to_string_lossy().into_owned();
+        let origin = format!("Origin: {}", self.base_url);
+        let mut command = Command::new("curl");
+        command
+            .args([
+                "--silent",
+                "--show-error",
+                "--max-time",
+                "60",
+                "--header",
+                &origin,
+            ])
+            .args(["--cookie", &cookies, "--cookie-jar", &cookies])
+            .args(options)
+            .arg(format!("{}{path}", self.base_url));
+        support::stdout(&mut command)
+    }
+
+    /// The hidden field of the forms of this login, as curl sends it in a form with a file.
+    fn form_token(&self) -> String {
+        let page = self.open("/policy", &[]);
+        let (_, rest) = page.split_once("name=\"csrf\" value=\"").unwrap();
+        format!("csrf={}", rest.split('"').next().unwrap())
+    }
+}
+
+impl Drop for ConsoleProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consoles_work_under_their_shipped_identities() {
+    let world = AttachedSystem::start().await;
+    // Binds the sandbox to the session `mcp`.
+    let _server = world.serve();
+    let looking = ConsoleProcess::start(&world.system, "console", "look");
+    let setup = looking.open("/setup", &[]);
+    assert_eq!(setup.matches(">yes<").count(), 4, "{setup}");
+    let question = format!("{}&url=http://10.0.0.1/", looking.form_token());
+    let judged = looking.open("/policy", &["--data", &question]);
+    assert!(judged.contains("data-verdict=\"refused\""), "{judged}");
+    for (path, text) in [
+        ("/live", "<h1>Live</h1>"),
+        ("/deliveries", "<h1>Deliveries</h1>"),
+        ("/letters", "No dead letters."),
+        ("/sandboxes?session=mcp", "notes.txt"),
+        ("/operations/none", "No event of this operation"),
+    ] {
+        let page = looking.open(path, &[]);
+        assert!(page.contains(text), "{path}: {page}");
+    }
+    let acting = ConsoleProcess::start(&world.system, "console-operator", "act");
+    let file = world.system.folder().join("own.txt");
+    std::fs::write(&file, "by console").unwrap();
+    let placed = acting.open(
+        "/sandboxes/put",
+        &[
+            ["--form-string", &acting.form_token()],
+            ["--form-string", "session=mcp"],
+            ["--form", &format!("file=@{}", file.display())],
+        ]
+        .concat(),
+    );
+    assert!(placed.contains("is in the sandbox"), "{placed}");
+    assert_eq!(world.refusals(), Vec::<String>::new());
+}
