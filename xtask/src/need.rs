@@ -184,16 +184,6 @@ pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[
     },
 ];
 
-/// Fails with a list of missing programs where [`ensure_programs`] may not install them: a person learns it before the
-/// build, not after.
-pub(crate) fn ensure_installable(needs: &[NeededProgram]) -> anyhow::Result<()> {
-    let missing = missing_programs(needs);
-    if !missing.is_empty() && !may_install() {
-        bail!("{}", install_advice(&missing));
-    }
-    Ok(())
-}
-
 /// Installs missing programs when allowed, or fails with a list of them.
 pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
     let missing = missing_programs(needs);

@@ -16,6 +16,11 @@ type Variables = Vec<(String, String)>;
 /// Installs what is missing, and returns the variables that tests read.
 pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
     need::ensure_programs(need::TEST_PROGRAMS)?;
+    python_variables(root)
+}
+
+/// The environment of the Python tests, made where it is missing, as the variable that they read.
+fn python_variables(root: &Path) -> anyhow::Result<Variables> {
     let python = python::ensure_environment(root)?;
     Ok(vec![(
         "DRAY_TEST_PYTHON".to_owned(),
@@ -26,10 +31,10 @@ pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
 /// All tests, then documentation examples; source rules and generated files first. A failure of one does not
 /// hide the next.
 pub(crate) fn run_tests(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    need::ensure_installable(need::TEST_PROGRAMS)?;
+    need::ensure_programs(need::TEST_PROGRAMS)?;
     // Packages come over the network while the compiler keeps the processors busy.
     std::thread::scope(|scope| {
-        let environment = scope.spawn(|| prepare_environment(root));
+        let environment = scope.spawn(|| python_variables(root));
         check_and_run(root, filter, || {
             environment.join().unwrap_or_else(|panic| {
                 std::panic::resume_unwind(panic);

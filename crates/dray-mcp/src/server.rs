@@ -1,7 +1,6 @@
 //! The requests of the protocol.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dray_types::{Fault, FaultCode};
 use futures_util::future::join_all;
@@ -30,6 +29,9 @@ use crate::subscriptions::{self, SessionSubscriptions, WatchLimiter};
 use crate::tools::{ToolCall, ToolOutcome};
 use crate::transfer::{self, TransferRequest};
 use crate::{ServiceClient, catalog, complete, failure, prompts, resources, tasks};
+use access::CallerAccess;
+
+mod access;
 
 /// How long a client may keep a list, in milliseconds: lists change with a restart only.
 const LIST_LIFETIME_MS: u64 = 3_600_000;
@@ -145,38 +147,6 @@ impl McpServer {
                 let shown = dray_presentation::name::shown_text(name, 100);
                 ErrorData::invalid_params(format!("There is no tool `{shown}` here."), None)
             })
-    }
-}
-
-/// What one caller may use.
-#[derive(Debug)]
-struct CallerAccess {
-    access: ContentAccess,
-    scopes: ScopeSet,
-    subject: String,
-    expires_at_ms: Option<u64>,
-}
-
-impl CallerAccess {
-    /// Waits until the token of the caller no longer counts.
-    async fn expired(&self) {
-        let Some(at_ms) = self.expires_at_ms else {
-            return std::future::pending().await;
-        };
-        let left_ms = at_ms.saturating_sub(self.access.client.clock.now_ms());
-        tokio::time::sleep(Duration::from_millis(left_ms)).await;
-    }
-
-    fn require(&self, required: ScopeSet) -> Result<(), Fault> {
-        if self.scopes.contains(required) {
-            return Ok(());
-        }
-        Err(Fault::new(
-            FaultCode::Denied,
-            format!("The token does not allow this. It needs the scopes: {required}."),
-        )
-        .detail("insufficient_scope")
-        .advice("The user has to sign in again, or the operator gives another token."))
     }
 }
 

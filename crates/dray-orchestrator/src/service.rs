@@ -124,17 +124,7 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
     let core = dial_client(&config)?;
     let grants = CallerGrants::new(&config)
         .map_err(|error| StartError::new(format!("permissions are not usable: {error}")))?;
-    let mut services = FileServices::new(
-        cx.bus.clone(),
-        cx.store.clone(),
-        cx.clock.clone(),
-        TenantId::default(),
-        config.files.clone(),
-    );
-    if let Some(core) = &core {
-        // Without DIAL files are kept in the artifact store alone.
-        services = services.with_dial(Arc::new(core.clone()));
-    }
+    let services = file_services(&config, core.as_ref(), cx);
     let paused = PausedTurns::new(
         cx.store.clone(),
         services.tenant.clone(),
@@ -174,6 +164,21 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
         cx.clock.clone(),
     );
     Ok(Arc::new(surface))
+}
+
+fn file_services(config: &Config, core: Option<&DialClient>, cx: &ServiceContext) -> FileServices {
+    let services = FileServices::new(
+        cx.bus.clone(),
+        cx.store.clone(),
+        cx.clock.clone(),
+        TenantId::default(),
+        config.files.clone(),
+    );
+    match core {
+        Some(core) => services.with_dial(Arc::new(core.clone())),
+        // Without DIAL files are kept in the artifact store alone.
+        None => services,
+    }
 }
 
 /// What is kept for clients between their requests.

@@ -59,5 +59,5 @@ pub use resolve::ReferenceResolver;
 pub use scope::TurnScope;
 pub use services::FileServices;
 pub use session::SessionBinding;
-pub use storage::TurnStorage;
+pub use storage::{TurnStorage, clean_name};
 pub use turn::{TurnFiles, TurnStart};

@@ -335,8 +335,8 @@ fn to_attachment(item: FileMetadata, name: &str, media_type: &str) -> Attachment
     }
 }
 
-/// A name that a storage takes: no segment ends in a dot.
-pub(super) fn clean_name(name: &str) -> String {
+/// A name that a storage takes: each segment without control characters, and none ends in a dot. Never empty.
+pub fn clean_name(name: &str) -> String {
     let mut folders: Vec<String> = name
         .split('/')
         .filter(|part| !part.is_empty())

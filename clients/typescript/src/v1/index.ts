@@ -2,10 +2,12 @@
 
 export * from "./artifact_pb.js";
 export * from "./common_pb.js";
+export * from "./console_pb.js";
 export * from "./delivery_pb.js";
 export * from "./egress_pb.js";
 export * from "./file_pb.js";
 export * from "./reading_pb.js";
 export * from "./sandbox_pb.js";
 export * from "./session_pb.js";
+export * from "./ticket_pb.js";
 export * from "./toolcall_pb.js";

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/sandbox.proto.
  */
 export const file_dray_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVkcmF5L3YxL3NhbmRib3gucHJvdG8SB2RyYXkudjEiPQoKU2FuZGJveFJlZhIRCgdzZXNzaW9uGAEgASgJSAASEQoHYWRkcmVzcxgCIAEoCUgAQgkKB3NhbmRib3giOwoTUHJvYmVTYW5kYm94UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmItoBCgxTYW5kYm94UHJvYmUSJgoGaGFuZGxlGAEgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEgwKBGhvbWUYAiABKAwSGQoRd29ya2luZ19kaXJlY3RvcnkYAyABKAwSCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDRIRCgRmcmVlGAYgASgESACIAQESEgoKdHJhbnNwb3J0cxgHIAMoCRINCgV0b29scxgIIAMoCRIUCgdsaWZlX21zGAkgASgESAGIAQFCBwoFX2ZyZWVCCgoIX2xpZmVfbXMiWAoSU3RhdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIOCgZmb2xsb3cYAyABKAginQIKDFNhbmRib3hFbnRyeRIMCgRwYXRoGAEgASgMEhEKCXJlYWxfcGF0aBgCIAEoDBIQCgRraW5kGAMgASgJQgIYARIMCgRzaXplGAQgASgEEgwKBG1vZGUYBSABKA0SEAoDdWlkGAYgASgNSACIAQESEAoDZ2lkGAcgASgNSAGIAQESFQoIbXRpbWVfbnMYCCABKANIAogBARIYCgtsaW5rX3RhcmdldBgJIAEoDEgDiAEBEg4KBnNoYTI1NhgKIAEoDBIsCglraW5kX2NvZGUYCyABKA4yGS5kcmF5LnYxLlNhbmRib3hFbnRyeUtpbmRCBgoEX3VpZEIGCgRfZ2lkQgsKCV9tdGltZV9uc0IOCgxfbGlua190YXJnZXQiZgoSTGlzdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBINCgVkZXB0aBgDIAEoDRINCgVsaW1pdBgEIAEoDSJNChBMaXN0U2FuZGJveFJlcGx5EiYKB2VudHJpZXMYASADKAsyFS5kcmF5LnYxLlNhbmRib3hFbnRyeRIRCgl0cnVuY2F0ZWQYAiABKAgiXgoVR2V0U2FuZGJveEZpbGVSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIRCgltYXhfYnl0ZXMYAyABKAQilgEKC1NhbmRib3hGaWxlEiQKBWVudHJ5GAEgASgLMhUuZHJheS52MS5TYW5kYm94RW50cnkSHQoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltEikKB3JlY2VpcHQYAyABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIXCg9jb250ZW50X3dhcm5pbmcYBCABKAkingIKD1RyYW5zZmVyUmVjZWlwdBIUCgxvcGVyYXRpb25faWQYASABKAkSJgoGaGFuZGxlGAIgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEhEKCW9wZXJhdGlvbhgDIAEoCRIRCgl0cmFuc3BvcnQYBCABKAkSEAoIYXR0ZW1wdHMYBSABKA0SDwoHc2tpcHBlZBgGIAMoCRINCgVieXRlcxgHIAEoBBIOCgZzaGEyNTYYCCABKAwSEQoJaW50ZWdyaXR5GAkgASgJEg4KBmF0b21pYxgKIAEoCBIPCgdyZXN1bWVkGAsgASgIEhQKDG1pbGxpc2Vjb25kcxgMIAEoBBINCgVlcnJvchgNIAEoCRIMCgRwYXRoGA4gASgMIp4BChVQdXRTYW5kYm94RmlsZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SEQoJZGlyZWN0b3J5GAMgASgMEgwKBG5hbWUYBCABKAwSEQoJY29sbGlzaW9uGAUgASgJEgwKBG1vZGUYBiABKA0ihQEKClBsYWNlZEZpbGUSDAoEcGF0aBgBIAEoDBIMCgRzaXplGAIgASgEEg4KBnNoYTI1NhgDIAEoDBIPCgdyZW5hbWVkGAQgASgIEg8KB2V4aXN0ZWQYBSABKAgSKQoHcmVjZWlwdBgGIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0ImEKGFJlbW92ZVNhbmRib3hQYXRoUmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEgwKBHBhdGgYAiABKAwSEQoJcmVjdXJzaXZlGAMgASgIIhgKFlJlbW92ZVNhbmRib3hQYXRoUmVwbHkibgoVR2V0U2FuZGJveFRyZWVSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIOCgZmb3JtYXQYAyABKAkSEQoJbWF4X2J5dGVzGAQgASgEIncKC1NhbmRib3hUcmVlEh0KBWNsYWltGAEgASgLMg4uZHJheS52MS5DbGFpbRINCgVmaWxlcxgCIAEoDRIPCgdza2lwcGVkGAMgAygJEikKB3JlY2VpcHQYBCABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdCJvChVQdXRTYW5kYm94VHJlZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SEQoJZGlyZWN0b3J5GAMgASgMImAKE1B1dFNhbmRib3hUcmVlUmVwbHkSDQoFZmlsZXMYASABKA0SDwoHc2tpcHBlZBgCIAMoCRIpCgdyZWNlaXB0GAMgASgLMhguZHJheS52MS5UcmFuc2ZlclJlY2VpcHQivwEKC1BsYWNlVXBsb2FkEg8KB3Nlc3Npb24YASABKAkSHQoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltEgwKBG5hbWUYAyABKAkSIQoEY2hhdBgEIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBISCgptZXNzYWdlX2lkGAUgASgJEhAKCHBvc2l0aW9uGAYgASgNEhMKC3VuYXZhaWxhYmxlGAcgASgJEhQKDGNsYWltZWRfc2l6ZRgIIAEoBCJFCgxVcGxvYWRQbGFjZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEh8KBnVwbG9hZBgCIAEoCzIPLmRyYXkudjEuVXBsb2FkIpIBCg1VcGxvYWRSZWZ1c2VkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiUKBXN0YXRlGAMgASgOMhYuZHJheS52MS5UZXJtaW5hbFN0YXRlEh0KBWZhdWx0GAQgASgLMg4uZHJheS52MS5GYXVsdBIUCgxjb250ZXh0X2xpbmUYBSABKAkioQIKBlVwbG9hZBIUCgxvcGVyYXRpb25faWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRINCgVzdGF0ZRgDIAEoCRIMCgRuYW1lGAQgASgJEh0KBWNsYWltGAUgASgLMg4uZHJheS52MS5DbGFpbRIMCgRwYXRoGAYgASgMEhQKDGNvbnRleHRfbGluZRgHIAEoCRIhCgRjaGF0GAggASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYCSABKAkSEAoIcG9zaXRpb24YCiABKA0SDgoGcmVhc29uGAsgASgJEikKB3JlY2VpcHQYDCABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIMCgR0b2xkGA0gASgIIi4KClVwbG9hZExpc3QSIAoHdXBsb2FkcxgBIAMoCzIPLmRyYXkudjEuVXBsb2FkIjQKFFNldHRsZVVwbG9hZHNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSCwoDYWxsGAIgASgIIkcKElNldHRsZVVwbG9hZHNSZXBseRIgCgd1cGxvYWRzGAEgAygLMg8uZHJheS52MS5VcGxvYWQSDwoHd2FpdGluZxgCIAEoCCq4AgoQU2FuZGJveEVudHJ5S2luZBIiCh5TQU5EQk9YX0VOVFJZX0tJTkRfVU5TUEVDSUZJRUQQABIbChdTQU5EQk9YX0VOVFJZX0tJTkRfRklMRRABEiAKHFNBTkRCT1hfRU5UUllfS0lORF9ESVJFQ1RPUlkQAhIeChpTQU5EQk9YX0VOVFJZX0tJTkRfU1lNTElOSxADEhsKF1NBTkRCT1hfRU5UUllfS0lORF9GSUZPEAQSHQoZU0FOREJPWF9FTlRSWV9LSU5EX1NPQ0tFVBAFEiIKHlNBTkRCT1hfRU5UUllfS0lORF9DSEFSX0RFVklDRRAGEiMKH1NBTkRCT1hfRU5UUllfS0lORF9CTE9DS19ERVZJQ0UQBxIcChhTQU5EQk9YX0VOVFJZX0tJTkRfT1RIRVIQCDLcBAoJU2FuZGJveGVzEjwKBVByb2JlEhwuZHJheS52MS5Qcm9iZVNhbmRib3hSZXF1ZXN0GhUuZHJheS52MS5TYW5kYm94UHJvYmUSOgoEU3RhdBIbLmRyYXkudjEuU3RhdFNhbmRib3hSZXF1ZXN0GhUuZHJheS52MS5TYW5kYm94RW50cnkSPgoETGlzdBIbLmRyYXkudjEuTGlzdFNhbmRib3hSZXF1ZXN0GhkuZHJheS52MS5MaXN0U2FuZGJveFJlcGx5EjsKA0dldBIeLmRyYXkudjEuR2V0U2FuZGJveEZpbGVSZXF1ZXN0GhQuZHJheS52MS5TYW5kYm94RmlsZRI6CgNQdXQSHi5kcmF5LnYxLlB1dFNhbmRib3hGaWxlUmVxdWVzdBoTLmRyYXkudjEuUGxhY2VkRmlsZRJMCgZSZW1vdmUSIS5kcmF5LnYxLlJlbW92ZVNhbmRib3hQYXRoUmVxdWVzdBofLmRyYXkudjEuUmVtb3ZlU2FuZGJveFBhdGhSZXBseRI/CgdHZXRUcmVlEh4uZHJheS52MS5HZXRTYW5kYm94VHJlZVJlcXVlc3QaFC5kcmF5LnYxLlNhbmRib3hUcmVlEkcKB1B1dFRyZWUSHi5kcmF5LnYxLlB1dFNhbmRib3hUcmVlUmVxdWVzdBocLmRyYXkudjEuUHV0U2FuZGJveFRyZWVSZXBseRJECgZTZXR0bGUSHS5kcmF5LnYxLlNldHRsZVVwbG9hZHNSZXF1ZXN0GhsuZHJheS52MS5TZXR0bGVVcGxvYWRzUmVwbHliBnByb3RvMw", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session]);
+  fileDesc("ChVkcmF5L3YxL3NhbmRib3gucHJvdG8SB2RyYXkudjEiPQoKU2FuZGJveFJlZhIRCgdzZXNzaW9uGAEgASgJSAASEQoHYWRkcmVzcxgCIAEoCUgAQgkKB3NhbmRib3giOwoTUHJvYmVTYW5kYm94UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmItoBCgxTYW5kYm94UHJvYmUSJgoGaGFuZGxlGAEgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEgwKBGhvbWUYAiABKAwSGQoRd29ya2luZ19kaXJlY3RvcnkYAyABKAwSCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDRIRCgRmcmVlGAYgASgESACIAQESEgoKdHJhbnNwb3J0cxgHIAMoCRINCgV0b29scxgIIAMoCRIUCgdsaWZlX21zGAkgASgESAGIAQFCBwoFX2ZyZWVCCgoIX2xpZmVfbXMidAoSU3RhdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIOCgZmb2xsb3cYAyABKAgSGgoSd2l0aF9jaGFuZ2VfbWFya2VyGAQgASgIIrQCCgxTYW5kYm94RW50cnkSDAoEcGF0aBgBIAEoDBIRCglyZWFsX3BhdGgYAiABKAwSEAoEa2luZBgDIAEoCUICGAESDAoEc2l6ZRgEIAEoBBIMCgRtb2RlGAUgASgNEhAKA3VpZBgGIAEoDUgAiAEBEhAKA2dpZBgHIAEoDUgBiAEBEhUKCG10aW1lX25zGAggASgDSAKIAQESGAoLbGlua190YXJnZXQYCSABKAxIA4gBARIOCgZzaGEyNTYYCiABKAwSLAoJa2luZF9jb2RlGAsgASgOMhkuZHJheS52MS5TYW5kYm94RW50cnlLaW5kEhUKDWNoYW5nZV9tYXJrZXIYDCABKAlCBgoEX3VpZEIGCgRfZ2lkQgsKCV9tdGltZV9uc0IOCgxfbGlua190YXJnZXQiZgoSTGlzdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBINCgVkZXB0aBgDIAEoDRINCgVsaW1pdBgEIAEoDSJNChBMaXN0U2FuZGJveFJlcGx5EiYKB2VudHJpZXMYASADKAsyFS5kcmF5LnYxLlNhbmRib3hFbnRyeRIRCgl0cnVuY2F0ZWQYAiABKAgiXgoVR2V0U2FuZGJveEZpbGVSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIRCgltYXhfYnl0ZXMYAyABKAQilgEKC1NhbmRib3hGaWxlEiQKBWVudHJ5GAEgASgLMhUuZHJheS52MS5TYW5kYm94RW50cnkSHQoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltEikKB3JlY2VpcHQYAyABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIXCg9jb250ZW50X3dhcm5pbmcYBCABKAkingIKD1RyYW5zZmVyUmVjZWlwdBIUCgxvcGVyYXRpb25faWQYASABKAkSJgoGaGFuZGxlGAIgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEhEKCW9wZXJhdGlvbhgDIAEoCRIRCgl0cmFuc3BvcnQYBCABKAkSEAoIYXR0ZW1wdHMYBSABKA0SDwoHc2tpcHBlZBgGIAMoCRINCgVieXRlcxgHIAEoBBIOCgZzaGEyNTYYCCABKAwSEQoJaW50ZWdyaXR5GAkgASgJEg4KBmF0b21pYxgKIAEoCBIPCgdyZXN1bWVkGAsgASgIEhQKDG1pbGxpc2Vjb25kcxgMIAEoBBINCgVlcnJvchgNIAEoCRIMCgRwYXRoGA4gASgMIp4BChVQdXRTYW5kYm94RmlsZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SEQoJZGlyZWN0b3J5GAMgASgMEgwKBG5hbWUYBCABKAwSEQoJY29sbGlzaW9uGAUgASgJEgwKBG1vZGUYBiABKA0ihQEKClBsYWNlZEZpbGUSDAoEcGF0aBgBIAEoDBIMCgRzaXplGAIgASgEEg4KBnNoYTI1NhgDIAEoDBIPCgdyZW5hbWVkGAQgASgIEg8KB2V4aXN0ZWQYBSABKAgSKQoHcmVjZWlwdBgGIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0IlEKG01ha2VTYW5kYm94RGlyZWN0b3J5UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEgwKBHBhdGgYAiABKAwiYQoYUmVtb3ZlU2FuZGJveFBhdGhSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIRCglyZWN1cnNpdmUYAyABKAgiGAoWUmVtb3ZlU2FuZGJveFBhdGhSZXBseSJuChVHZXRTYW5kYm94VHJlZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIMCgRwYXRoGAIgASgMEg4KBmZvcm1hdBgDIAEoCRIRCgltYXhfYnl0ZXMYBCABKAQidwoLU2FuZGJveFRyZWUSHQoFY2xhaW0YASABKAsyDi5kcmF5LnYxLkNsYWltEg0KBWZpbGVzGAIgASgNEg8KB3NraXBwZWQYAyADKAkSKQoHcmVjZWlwdBgEIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0Im8KFVB1dFNhbmRib3hUcmVlUmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEh0KBWNsYWltGAIgASgLMg4uZHJheS52MS5DbGFpbRIRCglkaXJlY3RvcnkYAyABKAwiYAoTUHV0U2FuZGJveFRyZWVSZXBseRINCgVmaWxlcxgBIAEoDRIPCgdza2lwcGVkGAIgAygJEikKB3JlY2VpcHQYAyABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdCK/AQoLUGxhY2VVcGxvYWQSDwoHc2Vzc2lvbhgBIAEoCRIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SDAoEbmFtZRgDIAEoCRIhCgRjaGF0GAQgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYBSABKAkSEAoIcG9zaXRpb24YBiABKA0SEwoLdW5hdmFpbGFibGUYByABKAkSFAoMY2xhaW1lZF9zaXplGAggASgEIkUKDFVwbG9hZFBsYWNlZBIUCgxvcGVyYXRpb25faWQYASABKAkSHwoGdXBsb2FkGAIgASgLMg8uZHJheS52MS5VcGxvYWQikgEKDVVwbG9hZFJlZnVzZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSJQoFc3RhdGUYAyABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBCABKAsyDi5kcmF5LnYxLkZhdWx0EhQKDGNvbnRleHRfbGluZRgFIAEoCSKhAgoGVXBsb2FkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEg0KBXN0YXRlGAMgASgJEgwKBG5hbWUYBCABKAkSHQoFY2xhaW0YBSABKAsyDi5kcmF5LnYxLkNsYWltEgwKBHBhdGgYBiABKAwSFAoMY29udGV4dF9saW5lGAcgASgJEiEKBGNoYXQYCCABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEgoKbWVzc2FnZV9pZBgJIAEoCRIQCghwb3NpdGlvbhgKIAEoDRIOCgZyZWFzb24YCyABKAkSKQoHcmVjZWlwdBgMIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0EgwKBHRvbGQYDSABKAgiLgoKVXBsb2FkTGlzdBIgCgd1cGxvYWRzGAEgAygLMg8uZHJheS52MS5VcGxvYWQiNAoUU2V0dGxlVXBsb2Fkc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRILCgNhbGwYAiABKAgiRwoSU2V0dGxlVXBsb2Fkc1JlcGx5EiAKB3VwbG9hZHMYASADKAsyDy5kcmF5LnYxLlVwbG9hZBIPCgd3YWl0aW5nGAIgASgIKrgCChBTYW5kYm94RW50cnlLaW5kEiIKHlNBTkRCT1hfRU5UUllfS0lORF9VTlNQRUNJRklFRBAAEhsKF1NBTkRCT1hfRU5UUllfS0lORF9GSUxFEAESIAocU0FOREJPWF9FTlRSWV9LSU5EX0RJUkVDVE9SWRACEh4KGlNBTkRCT1hfRU5UUllfS0lORF9TWU1MSU5LEAMSGwoXU0FOREJPWF9FTlRSWV9LSU5EX0ZJRk8QBBIdChlTQU5EQk9YX0VOVFJZX0tJTkRfU09DS0VUEAUSIgoeU0FOREJPWF9FTlRSWV9LSU5EX0NIQVJfREVWSUNFEAYSIwofU0FOREJPWF9FTlRSWV9LSU5EX0JMT0NLX0RFVklDRRAHEhwKGFNBTkRCT1hfRU5UUllfS0lORF9PVEhFUhAIMqoFCglTYW5kYm94ZXMSPAoFUHJvYmUSHC5kcmF5LnYxLlByb2JlU2FuZGJveFJlcXVlc3QaFS5kcmF5LnYxLlNhbmRib3hQcm9iZRI6CgRTdGF0EhsuZHJheS52MS5TdGF0U2FuZGJveFJlcXVlc3QaFS5kcmF5LnYxLlNhbmRib3hFbnRyeRI+CgRMaXN0EhsuZHJheS52MS5MaXN0U2FuZGJveFJlcXVlc3QaGS5kcmF5LnYxLkxpc3RTYW5kYm94UmVwbHkSOwoDR2V0Eh4uZHJheS52MS5HZXRTYW5kYm94RmlsZVJlcXVlc3QaFC5kcmF5LnYxLlNhbmRib3hGaWxlEjoKA1B1dBIeLmRyYXkudjEuUHV0U2FuZGJveEZpbGVSZXF1ZXN0GhMuZHJheS52MS5QbGFjZWRGaWxlEkwKDU1ha2VEaXJlY3RvcnkSJC5kcmF5LnYxLk1ha2VTYW5kYm94RGlyZWN0b3J5UmVxdWVzdBoVLmRyYXkudjEuU2FuZGJveEVudHJ5EkwKBlJlbW92ZRIhLmRyYXkudjEuUmVtb3ZlU2FuZGJveFBhdGhSZXF1ZXN0Gh8uZHJheS52MS5SZW1vdmVTYW5kYm94UGF0aFJlcGx5Ej8KB0dldFRyZWUSHi5kcmF5LnYxLkdldFNhbmRib3hUcmVlUmVxdWVzdBoULmRyYXkudjEuU2FuZGJveFRyZWUSRwoHUHV0VHJlZRIeLmRyYXkudjEuUHV0U2FuZGJveFRyZWVSZXF1ZXN0GhwuZHJheS52MS5QdXRTYW5kYm94VHJlZVJlcGx5EkQKBlNldHRsZRIdLmRyYXkudjEuU2V0dGxlVXBsb2Fkc1JlcXVlc3QaGy5kcmF5LnYxLlNldHRsZVVwbG9hZHNSZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session]);
 
 /**
  * Which sandbox: exactly one of the two.
@@ -179,6 +179,13 @@ export type StatSandboxRequest = Message<"dray.v1.StatSandboxRequest"> & {
    * @generated from field: bool follow = 3;
    */
   follow: boolean;
+
+  /**
+   * Whether the reply has a `change_marker`, which may take another command in the sandbox.
+   *
+   * @generated from field: bool with_change_marker = 4;
+   */
+  withChangeMarker: boolean;
 };
 
 /**
@@ -271,6 +278,14 @@ export type SandboxEntry = Message<"dray.v1.SandboxEntry"> & {
    * @generated from field: dray.v1.SandboxEntryKind kind_code = 11;
    */
   kindCode: SandboxEntryKind;
+
+  /**
+   * Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode
+   * and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was asked for.
+   *
+   * @generated from field: string change_marker = 12;
+   */
+  changeMarker: string;
 };
 
 /**
@@ -652,6 +667,34 @@ export const PlacedFileSchema: GenMessage<PlacedFile> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 11);
 
 /**
+ * Which directory to make.
+ *
+ * @generated from message dray.v1.MakeSandboxDirectoryRequest
+ */
+export type MakeSandboxDirectoryRequest = Message<"dray.v1.MakeSandboxDirectoryRequest"> & {
+  /**
+   * The sandbox.
+   *
+   * @generated from field: dray.v1.SandboxRef sandbox = 1;
+   */
+  sandbox?: SandboxRef | undefined;
+
+  /**
+   * The path, written as in `StatSandboxRequest`.
+   *
+   * @generated from field: bytes path = 2;
+   */
+  path: Uint8Array;
+};
+
+/**
+ * Describes the message dray.v1.MakeSandboxDirectoryRequest.
+ * Use `create(MakeSandboxDirectoryRequestSchema)` to create a new message.
+ */
+export const MakeSandboxDirectoryRequestSchema: GenMessage<MakeSandboxDirectoryRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_sandbox, 12);
+
+/**
  * What to remove.
  *
  * @generated from message dray.v1.RemoveSandboxPathRequest
@@ -684,7 +727,7 @@ export type RemoveSandboxPathRequest = Message<"dray.v1.RemoveSandboxPathRequest
  * Use `create(RemoveSandboxPathRequestSchema)` to create a new message.
  */
 export const RemoveSandboxPathRequestSchema: GenMessage<RemoveSandboxPathRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 12);
+  messageDesc(file_dray_v1_sandbox, 13);
 
 /**
  * Answer to `Remove`.
@@ -699,7 +742,7 @@ export type RemoveSandboxPathReply = Message<"dray.v1.RemoveSandboxPathReply"> &
  * Use `create(RemoveSandboxPathReplySchema)` to create a new message.
  */
 export const RemoveSandboxPathReplySchema: GenMessage<RemoveSandboxPathReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 13);
+  messageDesc(file_dray_v1_sandbox, 14);
 
 /**
  * Which directory to copy out.
@@ -741,7 +784,7 @@ export type GetSandboxTreeRequest = Message<"dray.v1.GetSandboxTreeRequest"> & {
  * Use `create(GetSandboxTreeRequestSchema)` to create a new message.
  */
 export const GetSandboxTreeRequestSchema: GenMessage<GetSandboxTreeRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 14);
+  messageDesc(file_dray_v1_sandbox, 15);
 
 /**
  * A directory that was copied out.
@@ -783,7 +826,7 @@ export type SandboxTree = Message<"dray.v1.SandboxTree"> & {
  * Use `create(SandboxTreeSchema)` to create a new message.
  */
 export const SandboxTreeSchema: GenMessage<SandboxTree> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 15);
+  messageDesc(file_dray_v1_sandbox, 16);
 
 /**
  * Which tar to unpack, and where.
@@ -818,7 +861,7 @@ export type PutSandboxTreeRequest = Message<"dray.v1.PutSandboxTreeRequest"> & {
  * Use `create(PutSandboxTreeRequestSchema)` to create a new message.
  */
 export const PutSandboxTreeRequestSchema: GenMessage<PutSandboxTreeRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 16);
+  messageDesc(file_dray_v1_sandbox, 17);
 
 /**
  * Answer to `PutTree`.
@@ -853,7 +896,7 @@ export type PutSandboxTreeReply = Message<"dray.v1.PutSandboxTreeReply"> & {
  * Use `create(PutSandboxTreeReplySchema)` to create a new message.
  */
 export const PutSandboxTreeReplySchema: GenMessage<PutSandboxTreeReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 17);
+  messageDesc(file_dray_v1_sandbox, 18);
 
 /**
  * Work `dray.work.sandbox.v1.place.<tenant>`: put one upload of a user into the session's sandbox. When no sandbox is
@@ -924,7 +967,7 @@ export type PlaceUpload = Message<"dray.v1.PlaceUpload"> & {
  * Use `create(PlaceUploadSchema)` to create a new message.
  */
 export const PlaceUploadSchema: GenMessage<PlaceUpload> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 18);
+  messageDesc(file_dray_v1_sandbox, 19);
 
 /**
  * Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for it.
@@ -952,7 +995,7 @@ export type UploadPlaced = Message<"dray.v1.UploadPlaced"> & {
  * Use `create(UploadPlacedSchema)` to create a new message.
  */
 export const UploadPlacedSchema: GenMessage<UploadPlaced> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 19);
+  messageDesc(file_dray_v1_sandbox, 20);
 
 /**
  * Event `dray.event.sandbox.v1.refused.<tenant>`: an upload cannot be placed.
@@ -1001,7 +1044,7 @@ export type UploadRefused = Message<"dray.v1.UploadRefused"> & {
  * Use `create(UploadRefusedSchema)` to create a new message.
  */
 export const UploadRefusedSchema: GenMessage<UploadRefused> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 20);
+  messageDesc(file_dray_v1_sandbox, 21);
 
 /**
  * One upload of a session.
@@ -1106,7 +1149,7 @@ export type Upload = Message<"dray.v1.Upload"> & {
  * Use `create(UploadSchema)` to create a new message.
  */
 export const UploadSchema: GenMessage<Upload> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 21);
+  messageDesc(file_dray_v1_sandbox, 22);
 
 /**
  * All uploads of a session, as the bucket `dray_uploads` keeps them.
@@ -1127,7 +1170,7 @@ export type UploadList = Message<"dray.v1.UploadList"> & {
  * Use `create(UploadListSchema)` to create a new message.
  */
 export const UploadListSchema: GenMessage<UploadList> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 22);
+  messageDesc(file_dray_v1_sandbox, 23);
 
 /**
  * Which session is about to run a tool.
@@ -1155,7 +1198,7 @@ export type SettleUploadsRequest = Message<"dray.v1.SettleUploadsRequest"> & {
  * Use `create(SettleUploadsRequestSchema)` to create a new message.
  */
 export const SettleUploadsRequestSchema: GenMessage<SettleUploadsRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 23);
+  messageDesc(file_dray_v1_sandbox, 24);
 
 /**
  * Uploads of a session, each told once unless `all` was asked.
@@ -1183,7 +1226,7 @@ export type SettleUploadsReply = Message<"dray.v1.SettleUploadsReply"> & {
  * Use `create(SettleUploadsReplySchema)` to create a new message.
  */
 export const SettleUploadsReplySchema: GenMessage<SettleUploadsReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_sandbox, 24);
+  messageDesc(file_dray_v1_sandbox, 25);
 
 /**
  * Kind of a path in a sandbox.
@@ -1317,6 +1360,16 @@ export const Sandboxes: GenService<{
     methodKind: "unary";
     input: typeof PutSandboxFileRequestSchema;
     output: typeof PlacedFileSchema;
+  },
+  /**
+   * Makes a directory and its missing parents; one that exists counts as made.
+   *
+   * @generated from rpc dray.v1.Sandboxes.MakeDirectory
+   */
+  makeDirectory: {
+    methodKind: "unary";
+    input: typeof MakeSandboxDirectoryRequestSchema;
+    output: typeof SandboxEntrySchema;
   },
   /**
    * Removes a file, or a directory with what is in it.

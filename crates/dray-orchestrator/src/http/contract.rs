@@ -93,6 +93,10 @@ pub enum ManifestSource {
 /// The fields of a body that are read (quickapps 3.1). Values of sampling are checked; those of DIAL's requests go no
 /// further.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a wish of the client of its own"
+)]
 pub struct ChatRequest {
     /// The model that the body names.
     pub model: Option<String>,

@@ -89,6 +89,10 @@ impl TurnSession {
 }
 
 /// How the model is asked, and how its response goes to the client.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a way of its own to show something"
+)]
 pub(super) struct ResponseOptions {
     pub(super) outgoing: OutgoingMessages,
     pub(super) wishes: ClientWishes,
@@ -128,9 +132,7 @@ pub(super) async fn open_turn(
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
     let audience = tool_audience(&caller, &principal, &conversation, &loaded);
     let mut messages = std::mem::take(&mut request.messages);
-    if !is_dial {
-        attach_named_files(&parts.client_files, &principal, &files, &mut messages).await?;
-    }
+    attach_named_files(&parts.client_files, &principal, &files, &mut messages).await?;
     let mut inputs = gather_inputs(parts, audience, &loaded, &files, messages).await?;
     let manifest = loaded.manifest;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);

@@ -261,7 +261,7 @@ async fn r_15_agents_are_told_no_path_of_the_host() {
 
 #[tokio::test]
 async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let file = place.root().join("file");
     std::fs::write(&file, "one").unwrap();
     let modified = std::fs::metadata(&file).unwrap().modified().unwrap();

@@ -138,7 +138,9 @@ async fn read_file(
     let name = field.file_name().filter(|name| !name.is_empty());
     let name =
         name.ok_or_else(|| wrong_field("file", "The field is not a file: it has no filename."))?;
-    let name = dray_presentation::name::clean_name(name);
+    // Some clients send the path on their machine.
+    let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name = dray_tool_files::clean_name(name);
     let operation = OperationId::mint();
     let mut writer = records.store().writer(records.tenant(), &operation, 0);
     let mut head = Vec::new();

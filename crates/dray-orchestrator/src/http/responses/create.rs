@@ -192,28 +192,38 @@ impl BeginningResponse {
                 return Err(at_place(failure, &driver.places));
             }
         }
-        if streams {
-            let (sender, receiver) = mpsc::channel(MAX_WAITING_WRITES);
-            let listener = Listener::Stream {
-                sender,
-                heartbeat: surface.options.heartbeat,
-                may_leave: in_background,
-            };
-            surface.running.spawn(driver, listener);
-            return Ok(stream_response(receiver));
-        }
-        if in_background {
-            let queued = driver.writer.response("queued");
-            surface.running.spawn(driver, Listener::Detached);
-            return Ok(reply::json_response(StatusCode::OK, &queued));
-        }
-        let (sender, mut receiver) = mpsc::channel(1);
-        surface.running.spawn(driver, Listener::Whole(sender));
-        // Closed without a word only when the service ends.
-        let ended = receiver.recv().await;
-        let response = ended.ok_or_else(RequestFailure::unexpected)??;
-        Ok(reply::json_response(StatusCode::OK, &response))
+        spawn_driver(&surface, driver, streams, in_background).await
     }
+}
+
+/// Runs the response on a task of its own, and responds in the way that the client wants.
+async fn spawn_driver(
+    surface: &HttpSurface,
+    driver: ResponseDriver,
+    streams: bool,
+    in_background: bool,
+) -> Result<Response, RequestFailure> {
+    if streams {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING_WRITES);
+        let listener = Listener::Stream {
+            sender,
+            heartbeat: surface.options.heartbeat,
+            may_leave: in_background,
+        };
+        surface.running.spawn(driver, listener);
+        return Ok(stream_response(receiver));
+    }
+    if in_background {
+        let queued = driver.writer.response("queued");
+        surface.running.spawn(driver, Listener::Detached);
+        return Ok(reply::json_response(StatusCode::OK, &queued));
+    }
+    let (sender, mut receiver) = mpsc::channel(1);
+    surface.running.spawn(driver, Listener::Whole(sender));
+    // Closed without a word only when the service ends.
+    let ended = receiver.recv().await;
+    let response = ended.ok_or_else(RequestFailure::unexpected)??;
+    Ok(reply::json_response(StatusCode::OK, &response))
 }
 
 fn stream_response(receiver: mpsc::Receiver<Bytes>) -> Response {

@@ -85,13 +85,12 @@ pub(super) fn output_text(place: &str, output: Option<&Value>) -> Result<String,
             let mut whole = String::new();
             for (number, part) in parts.iter().enumerate() {
                 let kind = part.get("type").and_then(Value::as_str);
-                match (kind, part.get("text").and_then(Value::as_str)) {
-                    (Some("input_text"), Some(text)) => whole.push_str(text),
-                    _ => {
-                        let place = format!("{place}.output.{number}.type");
-                        return Err(unsupported_failure(place, "results of functions are text"));
-                    }
-                }
+                let text = part.get("text").and_then(Value::as_str);
+                let Some(text) = text.filter(|_| kind == Some("input_text")) else {
+                    let place = format!("{place}.output.{number}.type");
+                    return Err(unsupported_failure(place, "results of functions are text"));
+                };
+                whole.push_str(text);
             }
             Ok(whole)
         }

@@ -86,7 +86,12 @@ pub(super) fn read_response_request(body: Value) -> Result<ResponseRequest, Requ
     let is_stored = take_bool(&mut body, "store", true)?;
     let previous = take_text(&mut body, "previous_response_id")?;
     let conversation = take_conversation(&mut body)?;
-    check_state(runs_in_background, is_stored, &previous, &conversation)?;
+    check_state(
+        runs_in_background,
+        is_stored,
+        previous.as_ref(),
+        conversation.as_ref(),
+    )?;
     let input = match body.shift_remove("input") {
         Some(input) => read_input(input)?,
         None if previous.is_some() || conversation.is_some() => InputItems::default(),
@@ -191,8 +196,8 @@ fn usual_echo() -> Map<String, Value> {
 fn check_state(
     runs_in_background: bool,
     is_stored: bool,
-    previous: &Option<String>,
-    conversation: &Option<String>,
+    previous: Option<&String>,
+    conversation: Option<&String>,
 ) -> Result<(), RequestFailure> {
     if previous.is_some() && conversation.is_some() {
         let message = "It cannot be set together with 'conversation'.";

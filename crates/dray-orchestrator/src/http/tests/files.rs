@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::scripted::{TestSurface, keys, read};
 
 const FILES_PATH: &str = "/v1/files";
+/// Larger than what the surface takes.
+static LARGE_FILE: [u8; 65 * 1024] = [0; 65 * 1024];
 
 async fn start() -> TestSurface {
     TestSurface::with(Vec::new(), |options| {
@@ -136,7 +138,6 @@ async fn an_upload_that_is_not_as_it_must_be_is_refused_by_its_field_and_leaves_
     let world = start().await;
     let good = ("purpose", "user_data");
     let too_long = ("expires_after[seconds]", "1209601");
-    let large: &[u8] = &[0; 65 * 1024];
     let two_files = form("a", b"x", &[good]).file(
         "file",
         "b",
@@ -173,7 +174,7 @@ async fn an_upload_that_is_not_as_it_must_be_is_refused_by_its_field_and_leaves_
             json!("file"),
         ),
         (two_files, 400, json!("file")),
-        (form("a", large, &[good]), 413, Value::Null),
+        (form("a", &LARGE_FILE, &[good]), 413, Value::Null),
     ] {
         let (seen, body) = upload(&world, "one", form).await;
         assert_eq!((seen, &body["error"]["param"]), (status, &param), "{body}");

@@ -1,0 +1,41 @@
+//! What one caller may use, and until when.
+
+use std::time::Duration;
+
+use dray_types::{Fault, FaultCode};
+
+use crate::auth::ScopeSet;
+use crate::content::ContentAccess;
+
+/// What one caller may use.
+#[derive(Debug)]
+pub(super) struct CallerAccess {
+    pub(super) access: ContentAccess,
+    pub(super) scopes: ScopeSet,
+    pub(super) subject: String,
+    pub(super) expires_at_ms: Option<u64>,
+}
+
+impl CallerAccess {
+    /// Waits until the token of the caller no longer counts.
+    pub(super) async fn expired(&self) {
+        let Some(at_ms) = self.expires_at_ms else {
+            return std::future::pending().await;
+        };
+        let left_ms = at_ms.saturating_sub(self.access.client.clock.now_ms());
+        tokio::time::sleep(Duration::from_millis(left_ms)).await;
+    }
+
+    /// Fails where the token lacks a scope, with what the user has to do.
+    pub(super) fn require(&self, required: ScopeSet) -> Result<(), Fault> {
+        if self.scopes.contains(required) {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultCode::Denied,
+            format!("The token does not allow this. It needs the scopes: {required}."),
+        )
+        .detail("insufficient_scope")
+        .advice("The user has to sign in again, or the operator gives another token."))
+    }
+}
