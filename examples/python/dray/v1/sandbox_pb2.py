@@ -16,7 +16,7 @@ from dray.v1 import common_pb2 as dray_dot_v1_dot_common__pb2
 from dray.v1 import session_pb2 as dray_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/sandbox.proto\x12\x07\x64ray.v1\x1a\x16\x64ray/v1/artifact.proto\x1a\x14\x64ray/v1/common.proto\x1a\x15\x64ray/v1/session.proto\"=\n\nSandboxRef\x12\x11\n\x07session\x18\x01 \x01(\tH\x00\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x42\t\n\x07sandbox\";\n\x13ProbeSandboxRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\"\xda\x01\n\x0cSandboxProbe\x12&\n\x06handle\x18\x01 \x01(\x0b\x32\x16.dray.v1.SandboxHandle\x12\x0c\n\x04home\x18\x02 \x01(\x0c\x12\x19\n\x11working_directory\x18\x03 \x01(\x0c\x12\x0b\n\x03uid\x18\x04 \x01(\r\x12\x0b\n\x03gid\x18\x05 \x01(\r\x12\x11\n\x04\x66ree\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\ntransports\x18\x07 \x03(\t\x12\r\n\x05tools\x18\x08 \x03(\t\x12\x14\n\x07life_ms\x18\t \x01(\x04H\x01\x88\x01\x01\x42\x07\n\x05_freeB\n\n\x08_life_ms\"X\n\x12StatSandboxRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"\x9d\x02\n\x0cSandboxEntry\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x11\n\treal_path\x18\x02 \x01(\x0c\x12\x10\n\x04kind\x18\x03 \x01(\tB\x02\x18\x01\x12\x0c\n\x04size\x18\x04 \x01(\x04\x12\x0c\n\x04mode\x18\x05 \x01(\r\x12\x10\n\x03uid\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x03gid\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08mtime_ns\x18\x08 \x01(\x03H\x02\x88\x01\x01\x12\x18\n\x0blink_target\x18\t \x01(\x0cH\x03\x88\x01\x01\x12\x0e\n\x06sha256\x18\n \x01(\x0c\x12,\n\tkind_code\x18\x0b \x01(\x0e\x32\x19.dray.v1.SandboxEntryKindB\x06\n\x04_uidB\x06\n\x04_gidB\x0b\n\t_mtime_nsB\x0e\n\x0c_link_target\"f\n\x12ListSandboxRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\r\n\x05\x64\x65pth\x18\x03 \x01(\r\x12\r\n\x05limit\x18\x04 \x01(\r\"M\n\x10ListSandboxReply\x12&\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x15.dray.v1.SandboxEntry\x12\x11\n\ttruncated\x18\x02 \x01(\x08\"^\n\x15GetSandboxFileRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x11\n\tmax_bytes\x18\x03 \x01(\x04\"\x96\x01\n\x0bSandboxFile\x12$\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x15.dray.v1.SandboxEntry\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12)\n\x07receipt\x18\x03 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\x12\x17\n\x0f\x63ontent_warning\x18\x04 \x01(\t\"\x9e\x02\n\x0fTransferReceipt\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12&\n\x06handle\x18\x02 \x01(\x0b\x32\x16.dray.v1.SandboxHandle\x12\x11\n\toperation\x18\x03 \x01(\t\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12\x0f\n\x07skipped\x18\x06 \x03(\t\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x0e\n\x06sha256\x18\x08 \x01(\x0c\x12\x11\n\tintegrity\x18\t \x01(\t\x12\x0e\n\x06\x61tomic\x18\n \x01(\x08\x12\x0f\n\x07resumed\x18\x0b \x01(\x08\x12\x14\n\x0cmilliseconds\x18\x0c \x01(\x04\x12\r\n\x05\x65rror\x18\r \x01(\t\x12\x0c\n\x04path\x18\x0e \x01(\x0c\"\x9e\x01\n\x15PutSandboxFileRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x11\n\tdirectory\x18\x03 \x01(\x0c\x12\x0c\n\x04name\x18\x04 \x01(\x0c\x12\x11\n\tcollision\x18\x05 \x01(\t\x12\x0c\n\x04mode\x18\x06 \x01(\r\"\x85\x01\n\nPlacedFile\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x0f\n\x07renamed\x18\x04 \x01(\x08\x12\x0f\n\x07\x65xisted\x18\x05 \x01(\x08\x12)\n\x07receipt\x18\x06 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\"a\n\x18RemoveSandboxPathRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x11\n\trecursive\x18\x03 \x01(\x08\"\x18\n\x16RemoveSandboxPathReply\"n\n\x15GetSandboxTreeRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\t\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\"w\n\x0bSandboxTree\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\r\n\x05\x66iles\x18\x02 \x01(\r\x12\x0f\n\x07skipped\x18\x03 \x03(\t\x12)\n\x07receipt\x18\x04 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\"o\n\x15PutSandboxTreeRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x11\n\tdirectory\x18\x03 \x01(\x0c\"`\n\x13PutSandboxTreeReply\x12\r\n\x05\x66iles\x18\x01 \x01(\r\x12\x0f\n\x07skipped\x18\x02 \x03(\t\x12)\n\x07receipt\x18\x03 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\"\xbf\x01\n\x0bPlaceUpload\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x0c\n\x04name\x18\x03 \x01(\t\x12!\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.dray.v1.ChatTarget\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x10\n\x08position\x18\x06 \x01(\r\x12\x13\n\x0bunavailable\x18\x07 \x01(\t\x12\x14\n\x0c\x63laimed_size\x18\x08 \x01(\x04\"E\n\x0cUploadPlaced\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x1f\n\x06upload\x18\x02 \x01(\x0b\x32\x0f.dray.v1.Upload\"\x92\x01\n\rUploadRefused\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.dray.v1.TerminalState\x12\x1d\n\x05\x66\x61ult\x18\x04 \x01(\x0b\x32\x0e.dray.v1.Fault\x12\x14\n\x0c\x63ontext_line\x18\x05 \x01(\t\"\xa1\x02\n\x06Upload\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x1d\n\x05\x63laim\x18\x05 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x0c\n\x04path\x18\x06 \x01(\x0c\x12\x14\n\x0c\x63ontext_line\x18\x07 \x01(\t\x12!\n\x04\x63hat\x18\x08 \x01(\x0b\x32\x13.dray.v1.ChatTarget\x12\x12\n\nmessage_id\x18\t \x01(\t\x12\x10\n\x08position\x18\n \x01(\r\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12)\n\x07receipt\x18\x0c \x01(\x0b\x32\x18.dray.v1.TransferReceipt\x12\x0c\n\x04told\x18\r \x01(\x08\".\n\nUploadList\x12 \n\x07uploads\x18\x01 \x03(\x0b\x32\x0f.dray.v1.Upload\"4\n\x14SettleUploadsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\"G\n\x12SettleUploadsReply\x12 \n\x07uploads\x18\x01 \x03(\x0b\x32\x0f.dray.v1.Upload\x12\x0f\n\x07waiting\x18\x02 \x01(\x08*\xb8\x02\n\x10SandboxEntryKind\x12\"\n\x1eSANDBOX_ENTRY_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17SANDBOX_ENTRY_KIND_FILE\x10\x01\x12 \n\x1cSANDBOX_ENTRY_KIND_DIRECTORY\x10\x02\x12\x1e\n\x1aSANDBOX_ENTRY_KIND_SYMLINK\x10\x03\x12\x1b\n\x17SANDBOX_ENTRY_KIND_FIFO\x10\x04\x12\x1d\n\x19SANDBOX_ENTRY_KIND_SOCKET\x10\x05\x12\"\n\x1eSANDBOX_ENTRY_KIND_CHAR_DEVICE\x10\x06\x12#\n\x1fSANDBOX_ENTRY_KIND_BLOCK_DEVICE\x10\x07\x12\x1c\n\x18SANDBOX_ENTRY_KIND_OTHER\x10\x08\x32\xdc\x04\n\tSandboxes\x12<\n\x05Probe\x12\x1c.dray.v1.ProbeSandboxRequest\x1a\x15.dray.v1.SandboxProbe\x12:\n\x04Stat\x12\x1b.dray.v1.StatSandboxRequest\x1a\x15.dray.v1.SandboxEntry\x12>\n\x04List\x12\x1b.dray.v1.ListSandboxRequest\x1a\x19.dray.v1.ListSandboxReply\x12;\n\x03Get\x12\x1e.dray.v1.GetSandboxFileRequest\x1a\x14.dray.v1.SandboxFile\x12:\n\x03Put\x12\x1e.dray.v1.PutSandboxFileRequest\x1a\x13.dray.v1.PlacedFile\x12L\n\x06Remove\x12!.dray.v1.RemoveSandboxPathRequest\x1a\x1f.dray.v1.RemoveSandboxPathReply\x12?\n\x07GetTree\x12\x1e.dray.v1.GetSandboxTreeRequest\x1a\x14.dray.v1.SandboxTree\x12G\n\x07PutTree\x12\x1e.dray.v1.PutSandboxTreeRequest\x1a\x1c.dray.v1.PutSandboxTreeReply\x12\x44\n\x06Settle\x12\x1d.dray.v1.SettleUploadsRequest\x1a\x1b.dray.v1.SettleUploadsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/sandbox.proto\x12\x07\x64ray.v1\x1a\x16\x64ray/v1/artifact.proto\x1a\x14\x64ray/v1/common.proto\x1a\x15\x64ray/v1/session.proto\"=\n\nSandboxRef\x12\x11\n\x07session\x18\x01 \x01(\tH\x00\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x42\t\n\x07sandbox\";\n\x13ProbeSandboxRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\"\xda\x01\n\x0cSandboxProbe\x12&\n\x06handle\x18\x01 \x01(\x0b\x32\x16.dray.v1.SandboxHandle\x12\x0c\n\x04home\x18\x02 \x01(\x0c\x12\x19\n\x11working_directory\x18\x03 \x01(\x0c\x12\x0b\n\x03uid\x18\x04 \x01(\r\x12\x0b\n\x03gid\x18\x05 \x01(\r\x12\x11\n\x04\x66ree\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\ntransports\x18\x07 \x03(\t\x12\r\n\x05tools\x18\x08 \x03(\t\x12\x14\n\x07life_ms\x18\t \x01(\x04H\x01\x88\x01\x01\x42\x07\n\x05_freeB\n\n\x08_life_ms\"t\n\x12StatSandboxRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x1a\n\x12with_change_marker\x18\x04 \x01(\x08\"\xb4\x02\n\x0cSandboxEntry\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x11\n\treal_path\x18\x02 \x01(\x0c\x12\x10\n\x04kind\x18\x03 \x01(\tB\x02\x18\x01\x12\x0c\n\x04size\x18\x04 \x01(\x04\x12\x0c\n\x04mode\x18\x05 \x01(\r\x12\x10\n\x03uid\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x03gid\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08mtime_ns\x18\x08 \x01(\x03H\x02\x88\x01\x01\x12\x18\n\x0blink_target\x18\t \x01(\x0cH\x03\x88\x01\x01\x12\x0e\n\x06sha256\x18\n \x01(\x0c\x12,\n\tkind_code\x18\x0b \x01(\x0e\x32\x19.dray.v1.SandboxEntryKind\x12\x15\n\rchange_marker\x18\x0c \x01(\tB\x06\n\x04_uidB\x06\n\x04_gidB\x0b\n\t_mtime_nsB\x0e\n\x0c_link_target\"f\n\x12ListSandboxRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\r\n\x05\x64\x65pth\x18\x03 \x01(\r\x12\r\n\x05limit\x18\x04 \x01(\r\"M\n\x10ListSandboxReply\x12&\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x15.dray.v1.SandboxEntry\x12\x11\n\ttruncated\x18\x02 \x01(\x08\"^\n\x15GetSandboxFileRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x11\n\tmax_bytes\x18\x03 \x01(\x04\"\x96\x01\n\x0bSandboxFile\x12$\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x15.dray.v1.SandboxEntry\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12)\n\x07receipt\x18\x03 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\x12\x17\n\x0f\x63ontent_warning\x18\x04 \x01(\t\"\x9e\x02\n\x0fTransferReceipt\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12&\n\x06handle\x18\x02 \x01(\x0b\x32\x16.dray.v1.SandboxHandle\x12\x11\n\toperation\x18\x03 \x01(\t\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12\x0f\n\x07skipped\x18\x06 \x03(\t\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x0e\n\x06sha256\x18\x08 \x01(\x0c\x12\x11\n\tintegrity\x18\t \x01(\t\x12\x0e\n\x06\x61tomic\x18\n \x01(\x08\x12\x0f\n\x07resumed\x18\x0b \x01(\x08\x12\x14\n\x0cmilliseconds\x18\x0c \x01(\x04\x12\r\n\x05\x65rror\x18\r \x01(\t\x12\x0c\n\x04path\x18\x0e \x01(\x0c\"\x9e\x01\n\x15PutSandboxFileRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x11\n\tdirectory\x18\x03 \x01(\x0c\x12\x0c\n\x04name\x18\x04 \x01(\x0c\x12\x11\n\tcollision\x18\x05 \x01(\t\x12\x0c\n\x04mode\x18\x06 \x01(\r\"\x85\x01\n\nPlacedFile\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x0f\n\x07renamed\x18\x04 \x01(\x08\x12\x0f\n\x07\x65xisted\x18\x05 \x01(\x08\x12)\n\x07receipt\x18\x06 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\"Q\n\x1bMakeSandboxDirectoryRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\"a\n\x18RemoveSandboxPathRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x11\n\trecursive\x18\x03 \x01(\x08\"\x18\n\x16RemoveSandboxPathReply\"n\n\x15GetSandboxTreeRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\t\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\"w\n\x0bSandboxTree\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\r\n\x05\x66iles\x18\x02 \x01(\r\x12\x0f\n\x07skipped\x18\x03 \x03(\t\x12)\n\x07receipt\x18\x04 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\"o\n\x15PutSandboxTreeRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x11\n\tdirectory\x18\x03 \x01(\x0c\"`\n\x13PutSandboxTreeReply\x12\r\n\x05\x66iles\x18\x01 \x01(\r\x12\x0f\n\x07skipped\x18\x02 \x03(\t\x12)\n\x07receipt\x18\x03 \x01(\x0b\x32\x18.dray.v1.TransferReceipt\"\xbf\x01\n\x0bPlaceUpload\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x1d\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x0c\n\x04name\x18\x03 \x01(\t\x12!\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.dray.v1.ChatTarget\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x10\n\x08position\x18\x06 \x01(\r\x12\x13\n\x0bunavailable\x18\x07 \x01(\t\x12\x14\n\x0c\x63laimed_size\x18\x08 \x01(\x04\"E\n\x0cUploadPlaced\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x1f\n\x06upload\x18\x02 \x01(\x0b\x32\x0f.dray.v1.Upload\"\x92\x01\n\rUploadRefused\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.dray.v1.TerminalState\x12\x1d\n\x05\x66\x61ult\x18\x04 \x01(\x0b\x32\x0e.dray.v1.Fault\x12\x14\n\x0c\x63ontext_line\x18\x05 \x01(\t\"\xa1\x02\n\x06Upload\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x1d\n\x05\x63laim\x18\x05 \x01(\x0b\x32\x0e.dray.v1.Claim\x12\x0c\n\x04path\x18\x06 \x01(\x0c\x12\x14\n\x0c\x63ontext_line\x18\x07 \x01(\t\x12!\n\x04\x63hat\x18\x08 \x01(\x0b\x32\x13.dray.v1.ChatTarget\x12\x12\n\nmessage_id\x18\t \x01(\t\x12\x10\n\x08position\x18\n \x01(\r\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12)\n\x07receipt\x18\x0c \x01(\x0b\x32\x18.dray.v1.TransferReceipt\x12\x0c\n\x04told\x18\r \x01(\x08\".\n\nUploadList\x12 \n\x07uploads\x18\x01 \x03(\x0b\x32\x0f.dray.v1.Upload\"4\n\x14SettleUploadsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\"G\n\x12SettleUploadsReply\x12 \n\x07uploads\x18\x01 \x03(\x0b\x32\x0f.dray.v1.Upload\x12\x0f\n\x07waiting\x18\x02 \x01(\x08*\xb8\x02\n\x10SandboxEntryKind\x12\"\n\x1eSANDBOX_ENTRY_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17SANDBOX_ENTRY_KIND_FILE\x10\x01\x12 \n\x1cSANDBOX_ENTRY_KIND_DIRECTORY\x10\x02\x12\x1e\n\x1aSANDBOX_ENTRY_KIND_SYMLINK\x10\x03\x12\x1b\n\x17SANDBOX_ENTRY_KIND_FIFO\x10\x04\x12\x1d\n\x19SANDBOX_ENTRY_KIND_SOCKET\x10\x05\x12\"\n\x1eSANDBOX_ENTRY_KIND_CHAR_DEVICE\x10\x06\x12#\n\x1fSANDBOX_ENTRY_KIND_BLOCK_DEVICE\x10\x07\x12\x1c\n\x18SANDBOX_ENTRY_KIND_OTHER\x10\x08\x32\xaa\x05\n\tSandboxes\x12<\n\x05Probe\x12\x1c.dray.v1.ProbeSandboxRequest\x1a\x15.dray.v1.SandboxProbe\x12:\n\x04Stat\x12\x1b.dray.v1.StatSandboxRequest\x1a\x15.dray.v1.SandboxEntry\x12>\n\x04List\x12\x1b.dray.v1.ListSandboxRequest\x1a\x19.dray.v1.ListSandboxReply\x12;\n\x03Get\x12\x1e.dray.v1.GetSandboxFileRequest\x1a\x14.dray.v1.SandboxFile\x12:\n\x03Put\x12\x1e.dray.v1.PutSandboxFileRequest\x1a\x13.dray.v1.PlacedFile\x12L\n\rMakeDirectory\x12$.dray.v1.MakeSandboxDirectoryRequest\x1a\x15.dray.v1.SandboxEntry\x12L\n\x06Remove\x12!.dray.v1.RemoveSandboxPathRequest\x1a\x1f.dray.v1.RemoveSandboxPathReply\x12?\n\x07GetTree\x12\x1e.dray.v1.GetSandboxTreeRequest\x1a\x14.dray.v1.SandboxTree\x12G\n\x07PutTree\x12\x1e.dray.v1.PutSandboxTreeRequest\x1a\x1c.dray.v1.PutSandboxTreeReply\x12\x44\n\x06Settle\x12\x1d.dray.v1.SettleUploadsRequest\x1a\x1b.dray.v1.SettleUploadsReplyb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.sandbox_pb2', globals())
@@ -25,8 +25,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _SANDBOXENTRY.fields_by_name['kind']._options = None
   _SANDBOXENTRY.fields_by_name['kind']._serialized_options = b'\030\001'
-  _SANDBOXENTRYKIND._serialized_start=3295
-  _SANDBOXENTRYKIND._serialized_end=3607
+  _SANDBOXENTRYKIND._serialized_start=3429
+  _SANDBOXENTRYKIND._serialized_end=3741
   _SANDBOXREF._serialized_start=103
   _SANDBOXREF._serialized_end=164
   _PROBESANDBOXREQUEST._serialized_start=166
@@ -34,49 +34,51 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _SANDBOXPROBE._serialized_start=228
   _SANDBOXPROBE._serialized_end=446
   _STATSANDBOXREQUEST._serialized_start=448
-  _STATSANDBOXREQUEST._serialized_end=536
-  _SANDBOXENTRY._serialized_start=539
-  _SANDBOXENTRY._serialized_end=824
-  _LISTSANDBOXREQUEST._serialized_start=826
-  _LISTSANDBOXREQUEST._serialized_end=928
-  _LISTSANDBOXREPLY._serialized_start=930
-  _LISTSANDBOXREPLY._serialized_end=1007
-  _GETSANDBOXFILEREQUEST._serialized_start=1009
-  _GETSANDBOXFILEREQUEST._serialized_end=1103
-  _SANDBOXFILE._serialized_start=1106
-  _SANDBOXFILE._serialized_end=1256
-  _TRANSFERRECEIPT._serialized_start=1259
-  _TRANSFERRECEIPT._serialized_end=1545
-  _PUTSANDBOXFILEREQUEST._serialized_start=1548
-  _PUTSANDBOXFILEREQUEST._serialized_end=1706
-  _PLACEDFILE._serialized_start=1709
-  _PLACEDFILE._serialized_end=1842
-  _REMOVESANDBOXPATHREQUEST._serialized_start=1844
-  _REMOVESANDBOXPATHREQUEST._serialized_end=1941
-  _REMOVESANDBOXPATHREPLY._serialized_start=1943
-  _REMOVESANDBOXPATHREPLY._serialized_end=1967
-  _GETSANDBOXTREEREQUEST._serialized_start=1969
-  _GETSANDBOXTREEREQUEST._serialized_end=2079
-  _SANDBOXTREE._serialized_start=2081
-  _SANDBOXTREE._serialized_end=2200
-  _PUTSANDBOXTREEREQUEST._serialized_start=2202
-  _PUTSANDBOXTREEREQUEST._serialized_end=2313
-  _PUTSANDBOXTREEREPLY._serialized_start=2315
-  _PUTSANDBOXTREEREPLY._serialized_end=2411
-  _PLACEUPLOAD._serialized_start=2414
-  _PLACEUPLOAD._serialized_end=2605
-  _UPLOADPLACED._serialized_start=2607
-  _UPLOADPLACED._serialized_end=2676
-  _UPLOADREFUSED._serialized_start=2679
-  _UPLOADREFUSED._serialized_end=2825
-  _UPLOAD._serialized_start=2828
-  _UPLOAD._serialized_end=3117
-  _UPLOADLIST._serialized_start=3119
-  _UPLOADLIST._serialized_end=3165
-  _SETTLEUPLOADSREQUEST._serialized_start=3167
-  _SETTLEUPLOADSREQUEST._serialized_end=3219
-  _SETTLEUPLOADSREPLY._serialized_start=3221
-  _SETTLEUPLOADSREPLY._serialized_end=3292
-  _SANDBOXES._serialized_start=3610
-  _SANDBOXES._serialized_end=4214
+  _STATSANDBOXREQUEST._serialized_end=564
+  _SANDBOXENTRY._serialized_start=567
+  _SANDBOXENTRY._serialized_end=875
+  _LISTSANDBOXREQUEST._serialized_start=877
+  _LISTSANDBOXREQUEST._serialized_end=979
+  _LISTSANDBOXREPLY._serialized_start=981
+  _LISTSANDBOXREPLY._serialized_end=1058
+  _GETSANDBOXFILEREQUEST._serialized_start=1060
+  _GETSANDBOXFILEREQUEST._serialized_end=1154
+  _SANDBOXFILE._serialized_start=1157
+  _SANDBOXFILE._serialized_end=1307
+  _TRANSFERRECEIPT._serialized_start=1310
+  _TRANSFERRECEIPT._serialized_end=1596
+  _PUTSANDBOXFILEREQUEST._serialized_start=1599
+  _PUTSANDBOXFILEREQUEST._serialized_end=1757
+  _PLACEDFILE._serialized_start=1760
+  _PLACEDFILE._serialized_end=1893
+  _MAKESANDBOXDIRECTORYREQUEST._serialized_start=1895
+  _MAKESANDBOXDIRECTORYREQUEST._serialized_end=1976
+  _REMOVESANDBOXPATHREQUEST._serialized_start=1978
+  _REMOVESANDBOXPATHREQUEST._serialized_end=2075
+  _REMOVESANDBOXPATHREPLY._serialized_start=2077
+  _REMOVESANDBOXPATHREPLY._serialized_end=2101
+  _GETSANDBOXTREEREQUEST._serialized_start=2103
+  _GETSANDBOXTREEREQUEST._serialized_end=2213
+  _SANDBOXTREE._serialized_start=2215
+  _SANDBOXTREE._serialized_end=2334
+  _PUTSANDBOXTREEREQUEST._serialized_start=2336
+  _PUTSANDBOXTREEREQUEST._serialized_end=2447
+  _PUTSANDBOXTREEREPLY._serialized_start=2449
+  _PUTSANDBOXTREEREPLY._serialized_end=2545
+  _PLACEUPLOAD._serialized_start=2548
+  _PLACEUPLOAD._serialized_end=2739
+  _UPLOADPLACED._serialized_start=2741
+  _UPLOADPLACED._serialized_end=2810
+  _UPLOADREFUSED._serialized_start=2813
+  _UPLOADREFUSED._serialized_end=2959
+  _UPLOAD._serialized_start=2962
+  _UPLOAD._serialized_end=3251
+  _UPLOADLIST._serialized_start=3253
+  _UPLOADLIST._serialized_end=3299
+  _SETTLEUPLOADSREQUEST._serialized_start=3301
+  _SETTLEUPLOADSREQUEST._serialized_end=3353
+  _SETTLEUPLOADSREPLY._serialized_start=3355
+  _SETTLEUPLOADSREPLY._serialized_end=3426
+  _SANDBOXES._serialized_start=3744
+  _SANDBOXES._serialized_end=4426
 # @@protoc_insertion_point(module_scope)
