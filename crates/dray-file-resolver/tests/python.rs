@@ -262,10 +262,10 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
 
 /// Every field of every message: `dray.v1.Fault.code 1 14`.
 const LIST_FIELDS: &str = "
-from dray.v1 import artifact_pb2, common_pb2, delivery_pb2, egress_pb2
-from dray.v1 import file_pb2, reading_pb2, sandbox_pb2, session_pb2, toolcall_pb2
-for module in (artifact_pb2, common_pb2, delivery_pb2, egress_pb2,
-               file_pb2, reading_pb2, sandbox_pb2, session_pb2, toolcall_pb2):
+import importlib, pathlib, dray.v1
+# All that stand there: a list by hand would miss the next one.
+names = [path.stem for path in pathlib.Path(list(dray.v1.__path__)[0]).glob('*_pb2.py')]
+for module in (importlib.import_module(f'dray.v1.{name}') for name in names):
     for message in module.DESCRIPTOR.message_types_by_name.values():
         for field in message.fields:
             print(field.full_name, field.number, field.type)

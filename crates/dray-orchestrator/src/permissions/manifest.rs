@@ -184,7 +184,11 @@ fn has_address(patch: &Map<String, Value>) -> bool {
     patch.iter().any(|(key, value)| match value {
         Value::String(_) => ADDRESS_FIELDS.contains(&key.as_str()),
         Value::Object(inner) => has_address(inner),
-        Value::Array(items) => items.iter().filter_map(Value::as_object).any(has_address),
+        Value::Array(items) => items.iter().any(|item| match item {
+            Value::String(_) => ADDRESS_FIELDS.contains(&key.as_str()),
+            Value::Object(inner) => has_address(inner),
+            _ => false,
+        }),
         _ => false,
     })
 }
