@@ -13,7 +13,7 @@ use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
 use crate::calls::{PAGE_TIMEOUT, fault_notice};
-use crate::form::{self, FormFields};
+use crate::form::FormFields;
 use crate::page::{PageFrame, token_field};
 use crate::respond::see_other;
 use crate::session::ConsoleSession;
@@ -214,13 +214,10 @@ pub(crate) async fn resend_delivery(
     Extension(session): Extension<ConsoleSession>,
     body: Body,
 ) -> Response {
-    let fields = match FormFields::of_body(body, &session).await {
+    let fields = match FormFields::of_action(body, &session).await {
         Ok(fields) => fields,
         Err(refused) => return refused,
     };
-    if !session.can_act() {
-        return form::acting_refused();
-    }
     match start_resend(&state, &session, fields.get("delivery")).await {
         Ok(delivery) => see_other(&operation_path(&delivery)),
         Err(fault) => PageFrame {

@@ -32,6 +32,16 @@ impl FormFields {
         Self::parse(uri.query().unwrap_or_default().as_bytes())
     }
 
+    /// The fields of a form that acts; a login that may only look is refused.
+    pub(crate) async fn of_action(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
+        let fields = Self::of_body(body, session).await?;
+        if session.can_act() {
+            Ok(fields)
+        } else {
+            Err(acting_refused())
+        }
+    }
+
     /// The body of a form of this session. A form of another session, or of none, is refused before it is looked at.
     pub(crate) async fn of_body(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
         let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES)

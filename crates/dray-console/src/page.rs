@@ -30,14 +30,14 @@ const SCRIPT: PageAsset = PageAsset {
     media_type: "text/javascript; charset=utf-8",
     content: include_str!("../assets/console.js"),
 };
-const ICON: PageAsset = PageAsset {
+const ICON_ASSET: PageAsset = PageAsset {
     path: "/assets/icon.svg",
     media_type: "image/svg+xml",
     content: include_str!("../assets/icon.svg"),
 };
 
 /// Every asset that pages load.
-pub(crate) const PAGE_ASSETS: [PageAsset; 3] = [STYLE, SCRIPT, ICON];
+pub(crate) const PAGE_ASSETS: [PageAsset; 3] = [STYLE, SCRIPT, ICON_ASSET];
 
 impl PageAsset {
     /// Its URL, which changes with its content, so that a browser may keep it.
@@ -132,7 +132,7 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
                 meta name="color-scheme" content="light dark";
                 title { (title) " – Drayage" }
                 link rel="stylesheet" href=(STYLE.url());
-                link rel="icon" href=(ICON.url());
+                link rel="icon" href=(ICON_ASSET.url());
                 script src=(SCRIPT.url()) defer {}
             }
             body data-login-path=(LOGIN_PATH) { (body) }

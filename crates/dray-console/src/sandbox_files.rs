@@ -39,13 +39,10 @@ pub(crate) async fn get_file(
     Extension(session): Extension<ConsoleSession>,
     body: Body,
 ) -> Response {
-    let fields = match FormFields::of_body(body, &session).await {
+    let fields = match FormFields::of_action(body, &session).await {
         Ok(fields) => fields,
         Err(refused) => return refused,
     };
-    if !session.can_act() {
-        return form::acting_refused();
-    }
     let Some(place) = SandboxPlace::of_fields(&fields) else {
         return failed_page(&state, &session, &invalid_fault("The form names no file."));
     };

@@ -180,7 +180,7 @@ impl IssuedTicket {
         let url = self.url(base_url);
         match self.direction {
             TicketDirection::Upload => format!("curl -fT FILE '{url}'"),
-            // `-C -` continues what a broken connection left.
+            // `-OJ` writes the file under the name that the response gives it.
             TicketDirection::Download => format!("curl -fOJ '{url}'"),
         }
     }

@@ -163,7 +163,7 @@ pub(crate) enum DrayCommand {
     /// Write a generated reference page to standard output.
     #[command(hide = true)]
     Reference {
-        /// Which one: cli, configuration, deployment, faults, metrics or subjects.
+        /// Which one: asyncapi, cli, configuration, deployment, faults, metrics or subjects.
         page: String,
     },
 }

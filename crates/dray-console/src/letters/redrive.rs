@@ -13,7 +13,7 @@ use maud::html;
 
 use super::{MAX_LETTERS, frame, letter_fault};
 use crate::audit::ActionRequest;
-use crate::form::{self, FormFields};
+use crate::form::FormFields;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 
@@ -48,13 +48,10 @@ pub(crate) async fn redrive_selected(
     Extension(session): Extension<ConsoleSession>,
     body: Body,
 ) -> Response {
-    let fields = match FormFields::of_body(body, &session).await {
+    let fields = match FormFields::of_action(body, &session).await {
         Ok(fields) => fields,
         Err(refused) => return refused,
     };
-    if !session.can_act() {
-        return form::acting_refused();
-    }
     let sequences: Vec<u64> = fields
         .all("letter")
         .filter_map(|sequence| sequence.parse().ok())
