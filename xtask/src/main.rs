@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 mod check;
 mod compatibility;
 mod conformance;
+mod dist;
 mod fuzz;
 mod generate;
 mod heavy;
@@ -112,6 +113,16 @@ enum XtaskCommand {
         #[arg(long)]
         write: bool,
     },
+    /// Make the files of a release: the program, a bill of materials, its provenance, and their digests.
+    ///
+    /// The program needs the C library of the system and nothing else; with a musl target it needs nothing. Builds
+    /// with the profile `dist`, which takes several times as long as a release build. Signs nothing.
+    #[command(after_help = "Examples:\n  \
+        cargo xtask dist                  build the commit that is checked out\n  \
+        cargo xtask dist --verify         build it twice, in two directories, and compare\n  \
+        cargo xtask dist --target x86_64-unknown-linux-musl\n                                    \
+        a static program; the target is installed with rustup")]
+    Dist(dist::DistOptions),
     /// Write the skeleton of a new platform, backend, tool or format, and print what is left to do by hand.
     ///
     /// The skeleton compiles, passes tidy, and its tests pass: it speaks a simple wire to a fake of its own, which the
@@ -177,6 +188,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Generate { check } => generate::run_generators(&root, check),
         XtaskCommand::New { kind, name } => new::run_new(&root, kind, &name),
         XtaskCommand::Heavy { report, write } => heavy::run_report(&root, report, write),
+        XtaskCommand::Dist(options) => dist::run_dist(&root, &options),
         XtaskCommand::Contracts { release } => compatibility::run_check(&root, release),
         XtaskCommand::Tidy => tidy::run_tidy(&root),
     }

@@ -1,0 +1,95 @@
+//! The archive of a release: the same tree gives the same bytes.
+
+use std::fs;
+use std::path::Path;
+
+use super::program::SourceCommit;
+use crate::step;
+
+/// Files of the repository that go into the archive.
+const INCLUDED_FILES: &[&str] = &["LICENSE", "README.md", "CHANGELOG.md"];
+/// Shells with a completion script, and the name under which each of them looks for it.
+const COMPLETION_SCRIPTS: &[(&str, &str)] = &[
+    ("bash", "dray.bash"),
+    ("zsh", "_dray"),
+    ("fish", "dray.fish"),
+];
+
+/// Writes the archive with one directory `stem` in it.
+pub(super) fn write_archive(
+    root: &Path,
+    archive: &Path,
+    stem: &str,
+    program: &Path,
+    commit: &SourceCommit,
+) -> anyhow::Result<()> {
+    let staging = tempfile::tempdir()?;
+    let tree = staging.path().join(stem);
+    fs::create_dir_all(tree.join("completions"))?;
+    for name in INCLUDED_FILES {
+        fs::copy(root.join(name), tree.join(name))?;
+    }
+    fs::copy(program, tree.join("dray"))?;
+    for (shell, name) in COMPLETION_SCRIPTS {
+        let script = step::program_step(program).args(["completions", shell]);
+        fs::write(tree.join("completions").join(name), script.output()?)?;
+    }
+    step::program_step(program)
+        .arg("man")
+        .arg(tree.join("man"))
+        .output()?;
+    pack(staging.path(), stem, archive, commit)
+}
+
+/// Packs `parent/stem` as a gzip-compressed tar archive.
+fn pack(parent: &Path, stem: &str, archive: &Path, commit: &SourceCommit) -> anyhow::Result<()> {
+    let tar = step::program_step("tar")
+        .arg("--create")
+        // Order, times, owners and modes would otherwise be those of this machine.
+        .args(["--sort=name", "--format=gnu", "--numeric-owner"])
+        .args(["--owner=0", "--group=0", "--mode=u=rwX,go=rX"])
+        .arg(format!("--mtime=@{}", commit.seconds))
+        .arg("--directory")
+        .arg(parent)
+        .arg(stem)
+        .output_for(Vec::new())?;
+    let packed = step::program_step("gzip")
+        // Without the name and the time of the input.
+        .args(["--no-name", "--best"])
+        .output_for(tar)?;
+    fs::write(archive, packed)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A tree whose files were written in this order, with this mode.
+    fn packed(names: &[&str], mode: u32) -> Vec<u8> {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join("tree")).unwrap();
+        for name in names {
+            let path = parent.path().join("tree").join(name);
+            fs::write(&path, format!("text of {name}")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let archive = parent.path().join("tree.tar.gz");
+        let commit = SourceCommit {
+            hash: "c".repeat(40),
+            seconds: 1_700_000_000,
+        };
+        pack(parent.path(), "tree", &archive, &commit).unwrap();
+        fs::read(archive).unwrap()
+    }
+
+    #[test]
+    fn order_times_and_modes_of_the_machine_do_not_matter() {
+        let archive = packed(&["a", "b"], 0o600);
+        assert_eq!(archive, packed(&["b", "a"], 0o644));
+        assert_ne!(archive, packed(&["a", "b"], 0o755), "a program stays one");
+        assert_ne!(archive, packed(&["a", "c"], 0o600));
+    }
+}

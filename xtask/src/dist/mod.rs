@@ -1,0 +1,143 @@
+//! `cargo xtask dist`: the files of a release, made so that a second build gives the same bytes.
+//!
+//! The archive holds the program, its completions and its manual pages. Beside it stand a software bill of materials
+//! (`CycloneDX` 1.6), a provenance statement (in-toto Statement v1 with SLSA Provenance v1) and `SHA256SUMS`. Nothing is
+//! signed: signing needs a key that only a release pipeline has.
+
+mod archive;
+mod bill_of_materials;
+mod digest;
+mod program;
+mod provenance;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use self::bill_of_materials::BillOfMaterials;
+use self::digest::FileDigest;
+use self::program::{ProgramBuild, SourceCommit};
+use crate::step;
+
+/// What the command line asks for.
+#[derive(clap::Args)]
+pub(crate) struct DistOptions {
+    /// Directory for the files; `target/dist-files` by default. It is emptied first.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Target triple; that of this machine by default.
+    #[arg(long)]
+    target: Option<String>,
+    /// Build once more from an export of the commit in another directory, and fail when the programs differ.
+    #[arg(long)]
+    verify: bool,
+    /// Take this program instead of building one, to look at the other files. Not for a release.
+    #[arg(long, value_name = "FILE", conflicts_with = "verify")]
+    program: Option<PathBuf>,
+    /// Accept files that differ from the commit. Not for a release: its provenance names the commit.
+    #[arg(long)]
+    allow_dirty: bool,
+    /// URI of the builder, for the provenance.
+    #[arg(long, default_value = "urn:drayage:builder:local")]
+    builder: String,
+}
+
+/// Makes all files of a release, and prints their digests.
+pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()> {
+    let commit = SourceCommit::read(root, options.allow_dirty)?;
+    let target = match &options.target {
+        Some(target) => target.clone(),
+        None => program::host_target()?,
+    };
+    let build = ProgramBuild {
+        target: target.clone(),
+        commit,
+    };
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => build.run(root, &root.join("target/dist-build"))?,
+    };
+    program::check_libraries(&program)?;
+    if options.verify {
+        verify(root, &build, &program)?;
+    }
+    let out = match &options.out {
+        Some(out) => out.clone(),
+        None => root.join("target/dist-files"),
+    };
+    if out.exists() {
+        // A file of an earlier version would otherwise stand in the new list of digests.
+        fs::remove_dir_all(&out)?;
+    }
+    fs::create_dir_all(&out)?;
+    let stem = format!("dray-{}-{target}", env!("CARGO_PKG_VERSION"));
+    write_files(root, &out, &stem, &program, &build, &options.builder)?;
+    eprint!("{}", fs::read_to_string(out.join(digest::LIST_NAME))?);
+    eprintln!("the files are in {}", out.display());
+    Ok(())
+}
+
+fn write_files(
+    root: &Path,
+    out: &Path,
+    stem: &str,
+    program: &Path,
+    build: &ProgramBuild,
+    builder: &str,
+) -> anyhow::Result<()> {
+    let archive = out.join(format!("{stem}.tar.gz"));
+    archive::write_archive(root, &archive, stem, program, &build.commit)?;
+    let program_digest = FileDigest::of(program)?.named("dray");
+    let bill = BillOfMaterials::read(root, &build.target)?;
+    write_json(
+        &out.join(format!("{stem}.cdx.json")),
+        &bill.document(&program_digest, &build.commit)?,
+    )?;
+    let subjects = [FileDigest::of(&archive)?, program_digest];
+    let statement = provenance::statement(root, &subjects, build, builder)?;
+    write_json(&out.join(format!("{stem}.provenance.json")), &statement)?;
+    digest::write_list(out)
+}
+
+fn write_json(path: &Path, value: &serde_json::Value) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Builds the same commit in another directory, and fails where the programs differ.
+fn verify(root: &Path, build: &ProgramBuild, program: &Path) -> anyhow::Result<()> {
+    let export = tempfile::tempdir().context("cannot make a directory for the second build")?;
+    let source = export.path().join("another/place");
+    fs::create_dir_all(&source)?;
+    let tar = export.path().join("source.tar");
+    step::program_step("git")
+        .inside(root)
+        .args(["archive", "--format", "tar", "--output"])
+        .arg(&tar)
+        .arg(&build.commit.hash)
+        .run()?;
+    step::program_step("tar")
+        .arg("--extract")
+        .arg("--directory")
+        .arg(&source)
+        .arg("--file")
+        .arg(&tar)
+        .run()?;
+    // On the disk of the workspace: the second build is as large as the first, and /tmp may be small.
+    let target = root.join("target/dist-verify");
+    let second = build.run(&source, &target)?;
+    let (first, second) = (FileDigest::of(program)?, FileDigest::of(&second)?);
+    if first.sha256 != second.sha256 {
+        bail!(
+            "two builds of {} differ: {} and {}. Compare target/dist-build with target/dist-verify, for example with \
+             `diffoscope`",
+            build.commit.hash,
+            first.sha256,
+            second.sha256
+        );
+    }
+    eprintln!("a second build in another directory gives the same program");
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Builds the program of a release: from one commit, without a path of this machine in it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use crate::step;
+
+/// Shared libraries that every Linux system with the GNU C library has. Everything else is linked in.
+const SYSTEM_LIBRARIES: &[&str] = &[
+    "libc.so.6",
+    "libm.so.6",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libgcc_s.so.1",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+];
+
+/// The commit that a release is made from.
+#[derive(Clone, Debug)]
+pub(super) struct SourceCommit {
+    /// Hash in lower-case hexadecimal.
+    pub(super) hash: String,
+    /// Time of the commit, in seconds since the epoch: the time of everything that is made from it.
+    pub(super) seconds: i64,
+}
+
+impl SourceCommit {
+    /// Reads the commit that is checked out.
+    ///
+    /// # Errors
+    ///
+    /// When files differ from it, unless `allow_dirty`: the release would not be what its commit says.
+    pub(super) fn read(root: &Path, allow_dirty: bool) -> anyhow::Result<Self> {
+        let git = |arguments: &[&str]| {
+            step::program_step("git")
+                .args(arguments)
+                .inside(root)
+                .output()
+        };
+        let changed = git(&["status", "--porcelain"])?;
+        if !allow_dirty && !changed.trim().is_empty() {
+            bail!("files differ from the commit; commit them, or use --allow-dirty:\n{changed}");
+        }
+        let line = git(&["log", "-1", "--format=%H %ct"])?;
+        let (hash, seconds) = line.trim().split_once(' ').context("git names no commit")?;
+        Ok(Self {
+            hash: hash.to_owned(),
+            seconds: seconds.parse().context("git names no time")?,
+        })
+    }
+}
+
+/// The target triple of this machine.
+pub(super) fn host_target() -> anyhow::Result<String> {
+    let text = step::program_step("rustc").arg("-vV").output()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .map(str::to_owned)
+        .context("rustc does not name its host")
+}
+
+/// One build of the program.
+pub(super) struct ProgramBuild {
+    pub(super) target: String,
+    pub(super) commit: SourceCommit,
+}
+
+impl ProgramBuild {
+    /// Builds `source` below `target_directory`, and returns the path of the program.
+    pub(super) fn run(&self, source: &Path, target_directory: &Path) -> anyhow::Result<PathBuf> {
+        step::cargo_step(source)
+            .args([
+                "build",
+                "--locked",
+                "--profile",
+                "dist",
+                "--package",
+                "dray",
+            ])
+            // Named, so that flags for the program do not reach build scripts and macros.
+            .args(["--target", &self.target, "--target-dir"])
+            .arg(target_directory)
+            .envs(&self.variables(source, target_directory)?)
+            .run()?;
+        Ok(target_directory
+            .join(&self.target)
+            .join("dist")
+            .join("dray"))
+    }
+
+    /// Variables that keep this machine out of the program.
+    fn variables(
+        &self,
+        source: &Path,
+        target_directory: &Path,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        let names = machine_paths(source, target_directory)?;
+        let flags = |flag: &str| {
+            let flags = names
+                .iter()
+                .map(|(path, name)| format!("{flag}={path}={name}"));
+            flags.collect::<Vec<_>>().join(" ")
+        };
+        Ok(vec![
+            // In place of those of the caller: two builds by two people have the same flags.
+            ("RUSTFLAGS".to_owned(), flags("--remap-path-prefix")),
+            ("CFLAGS".to_owned(), flags("-ffile-prefix-map")),
+            // Where a tool writes a time, it is that of the commit (reproducible-builds.org).
+            (
+                "SOURCE_DATE_EPOCH".to_owned(),
+                self.commit.seconds.to_string(),
+            ),
+            ("CARGO_INCREMENTAL".to_owned(), "0".to_owned()),
+        ])
+    }
+}
+
+/// Directories of this machine that appear in messages of panics, each with the name that replaces it. Of two that
+/// contain each other the last one counts, as with `rustc`.
+fn machine_paths(
+    source: &Path,
+    target_directory: &Path,
+) -> anyhow::Result<Vec<(String, &'static str)>> {
+    let cargo_home = step::program_step("sh")
+        .args(["-c", "printf %s \"${CARGO_HOME:-$HOME/.cargo}\""])
+        .output()?;
+    let mut paths = Vec::new();
+    for (path, name) in [
+        (Path::new(&cargo_home), "/cargo"),
+        (source, "/drayage"),
+        (target_directory, "/target"),
+    ] {
+        let path = path.to_str().context("a path is not UTF-8")?;
+        if path.contains(char::is_whitespace) {
+            // `RUSTFLAGS` is split at spaces.
+            bail!("{path:?} contains a space; build in another directory");
+        }
+        paths.push((path.to_owned(), name));
+    }
+    Ok(paths)
+}
+
+/// Refuses a program that needs more of a system than its C library.
+pub(super) fn check_libraries(program: &Path) -> anyhow::Result<()> {
+    let text = step::program_step("readelf")
+        .args(["--wide", "--dynamic"])
+        .arg(program)
+        .output()?;
+    let other = other_libraries(&text);
+    if !other.is_empty() {
+        bail!(
+            "the program needs {}, which a system may not have",
+            other.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Shared libraries in the output of `readelf --dynamic` that are not those of a system. A static program has none.
+fn other_libraries(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0))
+        .filter(|name| !SYSTEM_LIBRARIES.contains(name))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::digest::FileDigest;
+    use super::*;
+
+    fn build() -> ProgramBuild {
+        ProgramBuild {
+            target: host_target().unwrap(),
+            commit: SourceCommit {
+                hash: "c".repeat(40),
+                seconds: 1_700_000_000,
+            },
+        }
+    }
+
+    /// Builds a small package `dray` below a new directory, with its path in the message of a panic.
+    fn small_program(remapped: bool) -> (FileDigest, bool) {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        fs::create_dir_all(source.join("src")).unwrap();
+        let manifest = "[package]\nname = \"dray\"\nedition = \"2024\"\n[profile.dist]\ninherits = \"release\"\n\
+                        strip = \"symbols\"\n[workspace]\n";
+        fs::write(source.join("Cargo.toml"), manifest).unwrap();
+        fs::write(
+            source.join("Cargo.lock"),
+            "version = 4\n[[package]]\nname = \"dray\"\nversion = \"0.0.0\"\n",
+        )
+        .unwrap();
+        let main = "#[path = \"PLACE/src/part.rs\"]\nmod part;\nfn main() { part::fail() }";
+        let main = main.replace("PLACE", source.to_str().unwrap());
+        fs::write(source.join("src/main.rs"), main).unwrap();
+        let part = "pub fn fail() { assert!(std::env::args().len() > 9, \"{}\", file!()) }";
+        fs::write(source.join("src/part.rs"), part).unwrap();
+        let target = directory.path().join("target");
+        let program = if remapped {
+            build().run(&source, &target).unwrap()
+        } else {
+            step::cargo_step(&source)
+                .args(["build", "--profile", "dist", "--target-dir"])
+                .arg(&target)
+                .run()
+                .unwrap();
+            target.join("dist/dray")
+        };
+        let bytes = fs::read(&program).unwrap();
+        let place = directory.path().to_str().unwrap().as_bytes();
+        let names_place = bytes.windows(place.len()).any(|part| part == place);
+        (FileDigest::of(&program).unwrap(), names_place)
+    }
+
+    #[test]
+    fn two_directories_give_the_same_program() {
+        let (first, names_place) = small_program(true);
+        assert!(!names_place);
+        assert_eq!(small_program(true).0, first);
+        // Without the flags the program names its directory: the comparison can fail.
+        assert!(small_program(false).1);
+    }
+
+    #[test]
+    fn libraries_beside_the_c_library_are_found() {
+        let text = "Dynamic section at offset 0x1:\n 0x01 (NEEDED)  Shared library: [libssl.so.3]\n \
+                    0x01 (NEEDED)  Shared library: [libc.so.6]\n 0x0e (SONAME)  Library soname: [x.so]\n";
+        assert_eq!(other_libraries(text), ["libssl.so.3"]);
+        assert!(other_libraries("There is no dynamic section in this file.").is_empty());
+        check_libraries(&std::env::current_exe().unwrap()).unwrap();
+    }
+}

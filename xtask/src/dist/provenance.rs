@@ -1,0 +1,122 @@
+//! The provenance of a release: an in-toto Statement v1 with SLSA Provenance v1 (`https://slsa.dev/spec/v1.0/provenance`).
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::digest::FileDigest;
+use super::program::ProgramBuild;
+use crate::step;
+
+/// Meaning of the parameters below; a name, as the specification asks for, and not an address.
+const BUILD_TYPE: &str = "urn:drayage:build:cargo-xtask-dist:v1";
+/// Repository in the reference to the source. It has no address of its own.
+const SOURCE_URI: &str = "urn:drayage:source";
+
+/// The statement about these files.
+///
+/// It has no start and no end time: the statements of two builds of a commit are equal, too.
+pub(super) fn statement(
+    root: &Path,
+    subjects: &[FileDigest],
+    build: &ProgramBuild,
+    builder: &str,
+) -> anyhow::Result<Value> {
+    let compiler = step::program_step("rustc")
+        .arg("-vV")
+        .inside(root)
+        .output()?;
+    let lock = FileDigest::of(&root.join("Cargo.lock"))?;
+    Ok(document(subjects, build, builder, &compiler, &lock))
+}
+
+fn document(
+    subjects: &[FileDigest],
+    build: &ProgramBuild,
+    builder: &str,
+    compiler: &str,
+    lock: &FileDigest,
+) -> Value {
+    let subjects: Vec<Value> = subjects
+        .iter()
+        .map(|file| json!({"name": file.name, "digest": {"sha256": file.sha256}}))
+        .collect();
+    json!({
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": subjects,
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {
+                    "source": {"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}},
+                    "package": "dray",
+                    "profile": "dist",
+                    "target": build.target,
+                },
+                "internalParameters": {
+                    "compiler": compiler.lines().collect::<Vec<_>>(),
+                    "SOURCE_DATE_EPOCH": build.commit.seconds,
+                },
+                "resolvedDependencies": [
+                    {"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}},
+                    {"name": lock.name, "digest": {"sha256": lock.sha256}},
+                ],
+            },
+            "runDetails": {"builder": {"id": builder}},
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::program::SourceCommit;
+    use super::*;
+
+    #[test]
+    fn subjects_source_and_compiler_are_named() {
+        let file = |name: &str, digit: &str| FileDigest {
+            name: name.to_owned(),
+            sha256: digit.repeat(64),
+        };
+        let build = ProgramBuild {
+            target: "x86_64-unknown-linux-gnu".to_owned(),
+            commit: SourceCommit {
+                hash: "c".repeat(40),
+                seconds: 1_700_000_000,
+            },
+        };
+        let subjects = [file("dray.tar.gz", "1"), file("dray", "2")];
+        let lock = file("Cargo.lock", "3");
+        let document = document(
+            &subjects,
+            &build,
+            "urn:builder",
+            "rustc 1\nhost: h\n",
+            &lock,
+        );
+        let at = |pointer: &str| document.pointer(pointer).unwrap().clone();
+        assert_eq!(
+            at("/subject/1"),
+            json!({"name": "dray", "digest": {"sha256": "2".repeat(64)}})
+        );
+        let definition = "/predicate/buildDefinition";
+        assert_eq!(
+            at(&format!(
+                "{definition}/externalParameters/source/digest/gitCommit"
+            )),
+            "c".repeat(40)
+        );
+        assert_eq!(
+            at(&format!("{definition}/internalParameters/compiler")),
+            json!(["rustc 1", "host: h"])
+        );
+        assert_eq!(
+            at(&format!(
+                "{definition}/resolvedDependencies/1/digest/sha256"
+            )),
+            "3".repeat(64)
+        );
+        assert_eq!(at("/predicate/runDetails/builder/id"), "urn:builder");
+    }
+}
