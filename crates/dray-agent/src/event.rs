@@ -65,6 +65,25 @@ pub enum Event {
     State(Value),
     /// Calls that the client must make itself.
     ToolCalls(Vec<ToolCall>),
+    /// Calls that a person must approve, for clients of `/v1/responses` alone.
+    ApprovalRequests(Vec<ApprovalRequest>),
+}
+
+/// A call that waits for the approval of a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalRequest {
+    /// Id of the question; the answer names it.
+    pub id: String,
+    /// Where the tool comes from, for people.
+    pub source: String,
+    /// Name of the tool.
+    pub tool: String,
+    /// Canonical JSON of the arguments.
+    pub arguments: String,
+    /// SHA-256 of tool and arguments in hexadecimal digits, see [`crate::approval::call_digest`].
+    pub digest: String,
+    /// Unix milliseconds from which an answer is not accepted.
+    pub expires_ms: u64,
 }
 
 /// How a stage ended.

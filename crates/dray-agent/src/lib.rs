@@ -6,6 +6,7 @@
 //! - [`layer::LayerSet`] holds templates by name, [`skill::Skill`] texts that the model reads when it needs them.
 //! - [`message::Message`] is one message; [`filter`], [`lift`], [`clock`] and [`lazy`] prepare copies for the model.
 //! - [`state`] carries tool rounds through the client, [`pair::CallPair`] is a call that no model made.
+//! - [`approval::ApprovalRule`] says which calls a person must approve; [`approval::call_digest`] names one call.
 //! - [`event::Event`] is what the client sees; [`wire::ChunkWriter`] turns events into chunks.
 //!
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
@@ -25,7 +26,9 @@
 //! assert_eq!(answer["choices"][0]["message"]["content"], "Hello");
 //! ```
 
+pub mod approval;
 pub mod caller;
+pub mod canonical_json;
 pub mod choice;
 pub mod clock;
 pub mod event;

@@ -23,6 +23,7 @@ mod tests;
 pub use check::ManifestProblem;
 pub use read::{InvalidManifest, ManifestReader, ManifestSettings, ReadManifest};
 
+use crate::approval::ApprovalRule;
 use feature::{ConversationStarters, Features};
 use hook::Hook;
 use orchestrator::Orchestrator;
@@ -52,6 +53,8 @@ pub struct Manifest {
     pub features: Features,
     /// What holds for all tools.
     pub tool_defaults: Option<ToolDefaults>,
+    /// Calls that a person must approve, beside those that the service's configuration names.
+    pub require_approval: Option<Vec<ApprovalRule>>,
 }
 
 /// Something the agent always knows of.

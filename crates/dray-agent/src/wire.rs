@@ -73,7 +73,9 @@ impl ChunkWriter {
             Event::Reasoning(text) => self.delta(json!({ "reasoning_content": text })),
             Event::Refusal(text) => self.delta(json!({ "refusal": text })),
             Event::Logprobs(logprobs) => self.logprobs(logprobs),
-            Event::ToolsStarted | Event::OutputFile { .. } => return Vec::new(),
+            Event::ToolsStarted | Event::OutputFile { .. } | Event::ApprovalRequests(_) => {
+                return Vec::new();
+            }
             Event::Attachment(attachment) => {
                 let index = next_index(&mut self.attachments);
                 let attachment = attachment_members(index, attachment);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use dray_agent::approval::ApprovalRule;
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
@@ -118,6 +119,11 @@ pub struct Config {
     pub answer_files: AnswerFiles,
     /// How long a turn waits for results of the client's own tools; up to `15d`. Default `7d`.
     pub client_tool_timeout: Period,
+    /// Calls of tools that a person must approve, in the agents of all callers and beside those that a manifest names. No
+    /// manifest lifts them. Default none.
+    pub require_approval: Vec<ApprovalRule>,
+    /// How long a call waits for its approval; up to `15d`. Default `1h`.
+    pub approval_timeout: Period,
     /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
     /// `14d`. Default `14d`.
     pub client_state_lifetime: Period,
@@ -251,6 +257,8 @@ impl Default for Config {
             heartbeat_interval: Period::secs(5),
             answer_files: AnswerFiles::default(),
             client_tool_timeout: Period::secs(7 * 24 * 3600),
+            require_approval: Vec::new(),
+            approval_timeout: ONE_HOUR,
             client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
             max_upload: ByteSize::mib(512),
         }
@@ -308,6 +316,7 @@ impl Section for Config {
             ("body_timeout", self.body_timeout),
             ("heartbeat_interval", self.heartbeat_interval),
             ("client_tool_timeout", self.client_tool_timeout),
+            ("approval_timeout", self.approval_timeout),
         ] {
             unless(period > Period::default(), field, "must be above 0");
         }
@@ -393,6 +402,18 @@ impl Config {
                 "client_tool_timeout",
                 "must be at most 15d, which is how long the store keeps what it needs",
             ));
+        }
+        if self.approval_timeout > MAX_CLIENT_TOOL_TIMEOUT {
+            problems.push(ConfigProblem::new(
+                "approval_timeout",
+                "must be at most 15d, which is how long the store keeps what it needs",
+            ));
+        }
+        for (number, rule) in self.require_approval.iter().enumerate() {
+            if let Some((member, reason)) = rule.problem() {
+                let field = format!("require_approval.{number}.{member}");
+                problems.push(ConfigProblem::new(field, reason));
+            }
         }
         if !(ONE_HOUR..=MAX_CLIENT_STATE_LIFETIME).contains(&self.client_state_lifetime) {
             problems.push(ConfigProblem::new(

@@ -26,7 +26,8 @@ mod support;
 mod tests;
 
 pub use client_state::{BackgroundTasks, ClientState};
-pub use contract::{Agent, ChatRequest, CheckedChatRequest, ManifestSource};
+pub(crate) use contract::APPROVAL_TOOL;
+pub use contract::{Agent, ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
 pub(crate) use parts::{FILE_ID_FIELD, PART_FIELD};
 pub(crate) use plain_request::unsupported_failure;
 pub use routes::{HttpSurface, SurfaceOptions};

@@ -23,6 +23,7 @@
 //! assert!(policy.check("http://127.0.0.1:8080/mcp").is_err());
 //! ```
 
+mod approvals;
 mod client_files;
 pub mod config;
 pub mod http;

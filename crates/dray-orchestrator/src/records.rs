@@ -32,6 +32,8 @@ pub(crate) enum RecordKind {
     Response,
     /// A conversation, see [`crate::responses`].
     Conversation,
+    /// An approval of a call, see [`crate::approvals`].
+    Approval,
 }
 
 impl RecordKind {
@@ -40,6 +42,7 @@ impl RecordKind {
             Self::File => "file",
             Self::Response => "response",
             Self::Conversation => "conversation",
+            Self::Approval => "approval",
         }
     }
 }

@@ -19,6 +19,7 @@ use dray_types::TenantId;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
+use crate::approvals::{ApprovalAudits, ApprovalStore};
 use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{self, BackgroundTasks, ClientState, HttpSurface};
@@ -87,6 +88,7 @@ impl Service for Orchestrator {
             .calls::<v1::DeliveryOutcomeRequest>()
             .calls::<v1::IssueTicketRequest>()
             .publishes_work::<v1::PlaceUpload>()
+            .publishes_audit::<v1::ApprovalAudit>()
             .lists_keys(crate::records::RECORD_BUCKET)
     }
 
@@ -134,6 +136,7 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
     let state = client_state(&config, cx, &services.tenant);
     let parts = SharedParts {
         paused,
+        approvals: approvals(&config, cx, &services.tenant),
         client_files: state.files.clone(),
         model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), cx)?,
@@ -188,6 +191,13 @@ fn client_state(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> Clie
         files: ClientFiles::new(records.clone(), config.client_state_lifetime),
         responses: ResponseStore::new(records, config.client_state_lifetime),
     }
+}
+
+fn approvals(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ApprovalStore {
+    let (store, clock) = (cx.store.clone(), cx.clock.clone());
+    let records = CallerRecords::new(&cx.bus, store, tenant.clone(), clock.clone());
+    let audits = ApprovalAudits::new(cx.bus.clone(), tenant.clone(), clock);
+    ApprovalStore::new(records, audits, config.approval_timeout.as_duration())
 }
 
 fn dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {

@@ -5,9 +5,12 @@
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
+//! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
 //! - `hooks`: calls of tools by the runtime itself.
 //! - `finish`: state, statistics, and how a failure is reported.
 
+mod approval_forms;
+mod approval_policy;
 mod body;
 mod client_tools;
 mod file_links;
@@ -24,11 +27,13 @@ mod prepare;
 mod relay;
 mod rounds;
 mod session;
+mod settle;
 mod setup;
 mod skills;
 mod speech;
 mod tally;
 mod tool_runner;
+mod tool_sources;
 mod trouble;
 
 use std::fmt;
@@ -46,6 +51,7 @@ use dray_dial::chat::ChatClient;
 use dray_tool::EventSink;
 use serde_json::Value;
 
+use crate::approvals::ApprovalStore;
 use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{Agent, CheckedChatRequest, ManifestSource};
@@ -54,6 +60,7 @@ use crate::metrics::OrchestratorMetrics;
 use crate::permissions::{CallerGrants, CallerIdentity};
 use dray_tool_files::FileServices;
 
+pub(crate) use approval_forms::question_calls;
 pub(crate) use paused::PausedTurns;
 pub(crate) use setup::ToolKinds;
 
@@ -73,6 +80,8 @@ pub(crate) struct SharedParts {
     pub(crate) services: FileServices,
     /// What turns have done that wait for their client.
     pub(crate) paused: PausedTurns,
+    /// Approvals of calls.
+    pub(crate) approvals: ApprovalStore,
     /// Files of `/v1/files`.
     pub(crate) client_files: ClientFiles,
     pub(crate) metrics: OrchestratorMetrics,

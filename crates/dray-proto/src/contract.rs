@@ -296,6 +296,11 @@ impl Event for v1::ToolCallRejected {
     const PAST: &'static str = "rejected";
 }
 
+impl Audit for v1::ApprovalAudit {
+    const AREA: &'static str = "approval";
+    const PAST: &'static str = "decided";
+}
+
 impl Audit for v1::ConsoleAudit {
     const AREA: &'static str = "console";
     const PAST: &'static str = "acted";

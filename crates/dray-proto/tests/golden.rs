@@ -39,6 +39,7 @@ fn entry<M: Message + Name + Default>() -> (String, Recode) {
 fn known() -> Vec<(String, Recode)> {
     vec![
         entry::<v1::AppPolicy>(),
+        entry::<v1::ApprovalAudit>(),
         entry::<v1::Artifact>(),
         entry::<v1::AuditAnswer>(),
         entry::<v1::AuditHop>(),

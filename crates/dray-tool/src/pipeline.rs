@@ -24,6 +24,8 @@ mod show;
 #[cfg(test)]
 mod tests;
 
+pub use arguments::parse_arguments;
+
 use attempt::run_attempt;
 use show::CallStage;
 

@@ -350,6 +350,16 @@ fn broken_rule(rule: &str, value: &Value) -> Option<(&'static str, &'static str)
         "constant" => (value.get("type").is_none_or(Value::is_null)
             && value.get("const").is_none())
         .then_some(("type", "must be given unless there is a const")),
+        "approval" => {
+            let is_empty = |key| {
+                value
+                    .get(key)
+                    .and_then(Value::as_array)
+                    .is_none_or(Vec::is_empty)
+            };
+            (is_empty("tools") && is_empty("tool_sets"))
+                .then_some(("tools", "must name tools, or tool_sets must be given"))
+        }
         "mcp-server" => {
             let name = text("url").and_then(|url| url.strip_prefix("stdio:"));
             match (text("protocol") == Some("stdio"), name) {

@@ -105,6 +105,8 @@ fn fill_audit(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         delivery_audit(row, &audit);
     } else if let Some(audit) = decode::<v1::ConsoleAudit>(event, schema) {
         console_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::ApprovalAudit>(event, schema) {
+        approval_audit(row, &audit);
     } else {
         return false;
     }
@@ -278,6 +280,30 @@ fn console_audit(row: &mut EventRow, audit: &v1::ConsoleAudit) {
     );
     row.prove("login", audit.login.as_str());
     row.prove("failure", audit.failure.as_str());
+}
+
+fn approval_audit(row: &mut EventRow, audit: &v1::ApprovalAudit) {
+    let choice = match audit.choice() {
+        v1::ApprovalChoice::Approved => {
+            row.outcome = RowOutcome::Done;
+            "approved"
+        }
+        v1::ApprovalChoice::Refused => {
+            row.outcome = RowOutcome::Refused;
+            "refused"
+        }
+        v1::ApprovalChoice::Unspecified => {
+            row.outcome = RowOutcome::Unknown;
+            "decided"
+        }
+    };
+    row.summary = format!(
+        "Call of {} {choice} by {}",
+        shown(&audit.tool),
+        shown(&audit.principal)
+    );
+    row.prove("approval", audit.approval_id.as_str());
+    row.prove("sha256 of the call", audit.call_sha256.as_str());
 }
 
 #[cfg(test)]

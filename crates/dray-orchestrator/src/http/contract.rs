@@ -120,4 +120,21 @@ pub struct ChatRequest {
     pub knows_custom_content: bool,
     /// Whether files of the answer become files of `/v1/files`, which the answer cites, and are not named in its text.
     pub cites_files: bool,
+    /// How the client gets questions on approval.
+    pub approval_form: ApprovalForm,
+}
+
+/// Name of the function that a client declares to get questions on approval as calls. The model never sees it.
+pub(crate) const APPROVAL_TOOL: &str = "request_approval";
+
+/// How a client gets questions on approval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApprovalForm {
+    /// As text of the answer, which the next message of the user answers.
+    #[default]
+    Text,
+    /// As calls of [`APPROVAL_TOOL`], which the client declared.
+    ClientTool,
+    /// As items of `/v1/responses`.
+    Items,
 }

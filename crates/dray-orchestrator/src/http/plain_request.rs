@@ -7,7 +7,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::message::plain_order;
 use serde_json::{Map, Value};
 
-use super::contract::ChatRequest;
+use super::contract::{APPROVAL_TOOL, ApprovalForm, ChatRequest};
 use super::parts;
 use super::request::{CheckedBody, InvalidStructure, check_request, invalid_structure};
 
@@ -49,6 +49,14 @@ pub(super) fn read_plain_request(body: Value) -> Result<ChatRequest, RequestFail
         return Err(unsupported_failure("n", "an agent gives one answer"));
     }
     check_tools(&request.tools)?;
+    let tools = request.tools.len();
+    request.tools.retain(|tool| {
+        tool.pointer("/function/name")
+            .is_none_or(|name| name != APPROVAL_TOOL)
+    });
+    if request.tools.len() < tools {
+        request.approval_form = ApprovalForm::ClientTool;
+    }
     request.knows_custom_content = request
         .messages
         .iter()

@@ -1,6 +1,7 @@
 //! `/v1/responses` and `/v1/conversations`: the same turns as chat completions, with state on the server.
 //!
 //! - `request`, `items`: a request becomes one of chat completions.
+//! - `approval_items`: questions on approval and their answers.
 //! - `writer`, `open_item`: events of the turn become items and events of the response.
 //! - `create`: from a request to a response that runs; `driver`: the task that runs it, with its client or without.
 //! - `conversations`: conversations and their items.
@@ -17,6 +18,7 @@ use super::files::respond;
 use super::page::{PageQuery, page_of};
 use super::routes::HttpSurface;
 
+mod approval_items;
 pub(super) mod conversations;
 mod create;
 mod driver;

@@ -1,7 +1,9 @@
 //! A turn from its first stage to its ending.
 
+use dray_agent::approval::call_digest;
+use dray_agent::canonical_json::canonical_json;
 use dray_agent::clock::CLOCK_TOOL;
-use dray_agent::event::{AnswerEnd, Event, StageStatus};
+use dray_agent::event::{AnswerEnd, ApprovalRequest, Event, FinishReason, StageStatus};
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues;
 use dray_agent::message::{Attachment, Message, Role, ToolCall};
@@ -9,20 +11,25 @@ use dray_agent::notify::LIST_TOOL;
 use dray_agent::pair::{self, CallPair};
 use dray_agent::skill::READ_SKILL_TOOL;
 use dray_agent::state::{self, InterpreterState, TurnState};
+use dray_tool::pipeline::parse_arguments;
 use dray_tool::{ClientGone, EventSink};
 use serde_json::{Value, json};
 
+use super::approval_forms::{question_calls, question_text};
 use super::body::BodyTemplate;
 use super::file_links::files_text;
 use super::model_caller::ModelCaller;
 use super::open::OpenTurn;
-use super::paused::PausedTurn;
+use super::paused::{PausedApproval, PausedTurn, call_id};
 use super::prepare::with_stable_names;
 use super::rounds::{LoopEnd, LoopError, ToolLoop};
-use super::speech::TextRelay;
+use super::settle::Settlement;
+use super::speech::{ANSWER_SEPARATOR, TextRelay};
 use super::tally::{TurnTally, execution_time};
 use super::tool_runner::ToolRunner;
 use super::{hooks, session};
+use crate::approvals::NewApproval;
+use crate::http::ApprovalForm;
 use dray_tool_files::media::MediaTagFilter;
 
 /// Synthetic tools whose results every request adds for itself.
@@ -41,11 +48,14 @@ impl OpenTurn {
             Err(LoopError::Failed(failure)) => Err(failure),
         };
         let state = self.state().await;
+        let mut questions = Questions::default();
         if let Ok(end) = &mut done
-            && !end.pending.is_empty()
-            && let Err(failure) = self.keep_paused(&state, &mut end.pending).await
+            && end.waits()
         {
-            done = Err(failure);
+            match self.keep_paused(&state, end).await {
+                Ok(kept) => questions = kept,
+                Err(failure) => done = Err(failure),
+            }
         }
         let links = match &done {
             Ok(_) if self.response.links_files => {
@@ -65,6 +75,9 @@ impl OpenTurn {
             for file in cited {
                 sink.send(file).await?;
             }
+            if let Ok(end) = &mut done {
+                self.ask(&mut questions, end, sink).await?;
+            }
             sink.close_deferred().await?;
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
                 write_stage(sink, "Usage Statistics", tally.table()).await?;
@@ -72,6 +85,9 @@ impl OpenTurn {
             sink.send(Event::State(state)).await?;
             if done.is_ok() && self.parts.config.show_execution_time_stage {
                 write_stage(sink, "Execution time", execution_time(self.begun.elapsed())).await?;
+            }
+            if !questions.items.is_empty() {
+                sink.send(Event::ApprovalRequests(questions.items)).await?;
             }
             if let Ok(end) = &mut done
                 && !end.pending.is_empty()
@@ -153,6 +169,7 @@ impl OpenTurn {
             runner: ToolRunner {
                 tools: &self.tools.offered,
                 client_tools: &client_tools,
+                approvals: &self.tools.approvals,
                 files,
                 turn: &self.session.turn,
                 settings: self.tools.settings,
@@ -166,10 +183,18 @@ impl OpenTurn {
                 .unwrap_or(self.parts.config.max_iterations),
             client_tools: client_tools.clone(),
         };
-        let hooks = &self.tools.hooks;
-        let done =
-            hooks::run_with_hooks(&mut rounds, hooks, part, &mut messages, &mut speech, tally)
-                .await;
+        let approvals = Settlement {
+            approvals: &self.parts.approvals,
+            principal: &self.principal,
+        };
+        let request = hooks::HookedRequest {
+            hooks: &self.tools.hooks,
+            part,
+            approvals,
+        };
+        let done = request
+            .run(&mut rounds, &mut messages, &mut speech, tally)
+            .await;
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
@@ -220,33 +245,95 @@ impl OpenTurn {
         }
     }
 
-    /// Keeps what the server itself did in this request until the client's tools have run, and puts the ids that lead to it
-    /// into the calls. Without anything to keep the calls stay as they are, and the store is not used.
+    /// Keeps what the server itself did in this request until the client continues the turn, and puts the ids that lead to it
+    /// into the calls. Returns the questions on approval. Without anything to keep the calls stay as they are, and the store is
+    /// not used.
     async fn keep_paused(
         &self,
         state: &Value,
-        pending: &mut Vec<ToolCall>,
-    ) -> Result<(), RequestFailure> {
+        end: &mut LoopEnd,
+    ) -> Result<Questions, RequestFailure> {
         let round = self
             .messages
             .iter()
             .rposition(|message| !message.calls().is_empty());
         let Some((round, results)) = round.and_then(|at| self.messages.get(at..)?.split_first())
         else {
-            return Ok(());
+            return Ok(Questions::default());
         };
-        if results.is_empty() && !state_is_worth_keeping(state) {
-            return Ok(());
+        if end.questions.is_empty() && results.is_empty() && !state_is_worth_keeping(state) {
+            return Ok(Questions::default());
         }
         let paused = &self.parts.paused;
+        let asked: Vec<_> = end.questions.iter().map(paused_approval).collect();
         let record = PausedTurn {
             created_ms: paused.now_ms(),
             state: state.clone(),
             round: with_stable_names(round),
             results: results.iter().map(with_stable_names).collect(),
-            pending: pending.iter().map(|call| call.id.clone()).collect(),
+            pending: end.pending.iter().map(|call| call.id.clone()).collect(),
+            approvals: asked.iter().map(|(paused, _)| paused.clone()).collect(),
         };
-        *pending = paused.save(&self.principal, &record, pending).await?;
+        let token = paused.save(&self.principal, &record).await?;
+        let (approvals, expires_ms) = (&self.parts.approvals, self.parts.approvals.expires_ms());
+        let new: Vec<_> = asked
+            .iter()
+            .map(|(paused, _)| paused.approval.clone())
+            .collect();
+        approvals
+            .open(&self.principal, &token, &new, expires_ms)
+            .await?;
+        for (number, call) in end.pending.iter_mut().enumerate() {
+            call.id = call_id(&token, number);
+        }
+        let first = end.pending.len();
+        let items = asked
+            .into_iter()
+            .enumerate()
+            .map(|(number, (paused, arguments))| {
+                let tool = paused.call.function.name;
+                ApprovalRequest {
+                    id: call_id(&token, first + number),
+                    source: self.tools.approvals.source(&tool).to_owned(),
+                    tool,
+                    arguments,
+                    digest: paused.approval.digest,
+                    expires_ms,
+                }
+            });
+        Ok(Questions {
+            items: items.collect(),
+            first_approval: new.into_iter().next().map(|approval| approval.id),
+        })
+    }
+
+    /// Puts questions on approval to the client in the form that it knows.
+    async fn ask(
+        &self,
+        questions: &mut Questions,
+        end: &mut LoopEnd,
+        sink: &EventSink,
+    ) -> Result<(), ClientGone> {
+        let Some(approval) = &questions.first_approval else {
+            return Ok(());
+        };
+        match self.tools.approvals.form() {
+            ApprovalForm::Items => {}
+            ApprovalForm::ClientTool => {
+                let asked = std::mem::take(&mut questions.items);
+                end.pending.extend(question_calls(&asked));
+            }
+            ApprovalForm::Text => {
+                let asked = std::mem::take(&mut questions.items);
+                let mut text = question_text(&asked, approval);
+                if end.has_text {
+                    text.insert_str(0, ANSWER_SEPARATOR);
+                }
+                sink.send(Event::Content(text)).await?;
+                // The turn ends for the client; no call of its own waits beside a question in text.
+                end.reason = FinishReason::Stop;
+            }
+        }
         Ok(())
     }
 
@@ -280,6 +367,27 @@ impl OpenTurn {
         }
         value
     }
+}
+
+/// Questions on approval of a turn that waits.
+#[derive(Debug, Default)]
+struct Questions {
+    items: Vec<ApprovalRequest>,
+    /// Id of the first approval, by which a text names them.
+    first_approval: Option<String>,
+}
+
+/// A call that waits for approval, and its arguments as canonical JSON.
+fn paused_approval(call: &ToolCall) -> (PausedApproval, String) {
+    let function = &call.function;
+    // Calls whose arguments are not an object never wait.
+    let arguments = parse_arguments(&function.arguments).unwrap_or_default();
+    let digest = call_digest(&function.name, &arguments);
+    let paused = PausedApproval {
+        approval: NewApproval::new(&function.name, &digest),
+        call: call.clone(),
+    };
+    (paused, canonical_json(&Value::Object(arguments)))
 }
 
 /// Whether a state has more than what the next request of the turn adds again by itself.

@@ -20,7 +20,10 @@ use dray_tool::{
 use futures_util::future::join_all;
 use serde_json::Value;
 
+use super::approval_policy::NO_QUESTION;
+use super::paused::DecidedCall;
 use super::rounds::{LoopEnd, LoopError, ToolLoop};
+use super::settle::Settlement;
 use super::speech::TextRelay;
 use super::tally::TurnTally;
 use super::tool_runner::ToolRunner;
@@ -141,34 +144,53 @@ impl Tool for ReportingTool {
 }
 
 /// The part of a turn that a request is.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct TurnPart {
     /// Whether the turn began in an earlier request, and this one brings results of the client's tools.
     pub(super) continues: bool,
     /// The beginning of the answer, which the client wrote; the model gets it last.
     pub(super) prefill: Option<Message>,
+    /// Calls whose approval the request decides.
+    pub(super) decided: Vec<DecidedCall>,
 }
 
-/// Runs the loop with the hooks before and after it. After a failure there are none, and none in the middle of a turn
+/// The loop of a request with the hooks before and after it. After a failure there are none, and none in the middle of a turn
 /// that waits for its client.
-pub(super) async fn run_with_hooks(
-    rounds: &mut ToolLoop<'_>,
-    hooks: &[PlannedCall],
-    part: TurnPart,
-    messages: &mut Vec<Message>,
-    speech: &mut TextRelay,
-    tally: &mut TurnTally,
-) -> Result<LoopEnd, LoopError> {
-    let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
-    if !part.continues {
-        call_hooks(rounds, hooks, start, messages, tally).await?;
+#[derive(Debug)]
+pub(super) struct HookedRequest<'a> {
+    pub(super) hooks: &'a [PlannedCall],
+    pub(super) part: TurnPart,
+    pub(super) approvals: Settlement<'a>,
+}
+
+impl HookedRequest<'_> {
+    /// What was decided comes first: hooks and the model see its results.
+    pub(super) async fn run(
+        self,
+        rounds: &mut ToolLoop<'_>,
+        messages: &mut Vec<Message>,
+        speech: &mut TextRelay,
+        tally: &mut TurnTally,
+    ) -> Result<LoopEnd, LoopError> {
+        let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
+        let TurnPart {
+            continues,
+            prefill,
+            decided,
+        } = self.part;
+        self.approvals
+            .settle(decided, rounds, messages, tally)
+            .await?;
+        if !continues {
+            call_hooks(rounds, self.hooks, start, messages, tally).await?;
+        }
+        messages.extend(prefill);
+        let done = rounds.run(messages, speech, tally).await?;
+        if !done.waits() {
+            call_hooks(rounds, self.hooks, end, messages, tally).await?;
+        }
+        Ok(done)
     }
-    messages.extend(part.prefill);
-    let done = rounds.run(messages, speech, tally).await?;
-    if done.pending.is_empty() {
-        call_hooks(rounds, hooks, end, messages, tally).await?;
-    }
-    Ok(done)
 }
 
 /// Makes all calls of one point concurrently; their results are in the order of the manifest.
@@ -196,6 +218,15 @@ async fn call_hook(
     hook: &PlannedCall,
 ) -> Result<CompletedCall, LoopError> {
     let arguments = hook.arguments.to_string();
+    let name = hook.tool.declaration().name.as_str();
+    if runner.approvals.requires(name, &arguments) {
+        // No one is asked about the calls of a manifest, which must not get around a rule of the operator.
+        tracing::warn!(
+            tool = name,
+            "a hook calls a tool that needs approval; it was not called"
+        );
+        return Ok(failed_call(NO_QUESTION));
+    }
     let request = ToolRequest {
         id: RUNNING_CALL_ID,
         arguments: &arguments,

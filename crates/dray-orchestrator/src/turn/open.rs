@@ -11,16 +11,18 @@ use dray_agent::message::Message;
 use dray_agent::skill::{self, Skill};
 use dray_agent::{choice, clock, lazy, notify, pair, prompt, state};
 use dray_tool::pipeline::PipelineSettings;
-use dray_tool::{SetupIssue, Tool, ToolsetResult, Turn, naming, timeout};
+use dray_tool::{SetupIssue, Tool, Turn, naming, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::approval_policy::ApprovalPolicy;
 use super::body::ClientWishes;
 use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
 use super::prepare::{OutgoingMessages, iso_now};
-use super::setup::{SetupPlan, ToolAudience};
+use super::setup::{BuiltTools, SetupPlan, ToolAudience};
+use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
 use crate::http::{ChatRequest, CheckedChatRequest};
@@ -61,6 +63,8 @@ pub(super) struct TurnTools {
     /// Tools that the model's own deployment runs.
     pub(super) statics: Vec<Value>,
     pub(super) settings: PipelineSettings,
+    /// Which calls a person must approve.
+    pub(super) approvals: ApprovalPolicy,
 }
 
 /// The conversation and its files, as tools get them.
@@ -109,6 +113,7 @@ pub(super) struct ResponseOptions {
 /// Answers of other services before a turn, requested concurrently.
 struct TurnInputs {
     tools: Vec<Arc<dyn Tool>>,
+    sources: ToolSources,
     model: ModelInfo,
     skills: Vec<Skill>,
     issues: IssueLog,
@@ -174,6 +179,12 @@ pub(super) async fn open_turn(
             hooks,
             statics: inputs.model.statics,
             settings: pipeline_settings(parts, &manifest),
+            approvals: ApprovalPolicy::new(
+                &parts.config.require_approval,
+                manifest.require_approval.as_ref(),
+                inputs.sources,
+                request.approval_form,
+            ),
         },
         session,
         response: response_options(parts, &request, is_dial, outgoing, wishes),
@@ -333,9 +344,10 @@ async fn gather_inputs(
         bind_sandbox(parts, files),
         files.context.prepare(&messages),
     );
-    let ToolsetResult {
+    let BuiltTools {
         tools,
         issues: missing,
+        sources,
     } = built;
     let templates = plan.failures.iter().map(setup::template_issue);
     issues
@@ -343,6 +355,7 @@ async fn gather_inputs(
         .extend(templates.chain(missing).map(to_tool_issue));
     Ok(TurnInputs {
         tools,
+        sources,
         // Failures of tools and skills become issues; missing metadata of the model end the request (quickapps 9).
         model: model?,
         skills,

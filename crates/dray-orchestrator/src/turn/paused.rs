@@ -22,6 +22,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;
 
+use crate::approvals::{ApprovalDecision, ApprovalRecord, ApprovalStore, NewApproval};
+use crate::records::RevisedRecord;
+
+mod answers;
+
+use answers::{AnsweredQuestions, earlier_outcomes};
+
 /// How ids of calls begin that name a record.
 const ID_PREFIX: &str = "dray_";
 /// Bytes of a token: digest, size, MAC.
@@ -56,6 +63,25 @@ pub(super) struct PausedTurn {
     pub(super) results: Vec<Message>,
     /// Ids by the model of the calls that the client makes, by their number.
     pub(super) pending: Vec<String>,
+    /// Calls that wait for approval; their numbers follow those of the client's calls.
+    #[serde(default)]
+    pub(super) approvals: Vec<PausedApproval>,
+}
+
+/// A call that waits for approval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct PausedApproval {
+    pub(super) approval: NewApproval,
+    /// The call with the model's id.
+    pub(super) call: ToolCall,
+}
+
+/// A call about which the request brings a decision. Nothing was recorded or done yet.
+#[derive(Debug)]
+pub(super) struct DecidedCall {
+    pub(super) paused: PausedApproval,
+    pub(super) record: RevisedRecord<ApprovalRecord>,
+    pub(super) decision: ApprovalDecision,
 }
 
 /// Why a record is not there.
@@ -108,7 +134,7 @@ impl PausedTurns {
         self.clock.now_ms()
     }
 
-    /// Keeps a record, and returns the client's calls with the ids that lead to it.
+    /// Keeps a record, and returns the token that leads to it.
     ///
     /// # Errors
     ///
@@ -117,8 +143,7 @@ impl PausedTurns {
         &self,
         principal: &str,
         record: &PausedTurn,
-        calls: &[ToolCall],
-    ) -> Result<Vec<ToolCall>, RequestFailure> {
+    ) -> Result<String, RequestFailure> {
         let bytes = serde_json::to_vec(record).map_err(|_| RequestFailure::unexpected())?;
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if size > MAX_RECORD_BYTES {
@@ -145,31 +170,28 @@ impl PausedTurns {
             }
             Err(_elapsed) => return Err(store_failure()),
         };
-        let token = self.token(principal, &claim.artifact.sha256, size);
-        let named = calls.iter().enumerate().map(|(number, call)| ToolCall {
-            id: call_id(&token, number),
-            ..call.clone()
-        });
-        Ok(named.collect())
+        Ok(self.token(principal, &claim.artifact.sha256, size))
     }
 
     /// Puts what the server did back into the conversation, in the place of the calls that lead to it. The calls of the
-    /// client have the model's ids again.
+    /// client have the model's ids again. Returns the calls whose approval the request decides, whose results are empty yet.
     ///
     /// # Errors
     ///
-    /// 400 when the turn that the request continues is gone, 503 while the store fails. Records of earlier turns that are
+    /// 400 when the turn that the request continues is gone, or an approval does not hold; 503 while the store fails. Records of earlier turns that are
     /// gone are left out.
     pub(super) async fn restore(
         &self,
         principal: &str,
         messages: &mut Vec<Message>,
-    ) -> Result<(), RequestFailure> {
+        approvals: &ApprovalStore,
+    ) -> Result<Vec<DecidedCall>, RequestFailure> {
         let tokens = record_tokens(messages);
         if tokens.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let waiting = waiting_token(messages);
+        let newest = newest_token(messages);
         let mut budget = MAX_REQUEST_BYTES;
         // From the newest on: of records that are too large together the old ones are left out.
         let reads: Vec<_> = tokens
@@ -196,11 +218,24 @@ impl PausedTurns {
             .buffer_unordered(READS_AT_ONCE)
             .collect()
             .await;
-        let mut records = HashMap::new();
+        let (mut records, mut decided) = (HashMap::new(), Vec::new());
         for (token, read) in read {
             match read {
                 Ok(record) => {
-                    records.insert(token, record);
+                    let is_newest = newest.as_ref() == Some(&token);
+                    let results = if is_newest {
+                        let answered = AnsweredQuestions {
+                            token: &token,
+                            record: &record,
+                            messages,
+                        };
+                        let (calls, results) = answered.decisions(principal, approvals).await?;
+                        decided = calls;
+                        results
+                    } else {
+                        earlier_outcomes(principal, &record, approvals).await?
+                    };
+                    records.insert(token, (record, results));
                 }
                 Err(RecordError::Store) => return Err(store_failure()),
                 Err(error) if waiting.as_ref() == Some(&token) => return Err(gone_failure(error)),
@@ -210,7 +245,7 @@ impl PausedTurns {
             }
         }
         *messages = rebuilt(std::mem::take(messages), records);
-        Ok(())
+        Ok(decided)
     }
 
     fn token(&self, principal: &str, sha256: &Sha256Digest, size: u32) -> String {
@@ -298,7 +333,8 @@ impl PausedTurns {
     }
 }
 
-fn call_id(token: &str, number: usize) -> String {
+/// The id of a call of a paused turn.
+pub(super) fn call_id(token: &str, number: usize) -> String {
     format!("{ID_PREFIX}{token}_{number}")
 }
 
@@ -329,8 +365,18 @@ fn waiting_token(messages: &[Message]) -> Option<String> {
     parts.next().map(|(token, _)| token.to_owned())
 }
 
+/// The token of the turn after which no answer came: a request may bring a message of the user beside results.
+fn newest_token(messages: &[Message]) -> Option<String> {
+    let last = messages.iter().rfind(|one| one.role == Role::Assistant)?;
+    let mut parts = last.calls().iter().filter_map(|call| id_parts(&call.id));
+    parts.next().map(|(token, _)| token.to_owned())
+}
+
+/// A record, and the results of its calls that waited for approval.
+type RestoredTurn = (PausedTurn, Vec<Message>);
+
 /// The conversation with records in place of the calls that lead to them.
-fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, PausedTurn>) -> Vec<Message> {
+fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, RestoredTurn>) -> Vec<Message> {
     let known: HashSet<String> = records.keys().cloned().collect();
     let is_known = |id: &str| id_parts(id).is_some_and(|(token, _)| known.contains(token));
     let (mut results, mut others) = (HashMap::new(), Vec::with_capacity(messages.len()));
@@ -371,7 +417,7 @@ fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, PausedTurn>) -> 
 fn push_record(
     rebuilt: &mut Vec<Message>,
     token: &str,
-    record: PausedTurn,
+    (record, approved): RestoredTurn,
     results: &mut HashMap<String, Message>,
 ) {
     let mut round = record.round;
@@ -383,6 +429,10 @@ fn push_record(
         let result = results.remove(&call_id(token, number));
         let mut result = result.unwrap_or_else(|| Message::new(Role::Tool, MISSING_RESULT));
         result.tool_call_id = Some(original);
+        rebuilt.push(result);
+    }
+    for (paused, mut result) in record.approvals.into_iter().zip(approved) {
+        result.tool_call_id = Some(paused.call.id);
         rebuilt.push(result);
     }
 }

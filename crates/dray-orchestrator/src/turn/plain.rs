@@ -5,6 +5,7 @@ use dray_agent::manifest::Manifest;
 use dray_agent::message::Role;
 use serde_json::Value;
 
+use super::approval_forms::read_text_answers;
 use super::body::ClientWishes;
 use super::client_tools::{ClientTools, check_wishes};
 use super::{SharedParts, hooks};
@@ -22,27 +23,31 @@ pub(super) async fn client_part(
     asked: &mut CheckedChatRequest,
     manifest: &Manifest,
 ) -> Result<(ClientWishes, hooks::TurnPart), RequestFailure> {
+    let principal = asked.identity.key();
     let request = &mut asked.request;
     let mut wishes = ClientWishes {
         tool_choice: request.tool_choice.take(),
         response_format: request.response_format.take(),
         ..ClientWishes::default()
     };
-    if asked.is_dial {
-        return Ok((wishes, hooks::TurnPart::default()));
+    if !asked.is_dial {
+        wishes.parameters = std::mem::take(&mut request.parameters);
+        wishes.tools = ClientTools::new(std::mem::take(&mut request.tools));
+        check_wishes(&manifest.orchestrator, &wishes)?;
     }
-    wishes.parameters = std::mem::take(&mut request.parameters);
-    wishes.tools = ClientTools::new(std::mem::take(&mut request.tools));
-    check_wishes(&manifest.orchestrator, &wishes)?;
-    let principal = asked.identity.key();
-    parts
+    let messages = &mut request.messages;
+    read_text_answers(&parts.approvals, &principal, messages).await?;
+    let decided = parts
         .paused
-        .restore(&principal, &mut request.messages)
+        .restore(&principal, messages, &parts.approvals)
         .await?;
-    let prefill = request
-        .messages
-        .pop_if(|last| last.role == Role::Assistant && last.calls().is_empty());
-    let last = request.messages.last();
-    let continues = last.is_some_and(|last| last.role == Role::Tool);
-    Ok((wishes, hooks::TurnPart { continues, prefill }))
+    let prefill = messages
+        .pop_if(|last| !asked.is_dial && last.role == Role::Assistant && last.calls().is_empty());
+    let last = messages.last();
+    let part = hooks::TurnPart {
+        continues: last.is_some_and(|last| last.role == Role::Tool),
+        prefill,
+        decided,
+    };
+    Ok((wishes, part))
 }

@@ -181,6 +181,13 @@ fn message_part(kind: &str, value: Value) -> Map<String, Value> {
     ])
 }
 
+/// A time in Unix milliseconds as a person reads it: to the minute, in UTC.
+pub(super) fn iso_minute(time_ms: u64) -> String {
+    let time = i64::try_from(time_ms).unwrap_or_default();
+    let time = jiff::Timestamp::from_millisecond(time).unwrap_or_default();
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}
+
 /// Now, in ISO 8601 with milliseconds.
 pub(super) fn iso_now(clock: &Clock) -> String {
     let now = i64::try_from(clock.now_ms()).unwrap_or_default();

@@ -33,6 +33,17 @@ pub(super) struct LoopEnd {
     pub(super) reason: FinishReason,
     /// Calls that the client must make, with the model's ids; the turn continues with its results.
     pub(super) pending: Vec<ToolCall>,
+    /// Calls that wait for approval; the turn continues with the decision.
+    pub(super) questions: Vec<ToolCall>,
+    /// Whether the client was shown any text.
+    pub(super) has_text: bool,
+}
+
+impl LoopEnd {
+    /// Whether the turn goes on in a later request.
+    pub(super) const fn waits(&self) -> bool {
+        !self.pending.is_empty() || !self.questions.is_empty()
+    }
 }
 
 /// Why a loop did not end well.
@@ -79,24 +90,36 @@ impl ToolLoop<'_> {
                 return Ok(LoopEnd {
                     reason,
                     pending: Vec::new(),
+                    questions: Vec::new(),
+                    has_text: speech.has_said(),
                 });
             }
-            let (pending, own): (Vec<_>, Vec<_>) = calls
-                .into_iter()
-                .partition(|call| self.client_tools.has(&call.function.name));
-            if !own.is_empty() {
+            let groups = self
+                .runner
+                .approvals
+                .group(calls, |name| self.client_tools.has(name));
+            if !groups.own.is_empty() {
                 self.announce_tools().await?;
             }
-            let ran = self.runner.call_all(&own).await;
+            for (call, text) in &groups.refused {
+                messages.push(ToolRunner::refused(call, text));
+            }
+            let ran = self.runner.call_all(&groups.own).await;
             for ran in ran {
                 // Results before the first failure stay in the history, which the state keeps.
                 messages.push(self.take(ran?, tally).await?);
             }
-            if !pending.is_empty() {
+            let end = LoopEnd {
+                reason: FinishReason::ToolCalls,
+                pending: groups.client,
+                questions: groups.questions,
+                has_text: false,
+            };
+            if end.waits() {
                 tally.note_files(&speech.finish(self.sink).await?);
                 return Ok(LoopEnd {
-                    reason: FinishReason::ToolCalls,
-                    pending,
+                    has_text: speech.has_said(),
+                    ..end
                 });
             }
         }

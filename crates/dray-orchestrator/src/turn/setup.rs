@@ -9,11 +9,12 @@ use dray_agent::manifest::tool::InternalTool;
 use dray_agent::manifest::toolset::{Internal, ToolSet};
 use dray_dial::DialPort;
 use dray_http::HttpClient;
-use dray_tool::{SetupIssue, ToolsetResult, naming};
+use dray_tool::{SetupIssue, Tool, ToolsetResult, naming};
 use dray_tool_mcp::McpToolset;
 use futures_util::future::join_all;
 
 use super::manifest::LoadedManifest;
+use super::tool_sources::ToolSources;
 
 /// Said of what needs DIAL where there is none.
 const NO_DIAL: &str = "This needs DIAL, and this service has no DIAL_URL.";
@@ -36,6 +37,18 @@ pub(crate) struct PlannedSet {
     pub(crate) set: ToolSet,
     /// Whether its addresses are those of a caller: they are connected to by the guarded client alone.
     pub(crate) is_guarded: bool,
+    /// Name of the template that it is from.
+    pub(crate) template: Option<String>,
+}
+
+/// The tools of a turn that its tool sets have.
+#[derive(Debug, Default)]
+pub(crate) struct BuiltTools {
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    /// The tools that cannot be used.
+    pub(crate) issues: Vec<SetupIssue>,
+    /// Where each tool comes from.
+    pub(crate) sources: ToolSources,
 }
 
 /// The tool sets of a turn before they are set up.
@@ -51,7 +64,10 @@ impl SetupPlan {
     pub(super) fn new(layers: &LayerSet, reader: &ManifestReader, loaded: &LoadedManifest) -> Self {
         let mut plan = Self::default();
         for set in &loaded.manifest.tool_sets {
-            let is_template = matches!(set, ToolSet::Predefined(_));
+            let template = match set {
+                ToolSet::Predefined(template) => Some(template.template_name.clone()),
+                _ => None,
+            };
             // One by one, since it depends on the entry whether the set has the operator's authority.
             let resolved = layers.resolve(reader, vec![set.clone()]);
             for warning in &resolved.warnings {
@@ -61,7 +77,8 @@ impl SetupPlan {
             let sets = resolved.tool_sets.into_iter();
             plan.sets.extend(sets.map(|set| PlannedSet {
                 set,
-                is_guarded: loaded.grant.is_some() && !is_template,
+                is_guarded: loaded.grant.is_some() && template.is_none(),
+                template: template.clone(),
             }));
         }
         plan
@@ -87,7 +104,7 @@ impl ToolKinds {
         &self,
         sets: &[PlannedSet],
         audience: ToolAudience<'_>,
-    ) -> ToolsetResult {
+    ) -> BuiltTools {
         // Applications come first: they decide what they are spoken to by.
         let apps = self.apps(sets, audience).await;
         let (mcp, others) = tokio::join!(
@@ -96,6 +113,7 @@ impl ToolKinds {
         );
         let (mut apps, mut mcp) = (Some(apps), mcp.into_iter());
         let mut all = ToolsetResult::default();
+        let mut sources = ToolSources::default();
         for (planned, other) in sets.iter().zip(others) {
             let built = match &planned.set {
                 // All applications are set up together and stand at the place of the first.
@@ -104,12 +122,17 @@ impl ToolKinds {
                 _ => Some(other),
             };
             let built = built.unwrap_or_default();
+            sources.add(sets, planned, &built.tools);
             all.tools.extend(built.tools);
             all.issues.extend(built.issues);
         }
         // Providers refuse a request with two tools of one name (quickapps 19.1).
         all.issues.extend(naming::drop_duplicates(&mut all.tools));
-        all
+        BuiltTools {
+            tools: all.tools,
+            issues: all.issues,
+            sources,
+        }
     }
 
     async fn apps(&self, sets: &[PlannedSet], audience: ToolAudience<'_>) -> ToolsetResult {

@@ -7,7 +7,7 @@ use dray_tool::{ClientGone, EventSink};
 use dray_tool_files::media::MediaTagFilter;
 
 /// Written before the text of each answer of the model.
-const ANSWER_SEPARATOR: &str = "\n\r";
+pub(super) const ANSWER_SEPARATOR: &str = "\n\r";
 
 /// Passes text on: a separator before each answer, `MEDIA:` tags held back until it is known what they are.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ impl TextRelay {
     /// The next text is that of another answer.
     pub(super) const fn next(&mut self) {
         self.pending = true;
+    }
+
+    /// Whether anything was said.
+    pub(super) const fn has_said(&self) -> bool {
+        self.said
     }
 
     /// Says more of the present answer.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dray_agent::message::{Content, ToolCall};
+use dray_agent::message::{Content, Message, Role, ToolCall};
 use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
 use dray_tool::{EventSink, Tool, Turn};
 use futures_util::future::join_all;
 
+use super::approval_policy::ApprovalPolicy;
 use super::client_tools::ClientTools;
 use super::rounds::LoopError;
 use crate::metrics::OrchestratorMetrics;
@@ -18,6 +19,8 @@ pub(super) struct ToolRunner<'a> {
     pub(super) tools: &'a [Arc<dyn Tool>],
     /// Tools that the client calls itself.
     pub(super) client_tools: &'a ClientTools,
+    /// Which calls need approval.
+    pub(super) approvals: &'a ApprovalPolicy,
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,
     pub(super) turn: &'a Turn,
@@ -71,6 +74,14 @@ impl ToolRunner<'_> {
             "tool call completed"
         );
         Ok(self.offloaded(name, ran).await)
+    }
+
+    /// The result of a call that was not made, with what the model gets instead.
+    pub(super) fn refused(call: &ToolCall, text: &str) -> Message {
+        Message {
+            tool_call_id: Some(call.id.clone()),
+            ..Message::new(Role::Tool, text)
+        }
     }
 
     /// The result as the model gets it: what is too large is a file.

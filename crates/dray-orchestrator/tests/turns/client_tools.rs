@@ -45,16 +45,16 @@ fn weather() -> Value {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}})
 }
 
-fn user(text: &str) -> Value {
+pub(crate) fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
 /// The message of an answer as `OpenAI`'s clients keep it.
-fn kept(seen: &ChatResult) -> Value {
+pub(crate) fn kept(seen: &ChatResult) -> Value {
     json!({"role": "assistant", "content": null, "tool_calls": seen.calls()})
 }
 
-fn result(call: &Value, text: &str) -> Value {
+pub(crate) fn result(call: &Value, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": call["id"], "content": text})
 }
 

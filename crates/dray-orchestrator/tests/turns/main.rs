@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod approvals;
 mod authority;
 mod client_tools;
 mod dial;

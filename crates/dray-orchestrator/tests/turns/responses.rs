@@ -33,7 +33,7 @@ async fn file_maker(endpoint: &CountingEndpoint) -> TurnWorld {
 }
 
 /// Sends a body to `/v1/responses`; returns the status and the body.
-async fn create(world: &TurnWorld, body: &Value) -> (u16, Value) {
+pub(crate) async fn create(world: &TurnWorld, body: &Value) -> (u16, Value) {
     let mut whole = json!({"model": "agent"});
     whole
         .as_object_mut()

@@ -13,7 +13,7 @@ const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
 /// # Errors
 ///
 /// What is wrong, for the model.
-pub(super) fn parse_arguments(text: &str) -> Result<Map<String, Value>, String> {
+pub fn parse_arguments(text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         // Some models write nothing where a call has no arguments (quickapps 18.2).
         return Ok(Map::new());

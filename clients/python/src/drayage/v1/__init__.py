@@ -6,6 +6,11 @@ from drayage._contracts import Contracts as _Contracts
 
 _contracts = _Contracts(_files(__package__).joinpath("contracts.binpb").read_bytes())
 
+ApprovalAudit = _contracts.message("dray.v1.ApprovalAudit")
+ApprovalChoice = _contracts.enum("dray.v1.ApprovalChoice")
+APPROVAL_CHOICE_UNSPECIFIED = 0
+APPROVAL_CHOICE_APPROVED = 1
+APPROVAL_CHOICE_REFUSED = 2
 Artifact = _contracts.message("dray.v1.Artifact")
 Claim = _contracts.message("dray.v1.Claim")
 Content = _contracts.message("dray.v1.Content")

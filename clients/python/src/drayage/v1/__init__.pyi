@@ -7,6 +7,34 @@ from collections.abc import Iterable
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer, RepeatedScalarFieldContainer
 from google.protobuf.message import Message
 
+class ApprovalChoice(_int):
+    """What was decided about a call of a tool."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> ApprovalChoice: ...
+
+APPROVAL_CHOICE_UNSPECIFIED: ApprovalChoice
+"""A decision of a newer orchestrator."""
+APPROVAL_CHOICE_APPROVED: ApprovalChoice
+"""The call is made, once: `approved`."""
+APPROVAL_CHOICE_REFUSED: ApprovalChoice
+"""The call is not made: `refused`."""
+
+class ApprovalAudit(Message):
+    """One per decision, before it holds: `dray.audit.approval.v1.decided.<tenant>`. An approval whose event cannot be stored does not hold. When two requests decide the same approval there are two events, and the first decision holds."""
+    approval_id: _str
+    """Id of the approval: `apr_` and 32 hexadecimal digits."""
+    principal: _str
+    """Who decided: `client:NAME`, `dial:BUCKET` or `local`."""
+    tool: _str
+    """Name of the tool as the model sees it."""
+    call_sha256: _str
+    """SHA-256 of the canonical JSON (RFC 8785) of the object with `tool` and `arguments`, in hexadecimal digits."""
+    choice: ApprovalChoice
+    """What was decided."""
+    def __init__(self, *, approval_id: _str | None = ..., principal: _str | None = ..., tool: _str | None = ..., call_sha256: _str | None = ..., choice: ApprovalChoice | None = ...) -> None: ...
+
 class Artifact(Message):
     """Finished content in the artifact store, named by what it is. Two tenants never share one."""
     tenant: _str

@@ -15,7 +15,7 @@ use super::driver::{Listener, ResponseDriver};
 use super::items::read_items;
 use super::request::{ResponseRequest, at_place, read_response_request};
 use super::writer::ResponseWriter;
-use crate::http::contract::{ChatRequest, CheckedChatRequest, ManifestSource};
+use crate::http::contract::{ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
 use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
@@ -125,6 +125,7 @@ fn chat_request(
     chat.include_usage = true;
     chat.stream = request.streams;
     chat.cites_files = true;
+    chat.approval_form = ApprovalForm::Items;
     Ok((chat, places))
 }
 

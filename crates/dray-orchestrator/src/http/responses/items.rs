@@ -3,6 +3,7 @@
 use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value, json};
 
+use super::approval_items::{approval_call, approval_result};
 use super::input_parts::{InputPart, output_text, read_part};
 use super::request::invalid;
 use crate::http::plain_request::unsupported_failure;
@@ -97,6 +98,15 @@ impl InputItems {
                     json!({"role": "tool", "tool_call_id": id, "content": content}),
                     &id,
                 );
+            }
+            "mcp_approval_request" => {
+                let call = approval_call(place, item)?;
+                self.add_call(index, call);
+            }
+            "mcp_approval_response" => {
+                let (result, id) = approval_result(place, item)?;
+                set_id(item, "mcpa_");
+                self.add_result(index, result, &id);
             }
             // A model of chat completions has no place for it.
             "reasoning" => set_id(item, "rs_"),
@@ -204,7 +214,11 @@ fn read_message(place: &str, item: &mut Map<String, Value>) -> Result<Value, Req
     Ok(Value::Object(message))
 }
 
-fn text_of(place: &str, item: &Map<String, Value>, name: &str) -> Result<String, RequestFailure> {
+pub(super) fn text_of(
+    place: &str,
+    item: &Map<String, Value>,
+    name: &str,
+) -> Result<String, RequestFailure> {
     match item.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         _ => Err(invalid(&format!("{place}.{name}"), "It must be a string.")),

@@ -1,13 +1,15 @@
 //! A response while it is made: events of a turn as events and items of `/v1/responses`.
 
-use dray_agent::event::{AnswerEnd, Event, FinishReason, TokenUsage};
+use dray_agent::event::{AnswerEnd, ApprovalRequest, Event, FinishReason, TokenUsage};
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, ToolCall};
 use dray_agent::wire::write_event_line;
 use serde_json::{Map, Value, json};
 
+use super::approval_items::approval_item;
 use super::open_item::{OpenItem, OpenPart};
 use crate::records::random_id;
+use crate::turn::question_calls;
 
 /// Writes one response. Events are numbered from 0 in the order in which they are taken.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub(super) struct ResponseWriter {
     answer: AnswerText,
     files: Vec<(String, String)>,
     calls: Vec<ToolCall>,
+    approvals: Vec<ApprovalRequest>,
     usage: Option<TokenUsage>,
 }
 
@@ -52,6 +55,7 @@ impl ResponseWriter {
             answer: AnswerText::default(),
             files: Vec::new(),
             calls: Vec::new(),
+            approvals: Vec::new(),
             usage: None,
         }
     }
@@ -100,6 +104,7 @@ impl ResponseWriter {
             Event::OutputFile { id, name } => self.files.push((id, name)),
             Event::State(state) => self.answer.state = Some(state),
             Event::ToolCalls(calls) => self.calls.extend(calls),
+            Event::ApprovalRequests(requests) => self.approvals.extend(requests),
             // Stages are DIAL's.
             Event::ToolsStarted
             | Event::StageOpened { .. }
@@ -116,6 +121,12 @@ impl ResponseWriter {
         self.close("completed");
         for call in self.calls.clone() {
             self.call(&call);
+        }
+        for request in self.approvals.clone() {
+            let item = approval_item(&request);
+            let added = json!({"output_index": self.index(), "item": item});
+            self.emit("response.output_item.added", added);
+            self.finish_item(item);
         }
         self.usage = ending.usage;
         let reason = match ending.reason {
@@ -169,8 +180,10 @@ impl ResponseWriter {
             if !answer.refusal.is_empty() {
                 members.insert("refusal".to_owned(), json!(answer.refusal));
             }
-            if !self.calls.is_empty() {
-                members.insert("tool_calls".to_owned(), json!(self.calls));
+            let mut calls = self.calls.clone();
+            calls.extend(question_calls(&self.approvals));
+            if !calls.is_empty() {
+                members.insert("tool_calls".to_owned(), json!(calls));
             }
             if !custom.is_empty() {
                 members.insert("custom_content".to_owned(), Value::Object(custom));

@@ -1,15 +1,20 @@
 //! Records, the ids that lead to them, and conversations that bring them back.
 
 use dray_agent::message::FunctionCall;
+use dray_bus::{Bus, Topology};
 use dray_store::embedded::EmbeddedS3;
+use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Map, json};
 
 use super::*;
+use crate::approvals::ApprovalAudits;
+use crate::records::CallerRecords;
 
 struct RecordFixture {
     turns: PausedTurns,
     now_ms: u64,
     store: Store,
+    approvals: ApprovalStore,
     _s3: EmbeddedS3,
     _folder: tempfile::TempDir,
 }
@@ -21,7 +26,17 @@ impl RecordFixture {
         let clock = Clock::system();
         let now_ms = clock.now_ms();
         let store = Store::open(&options, clock).await.unwrap();
+        let clock = Clock::manual(now_ms);
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let bus = Bus::in_process(clock.clone(), &meter);
+        bus.apply_topology(&Topology::new(1, 1 << 30))
+            .await
+            .unwrap();
+        let tenant = TenantId::default();
+        let records = CallerRecords::new(&bus, store.clone(), tenant.clone(), clock.clone());
+        let audits = ApprovalAudits::new(bus, tenant, clock);
         Self {
+            approvals: ApprovalStore::new(records, audits, Duration::from_mins(1)),
             turns: turns(&store, now_ms),
             now_ms,
             store,
@@ -79,19 +94,15 @@ fn record(now_ms: u64) -> PausedTurn {
         round: asks(round.to_vec()),
         results: vec![result("m0", "done")],
         pending: vec!["m1".to_owned(), "m2".to_owned()],
+        approvals: Vec::new(),
     }
 }
 
 /// Saves the record, and returns the ids for the client.
 async fn saved(fixture: &RecordFixture) -> Vec<String> {
-    let calls = [call("m1", "theirs"), call("m2", "theirs")];
     let record = record(fixture.now_ms);
-    let named = fixture
-        .turns
-        .save("client:a", &record, &calls)
-        .await
-        .unwrap();
-    named.into_iter().map(|call| call.id).collect()
+    let token = fixture.turns.save("client:a", &record).await.unwrap();
+    (0..2).map(|number| call_id(&token, number)).collect()
 }
 
 fn continued(ids: &[String]) -> Vec<Message> {
@@ -129,11 +140,17 @@ async fn what_the_server_did_comes_back_with_the_ids_of_the_calls_in_every_repli
     assert!(ids.iter().all(usual), "{ids:?}");
     let other = turns(&fixture.store, fixture.now_ms + 1000);
     let mut messages = continued(&ids);
-    other.restore("client:a", &mut messages).await.unwrap();
+    other
+        .restore("client:a", &mut messages, &fixture.approvals)
+        .await
+        .unwrap();
     assert_eq!(messages, expected(&ids));
     // A repeat of the request finds the same.
     let mut again = continued(&ids);
-    other.restore("client:a", &mut again).await.unwrap();
+    other
+        .restore("client:a", &mut again, &fixture.approvals)
+        .await
+        .unwrap();
     assert_eq!(again, messages);
 }
 
@@ -149,10 +166,18 @@ async fn calls_in_messages_of_their_own_and_results_in_another_order_are_one_rou
         asks(vec![call(&ids[0], "theirs")]),
         of(0),
     ];
-    fixture.turns.restore("client:a", &mut split).await.unwrap();
+    fixture
+        .turns
+        .restore("client:a", &mut split, &fixture.approvals)
+        .await
+        .unwrap();
     assert_eq!(split, expected(&ids));
     let mut half = continued(&ids[..1]);
-    fixture.turns.restore("client:a", &mut half).await.unwrap();
+    fixture
+        .turns
+        .restore("client:a", &mut half, &fixture.approvals)
+        .await
+        .unwrap();
     assert_eq!(half[4], result("m2", MISSING_RESULT));
 }
 
@@ -163,7 +188,7 @@ async fn a_record_is_for_its_principal_and_its_time_alone() {
     let late = turns(&fixture.store, fixture.now_ms + 60_001);
     for (turns, principal) in [(&fixture.turns, "client:b"), (&late, "client:a")] {
         let failure = turns
-            .restore(principal, &mut continued(&ids))
+            .restore(principal, &mut continued(&ids), &fixture.approvals)
             .await
             .unwrap_err();
         assert_eq!(
@@ -174,7 +199,7 @@ async fn a_record_is_for_its_principal_and_its_time_alone() {
     let forged = format!("{}x_0", &ids[0][..ids[0].len() - 3]);
     let failure = fixture
         .turns
-        .restore("client:a", &mut continued(&[forged]))
+        .restore("client:a", &mut continued(&[forged]), &fixture.approvals)
         .await;
     assert_eq!(failure.unwrap_err().status, 400);
 }
@@ -186,7 +211,9 @@ async fn an_earlier_round_that_is_gone_does_not_stop_the_conversation() {
     let late = turns(&fixture.store, fixture.now_ms + 60_001);
     let mut messages = continued(&ids);
     messages.push(Message::new(Role::User, "and now?"));
-    late.restore("client:a", &mut messages).await.unwrap();
+    late.restore("client:a", &mut messages, &fixture.approvals)
+        .await
+        .unwrap();
     assert_eq!(messages.len(), 5);
     let short: Vec<_> = messages[1].calls().iter().map(|call| &call.id).collect();
     assert!(short.iter().all(|id| id.len() <= 40), "{short:?}");
@@ -203,7 +230,11 @@ async fn a_conversation_without_records_stays_as_it_is() {
         result("call_1", "r"),
     ];
     let mut same = messages.clone();
-    fixture.turns.restore("client:a", &mut same).await.unwrap();
+    fixture
+        .turns
+        .restore("client:a", &mut same, &fixture.approvals)
+        .await
+        .unwrap();
     assert_eq!(same, messages);
 }
 
@@ -212,11 +243,7 @@ async fn a_record_that_is_too_large_is_refused() {
     let fixture = RecordFixture::start().await;
     let mut large = record(fixture.now_ms);
     large.results = vec![result("m0", &"x".repeat(MAX_RECORD_BYTES as usize))];
-    let failure = fixture
-        .turns
-        .save("client:a", &large, &[])
-        .await
-        .unwrap_err();
+    let failure = fixture.turns.save("client:a", &large).await.unwrap_err();
     assert_eq!(failure.status, 500);
     assert!(failure.message.contains("32MiB"), "{}", failure.message);
 }

@@ -1,0 +1,303 @@
+//! Approvals of calls of tools: a record for each call that a person must approve.
+//!
+//! A record is of one tenant and one principal, names one call by its digest, expires, and is decided once: each decision is
+//! a compare-and-set, so of two requests that bring the same approval one is refused. The call is made after the decision is
+//! recorded and audited. When its process dies in between, the approval is used up and the call is not made again.
+
+use std::time::Duration;
+
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Message, Role};
+use dray_types::{ByteSize, Sha256Digest};
+use serde::{Deserialize, Serialize};
+
+use crate::records::{
+    CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord, random_id,
+};
+
+mod audit;
+
+pub(crate) use audit::ApprovalAudits;
+
+/// How ids of approvals begin.
+pub(crate) const APPROVAL_PREFIX: &str = "apr_";
+/// Most bytes of the result of an approved call that is kept for later requests.
+const MAX_OUTCOME_BYTES: ByteSize = ByteSize::mib(32);
+/// Code of failures of approvals that are gone or another caller's.
+pub(crate) const EXPIRED_CODE: &str = "approval_expired";
+/// Code of failures of approvals that were decided before.
+pub(crate) const USED_CODE: &str = "approval_used";
+/// Code of failures of approvals of a call with other arguments.
+pub(crate) const MISMATCH_CODE: &str = "approval_mismatch";
+
+/// What was decided about a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "decision", rename_all = "snake_case")]
+pub(crate) enum ApprovalDecision {
+    /// The call is made, once.
+    Approved,
+    /// The call is not made.
+    Refused {
+        /// What the person says about it.
+        reason: Option<String>,
+    },
+}
+
+/// The record of an approval.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ApprovalRecord {
+    /// Names the paused turn with the call.
+    pub(crate) token: String,
+    /// Approvals of the same round; they are answered together in a text.
+    pub(crate) round_size: usize,
+    /// Name of the tool.
+    pub(crate) tool: String,
+    /// Digest of tool and arguments, see [`dray_agent::approval::call_digest`].
+    pub(crate) digest: String,
+    /// Unix milliseconds from which it is not accepted.
+    pub(crate) expires_ms: u64,
+    /// `None` while it waits.
+    pub(crate) decision: Option<ApprovalDecision>,
+    /// Unix milliseconds of the decision.
+    decided_ms: Option<u64>,
+    /// The message with the result, once the call was made.
+    outcome: Option<ContentRef>,
+}
+
+/// A call that waits for its approval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NewApproval {
+    /// Id of the record.
+    pub(crate) id: String,
+    /// Name of the tool.
+    pub(crate) tool: String,
+    /// Digest of tool and arguments.
+    pub(crate) digest: String,
+}
+
+impl NewApproval {
+    /// An approval for a call.
+    pub(crate) fn new(tool: &str, digest: &Sha256Digest) -> Self {
+        Self {
+            id: random_id(APPROVAL_PREFIX),
+            tool: tool.to_owned(),
+            digest: digest.to_hex(),
+        }
+    }
+}
+
+/// Approvals of all callers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct ApprovalStore {
+    records: CallerRecords,
+    audits: ApprovalAudits,
+    timeout: Duration,
+}
+
+impl ApprovalStore {
+    /// Approvals that wait for `timeout`.
+    pub(crate) const fn new(
+        records: CallerRecords,
+        audits: ApprovalAudits,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            records,
+            audits,
+            timeout,
+        }
+    }
+
+    /// When an approval that is asked for now expires, in Unix milliseconds.
+    pub(crate) fn expires_ms(&self) -> u64 {
+        let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        self.records.now_ms().saturating_add(timeout)
+    }
+
+    /// Keeps the approvals of one round of the paused turn `token`.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn open(
+        &self,
+        principal: &str,
+        token: &str,
+        approvals: &[NewApproval],
+        expires_ms: u64,
+    ) -> Result<(), RequestFailure> {
+        for approval in approvals {
+            let record = ApprovalRecord {
+                token: token.to_owned(),
+                round_size: approvals.len(),
+                tool: approval.tool.clone(),
+                digest: approval.digest.clone(),
+                expires_ms,
+                decision: None,
+                decided_ms: None,
+                outcome: None,
+            };
+            let created =
+                self.records
+                    .create(RecordKind::Approval, principal, &approval.id, &record);
+            created.await?;
+        }
+        Ok(())
+    }
+
+    /// A record of this principal.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn get(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<RevisedRecord<ApprovalRecord>>, RequestFailure> {
+        self.records.get(RecordKind::Approval, principal, id).await
+    }
+
+    /// The record of an approval that can be decided now.
+    ///
+    /// # Errors
+    ///
+    /// 400 for one that is not there, another caller's, expired, decided before, or of another call; 503 while the bus fails.
+    pub(crate) async fn waiting(
+        &self,
+        principal: &str,
+        approval: &NewApproval,
+    ) -> Result<RevisedRecord<ApprovalRecord>, RequestFailure> {
+        let record = self.get(principal, &approval.id).await?;
+        let record = record.ok_or_else(expired_failure)?;
+        if record.value.decision.is_some() {
+            return Err(used_failure());
+        }
+        if record.value.expires_ms <= self.records.now_ms() {
+            return Err(expired_failure());
+        }
+        if record.value.digest != approval.digest {
+            return Err(mismatch_failure());
+        }
+        Ok(record)
+    }
+
+    /// Records a decision. It holds from now on, whatever becomes of this process.
+    ///
+    /// # Errors
+    ///
+    /// 400 when another request has decided it meanwhile, 503 while the bus fails.
+    pub(crate) async fn decide(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+        decision: ApprovalDecision,
+    ) -> Result<(), RequestFailure> {
+        self.audits
+            .report(principal, id, &record.value, &decision)
+            .await?;
+        record.value.decision = Some(decision);
+        record.value.decided_ms = Some(self.records.now_ms());
+        let updated = self
+            .records
+            .update(RecordKind::Approval, principal, id, record);
+        match updated.await {
+            Ok(revision) => record.revision = revision,
+            Err(RecordError::Stale) => return Err(used_failure()),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Keeps the result of an approved call, for clients that do not bring it back. A failure costs later requests the
+    /// result, and this one nothing.
+    pub(crate) async fn keep_outcome(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+        message: &Message,
+    ) {
+        let kept = async {
+            let outcome = self
+                .records
+                .store_document(message, MAX_OUTCOME_BYTES)
+                .await?;
+            record.value.outcome = Some(outcome);
+            let updated = self
+                .records
+                .update(RecordKind::Approval, principal, id, record);
+            updated.await.map_err(RequestFailure::from)
+        };
+        if let Err(failure) = kept.await {
+            tracing::warn!(%failure, id, "the result of an approved call was not kept");
+        }
+    }
+
+    /// The result of a call whose approval was decided in an earlier request, as a message without an id.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the store or the bus fails.
+    pub(crate) async fn outcome(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Message, RequestFailure> {
+        let record = self.get(principal, id).await?.map(|record| record.value);
+        let text = match record.as_ref().and_then(|record| record.decision.as_ref()) {
+            Some(ApprovalDecision::Refused { reason }) => refusal_text(reason.as_deref()),
+            Some(ApprovalDecision::Approved) => {
+                let outcome = record.and_then(|record| record.outcome);
+                if let Some(outcome) = outcome
+                    && let Some(message) = self.records.read_document(&outcome).await?
+                {
+                    return Ok(message);
+                }
+                "The call was approved. Its result was not kept.".to_owned()
+            }
+            None => "The call was not approved and was not made.".to_owned(),
+        };
+        Ok(Message::new(Role::Tool, text))
+    }
+}
+
+/// The result of a call that a person refused.
+pub(crate) fn refusal_text(reason: Option<&str>) -> String {
+    let text = "The user refused this call; it was not made.";
+    match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
+        Some(reason) => format!("{text} The user says: {reason}"),
+        None => text.to_owned(),
+    }
+}
+
+/// The approval is not there.
+pub(crate) fn expired_failure() -> RequestFailure {
+    approval_failure(
+        EXPIRED_CODE,
+        "This approval is not waiting: it has expired, or is of another caller. Nothing was done. Ask the agent again to get \
+         a new question.",
+    )
+}
+
+/// The approval was decided before.
+fn used_failure() -> RequestFailure {
+    approval_failure(
+        USED_CODE,
+        "This approval was decided before, and an approval holds for one call. Nothing was done now. Ask the agent again to \
+         get a new question.",
+    )
+}
+
+/// The approval is of another call.
+pub(crate) fn mismatch_failure() -> RequestFailure {
+    approval_failure(
+        MISMATCH_CODE,
+        "The approval is for a call with other arguments. Nothing was done. Send the question back as it came.",
+    )
+}
+
+fn approval_failure(code: &str, message: &str) -> RequestFailure {
+    RequestFailure::of_parameter("messages", code, message).display(message)
+}

@@ -1,0 +1,77 @@
+//! Audit events of decisions: one before each, and an approval does not hold without it.
+
+use std::time::Duration;
+
+use dray_agent::failure::RequestFailure;
+use dray_bus::{Bus, Meta};
+use dray_proto::v1::{ApprovalAudit, ApprovalChoice};
+use dray_types::{Clock, Deadline, TenantId};
+
+use super::{ApprovalDecision, ApprovalRecord};
+
+/// How long an audit event may take to be stored.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reports decisions to the audit stream. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct ApprovalAudits {
+    bus: Bus,
+    tenant: TenantId,
+    clock: Clock,
+}
+
+impl ApprovalAudits {
+    /// Events of one tenant.
+    pub(crate) const fn new(bus: Bus, tenant: TenantId, clock: Clock) -> Self {
+        Self { bus, tenant, clock }
+    }
+
+    /// Stores the event of a decision that is about to hold.
+    ///
+    /// # Errors
+    ///
+    /// 503 when the event of an approval cannot be stored. A refusal needs no event: it does nothing.
+    pub(super) async fn report(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &ApprovalRecord,
+        decision: &ApprovalDecision,
+    ) -> Result<(), RequestFailure> {
+        let mut audit = ApprovalAudit {
+            approval_id: id.to_owned(),
+            principal: principal.to_owned(),
+            tool: record.tool.clone(),
+            call_sha256: record.digest.clone(),
+            ..ApprovalAudit::default()
+        };
+        audit.set_choice(match decision {
+            ApprovalDecision::Approved => ApprovalChoice::Approved,
+            ApprovalDecision::Refused { .. } => ApprovalChoice::Refused,
+        });
+        let deadline = Deadline::after(self.clock.now_ms(), AUDIT_TIMEOUT);
+        let meta = Meta::new(self.tenant.clone(), deadline);
+        let published = self.bus.publish_audit(&meta, &audit).await;
+        tracing::info!(
+            approval = id,
+            principal,
+            tool = record.tool,
+            call_sha256 = record.digest,
+            choice = ?audit.choice(),
+            is_stored = published.is_ok(),
+            "a call of a tool was decided about"
+        );
+        match (published, decision) {
+            (Ok(_), _) | (Err(_), ApprovalDecision::Refused { .. }) => Ok(()),
+            (Err(error), ApprovalDecision::Approved) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the audit event of an approval was not stored"
+                );
+                let text = "Nothing was done: the approval cannot be recorded at the moment.";
+                Err(RequestFailure::new(503, text)
+                    .display(format!("{text} Please try again later.")))
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Questions on approval and answers to them, as items of `/v1/responses`: `mcp_approval_request` and
+//! `mcp_approval_response`, which the API has for tools of MCP servers. In messages they are a call of the function
+//! `request_approval` and its result.
+
+use dray_agent::event::ApprovalRequest;
+use dray_agent::failure::RequestFailure;
+use serde_json::{Map, Value, json};
+
+use super::items::text_of;
+use super::request::invalid;
+use crate::http::contract::APPROVAL_TOOL;
+
+/// How ids of questions begin on the wire.
+const ITEM_PREFIX: &str = "mcpr_";
+/// How the ids of the same calls begin in messages.
+const CALL_PREFIX: &str = "dray_";
+
+/// The item of a question.
+pub(super) fn approval_item(request: &ApprovalRequest) -> Value {
+    let token = request.id.strip_prefix(CALL_PREFIX);
+    json!({
+        "id": format!("{ITEM_PREFIX}{}", token.unwrap_or(&request.id)),
+        "type": "mcp_approval_request",
+        "server_label": request.source,
+        "name": request.tool,
+        "arguments": request.arguments,
+    })
+}
+
+/// The call of a question that came back.
+///
+/// # Errors
+///
+/// 400 with the place in `param`.
+pub(super) fn approval_call(
+    place: &str,
+    item: &Map<String, Value>,
+) -> Result<Value, RequestFailure> {
+    let id = call_id(&text_of(place, item, "id")?);
+    let arguments = text_of(place, item, "arguments")?;
+    let shown = json!({
+        "tool": text_of(place, item, "name")?,
+        "arguments": serde_json::from_str::<Map<String, Value>>(&arguments)
+            .map_err(|_| invalid(&format!("{place}.arguments"), "It must be the text of a JSON object."))?,
+    });
+    Ok(json!({
+        "id": id,
+        "type": "function",
+        "function": {"name": APPROVAL_TOOL, "arguments": shown.to_string()},
+    }))
+}
+
+/// The result of a question, and the id of its call.
+///
+/// # Errors
+///
+/// 400 with the place in `param`.
+pub(super) fn approval_result(
+    place: &str,
+    item: &Map<String, Value>,
+) -> Result<(Value, String), RequestFailure> {
+    let id = call_id(&text_of(place, item, "approval_request_id")?);
+    let Some(approve) = item.get("approve").and_then(Value::as_bool) else {
+        return Err(invalid(
+            &format!("{place}.approve"),
+            "It must be true or false.",
+        ));
+    };
+    let reason = match item.get("reason") {
+        None | Some(Value::String(_)) => item.get("reason"),
+        Some(_) => return Err(invalid(&format!("{place}.reason"), "It must be a string.")),
+    };
+    let answer = json!({ "approve": approve, "reason": reason });
+    let result = json!({"role": "tool", "tool_call_id": id, "content": answer.to_string()});
+    Ok((result, id))
+}
+
+fn call_id(item_id: &str) -> String {
+    match item_id.strip_prefix(ITEM_PREFIX) {
+        Some(token) => format!("{CALL_PREFIX}{token}"),
+        None => item_id.to_owned(),
+    }
+}

@@ -1,0 +1,189 @@
+//! Which calls of a turn a person must approve, and how the question is put.
+
+use dray_agent::approval::{ApprovalRule, CallFacts};
+use dray_agent::message::ToolCall;
+use dray_tool::pipeline::parse_arguments;
+
+use super::tool_sources::ToolSources;
+use crate::http::ApprovalForm;
+
+/// Most calls of one round that are asked about.
+const MAX_QUESTIONS: usize = 32;
+/// Most bytes of the arguments of a call that a person is shown.
+const MAX_SHOWN_BYTES: usize = 16 << 10;
+
+/// Said of a call in a round in which the client has calls of its own and cannot be asked.
+const MIXED_ROUND: &str = "This call needs the approval of the user, which cannot be asked for beside calls of the client's \
+     tools. It was not made. Call it again in a round of its own.";
+/// Said of calls beyond [`MAX_QUESTIONS`].
+const TOO_MANY: &str = "This call needs the approval of the user, and this round has too many such calls. It was not made. \
+     Call it again in the next round.";
+/// Said of a call that is too large to be shown.
+const TOO_LARGE: &str = "This call needs the approval of the user, and its arguments are too large to be shown. It was not \
+     made. Call it with shorter arguments, or put the content into a file.";
+/// Said of a call that no one can approve.
+pub(super) const NO_QUESTION: &str =
+    "This call needs the approval of the user, who cannot be asked here. It was not made.";
+
+/// Rules on approval of the operator and of the manifest. A call needs approval when one of them covers it, so that no
+/// manifest lifts a rule of the operator.
+#[derive(Debug, Default)]
+pub(super) struct ApprovalPolicy {
+    rules: Vec<ApprovalRule>,
+    sources: ToolSources,
+    form: ApprovalForm,
+}
+
+/// The calls of a round, by who makes them.
+#[derive(Debug, Default)]
+pub(super) struct CallGroups {
+    /// Calls of tools of the client.
+    pub(super) client: Vec<ToolCall>,
+    /// Calls that wait for approval.
+    pub(super) questions: Vec<ToolCall>,
+    /// Calls that are made now.
+    pub(super) own: Vec<ToolCall>,
+    /// Calls that are not made, with what the model gets instead.
+    pub(super) refused: Vec<(ToolCall, &'static str)>,
+}
+
+impl ApprovalPolicy {
+    /// A policy for tools of these sources.
+    pub(super) fn new(
+        operator: &[ApprovalRule],
+        manifest: Option<&Vec<ApprovalRule>>,
+        sources: ToolSources,
+        form: ApprovalForm,
+    ) -> Self {
+        let manifest = manifest.map(Vec::as_slice).unwrap_or_default();
+        Self {
+            rules: [operator, manifest].concat(),
+            sources,
+            form,
+        }
+    }
+
+    /// How the question is put.
+    pub(super) const fn form(&self) -> ApprovalForm {
+        self.form
+    }
+
+    /// Where a tool comes from, for people.
+    pub(super) fn source(&self, tool: &str) -> &str {
+        self.sources
+            .of(tool)
+            .first()
+            .map_or("agent", String::as_str)
+    }
+
+    /// Whether a call must be approved. One whose arguments are not an object is never made, so it needs no approval.
+    pub(super) fn requires(&self, tool: &str, arguments: &str) -> bool {
+        if self.rules.is_empty() {
+            return false;
+        }
+        // The reading of the call itself: what is approved is what is called.
+        let Ok(arguments) = parse_arguments(arguments) else {
+            return false;
+        };
+        let facts = CallFacts {
+            tool,
+            sources: self.sources.of(tool),
+            arguments: &arguments,
+        };
+        self.rules.iter().any(|rule| rule.covers(facts))
+    }
+
+    /// Sorts the calls of a round. `is_client` tells tools of the client.
+    pub(super) fn group(
+        &self,
+        calls: Vec<ToolCall>,
+        is_client: impl Fn(&str) -> bool,
+    ) -> CallGroups {
+        let mut groups = CallGroups::default();
+        let (client, own): (Vec<_>, Vec<_>) = calls
+            .into_iter()
+            .partition(|call| is_client(&call.function.name));
+        let is_mixed = !client.is_empty() && self.form == ApprovalForm::Text;
+        groups.client = client;
+        for call in own {
+            let function = &call.function;
+            if !self.requires(&function.name, &function.arguments) {
+                groups.own.push(call);
+            } else if is_mixed {
+                groups.refused.push((call, MIXED_ROUND));
+            } else if function.arguments.len() > MAX_SHOWN_BYTES {
+                groups.refused.push((call, TOO_LARGE));
+            } else if groups.questions.len() >= MAX_QUESTIONS {
+                groups.refused.push((call, TOO_MANY));
+            } else {
+                groups.questions.push(call);
+            }
+        }
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_agent::message::FunctionCall;
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        ToolCall {
+            id: name.to_owned(),
+            kind: "function".to_owned(),
+            function: FunctionCall {
+                name: name.to_owned(),
+                arguments: arguments.to_owned(),
+                rest: Map::new(),
+            },
+            rest: Map::new(),
+        }
+    }
+
+    fn policy(form: ApprovalForm) -> ApprovalPolicy {
+        let rules = |value| serde_json::from_value::<Vec<ApprovalRule>>(value).unwrap();
+        let operator = rules(json!([{"tools": ["own_b"]}]));
+        let manifest = rules(json!([{"tools": ["own_*"], "arguments": {"q": "danger*"}}]));
+        ApprovalPolicy::new(&operator, Some(&manifest), ToolSources::default(), form)
+    }
+
+    #[test]
+    fn a_rule_of_the_operator_or_of_the_manifest_is_enough() {
+        let policy = policy(ApprovalForm::Text);
+        assert!(policy.requires("own_b", ""));
+        assert!(policy.requires("own_b", "{}"));
+        assert!(policy.requires("own_a", r#"{"q": "danger zone"}"#));
+        assert!(!policy.requires("own_a", r#"{"q": "tame"}"#));
+        assert!(
+            !policy.requires("own_b", "{not json"),
+            "such a call is never made"
+        );
+    }
+
+    #[test]
+    fn only_clients_that_know_questions_get_them_beside_their_own_calls() {
+        let calls = || {
+            vec![
+                call("theirs", "{}"),
+                call("own_a", "{}"),
+                call("own_b", "{}"),
+            ]
+        };
+        let names = |calls: &[ToolCall]| -> Vec<String> {
+            calls.iter().map(|call| call.id.clone()).collect()
+        };
+        let groups = policy(ApprovalForm::ClientTool).group(calls(), |name| name == "theirs");
+        assert_eq!(names(&groups.client), ["theirs"]);
+        assert_eq!(names(&groups.own), ["own_a"]);
+        assert_eq!(names(&groups.questions), ["own_b"]);
+        let groups = policy(ApprovalForm::Text).group(calls(), |name| name == "theirs");
+        assert!(groups.questions.is_empty());
+        assert_eq!(groups.refused[0].1, MIXED_ROUND);
+        let large = format!(r#"{{"q": "{}"}}"#, "x".repeat(MAX_SHOWN_BYTES));
+        let groups = policy(ApprovalForm::Text).group(vec![call("own_b", &large)], |_| false);
+        assert_eq!(groups.refused[0].1, TOO_LARGE);
+    }
+}

@@ -1,0 +1,119 @@
+//! Decisions about calls of a paused turn: those that a request brings, and those of earlier requests.
+
+use dray_agent::approval::call_digest;
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Message, Role, ToolCall};
+use serde_json::Value;
+
+use super::{DecidedCall, PausedApproval, PausedTurn, call_id};
+use crate::approvals::{ApprovalDecision, ApprovalStore, mismatch_failure};
+use crate::turn::approval_forms::ApprovalAnswer;
+
+/// The questions of the turn that a request continues.
+pub(super) struct AnsweredQuestions<'a> {
+    pub(super) token: &'a str,
+    pub(super) record: &'a PausedTurn,
+    pub(super) messages: &'a [Message],
+}
+
+impl AnsweredQuestions<'_> {
+    /// The decisions of the request, and the result of each call: empty where a decision has to be recorded. All are checked
+    /// before one is recorded.
+    ///
+    /// # Errors
+    ///
+    /// 400 for an answer without the form of one, for a question that came back changed, and for approvals that do not hold;
+    /// 503 while the bus fails.
+    pub(super) async fn decisions(
+        &self,
+        principal: &str,
+        approvals: &ApprovalStore,
+    ) -> Result<(Vec<DecidedCall>, Vec<Message>), RequestFailure> {
+        let (mut decided, mut results) = (Vec::new(), Vec::new());
+        let first = self.record.pending.len();
+        for (number, paused) in self.record.approvals.iter().enumerate() {
+            let id = call_id(self.token, first + number);
+            let answer = self
+                .messages
+                .iter()
+                .rfind(|message| message.tool_call_id.as_deref() == Some(&id));
+            let answer = answer.map(ApprovalAnswer::read).transpose()?;
+            let answer = answer.unwrap_or(ApprovalAnswer {
+                approve: false,
+                reason: Some("There was no answer.".to_owned()),
+                digest: None,
+            });
+            let is_changed = self.echo(&id).is_some_and(|echo| !is_same(echo, paused));
+            let digest = &paused.approval.digest;
+            if is_changed || answer.digest.is_some_and(|given| given != *digest) {
+                return Err(mismatch_failure());
+            }
+            let record = match approvals.waiting(principal, &paused.approval).await {
+                Ok(record) => record,
+                // A refusal does nothing, so it may come again, and late.
+                Err(failure) if !answer.approve && failure.status == 400 => {
+                    results.push(approvals.outcome(principal, &paused.approval.id).await?);
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            results.push(Message::new(Role::Tool, ""));
+            decided.push(DecidedCall {
+                paused: paused.clone(),
+                record,
+                decision: if answer.approve {
+                    ApprovalDecision::Approved
+                } else {
+                    ApprovalDecision::Refused {
+                        reason: answer.reason,
+                    }
+                },
+            });
+        }
+        Ok((decided, results))
+    }
+
+    /// The question as the client sent it back.
+    fn echo(&self, id: &str) -> Option<&ToolCall> {
+        let calls = self.messages.iter().flat_map(Message::calls);
+        calls.into_iter().find(|call| call.id == id)
+    }
+}
+
+/// Whether a question came back as it was. Clients may leave out what it said, but not say something else: a person may
+/// have seen that.
+fn is_same(echo: &ToolCall, paused: &PausedApproval) -> bool {
+    let Ok(Value::Object(shown)) = serde_json::from_str(&echo.function.arguments) else {
+        return true;
+    };
+    let digest = &paused.approval.digest;
+    let has_digest = shown
+        .get("digest")
+        .is_none_or(|given| given == digest.as_str());
+    let tool = shown.get("tool").and_then(Value::as_str);
+    let arguments = shown.get("arguments").and_then(Value::as_object);
+    let has_call = match (tool, arguments) {
+        (Some(tool), Some(arguments)) => call_digest(tool, arguments).to_hex() == *digest,
+        _ => true,
+    };
+    has_digest && has_call
+}
+
+/// The results of calls whose approval was decided in earlier requests.
+///
+/// # Errors
+///
+/// 503 while the store or the bus fails.
+pub(super) async fn earlier_outcomes(
+    principal: &str,
+    record: &PausedTurn,
+    approvals: &ApprovalStore,
+) -> Result<Vec<Message>, RequestFailure> {
+    let mut outcomes = Vec::with_capacity(record.approvals.len());
+    for paused in &record.approvals {
+        let mut outcome = approvals.outcome(principal, &paused.approval.id).await?;
+        outcome.role = Role::Tool;
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}

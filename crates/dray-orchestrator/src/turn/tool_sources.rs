@@ -1,0 +1,101 @@
+//! Where the tools of a turn come from, by names that rules on approval use.
+//!
+//! A manifest chooses the names of its tool sets, and a caller that wants to avoid a rule could choose another one. So the
+//! sources of a tool include what a manifest cannot choose freely: addresses, hosts, programs, ids, templates.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dray_agent::manifest::tool::{DeploymentTool, RestTool};
+use dray_agent::manifest::toolset::ToolSet;
+use dray_tool::Tool;
+use url::Url;
+
+use super::setup::PlannedSet;
+
+/// Sources by the names of tools.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToolSources(HashMap<String, Arc<[String]>>);
+
+impl ToolSources {
+    /// Notes the tools of a set. The applications of DIAL are set up together, so they share their sources.
+    pub(super) fn add(
+        &mut self,
+        sets: &[PlannedSet],
+        planned: &PlannedSet,
+        tools: &[Arc<dyn Tool>],
+    ) {
+        if tools.is_empty() {
+            return;
+        }
+        let names: Vec<String> = match &planned.set {
+            ToolSet::DialApp(_) => {
+                let apps = sets
+                    .iter()
+                    .filter(|planned| matches!(planned.set, ToolSet::DialApp(_)));
+                apps.flat_map(set_sources).collect()
+            }
+            _ => set_sources(planned),
+        };
+        let names: Arc<[String]> = names.into();
+        for tool in tools {
+            // Of equal names the first tool stays.
+            self.0
+                .entry(tool.declaration().name.clone())
+                .or_insert_with(|| Arc::clone(&names));
+        }
+    }
+
+    /// The sources of a tool; none for the service's own.
+    pub(super) fn of(&self, tool: &str) -> &[String] {
+        self.0.get(tool).map_or(&[], |names| names)
+    }
+}
+
+fn set_sources(planned: &PlannedSet) -> Vec<String> {
+    let mut names: Vec<String> = planned.template.iter().cloned().collect();
+    match &planned.set {
+        ToolSet::RestApi(set) => {
+            names.push(set.name.clone());
+            for tool in &set.tools {
+                if let RestTool::Endpoint(endpoint) = tool {
+                    push_address(&mut names, &endpoint.rest_api_method_info.method_url);
+                }
+            }
+        }
+        ToolSet::DialDeployment(set) => {
+            names.push(set.name.clone());
+            for tool in &set.tools {
+                match tool {
+                    DeploymentTool::DeploymentTool(tool) => {
+                        names.push(tool.deployment.deployment_id.clone());
+                    }
+                    DeploymentTool::DialDeploymentSimple { deployment_id, .. } => {
+                        names.push(deployment_id.clone());
+                    }
+                    DeploymentTool::PredefinedTool(_) => {}
+                }
+            }
+        }
+        ToolSet::Internal(set) => names.push(set.name.clone()),
+        ToolSet::Mcp(set) => {
+            names.push(set.name.clone());
+            push_address(&mut names, &set.mcp_server_info.url);
+        }
+        ToolSet::DialMcp(set) => names.extend([set.name.clone(), set.dial_id.clone()]),
+        ToolSet::DialApp(app) => {
+            names.extend(app.name.clone());
+            names.push(app.deployment_id.clone());
+        }
+        ToolSet::Predefined(template) => names.push(template.template_name.clone()),
+    }
+    names
+}
+
+/// Adds an address and its host.
+fn push_address(names: &mut Vec<String>, address: &str) {
+    names.push(address.to_owned());
+    // The same reading as that of the client, so that another spelling of a host has the same name.
+    let host = Url::parse(address).ok();
+    names.extend(host.and_then(|url| url.host_str().map(str::to_owned)));
+}
