@@ -78,7 +78,12 @@ fn check_configuration(warnings: &[String]) -> Vec<Finding> {
 }
 
 fn report(global: &GlobalOptions, findings: &[Finding]) {
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let count = |level| {
+        findings
+            .iter()
+            .filter(|finding| finding.level == level)
+            .count()
+    };
     let (problems, warnings) = (count(FindingLevel::Problem), count(FindingLevel::Warning));
     if global.json {
         let all: Vec<_> = findings.iter().map(Finding::to_json).collect();

@@ -91,7 +91,9 @@ pub(super) fn check_memory() -> Finding {
 
 /// `MemAvailable` of `/proc/meminfo`, in bytes (proc_meminfo(5)).
 fn available_memory(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -104,7 +106,9 @@ fn judge_memory(available: Option<u64>, limit: Option<u64>) -> Finding {
     if usable < MIN_MEMORY.as_u64() {
         return Finding::warning(
             "memory",
-            format!("{shown} can be used; the conversion of one large document may need {MIN_MEMORY}."),
+            format!(
+                "{shown} can be used; the conversion of one large document may need {MIN_MEMORY}."
+            ),
             "Give the container or the machine more memory.",
         );
     }
@@ -134,18 +138,14 @@ pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<F
             "Name a directory with --state.",
         )];
     }
-    vec![
-        judge_owner(folder, &metadata),
-        check_space(folder, limits),
-    ]
+    vec![judge_owner(folder, &metadata), check_space(folder, limits)]
 }
 
 /// A directory that will be made at the first start, if its parent allows it.
 fn missing_state(folder: &Path) -> Finding {
     let existing = folder.ancestors().skip(1).find(|parent| parent.exists());
-    let writable = existing.is_some_and(|parent| {
-        rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok()
-    });
+    let writable = existing
+        .is_some_and(|parent| rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok());
     if writable {
         Finding::good(
             "state",
@@ -154,7 +154,10 @@ fn missing_state(folder: &Path) -> Finding {
     } else {
         Finding::problem(
             "state",
-            format!("{} does not exist and cannot be made by this user", folder.display()),
+            format!(
+                "{} does not exist and cannot be made by this user",
+                folder.display()
+            ),
             "Make it for this user with mode 0700, or name another folder with --state.",
         )
     }
@@ -166,7 +169,10 @@ fn judge_owner(folder: &Path, metadata: &std::fs::Metadata) -> Finding {
     if metadata.uid() != own {
         return Finding::problem(
             "state",
-            format!("{shown} belongs to user {}, and this is user {own}", metadata.uid()),
+            format!(
+                "{shown} belongs to user {}, and this is user {own}",
+                metadata.uid()
+            ),
             format!("Run as its owner, or `chown {own} {shown}`."),
         );
     }
@@ -185,8 +191,7 @@ fn judge_owner(folder: &Path, metadata: &std::fs::Metadata) -> Finding {
 
 /// Free space by the rule that makes a service unready.
 fn check_space(folder: &Path, limits: &LimitsSection) -> Finding {
-    match free_disk(folder, limits.free_disk_percent, limits.free_disk_enough)
-    {
+    match free_disk(folder, limits.free_disk_percent, limits.free_disk_enough) {
         Ok(()) => Finding::good("disk", "enough space is free"),
         Err(reason) => Finding::problem(
             "disk",
@@ -297,7 +302,12 @@ mod tests {
         assert!(findings[0].advice.starts_with("chmod 700 "), "{findings:?}");
         set_mode(0o700);
         let findings = state_of(folder.path());
-        assert!(findings.iter().all(|finding| finding.level == FindingLevel::Good), "{findings:?}");
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.level == FindingLevel::Good),
+            "{findings:?}"
+        );
     }
 
     #[test]

@@ -67,7 +67,9 @@ async fn check_server(server: SocketAddr, limit: Duration) -> Finding {
 async fn ask_server(server: SocketAddr, limit: Duration) -> Result<(), DnsError> {
     let resolver = HickoryResolver::new(&[server], limit)?;
     let failure = |reason: String| DnsError::Failure(reason);
-    let name: CanonicalName = LOCAL_NAME.parse().map_err(|_| failure("no name".to_owned()))?;
+    let name: CanonicalName = LOCAL_NAME
+        .parse()
+        .map_err(|_| failure("no name".to_owned()))?;
     let judge = Judge::new(JudgeConfig::default());
     let asked = tokio::time::timeout(limit, resolver.lookup(&name, &judge)).await;
     asked.map_err(|_| DnsError::Timeout)?.map(drop)

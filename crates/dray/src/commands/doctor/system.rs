@@ -38,12 +38,19 @@ pub(super) async fn check_bus(
         Ok(Ok(bus)) => bus,
         Ok(Err(error)) => {
             let advice = bus_advice(&error, "`bus.nats.servers` (or --nats)");
-            return Ok(vec![Finding::problem("bus", ErrorChain(&error).to_string(), advice)]);
+            return Ok(vec![Finding::problem(
+                "bus",
+                ErrorChain(&error).to_string(),
+                advice,
+            )]);
         }
         Err(_) => {
             return Ok(vec![Finding::problem(
                 "bus",
-                format!("No NATS server accepted a connection within {} s.", limit.as_secs()),
+                format!(
+                    "No NATS server accepted a connection within {} s.",
+                    limit.as_secs()
+                ),
                 "Check `bus.nats.servers` (or --nats) and that the server runs.",
             )]);
         }
@@ -120,12 +127,13 @@ async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
             "streams",
             "this identity may not look at them; `operator` may",
         ),
-        Ok(Err(error)) => {
-            Finding::problem("streams", ErrorChain(&error).to_string(), advice)
-        }
+        Ok(Err(error)) => Finding::problem("streams", ErrorChain(&error).to_string(), advice),
         Err(_) => Finding::problem(
             "streams",
-            format!("The server did not describe them within {} s.", limit.as_secs()),
+            format!(
+                "The server did not describe them within {} s.",
+                limit.as_secs()
+            ),
             advice,
         ),
     }
