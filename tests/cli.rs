@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::support;
 
 mod copies;
+mod doctor;
 mod egress;
 mod permissions;
 mod policy;

@@ -3,6 +3,7 @@
 mod chat;
 mod console;
 mod dlq;
+mod doctor;
 mod egress;
 mod mcp;
 mod mcp_setup;
@@ -23,6 +24,7 @@ pub(crate) use console::{
     UpConsoleArgs,
 };
 pub(crate) use dlq::{DeadLetterCommand, DlqFilter};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use egress::{EgressCommand, EgressTokenArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
@@ -143,6 +145,11 @@ pub(crate) enum DrayCommand {
     /// Check and show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Find what keeps this machine or a running system from working, each finding with its remedy.
+    ///
+    /// Checks versions, clock, limits, configuration, state directory, reading of documents, name servers, and with
+    /// --nats and --s3 the bus, its streams, the services and the store. Exit code 1 when there is a problem.
+    Doctor(DoctorArgs),
     /// Ask a running service whether it is ready; for container health checks.
     Healthcheck(HealthcheckArgs),
     /// Print a completion script for a shell.

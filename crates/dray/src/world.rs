@@ -21,8 +21,7 @@ use dray_store::Store;
 use dray_ticket::TicketServer;
 use dray_types::{Clock, Deadline, TenantId};
 
-use self::advice::bus_advice;
-pub(crate) use self::advice::start_failure;
+pub(crate) use self::advice::{bus_advice, start_failure};
 use crate::cli::GlobalOptions;
 use crate::outcome::CommandFailure;
 

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 pub(crate) use gate::ReadinessGate;
 pub(crate) use pages::{HealthPages, health_routes};
-pub(crate) use probe::{ReadinessProbe, free_disk, run_probes};
+pub use probe::free_disk;
+pub(crate) use probe::{ReadinessProbe, run_probes};
 
 /// Longest time that the watchdog may go without being scheduled.
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(10);

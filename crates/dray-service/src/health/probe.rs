@@ -84,7 +84,11 @@ pub(crate) async fn run_round(health: &ProcessHealth, probes: &[ReadinessProbe],
 }
 
 /// Passes when at least `percent` of the volume that holds `folder` is free, or `enough` bytes of it.
-pub(crate) fn free_disk(folder: &Path, percent: u8, enough: ByteSize) -> Result<(), String> {
+///
+/// # Errors
+///
+/// A sentence that says what is missing, or why the volume cannot be looked at.
+pub fn free_disk(folder: &Path, percent: u8, enough: ByteSize) -> Result<(), String> {
     let volume = rustix::fs::statvfs(folder)
         .map_err(|error| format!("could not read the state directory: {error}"))?;
     // Blocks that this user may use; `f_bfree` has those reserved for root as well.

@@ -9,6 +9,7 @@ pub(crate) mod console;
 pub(crate) mod deliver;
 mod deployment;
 pub(crate) mod dlq;
+pub(crate) mod doctor;
 mod dry_run;
 pub(crate) mod egress_token;
 pub(crate) mod events;

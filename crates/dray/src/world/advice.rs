@@ -44,7 +44,7 @@ pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
 }
 
 /// Advice for a bus that was not connected. A refused identity is not a wrong address.
-pub(super) fn bus_advice(error: &ConnectError, address: &str) -> String {
+pub(crate) fn bus_advice(error: &ConnectError, address: &str) -> String {
     if error.is_refused_identity() {
         "The server runs and refuses this identity: check `bus.nats.user`, `bus.nats.password` or \
          `bus.nats.credentials`."

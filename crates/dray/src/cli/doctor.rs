@@ -1,0 +1,11 @@
+//! Options of `dray doctor`.
+
+use clap::Args;
+
+/// `dray doctor`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Seconds that one check may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=300))]
+    pub(crate) timeout: u64,
+}

@@ -1,0 +1,99 @@
+//! `dray doctor`: what keeps this machine or a running system from working, each finding with its remedy.
+//!
+//! It changes nothing that lasts: the store gets probe objects, which are removed again, and services are asked for
+//! things that do not exist.
+
+mod finding;
+mod machine;
+mod names;
+mod system;
+
+use std::time::Duration;
+
+use dray_service::settings::{LimitsSection, StateSection};
+use serde_json::json;
+
+use self::finding::{Finding, FindingLevel};
+use crate::cli::{DoctorArgs, GlobalOptions};
+use crate::outcome::{CommandFailure, print_line};
+use crate::world;
+
+/// Runs all checks and prints what they found. It fails when one of them found a problem.
+pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(), CommandFailure> {
+    let findings = examine(global, Duration::from_secs(doctor.timeout)).await?;
+    report(global, &findings);
+    let worst = findings.iter().map(|finding| finding.level).max();
+    if worst == Some(FindingLevel::Problem) {
+        return Err(CommandFailure::Reported);
+    }
+    Ok(())
+}
+
+async fn examine(global: &GlobalOptions, limit: Duration) -> Result<Vec<Finding>, CommandFailure> {
+    let tenant = world::tenant_of(global)?;
+    let mut findings = vec![
+        machine::check_versions(),
+        machine::check_clock(),
+        machine::check_open_files(),
+        machine::check_memory(),
+    ];
+    // A wrong command line is the user's to mend; a wrong configuration is what this command is for.
+    let sources = world::with_home(world::config_sources(global)?);
+    let loaded = match sources.and_then(|sources| world::load_config(&sources)) {
+        Ok(loaded) => loaded,
+        Err(failure @ CommandFailure::Configuration(_)) => {
+            findings.push(Finding::problem(
+                "configuration",
+                failure.to_string(),
+                "Correct the values that are named; docs/configuration.md describes each.",
+            ));
+            return Ok(findings);
+        }
+        Err(other) => return Err(other),
+    };
+    findings.extend(check_configuration(loaded.warnings()));
+    let state: StateSection = world::config_section(&loaded, "state")?;
+    let limits: LimitsSection = world::config_section(&loaded, "limits")?;
+    let egress: dray_egress_fetcher::Config = world::config_section(&loaded, "egress-fetcher")?;
+    findings.extend(machine::check_state(&state, &limits));
+    findings.push(machine::check_reading(limit).await);
+    findings.extend(names::check_name_servers(&egress, limit).await);
+    findings.extend(system::check_bus(&loaded, &tenant, limit).await?);
+    findings.push(system::check_store(&loaded, limit).await?);
+    Ok(findings)
+}
+
+fn check_configuration(warnings: &[String]) -> Vec<Finding> {
+    if warnings.is_empty() {
+        return vec![Finding::good("configuration", "it is valid")];
+    }
+    let warn = |text: &String| {
+        Finding::warning(
+            "configuration",
+            text,
+            "Rename or remove it; `dray config show` prints every value with its source.",
+        )
+    };
+    warnings.iter().map(warn).collect()
+}
+
+fn report(global: &GlobalOptions, findings: &[Finding]) {
+    let count = |level| {
+        findings
+            .iter()
+            .filter(|finding| finding.level == level)
+            .count()
+    };
+    let (problems, warnings) = (count(FindingLevel::Problem), count(FindingLevel::Warning));
+    if global.json {
+        let all: Vec<_> = findings.iter().map(Finding::to_json).collect();
+        print_line(
+            &json!({ "problems": problems, "warnings": warnings, "findings": all }).to_string(),
+        );
+        return;
+    }
+    for finding in findings {
+        anstream::println!("{}", finding.to_text());
+    }
+    print_line(&format!("{problems} problems, {warnings} warnings"));
+}

@@ -1,0 +1,118 @@
+//! What a check found, for people and for scripts.
+
+use anstyle::AnsiColor;
+use serde_json::{Value, json};
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FindingLevel {
+    /// It is as it should be.
+    Good,
+    /// Nothing could be checked: the configuration does not use it.
+    Skipped,
+    /// It works, and may not under load or after a change.
+    Warning,
+    /// Something that is configured cannot work.
+    Problem,
+}
+
+impl FindingLevel {
+    /// The word in `--json` and in the first column.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Skipped => "skipped",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+
+    const fn color(self) -> AnsiColor {
+        match self {
+            Self::Good => AnsiColor::Green,
+            Self::Skipped => AnsiColor::BrightBlack,
+            Self::Warning => AnsiColor::Yellow,
+            Self::Problem => AnsiColor::Red,
+        }
+    }
+}
+
+/// The result of one check. It holds no secret: values of the configuration appear only where they are addresses or
+/// paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// What was checked, one or two words: `bus`, `name server`.
+    pub(crate) subject: &'static str,
+    /// How much it matters.
+    pub(crate) level: FindingLevel,
+    /// What was found.
+    pub(crate) text: String,
+    /// What to do; empty where nothing is to be done.
+    pub(crate) advice: String,
+}
+
+impl Finding {
+    /// A finding that needs no action.
+    pub(crate) fn good(subject: &'static str, text: impl Into<String>) -> Self {
+        Self::new(subject, FindingLevel::Good, text, "")
+    }
+
+    /// A check that the configuration makes needless, with the reason.
+    pub(crate) fn skipped(subject: &'static str, text: impl Into<String>) -> Self {
+        Self::new(subject, FindingLevel::Skipped, text, "")
+    }
+
+    /// A finding that an operator should know, and its remedy.
+    pub(crate) fn warning(
+        subject: &'static str,
+        text: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self::new(subject, FindingLevel::Warning, text, advice)
+    }
+
+    /// A finding that keeps something from working, and its remedy.
+    pub(crate) fn problem(
+        subject: &'static str,
+        text: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self::new(subject, FindingLevel::Problem, text, advice)
+    }
+
+    fn new(
+        subject: &'static str,
+        level: FindingLevel,
+        text: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self {
+            subject,
+            level,
+            text: text.into(),
+            advice: advice.into(),
+        }
+    }
+
+    /// The finding for scripts.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "subject": self.subject,
+            "level": self.level.name(),
+            "text": self.text,
+            "advice": self.advice,
+        })
+    }
+
+    /// The finding for people: one line, and one with the remedy.
+    pub(crate) fn to_text(&self) -> String {
+        let style = self.level.color().on_default();
+        let level = self.level.name();
+        let mut text = format!("{style}{level:<8}{style:#} {}: {}", self.subject, self.text);
+        if !self.advice.is_empty() {
+            text.push_str("\n         do: ");
+            text.push_str(&self.advice);
+        }
+        text
+    }
+}

@@ -1,0 +1,323 @@
+//! Checks of this machine: versions, limits, the state directory, and the worker that reads documents.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dray_service::health::free_disk;
+use dray_service::settings::{LimitsSection, StateSection};
+use dray_types::ByteSize;
+use rustix::process::{Resource, getrlimit};
+
+use super::finding::Finding;
+
+/// Open files below which a busy service runs out: each connection, transfer and worker takes one or two.
+const MIN_OPEN_FILES: u64 = 4096;
+/// Memory below which the kernel may end the conversion of a large document, which takes some hundred MiB.
+const MIN_MEMORY: ByteSize = ByteSize::mib(512);
+/// The first day of 2026 in seconds since 1970. No machine whose clock is right is before it.
+const EARLIEST_SECONDS: u64 = 1_767_225_600;
+/// A page that is converted as any other document is.
+const SAMPLE_PAGE: &str = "<html><body><h1>Sample</h1><p>drayage sample text</p></body></html>";
+/// What must be found in the result.
+const SAMPLE_TEXT: &str = "drayage sample text";
+/// Permission bits of group and others.
+const SHARED_BITS: u32 = 0o077;
+
+/// The version of this program and of the kernel.
+pub(super) fn check_versions() -> Finding {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Finding::good(
+        "versions",
+        format!(
+            "dray {} on {} {} ({})",
+            env!("CARGO_PKG_VERSION"),
+            std::env::consts::OS,
+            kernel.trim(),
+            std::env::consts::ARCH,
+        ),
+    )
+}
+
+/// Whether the clock can be right. Where a bus is configured, its clock is compared too.
+pub(super) fn check_clock() -> Finding {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    judge_clock(seconds)
+}
+
+fn judge_clock(seconds: u64) -> Finding {
+    if seconds < EARLIEST_SECONDS {
+        return Finding::problem(
+            "clock",
+            "The clock of this machine is before 2026, so certificates, links and deadlines are judged wrongly.",
+            "Set the clock and keep it with NTP, for example `timedatectl set-ntp true`.",
+        );
+    }
+    Finding::good("clock", "the date is plausible")
+}
+
+/// The limit of open files.
+pub(super) fn check_open_files() -> Finding {
+    judge_open_files(getrlimit(Resource::Nofile).current)
+}
+
+/// `None` is no limit.
+fn judge_open_files(limit: Option<u64>) -> Finding {
+    match limit {
+        Some(limit) if limit < MIN_OPEN_FILES => Finding::warning(
+            "open files",
+            format!("This process may open {limit} files; a busy service needs {MIN_OPEN_FILES}."),
+            "Raise the limit: `ulimit -n 65536`, or `LimitNOFILE=65536` in the systemd unit.",
+        ),
+        Some(limit) => Finding::good("open files", format!("up to {limit}")),
+        None => Finding::good("open files", "no limit"),
+    }
+}
+
+/// The memory that the control group and the machine leave.
+pub(super) fn check_memory() -> Finding {
+    let available = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| available_memory(&text));
+    // Version 2 of control groups; inside a container this is the container's own limit.
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse::<u64>().ok());
+    judge_memory(available, limit)
+}
+
+/// `MemAvailable` of `/proc/meminfo`, in bytes (proc_meminfo(5)).
+fn available_memory(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+fn judge_memory(available: Option<u64>, limit: Option<u64>) -> Finding {
+    let Some(usable) = available.into_iter().chain(limit).min() else {
+        return Finding::skipped("memory", "the system does not say how much is available");
+    };
+    let shown = ByteSize::bytes(usable);
+    if usable < MIN_MEMORY.as_u64() {
+        return Finding::warning(
+            "memory",
+            format!(
+                "{shown} can be used; the conversion of one large document may need {MIN_MEMORY}."
+            ),
+            "Give the container or the machine more memory.",
+        );
+    }
+    Finding::good("memory", format!("{shown} can be used"))
+}
+
+/// Whether the state directory is there for this user alone and has space.
+pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<Finding> {
+    let folder = state.folder.as_path();
+    let metadata = match folder.symlink_metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return vec![missing_state(folder)];
+        }
+        Err(error) => {
+            return vec![Finding::problem(
+                "state",
+                format!("{} cannot be looked at: {error}", folder.display()),
+                "Make it readable for this user, or name another folder with --state.",
+            )];
+        }
+    };
+    if !metadata.is_dir() {
+        return vec![Finding::problem(
+            "state",
+            format!("{} is not a directory", folder.display()),
+            "Name a directory with --state.",
+        )];
+    }
+    vec![judge_owner(folder, &metadata), check_space(folder, limits)]
+}
+
+/// A directory that will be made at the first start, if its parent allows it.
+fn missing_state(folder: &Path) -> Finding {
+    let existing = folder.ancestors().skip(1).find(|parent| parent.exists());
+    let writable = existing
+        .is_some_and(|parent| rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok());
+    if writable {
+        Finding::good(
+            "state",
+            format!("{} is made at the first start", folder.display()),
+        )
+    } else {
+        Finding::problem(
+            "state",
+            format!(
+                "{} does not exist and cannot be made by this user",
+                folder.display()
+            ),
+            "Make it for this user with mode 0700, or name another folder with --state.",
+        )
+    }
+}
+
+fn judge_owner(folder: &Path, metadata: &std::fs::Metadata) -> Finding {
+    let shown = folder.display();
+    let own = rustix::process::geteuid().as_raw();
+    if metadata.uid() != own {
+        return Finding::problem(
+            "state",
+            format!(
+                "{shown} belongs to user {}, and this is user {own}",
+                metadata.uid()
+            ),
+            format!("Run as its owner, or `chown {own} {shown}`."),
+        );
+    }
+    if metadata.mode() & SHARED_BITS != 0 {
+        return Finding::problem(
+            "state",
+            format!(
+                "{shown} has mode {:04o}: other users of this machine can look into it",
+                metadata.mode() & 0o7777
+            ),
+            format!("chmod 700 {shown}"),
+        );
+    }
+    Finding::good("state", format!("{shown} is this user's alone"))
+}
+
+/// Free space by the rule that makes a service unready.
+fn check_space(folder: &Path, limits: &LimitsSection) -> Finding {
+    match free_disk(folder, limits.free_disk_percent, limits.free_disk_enough) {
+        Ok(()) => Finding::good("disk", "enough space is free"),
+        Err(reason) => Finding::problem(
+            "disk",
+            reason,
+            "Free space on the volume, name another folder with --state, or lower `limits.free_disk_percent`.",
+        ),
+    }
+}
+
+/// Whether this program reads a document, which it converts in a confined process of its own.
+pub(super) async fn check_reading(limit: Duration) -> Finding {
+    match tokio::time::timeout(limit, read_sample()).await {
+        Ok(Ok(())) => Finding::good("reading", "a document was converted in a confined process"),
+        Ok(Err(reason)) => failed_reading(&reason),
+        Err(_) => failed_reading(&format!("no end within {} s", limit.as_secs())),
+    }
+}
+
+fn failed_reading(reason: &str) -> Finding {
+    Finding::problem(
+        "reading",
+        format!("A document cannot be converted in a confined process: {reason}"),
+        "Allow child processes and seccomp filters here, and give the container at least 512 MiB of memory.",
+    )
+}
+
+/// Runs `dray read` on a page of HTML, as a user would.
+async fn read_sample() -> Result<(), String> {
+    let shown = |error: std::io::Error| error.to_string();
+    let folder = tempfile::tempdir().map_err(shown)?;
+    let file = folder.path().join("sample.html");
+    std::fs::write(&file, SAMPLE_PAGE).map_err(shown)?;
+    let output = tokio::process::Command::new(std::env::current_exe().map_err(shown)?)
+        .arg("read")
+        .arg(&file)
+        // The default limits are what is checked, whatever this process was configured with.
+        .env_clear()
+        .env("HOME", folder.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(shown)?;
+    if output.status.success() && String::from_utf8_lossy(&output.stdout).contains(SAMPLE_TEXT) {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let first = said.lines().next().unwrap_or("it printed no reason");
+    Err(first.trim_start_matches("error: ").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::commands::doctor::finding::FindingLevel;
+
+    fn state_of(folder: &Path) -> Vec<Finding> {
+        let state = StateSection {
+            folder: folder.to_path_buf(),
+            ..StateSection::default()
+        };
+        let limits = LimitsSection {
+            free_disk_percent: 0,
+            ..LimitsSection::default()
+        };
+        check_state(&state, &limits)
+    }
+
+    #[test]
+    fn a_clock_before_this_program_is_a_problem() {
+        assert_eq!(judge_clock(0).level, FindingLevel::Problem);
+        assert_eq!(judge_clock(EARLIEST_SECONDS).level, FindingLevel::Good);
+    }
+
+    #[test]
+    fn few_open_files_are_a_warning_with_a_remedy() {
+        let finding = judge_open_files(Some(1024));
+        assert_eq!(finding.level, FindingLevel::Warning);
+        assert!(finding.advice.contains("LimitNOFILE"), "{finding:?}");
+        assert_eq!(judge_open_files(Some(65_536)).level, FindingLevel::Good);
+        assert_eq!(judge_open_files(None).level, FindingLevel::Good);
+    }
+
+    #[test]
+    fn the_smaller_of_free_memory_and_the_containers_limit_counts() {
+        let meminfo = "MemTotal: 8000000 kB\nMemAvailable:    2097152 kB\n";
+        assert_eq!(available_memory(meminfo), Some(2 << 30));
+        assert_eq!(available_memory("MemAvailable: much kB"), None);
+        assert_eq!(judge_memory(Some(2 << 30), None).level, FindingLevel::Good);
+        let small = judge_memory(Some(2 << 30), Some(128 << 20));
+        assert_eq!(small.level, FindingLevel::Warning);
+        assert!(small.text.contains("128"), "{small:?}");
+        assert_eq!(judge_memory(None, None).level, FindingLevel::Skipped);
+    }
+
+    #[test]
+    fn a_state_directory_that_others_can_open_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let set_mode = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.path(), permissions).unwrap();
+        };
+        set_mode(0o755);
+        let findings = state_of(folder.path());
+        assert_eq!(findings[0].level, FindingLevel::Problem, "{findings:?}");
+        assert!(findings[0].advice.starts_with("chmod 700 "), "{findings:?}");
+        set_mode(0o700);
+        let findings = state_of(folder.path());
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.level == FindingLevel::Good),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn a_missing_state_directory_is_made_later_and_a_file_in_its_place_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("not/yet");
+        assert_eq!(state_of(&missing)[0].level, FindingLevel::Good);
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let findings = state_of(&file);
+        assert_eq!(findings[0].level, FindingLevel::Problem, "{findings:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Checks of the name servers that the fetcher asks.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use dray_egress_fetcher::resolve::{
+    DnsError, HickoryResolver, Resolver as _, ServersError, name_servers, parse_servers,
+};
+use dray_guard::{CanonicalName, Judge, JudgeConfig};
+
+use super::finding::Finding;
+
+/// The file in which the system names its servers.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// The name that is asked for: a caching server answers it by itself and sends nothing on (RFC 6761 section 6.3).
+const LOCAL_NAME: &str = "drayage.localhost";
+
+/// Asks every configured name server one question.
+pub(super) async fn check_name_servers(
+    config: &dray_egress_fetcher::Config,
+    limit: Duration,
+) -> Vec<Finding> {
+    if !config.enabled {
+        let text = "fetching is off (`egress-fetcher.enabled`)";
+        return vec![Finding::skipped("name server", text)];
+    }
+    match configured_servers(config.dns_servers.as_deref()) {
+        Ok(servers) => {
+            let asked = servers.iter().map(|server| check_server(*server, limit));
+            futures_util::future::join_all(asked).await
+        }
+        Err(error) => vec![Finding::problem(
+            "name server",
+            format!("There is no usable name server: {error}"),
+            "Name servers in `egress-fetcher.dns_servers`, or in /etc/resolv.conf.",
+        )],
+    }
+}
+
+fn configured_servers(named: Option<&[String]>) -> Result<Vec<SocketAddr>, ServersError> {
+    match named {
+        Some(named) => parse_servers(named.iter().map(String::as_str)),
+        None => name_servers(Path::new(RESOLV_CONF)),
+    }
+}
+
+async fn check_server(server: SocketAddr, limit: Duration) -> Finding {
+    match ask_server(server, limit).await {
+        // A name that does not exist is an answer.
+        Ok(()) | Err(DnsError::NotFound) => {
+            Finding::good("name server", format!("{server} answers"))
+        }
+        Err(DnsError::Timeout) => Finding::problem(
+            "name server",
+            format!("{server} did not answer within {} s", limit.as_secs()),
+            "Check the address and that UDP and TCP port 53 are open to it, or remove it from the list.",
+        ),
+        Err(DnsError::Failure(reason)) => Finding::warning(
+            "name server",
+            format!("{server} did not answer as a resolver does: {reason}"),
+            "Check that it resolves names for this machine (recursion allowed).",
+        ),
+    }
+}
+
+async fn ask_server(server: SocketAddr, limit: Duration) -> Result<(), DnsError> {
+    let resolver = HickoryResolver::new(&[server], limit)?;
+    let failure = |reason: String| DnsError::Failure(reason);
+    let name: CanonicalName = LOCAL_NAME
+        .parse()
+        .map_err(|_| failure("no name".to_owned()))?;
+    let judge = Judge::new(JudgeConfig::default());
+    let asked = tokio::time::timeout(limit, resolver.lookup(&name, &judge)).await;
+    asked.map_err(|_| DnsError::Timeout)?.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UdpSocket;
+
+    use super::*;
+    use crate::commands::doctor::finding::FindingLevel;
+
+    fn asking(servers: &[SocketAddr]) -> dray_egress_fetcher::Config {
+        dray_egress_fetcher::Config {
+            enabled: true,
+            dns_servers: Some(servers.iter().map(ToString::to_string).collect()),
+            ..dray_egress_fetcher::Config::default()
+        }
+    }
+
+    /// A server that answers every question with "no such name" (RFC 1035 section 4.1.1, RCODE 3).
+    async fn denying_server() -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut message = [0_u8; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut message).await {
+                // The question goes back as the answer, with the bits of a response.
+                message[2] |= 0x80;
+                message[3] = 0x83;
+                let _ = socket.send_to(&message[..length], peer).await;
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_server_that_knows_no_such_name_answers_and_a_silent_one_is_a_problem() {
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let servers = [denying_server().await, silent.local_addr().unwrap()];
+        let findings = check_name_servers(&asking(&servers), Duration::from_secs(1)).await;
+        assert_eq!(findings[0].level, FindingLevel::Good, "{findings:?}");
+        assert_eq!(findings[1].level, FindingLevel::Problem, "{findings:?}");
+        assert!(findings[1].advice.contains("port 53"), "{findings:?}");
+    }
+
+    #[tokio::test]
+    async fn no_server_is_asked_where_fetching_is_off() {
+        let off = dray_egress_fetcher::Config::default();
+        let findings = check_name_servers(&off, Duration::from_secs(1)).await;
+        assert_eq!(findings[0].level, FindingLevel::Skipped, "{findings:?}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Checks of the running system: the bus, its streams, the store, and which services answer.
+
+use std::time::{Duration, Instant};
+
+use dray_bus::error::{CallError, ProbeError, TransportError};
+use dray_bus::{Bus, Meta, Topology};
+use dray_proto::{Call, v1};
+use dray_service::config::LoadedConfig;
+use dray_service::host::ErrorChain;
+use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
+use dray_store::Store;
+use dray_types::{Clock, Deadline, TenantId};
+
+use super::finding::Finding;
+use crate::outcome::CommandFailure;
+use crate::world::{bus_advice, config_section};
+
+/// A session that nobody has: the calls below must find nothing.
+const UNUSED_SESSION: &str = "dray-doctor";
+/// The URL whose judgement is asked for; explaining it connects to nothing and asks no name server.
+const SAMPLE_URL: &str = "https://example.com/";
+
+/// The bus with everything on it; findings of one subject follow each other.
+pub(super) async fn check_bus(
+    loaded: &LoadedConfig,
+    tenant: &TenantId,
+    limit: Duration,
+) -> Result<Vec<Finding>, CommandFailure> {
+    let section: BusSection = config_section(loaded, "bus")?;
+    if section.mode == BusMode::Embedded {
+        let text = "in this process (`bus.mode`); name a server with --nats to check it";
+        return Ok(vec![Finding::skipped("bus", text)]);
+    }
+    let clock = Clock::system();
+    let meter = dray_service::telemetry::no_meter();
+    let connecting = Bus::connect(&section.nats, clock.clone(), &meter);
+    let bus = match tokio::time::timeout(limit, connecting).await {
+        Ok(Ok(bus)) => bus,
+        Ok(Err(error)) => {
+            let advice = bus_advice(&error, "`bus.nats.servers` (or --nats)");
+            return Ok(vec![Finding::problem(
+                "bus",
+                ErrorChain(&error).to_string(),
+                advice,
+            )]);
+        }
+        Err(_) => {
+            return Ok(vec![Finding::problem(
+                "bus",
+                format!(
+                    "No NATS server accepted a connection within {} s.",
+                    limit.as_secs()
+                ),
+                "Check `bus.nats.servers` (or --nats) and that the server runs.",
+            )]);
+        }
+    };
+    let mut findings = vec![check_connection(&bus, limit).await];
+    findings.push(check_streams(&bus, limit).await);
+    let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
+    findings.extend(check_services(&bus, &meta).await);
+    bus.drain().await;
+    Ok(findings)
+}
+
+async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
+    let start = Instant::now();
+    let probe = tokio::time::timeout(limit, bus.round_trip()).await;
+    match probe {
+        Ok(Ok(())) => Finding::good(
+            "bus",
+            format!("JetStream answers after {} ms", start.elapsed().as_millis()),
+        ),
+        Ok(Err(error)) => judge_probe(&error),
+        Err(_) => Finding::problem(
+            "bus",
+            "The server is connected and JetStream does not answer.",
+            "Start the server with JetStream (`nats-server -js`) and check its disk.",
+        ),
+    }
+}
+
+fn judge_probe(error: &ProbeError) -> Finding {
+    let text = ErrorChain(error).to_string();
+    match error {
+        // Only services and operators read about streams, so this says nothing about the bus.
+        ProbeError::Denied { .. } | ProbeError::Transport(TransportError::Denied(_)) => {
+            Finding::good("bus", "connected; this identity may not look at streams")
+        }
+        ProbeError::Transport(TransportError::NotProvisioned(_)) => Finding::problem(
+            "bus",
+            text,
+            "Run `dray topology apply` with an identity that may manage streams.",
+        ),
+        ProbeError::PayloadLimit { .. } => Finding::problem(
+            "bus",
+            text,
+            "Set `max_payload` of the server to 1MB or more.",
+        ),
+        ProbeError::ClockSkew { .. } => Finding::problem(
+            "bus",
+            text,
+            "Keep the clocks of this machine and of the server with NTP.",
+        ),
+        ProbeError::Transport(_) => Finding::problem(
+            "bus",
+            text,
+            "Start the server with JetStream (`nats-server -js`) and check its log.",
+        ),
+    }
+}
+
+async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
+    let verified = tokio::time::timeout(limit, bus.verify_topology(&Topology::default())).await;
+    let advice = "Run `dray topology apply` with an identity that may manage streams, with the `--replicas` and \
+                  `--store-size` of this deployment.";
+    match verified {
+        Ok(Ok(mismatches)) if mismatches.is_empty() => {
+            Finding::good("streams", "all streams and consumers are as they must be")
+        }
+        Ok(Ok(mismatches)) => {
+            let shown: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
+            // Sizes and copies differ by intent in many deployments.
+            Finding::warning("streams", shown.join("; "), advice)
+        }
+        Ok(Err(error)) if is_denied(&error) => Finding::skipped(
+            "streams",
+            "this identity may not look at them; `operator` may",
+        ),
+        Ok(Err(error)) => Finding::problem("streams", ErrorChain(&error).to_string(), advice),
+        Err(_) => Finding::problem(
+            "streams",
+            format!(
+                "The server did not describe them within {} s.",
+                limit.as_secs()
+            ),
+            advice,
+        ),
+    }
+}
+
+/// Whether a permission is what is missing, at any depth of the error.
+fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if matches!(
+            error.downcast_ref::<TransportError>(),
+            Some(TransportError::Denied(_))
+        ) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Asks each service something that reads, dials and writes nothing.
+async fn check_services(bus: &Bus, meta: &Meta) -> Vec<Finding> {
+    let explain = v1::ExplainRequest {
+        url: SAMPLE_URL.to_owned(),
+        ..v1::ExplainRequest::default()
+    };
+    let session = v1::ShowSessionRequest {
+        session: UNUSED_SESSION.to_owned(),
+    };
+    let receipts = v1::ListReceiptsRequest {
+        session: UNUSED_SESSION.to_owned(),
+        limit: 1,
+        ..v1::ListReceiptsRequest::default()
+    };
+    let arguments = v1::ResolveRequest {
+        arguments: Some(v1::Content {
+            body: Some(v1::content::Body::Inline(b"{}".as_slice().into())),
+            ..v1::Content::default()
+        }),
+        ..v1::ResolveRequest::default()
+    };
+    let (fetcher, transfer, delivery, resolver) = tokio::join!(
+        check_service(bus, meta, "egress-fetcher", &explain),
+        check_service(bus, meta, "sandbox-transfer", &session),
+        check_service(bus, meta, "platform-delivery", &receipts),
+        check_service(bus, meta, "file-resolver", &arguments),
+    );
+    vec![fetcher, transfer, delivery, resolver]
+}
+
+async fn check_service<C: Call>(
+    bus: &Bus,
+    meta: &Meta,
+    service: &'static str,
+    request: &C,
+) -> Finding {
+    match bus.call_once(meta, request).await {
+        // A service that decided, even against the request, is there.
+        Ok(_) | Err(CallError::Fault(_)) => Finding::good(service, "answers"),
+        Err(CallError::Transport(TransportError::Denied(_))) => {
+            Finding::skipped(service, "this identity may not call it")
+        }
+        Err(error @ CallError::NoResponder(_)) => Finding::problem(
+            service,
+            error.to_string(),
+            format!("Start it: `dray up --only {service}`."),
+        ),
+        Err(error) => Finding::problem(
+            service,
+            error.to_string(),
+            format!("Look at its log and at `dray healthcheck` beside it ({service})."),
+        ),
+    }
+}
+
+/// The store: opening it writes, reads and removes probe objects.
+pub(super) async fn check_store(
+    loaded: &LoadedConfig,
+    limit: Duration,
+) -> Result<Finding, CommandFailure> {
+    let section: StoreSection = config_section(loaded, "store")?;
+    if section.mode == StoreMode::Embedded {
+        let text = "embedded (`store.mode`), in the state directory";
+        return Ok(Finding::good("store", text));
+    }
+    let opened = tokio::time::timeout(limit, Store::open(&section.s3, Clock::system())).await;
+    Ok(match opened {
+        Ok(Ok(_)) => Finding::good(
+            "store",
+            "writes once, reads, verifies checksums and removes as needed",
+        ),
+        Ok(Err(error)) => Finding::problem(
+            "store",
+            ErrorChain(&error).to_string(),
+            "Check `store.s3` (or --s3), the bucket, the credentials and the clock.",
+        ),
+        Err(_) => Finding::problem(
+            "store",
+            format!("The store did not answer within {} s.", limit.as_secs()),
+            "Check `store.s3.endpoint` (or --s3) and that the server runs.",
+        ),
+    })
+}

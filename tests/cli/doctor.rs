@@ -1,0 +1,70 @@
+//! `dray doctor`: what it finds on this machine and on a real bus, with exit codes for scripts.
+
+use dray_testkit::nats::NatsServer;
+use serde_json::Value;
+
+use super::{CliHome, line};
+
+/// The finding of this subject.
+#[track_caller]
+fn finding<'a>(report: &'a Value, subject: &str) -> &'a Value {
+    let findings = report["findings"].as_array().unwrap();
+    findings
+        .iter()
+        .find(|finding| finding["subject"] == subject)
+        .unwrap_or_else(|| panic!("no {subject} in {report}"))
+}
+
+#[test]
+fn a_machine_with_an_embedded_system_has_no_problem() {
+    let home = CliHome::new();
+    let output = home.run(&["doctor", "--json"]);
+    let report = line(&output);
+    assert_eq!(report["problems"], 0, "{report}");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(finding(&report, "reading")["level"], "good");
+    assert_eq!(finding(&report, "bus")["level"], "skipped");
+    assert_eq!(finding(&report, "name server")["level"], "skipped");
+}
+
+#[test]
+fn a_wrong_configuration_is_a_finding_with_its_remedy() {
+    let home = CliHome::new();
+    let output = home.run(&["doctor", "--set", "limits.calls=0"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("problem  configuration: "), "{text}");
+    assert!(text.contains("limits.calls"), "{text}");
+    assert!(text.contains("do: "), "{text}");
+}
+
+#[test]
+fn a_bus_that_is_away_and_one_without_streams_are_told_apart() {
+    let home = CliHome::new();
+    let options = ["doctor", "--json", "--timeout", "3", "--nats"];
+    let run = |url: &str| {
+        let output = home.run(&[&options[..], &[url]].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        line(&output)
+    };
+    // Port 1 is reserved and has no server.
+    let report = run("nats://127.0.0.1:1");
+    assert_eq!(finding(&report, "bus")["level"], "problem", "{report}");
+
+    let nats = NatsServer::start();
+    let report = run(&nats.url());
+    let bus = finding(&report, "bus");
+    assert_eq!(bus["level"], "problem", "{report}");
+    let advice = bus["advice"].as_str().unwrap();
+    assert!(advice.contains("dray topology apply"), "{report}");
+
+    let applied = home.run(&["topology", "apply", "--nats", &nats.url()]);
+    assert!(applied.status.success(), "{applied:?}");
+    let report = run(&nats.url());
+    assert_eq!(finding(&report, "bus")["level"], "good", "{report}");
+    assert_eq!(finding(&report, "streams")["level"], "good", "{report}");
+    let fetcher = finding(&report, "egress-fetcher");
+    assert_eq!(fetcher["level"], "problem", "{report}");
+    let advice = fetcher["advice"].as_str().unwrap();
+    assert!(advice.contains("dray up --only egress-fetcher"), "{report}");
+}
