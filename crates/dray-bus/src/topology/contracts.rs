@@ -53,6 +53,7 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         event::<v1::MessageRefused>(),
         audit::<v1::EgressAudit>(),
         audit::<v1::DeliveryAudit>(),
+        audit::<v1::TicketAudit>(),
     ]);
     contracts
 }
