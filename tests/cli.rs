@@ -81,7 +81,10 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
         "2 requests before, 2 after",
         "copied report.pdf",
         "[User uploaded: ports.csv (42 KB) at /",
-        "Summary shown 15 chapters",
+        "bytes as dray://artifact/",
+        "status 410: the ticket was used",
+        "| Crane 4 | 2026-02-14 | 20.0% | 980.5 |",
+        "Summary shown 17 chapters",
         "dray up",
     ] {
         assert!(text.contains(promise), "{promise} is not in:\n{text}");

@@ -38,10 +38,10 @@ impl ClientFixture {
             "limits.free_disk_percent=0".to_owned(),
         ];
         settings.extend_from_slice(extra);
-        let options: Vec<&str> = settings
+        let settings = settings
             .iter()
-            .flat_map(|setting| ["--set", setting.as_str()])
-            .collect();
+            .flat_map(|setting| ["--set", setting.as_str()]);
+        let options: Vec<&str> = settings.chain(["--tickets", "127.0.0.1:0"]).collect();
         UpServer::start(self.folder.path(), &options, "gRPC: ")
     }
 

@@ -123,6 +123,7 @@ fn every_example_of_the_readme_runs() {
         "Parameter page is invalid",
         "apple",
         "True [('report.txt', 'copied')]",
+        "[('upload', 'complete')]\nrevoked",
         "denied ",
     ] {
         assert!(printed.contains(line), "{line} in {printed}");

@@ -70,6 +70,7 @@ fn every_example_of_the_typescript_readme_has_types_and_runs() {
         "apple",
         "chunk of 20",
         "true [ 'report.txt copied' ]",
+        "[ 'upload complete' ]\nrevoked",
         "denied ",
     ] {
         assert!(printed.contains(line), "{line} in {printed}");

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import unittest
+import urllib.request
 from pathlib import Path
 
 from drayage import (
@@ -114,6 +115,32 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual((inbox / "report.txt").read_text(), "done")
         self.assertEqual((inbox / "stored.txt").read_text(), "stored")
         self.assertIn("story-send-1", [receipt.delivery_id for receipt in self.dray.receipts(session="s1")])
+
+    def test_a_file_comes_in_and_goes_out_through_tickets_that_can_be_listed_and_revoked(self):
+        dray = self.dray
+        dray.bind_session("s-tickets", sandbox=ADDRESS)
+        issued = dray.upload_ticket("s-tickets", max_bytes=100, name="in.txt", to="sandbox:")
+        request = urllib.request.Request(issued.url, b"through a ticket", method="PUT")
+        with urllib.request.urlopen(request, timeout=60) as response:
+            receipt = json.load(response)["receipt"]
+        self.assertEqual(Path(receipt["path"].removeprefix("sandbox:")).read_bytes(), b"through a ticket")
+        used = dray.ticket(issued.ticket.ticket_id)
+        self.assertEqual((used.direction, used.state, used.max_bytes), ("upload", "complete", 100))
+        stored = dray.store(b"stored", name="out.txt")
+        out = dray.download_ticket("s-tickets", stored)
+        with urllib.request.urlopen(out.url, timeout=60) as response:
+            self.assertEqual(response.read(), b"stored")
+        open_ticket = dray.upload_ticket("s-tickets").ticket
+        states = {ticket.ticket_id: ticket.state for ticket in dray.tickets("s-tickets")}
+        self.assertEqual(states[open_ticket.ticket_id], "open")
+        self.assertEqual(dray.revoke_ticket(open_ticket.ticket_id).state, "revoked")
+        with self.assertRaises(NotFoundError):
+            dray.revoke_ticket(open_ticket.ticket_id)
+        other = connect(STORY["other_token"])
+        with other, self.assertRaises(NotFoundError):
+            other.ticket(issued.ticket.ticket_id)
+        with self.assertRaises(ValueError):
+            dray.upload_ticket("s-tickets", to="elsewhere")
 
     def test_the_asyncio_client_does_the_same(self):
         async def story():

@@ -7,7 +7,7 @@ import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } fro
 
 import { InvalidParameterError } from "./faults.js";
 import { Delivery, PublishedToolCall } from "./handles.js";
-import { DeliveryReport, Document, FetchedFile, ResolvedArguments } from "./models.js";
+import { DeliveryReport, Document, FetchedFile, IssuedTicket, ResolvedArguments, Ticket } from "./models.js";
 import {
   claimOf,
   type ClientContext,
@@ -33,6 +33,8 @@ import {
   type ResolveOptionsSchema,
   type Session,
   Sessions,
+  TicketDirection,
+  Tickets,
   ToolCalls,
 } from "./v1/index.js";
 
@@ -87,6 +89,32 @@ export interface SessionSettings {
   readonly chat?: string;
   /** Directory in the sandbox; the sandbox's own when unset. */
   readonly workingDirectory?: SandboxPath;
+}
+
+/** What an upload through a ticket must be, and where it goes. */
+export interface UploadTicketSettings {
+  /** Most bytes; the most of one ticket when unset. */
+  readonly maxBytes?: number;
+  /** Exact size in bytes, where it is known. */
+  readonly size?: number;
+  /** Media type or pattern such as `image/*`. */
+  readonly mediaType?: string;
+  /** SHA-256 that the content must have, hexadecimal. */
+  readonly sha256?: string;
+  /** File name for people. */
+  readonly name?: string;
+  /** Where the file goes on to: a directory in the session's sandbox (empty for its uploads), or the session's chat. */
+  readonly to?: { readonly sandboxDirectory: string } | { readonly chatMessage: string };
+  /** Seconds until the ticket ends, 3600 unless set and at most 43200. */
+  readonly lifetimeSeconds?: number;
+}
+
+/** What a download ticket offers. */
+export interface DownloadTicketSettings {
+  /** File name for people. */
+  readonly name?: string;
+  /** Seconds until the ticket ends, 3600 unless set and at most 43200. */
+  readonly lifetimeSeconds?: number;
 }
 
 /** Calls the services of Drayage. */
@@ -275,9 +303,73 @@ export class Dray {
     });
   }
 
+  /** Makes a URL through which one file comes in, once. */
+  uploadTicket(session: string, settings: UploadTicketSettings = {}): Promise<IssuedTicket> {
+    return this.#run(async (operation) => {
+      const { maxBytes = 0, size, mediaType = "", sha256 = "", name = "", to, lifetimeSeconds = 0 } = settings;
+      return new IssuedTicket(
+        await operation.call(Tickets.method.issue, {
+          session,
+          direction: TicketDirection.UPLOAD,
+          maxBytes: BigInt(maxBytes),
+          ...(size === undefined ? {} : { size: BigInt(size) }),
+          mediaType,
+          sha256: Buffer.from(sha256, "hex"),
+          name,
+          ...(to === undefined ? {} : { destination: { destination: destinationOf(to) } }),
+          lifetimeS: lifetimeSeconds,
+        }),
+      );
+    });
+  }
+
+  /** Makes a URL through which one file goes out, once: a path in the session's sandbox, which must not change before, or a
+   * stored file. */
+  downloadTicket(session: string, source: string | Stored, settings: DownloadTicketSettings = {}): Promise<IssuedTicket> {
+    return this.#run(async (operation) => {
+      const { name = "", lifetimeSeconds = 0 } = settings;
+      const artifact = typeof source === "string" ? undefined : claimOf(source).artifact;
+      return new IssuedTicket(
+        await operation.call(Tickets.method.issue, {
+          session,
+          direction: TicketDirection.DOWNLOAD,
+          name: name === "" ? (artifact?.name ?? "") : name,
+          lifetimeS: lifetimeSeconds,
+          ...(typeof source === "string"
+            ? { sandboxPath: source }
+            : { sha256: artifact?.sha256 ?? new Uint8Array(), mediaType: artifact?.mediaType ?? "" }),
+        }),
+      );
+    });
+  }
+
+  /** Tickets of a session, newest first: those that are open, and those that moved bytes within a day. */
+  tickets(session: string, settings: { limit?: number } = {}): Promise<Ticket[]> {
+    return this.#run(async (operation) => {
+      const reply = await operation.call(Tickets.method.list, { session, limit: settings.limit ?? 0 });
+      return reply.tickets.map((ticket) => new Ticket(ticket));
+    });
+  }
+
+  /** One ticket. */
+  ticket(ticketId: string): Promise<Ticket> {
+    return this.#run(async (operation) => new Ticket(await operation.call(Tickets.method.inspect, { ticketId })));
+  }
+
+  /** Ends a ticket and removes what came in so far. A ticket that was used stays used. */
+  revokeTicket(ticketId: string): Promise<Ticket> {
+    return this.#run(async (operation) => new Ticket(await operation.call(Tickets.method.revoke, { ticketId })));
+  }
+
   #run<Result>(body: (operation: Operation) => Promise<Result>): Promise<Result> {
     return runOperation(this.#context, this.#options, body);
   }
+}
+
+function destinationOf(to: NonNullable<UploadTicketSettings["to"]>) {
+  return "chatMessage" in to
+    ? ({ case: "chatMessage", value: to.chatMessage } as const)
+    : ({ case: "sandboxDirectory", value: to.sandboxDirectory } as const);
 }
 
 /** Arguments as JSON; a text is taken as it is. */

@@ -4,7 +4,15 @@
  * messages and methods of the contracts, for `Dray.call`.
  */
 
-export { Dray, type ReadSettings, type ResolveSettings, type SendSettings, type SessionSettings } from "./client.js";
+export {
+  Dray,
+  type DownloadTicketSettings,
+  type ReadSettings,
+  type ResolveSettings,
+  type SendSettings,
+  type SessionSettings,
+  type UploadTicketSettings,
+} from "./client.js";
 export {
   DeadlineError,
   DeniedError,
@@ -30,11 +38,14 @@ export {
   Document,
   type EntryKind,
   FetchedFile,
+  IssuedTicket,
   PlacedFile,
   ResolvedArguments,
   SandboxEntry,
   SandboxFile,
   type SandboxListing,
+  Ticket,
+  type TicketStateName,
   ToolCallOutcome,
 } from "./models.js";
 export type { Stored, StoreSettings } from "./operation.js";

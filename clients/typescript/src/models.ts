@@ -8,6 +8,7 @@ import {
   type DeliveryReport as DeliveryReportMessage,
   type FetchReply,
   FileState,
+  type IssuedTicket as IssuedTicketMessage,
   type PlacedFile as PlacedFileMessage,
   type ReadAttachmentReply,
   type ResolvedArguments as ResolvedArgumentsMessage,
@@ -15,6 +16,9 @@ import {
   type SandboxEntry as SandboxEntryMessage,
   SandboxEntryKind,
   type SandboxFile as SandboxFileMessage,
+  type Ticket as TicketMessage,
+  TicketDirection,
+  TicketState,
   type ToolCallRejected,
   type TransferReceipt,
 } from "./v1/index.js";
@@ -33,6 +37,26 @@ export type DeliveredFileState =
   | "failed"
   | "unknown";
 
+/** How far a ticket is; `unknown` of a newer service. */
+export type TicketStateName =
+  | "open"
+  | "active"
+  | "stored"
+  | "complete"
+  | "failed"
+  | "revoked"
+  | "expired"
+  | "unknown";
+
+const TICKET_STATES: Partial<Record<TicketState, TicketStateName>> = {
+  [TicketState.OPEN]: "open",
+  [TicketState.ACTIVE]: "active",
+  [TicketState.STORED]: "stored",
+  [TicketState.COMPLETE]: "complete",
+  [TicketState.FAILED]: "failed",
+  [TicketState.REVOKED]: "revoked",
+  [TicketState.EXPIRED]: "expired",
+};
 const ENTRY_KINDS: Partial<Record<SandboxEntryKind, EntryKind>> = {
   [SandboxEntryKind.FILE]: "file",
   [SandboxEntryKind.DIRECTORY]: "dir",
@@ -291,5 +315,54 @@ export class DeliveryReport {
   /** The files, in the order asked. */
   get files(): DeliveredFile[] {
     return this.message.files.map((file) => new DeliveredFile(file));
+  }
+}
+
+/** What is known about a ticket. It has no URL. */
+export class Ticket {
+  constructor(readonly message: TicketMessage) {}
+
+  /** Its id: it names the ticket and does not open it. */
+  get ticketId(): string {
+    return this.message.ticketId;
+  }
+
+  get direction(): "upload" | "download" {
+    return this.message.direction === TicketDirection.DOWNLOAD ? "download" : "upload";
+  }
+
+  get state(): TicketStateName {
+    return TICKET_STATES[this.message.state] ?? "unknown";
+  }
+
+  /** Most bytes of an upload; the size of a download. */
+  get maxBytes(): number {
+    return Number(this.message.maxBytes);
+  }
+
+  /** SHA-256 of the stored content, hexadecimal; empty while there is none. */
+  get sha256(): string {
+    return hexOf(this.message.sha256);
+  }
+}
+
+/** A new ticket. Its URL is a secret for the one who uses it, and cannot be asked for again. */
+export class IssuedTicket {
+  constructor(readonly message: IssuedTicketMessage) {}
+
+  /** What is known about it. */
+  get ticket(): Ticket {
+    if (this.message.ticket === undefined) throw new TypeError("the reply has no ticket");
+    return new Ticket(this.message.ticket);
+  }
+
+  /** The URL, for one file, once. */
+  get url(): string {
+    return this.message.url;
+  }
+
+  /** A line for a shell that uses it. */
+  get curl(): string {
+    return this.message.curl;
   }
 }

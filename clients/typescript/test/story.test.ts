@@ -132,6 +132,25 @@ test("files are sent to a chat and have receipts", async (t) => {
   assert.ok(receipts.some(({ deliveryId }) => deliveryId === "typescript-send-1"));
 });
 
+test("a file comes in and goes out through tickets that can be listed and revoked", async (t) => {
+  const dray = connect(t, token);
+  await dray.bindSession("s-ts-tickets", { sandbox: ADDRESS });
+  const issued = await dray.uploadTicket("s-ts-tickets", { maxBytes: 100, name: "in-ts.txt", to: { sandboxDirectory: "" } });
+  const put = await fetch(issued.url, { method: "PUT", body: "through a ticket" });
+  const { receipt } = (await put.json()) as { receipt: { path: string } };
+  assert.equal(await readFile(receipt.path.replace("sandbox:", ""), "utf8"), "through a ticket");
+  const used = await dray.ticket(issued.ticket.ticketId);
+  assert.deepEqual([used.direction, used.state, used.maxBytes], ["upload", "complete", 100]);
+  const out = await dray.downloadTicket("s-ts-tickets", await dray.store(Buffer.from("stored"), { name: "out-ts.txt" }));
+  assert.equal(await (await fetch(out.url)).text(), "stored");
+  const { ticket } = await dray.uploadTicket("s-ts-tickets");
+  const listed = await dray.tickets("s-ts-tickets");
+  assert.equal(listed.find(({ ticketId }) => ticketId === ticket.ticketId)?.state, "open");
+  assert.equal((await dray.revokeTicket(ticket.ticketId)).state, "revoked");
+  await assert.rejects(dray.revokeTicket(ticket.ticketId), NotFoundError);
+  await assert.rejects(connect(t, other_token).ticket(used.ticketId), NotFoundError);
+});
+
 test("every method can be called with types", async (t) => {
   const probe = { sandbox: { sandbox: { case: "address", value: ADDRESS } } } as const;
   const reply = await connect(t, token).call(v1.Sandboxes.method.probe, probe);

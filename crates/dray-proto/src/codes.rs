@@ -6,7 +6,8 @@
 
 use crate::v1::{
     self, ConsoleAction, ConsoleStage, DeliveryErrorKind, DeliveryRoute, DeliveryStage, FileState,
-    PolicyStep, SandboxEntryKind, StepState, StepVerdict, WaitingReason,
+    PolicyStep, SandboxEntryKind, StepState, StepVerdict, TicketAction, TicketDirection,
+    TicketState, WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -193,6 +194,28 @@ names!(StepVerdict {
     Allowed => "allowed",
     Refused => "refused",
     NotJudged => "not_judged",
+});
+
+names!(TicketAction {
+    Issued => "issued",
+    Completed => "completed",
+    Refused => "refused",
+    Revoked => "revoked",
+});
+
+names!(TicketDirection {
+    Upload => "upload",
+    Download => "download",
+});
+
+names!(TicketState {
+    Open => "open",
+    Active => "active",
+    Stored => "stored",
+    Complete => "complete",
+    Failed => "failed",
+    Revoked => "revoked",
+    Expired => "expired",
 });
 
 /// How a code of a newer peer, or none, is shown.

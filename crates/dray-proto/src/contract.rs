@@ -306,6 +306,11 @@ impl Audit for v1::ConsoleAudit {
     const PAST: &'static str = "acted";
 }
 
+impl Audit for v1::TicketAudit {
+    const AREA: &'static str = "ticket";
+    const PAST: &'static str = "changed";
+}
+
 impl Audit for v1::EgressAudit {
     const AREA: &'static str = "egress";
     const PAST: &'static str = "fetched";

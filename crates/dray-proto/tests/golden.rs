@@ -143,6 +143,7 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::SubstituteIdsReply>(),
         entry::<v1::SubstituteIdsRequest>(),
         entry::<v1::Ticket>(),
+        entry::<v1::TicketAudit>(),
         entry::<v1::TicketDestination>(),
         entry::<v1::ToolCallAccepted>(),
         entry::<v1::ToolCallOutcome>(),

@@ -1,4 +1,4 @@
-//! `POST /tickets`: makes tickets for the holder of the endpoint's key.
+//! `POST /tickets`: makes tickets for the holder of the endpoint's key. `GET` lists them, see [`crate::manage`].
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use dray_store::ArtifactLabel;
 use dray_types::Sha256Digest;
-use http::{Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -16,6 +16,7 @@ use crate::destination::TicketDestination;
 use crate::endpoint::{EndpointState, with_common_headers};
 use crate::fields;
 use crate::issue::TicketRequest;
+use crate::manage;
 use crate::principal::Principal;
 use crate::problem::TicketProblem;
 use crate::record::{StoredContent, TicketDirection};
@@ -64,6 +65,9 @@ pub struct TicketOrder {
 /// The document about a new ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TicketReceipt {
+    /// Names the ticket to its maker, and opens nothing; empty from an endpoint of the version before.
+    #[serde(default)]
+    pub id: String,
     /// The URL: a secret, for the one who uses the ticket.
     pub url: String,
     /// Line for a shell that uses the ticket.
@@ -85,6 +89,7 @@ impl TicketReceipt {
     /// Describes a ticket below the base URL of its endpoint.
     pub fn new(ticket: &IssuedTicket, base_url: &str) -> Self {
         Self {
+            id: ticket.id().to_owned(),
             url: ticket.url(base_url),
             curl: ticket.curl_line(base_url),
             parts_url: ticket.parts_url(base_url),
@@ -169,26 +174,41 @@ impl TicketService {
     }
 }
 
-/// Handles `POST /tickets`.
-pub(crate) async fn serve_issue(State(state): State<EndpointState>, request: Request) -> Response {
-    let response = match issue(&state, request).await {
-        Ok(response) => response,
-        Err(problem) => problem.into_response(),
+/// Handles `POST` and `GET` on `/tickets`.
+pub(crate) async fn serve_tickets(
+    State(state): State<EndpointState>,
+    request: Request,
+) -> Response {
+    let response = match check_key(&state, request.headers()) {
+        Err(problem) => Err(problem),
+        Ok(()) if request.method() == Method::GET => manage::list(&state, request.uri()).await,
+        Ok(()) => issue(&state, request).await,
     };
+    let response = response.unwrap_or_else(TicketProblem::into_response);
     with_common_headers(response, false)
 }
 
-async fn issue(state: &EndpointState, request: Request) -> Result<Response, TicketProblem> {
-    let sent = fields::field(request.headers(), header::AUTHORIZATION.as_str());
+/// Whether the request has the key of the endpoint.
+///
+/// # Errors
+///
+/// [`TicketProblem::Unauthorized`].
+pub(crate) fn check_key(state: &EndpointState, headers: &HeaderMap) -> Result<(), TicketProblem> {
+    let sent = fields::field(headers, header::AUTHORIZATION.as_str());
     let key = sent.and_then(|sent| sent.strip_prefix("Bearer "));
     // Digests are compared, so that the time of a comparison says nothing about the key.
     let is_key = state.issue_key.is_some_and(|expected| {
         let expected = Sha256::digest(key_text(&expected));
         key.is_some_and(|key| Sha256::digest(key.trim()) == expected)
     });
-    if !is_key {
-        return Err(TicketProblem::Unauthorized);
+    if is_key {
+        Ok(())
+    } else {
+        Err(TicketProblem::Unauthorized)
     }
+}
+
+async fn issue(state: &EndpointState, request: Request) -> Result<Response, TicketProblem> {
     if request.method() != Method::POST {
         return Err(TicketProblem::MethodNotAllowed);
     }

@@ -34,6 +34,7 @@ const MAX_MESSAGE_BYTES: usize = 4_096;
 pub fn declare_rights(identity: Permissions) -> Permissions {
     identity
         .lists_keys(TICKET_BUCKET)
+        .publishes_audit::<v1::TicketAudit>()
         .calls::<v1::StatSandboxRequest>()
         .calls::<v1::GetSandboxFileRequest>()
         .calls::<v1::PutSandboxFileRequest>()
@@ -115,7 +116,8 @@ impl TicketService {
         match self.run_leased(&mut ticket, call).await {
             Ok(receipt) => {
                 ticket.record.receipt = Some(receipt);
-                self.end(ticket, TicketState::Complete).await
+                let ended = self.end(ticket, TicketState::Complete).await?;
+                Ok(ended.record)
             }
             Err(fault) => {
                 tracing::info!(code = %fault.code, detail = %fault.detail, "a destination failed");

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections::serve_connections;
+use crate::manage;
 use crate::problem::TicketProblem;
 use crate::protocol::{TUS_VERSION, UploadProtocol};
 use crate::record::TicketDirection;
@@ -97,7 +98,8 @@ impl TicketEndpoint {
             .route("/t/{secret}", any(serve_ticket))
             .route("/t/{secret}/parts", any(direct::serve_parts))
             .route("/t/{secret}/parts/complete", any(direct::serve_complete))
-            .route("/tickets", any(api::serve_issue))
+            .route("/tickets", any(api::serve_tickets))
+            .route("/tickets/{id}", any(manage::serve_by_id))
             .with_state(state);
         let sweeping = sweep_until(service, stop.clone());
         let serving = serve_connections(self.listener, router, head_timeout, stop);

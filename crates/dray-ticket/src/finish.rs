@@ -65,7 +65,8 @@ impl TicketService {
                     name: artifact.name,
                 });
                 if ticket.record.destination.is_none() {
-                    return self.end(ticket, TicketState::Complete).await;
+                    let ended = self.end(ticket, TicketState::Complete).await?;
+                    return Ok(ended.record);
                 }
                 let ticket = self.mark_stored(ticket).await?;
                 self.deliver(ticket).await

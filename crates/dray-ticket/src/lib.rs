@@ -34,6 +34,7 @@
 
 mod active;
 mod api;
+mod audit;
 mod connections;
 mod destination;
 mod direct;
@@ -44,7 +45,9 @@ mod fields;
 mod finish;
 mod form;
 mod issue;
+mod listing;
 mod lookup;
+mod manage;
 mod page;
 mod principal;
 mod problem;
@@ -67,6 +70,7 @@ pub use api::{TicketOrder, TicketReceipt, key_text};
 pub use destination::{TicketDestination, declare_rights};
 pub use endpoint::{EndpointError, TicketEndpoint};
 pub use issue::{IssuedTicket, TicketRequest};
+pub use manage::{TicketListDocument, TicketStatus};
 pub use principal::Principal;
 pub use problem::{DestinationFailure, TicketProblem};
 pub use record::{StoredContent, TicketDirection};

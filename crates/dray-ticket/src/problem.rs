@@ -1,19 +1,12 @@
-//! Why a request is refused, as a problem document (RFC 9457).
+//! Why a request is refused: the problems, their statuses, names and advice. `document` writes them as RFC 9457 has it.
 
-use axum::body::Body;
-use axum::response::Response;
-use dray_store::{PutError, ReadError};
-use dray_types::{Fault, FaultCode};
-use http::{HeaderName, HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+mod convert;
+mod document;
+
+use dray_types::Fault;
+use http::StatusCode;
 
 use crate::record::StoredContent;
-use crate::records::RecordError;
-
-/// What every problem type of this crate begins with.
-const PROBLEM_TYPE_PREFIX: &str = "urn:drayage:problem:";
-/// Problem types of the resumable uploads, which the IANA registers.
-const IANA_PROBLEM_PREFIX: &str = "https://iana.org/assignments/http-problem-types#";
 
 /// A refused request. Nothing is stored because of it unless its documentation says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -282,160 +275,5 @@ impl TicketProblem {
             Self::SourceFailed(_) => "Check the path and the sandbox of the session.",
             Self::Unavailable | Self::SourceUnavailable => "Try again in a moment.",
         }
-    }
-
-    /// The `type` of the document.
-    pub fn type_uri(&self) -> String {
-        let prefix = match self {
-            Self::OffsetMismatch { .. } | Self::InconsistentLength => IANA_PROBLEM_PREFIX,
-            _ => PROBLEM_TYPE_PREFIX,
-        };
-        format!("{prefix}{}", self.name())
-    }
-
-    fn document(&self) -> Value {
-        let mut document = json!({
-            "type": self.type_uri(),
-            "title": self.status().canonical_reason().unwrap_or_default(),
-            "status": self.status().as_u16(),
-            "detail": self.to_string(),
-            "advice": self.advice(),
-        });
-        if let (Self::OffsetMismatch { expected, provided }, Some(fields)) =
-            (self, document.as_object_mut())
-        {
-            fields.insert("expected-offset".to_owned(), json!(expected));
-            fields.insert("provided-offset".to_owned(), json!(provided));
-        }
-        if let (Self::DestinationFailed(failure), Some(fields)) = (self, document.as_object_mut()) {
-            fields.extend(failure.fields());
-        }
-        document
-    }
-
-    /// The response. It is never cached.
-    pub(crate) fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(self.document().to_string()));
-        *response.status_mut() = self.status();
-        let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        match self {
-            Self::OffsetMismatch { expected, .. } => {
-                headers.insert(
-                    HeaderName::from_static("upload-offset"),
-                    HeaderValue::from(expected),
-                );
-            }
-            Self::RangeNotSatisfiable { size } => {
-                if let Ok(value) = HeaderValue::try_from(format!("bytes */{size}")) {
-                    headers.insert(header::CONTENT_RANGE, value);
-                }
-            }
-            Self::DestinationFailed(failure) if !failure.is_retryable => {}
-            Self::InUse
-            | Self::Unavailable
-            | Self::SourceUnavailable
-            | Self::DestinationFailed(_) => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            Self::Unauthorized => {
-                // RFC 6750 section 3.
-                let challenge = HeaderValue::from_static("Bearer realm=\"drayage tickets\"");
-                headers.insert(header::WWW_AUTHENTICATE, challenge);
-            }
-            _ => {}
-        }
-        response
-    }
-}
-
-impl DestinationFailure {
-    /// The members of the problem document that only this problem has.
-    fn fields(&self) -> serde_json::Map<String, Value> {
-        let content = self.content.as_ref();
-        let members = json!({
-            "destination": self.kind,
-            "fault": self.code,
-            "fault_detail": self.detail,
-            "fault_advice": self.advice,
-            "retryable": self.is_retryable,
-            "operation_id": self.operation_id,
-            "artifact": content.map(|content| format!("dray://artifact/{}", content.sha256)),
-            "sha256": content.map(|content| content.sha256.as_str()),
-            "size": content.map(|content| content.size),
-        });
-        match members {
-            Value::Object(members) => members,
-            _ => serde_json::Map::new(),
-        }
-    }
-}
-
-impl From<RecordError> for TicketProblem {
-    fn from(error: RecordError) -> Self {
-        match error {
-            RecordError::Stale => Self::Superseded,
-            RecordError::Bus(_) | RecordError::Directory(_) => {
-                tracing::warn!(error = ?error, "could not access the record of a ticket");
-                Self::Unavailable
-            }
-        }
-    }
-}
-
-impl From<PutError> for TicketProblem {
-    fn from(error: PutError) -> Self {
-        if let PutError::TooLarge { limit } = error {
-            return Self::TooLarge { limit };
-        }
-        tracing::warn!(error = ?error, "could not store bytes of a ticket");
-        match Fault::from(error).detail.as_str() {
-            "store_full" => Self::StorageFull,
-            _ => Self::Unavailable,
-        }
-    }
-}
-
-impl From<ReadError> for TicketProblem {
-    fn from(error: ReadError) -> Self {
-        tracing::warn!(error = ?error, "could not read bytes of a ticket");
-        match error {
-            ReadError::Request(_) => Self::Unavailable,
-            _ => Self::ContentGone,
-        }
-    }
-}
-
-impl From<TicketProblem> for Fault {
-    fn from(problem: TicketProblem) -> Self {
-        if let TicketProblem::SourceFailed(fault) = problem {
-            return *fault;
-        }
-        let code = match problem.status() {
-            StatusCode::NOT_FOUND | StatusCode::GONE => FaultCode::NotFound,
-            StatusCode::PAYLOAD_TOO_LARGE => FaultCode::TooLarge,
-            StatusCode::TOO_MANY_REQUESTS => FaultCode::RateLimited,
-            StatusCode::UNAUTHORIZED => FaultCode::Denied,
-            StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::INSUFFICIENT_STORAGE
-            | StatusCode::BAD_GATEWAY => FaultCode::Unavailable,
-            _ => FaultCode::InvalidArgument,
-        };
-        // A sentence for people; the error text of Rust begins in lower case.
-        let text = problem.to_string();
-        let mut letters = text.chars();
-        let message: String = letters
-            .next()
-            .into_iter()
-            .flat_map(char::to_uppercase)
-            .chain(letters)
-            .chain(['.'])
-            .collect();
-        Self::new(code, message)
-            .detail(problem.name().replace('-', "_"))
-            .advice(problem.advice())
     }
 }

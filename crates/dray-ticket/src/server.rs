@@ -14,17 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::destination::{self, TicketDestination};
-use crate::problem::TicketProblem;
-use crate::record::{TicketDirection, TicketRecord, TicketState};
-use crate::service::ticket_id;
+use crate::record::TicketDirection;
 use crate::{Principal, TicketLimits, TicketOrder, TicketRecords, TicketService};
-
-/// Tickets of a list unless the caller asks for another number.
-const DEFAULT_LISTED_TICKETS: u32 = 50;
-/// Most tickets of a list: with the largest destinations and receipts they stay below the largest message.
-const MAX_LISTED_TICKETS: u32 = 200;
-/// Bytes of tickets in one reply, with room for the rest of the message.
-const MAX_LIST_BYTES: usize = dray_proto::MESSAGE_LIMIT - 16 * 1024;
 
 /// Section `tickets`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -126,7 +117,7 @@ impl TicketServer {
         let issued = self.tickets.order(order).await?;
         let ticket = self.tickets.load(&issued.key).await?;
         Ok(v1::IssuedTicket {
-            ticket: Some(self.describe(&ticket.key, &ticket.record)),
+            ticket: Some(self.tickets.describe(&ticket)),
             url: issued.url(&self.url),
             curl: issued.curl_line(&self.url),
             parts_url: issued.parts_url(&self.url).unwrap_or_default(),
@@ -146,29 +137,7 @@ impl TicketServer {
             tenant: request.meta.tenant,
             session: session_of(&request.body.session)?,
         };
-        let limit = match request.body.limit {
-            0 => DEFAULT_LISTED_TICKETS,
-            limit => limit.min(MAX_LISTED_TICKETS),
-        };
-        let keys = self.tickets.ticket_keys(&principal).await?;
-        let mut reply = v1::ListTicketsReply::default();
-        let mut bytes = 0;
-        for key in keys {
-            let ticket = match self.tickets.load(&key).await {
-                Ok(ticket) => ticket,
-                // Swept since.
-                Err(TicketProblem::Unknown) => continue,
-                Err(problem) => return Err(problem.into()),
-            };
-            let ticket = self.describe(&key, &ticket.record);
-            bytes += prost::Message::encoded_len(&ticket) + 8;
-            if reply.tickets.len() >= limit as usize || bytes > MAX_LIST_BYTES {
-                reply.truncated = true;
-                break;
-            }
-            reply.tickets.push(ticket);
-        }
-        Ok(reply)
+        Ok(self.tickets.list(&principal, request.body.limit).await?)
     }
 
     /// Shows one ticket.
@@ -180,12 +149,10 @@ impl TicketServer {
         self: Arc<Self>,
         request: Request<v1::InspectTicketRequest>,
     ) -> Result<v1::Ticket, Fault> {
-        let tenant = &request.meta.tenant;
         let ticket = self
             .tickets
-            .find_by_id(tenant, &request.body.ticket_id)
-            .await?;
-        Ok(self.describe(&ticket.key, &ticket.record))
+            .inspect(&request.meta.tenant, &request.body.ticket_id);
+        Ok(ticket.await?)
     }
 
     /// Ends a ticket and removes what came in so far.
@@ -197,55 +164,10 @@ impl TicketServer {
         self: Arc<Self>,
         request: Request<v1::RevokeTicketRequest>,
     ) -> Result<v1::Ticket, Fault> {
-        let tenant = &request.meta.tenant;
-        let ticket = self
+        let revoked = self
             .tickets
-            .find_by_id(tenant, &request.body.ticket_id)
-            .await?;
-        let key = ticket.key.clone();
-        let record = self.tickets.revoke_loaded(ticket).await?;
-        Ok(self.describe(&key, &record))
-    }
-
-    fn describe(&self, key: &str, record: &TicketRecord) -> v1::Ticket {
-        let state = match record.state {
-            TicketState::Open | TicketState::Active | TicketState::Stored
-                if record.is_expired(self.tickets.inner.clock.now_ms()) =>
-            {
-                v1::TicketState::Expired
-            }
-            TicketState::Open => v1::TicketState::Open,
-            TicketState::Active => v1::TicketState::Active,
-            TicketState::Stored => v1::TicketState::Stored,
-            TicketState::Complete => v1::TicketState::Complete,
-            TicketState::Failed => v1::TicketState::Failed,
-            TicketState::Revoked => v1::TicketState::Revoked,
-        };
-        let content = record.content.as_ref();
-        let sha256 = content.and_then(|content| content.sha256.parse::<Sha256Digest>().ok());
-        v1::Ticket {
-            ticket_id: ticket_id(key).to_owned(),
-            session: record.session.clone(),
-            direction: match record.direction {
-                TicketDirection::Upload => v1::TicketDirection::Upload.into(),
-                TicketDirection::Download => v1::TicketDirection::Download.into(),
-            },
-            state: state.into(),
-            max_bytes: record.max_bytes,
-            moved_bytes: record.moved,
-            media_type: record.media_type.clone().unwrap_or_default(),
-            name: record.name.clone(),
-            created_at_ms: record.created_at_ms,
-            expires_at_ms: record.expires_at_ms,
-            destination: record.destination.clone().map(Into::into),
-            sha256: sha256.map_or_else(Vec::new, |sha256| sha256.as_bytes().to_vec()),
-            size: content.map_or(0, |content| content.size),
-            receipt: record
-                .receipt
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-        }
+            .revoke_by_id(&request.meta.tenant, &request.body.ticket_id);
+        Ok(revoked.await?)
     }
 }
 

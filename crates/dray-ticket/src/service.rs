@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_bus::Bus;
 use dray_presentation::name;
+use dray_proto::v1::TicketAction;
 use dray_store::Store;
 use dray_types::{Clock, OperationId, Sha256Digest};
 use tokio_util::task::TaskTracker;
@@ -164,6 +165,8 @@ impl TicketService {
             direct: None,
         };
         inner.records.put(&key, encoded(&record), 0).await?;
+        self.record_action(&key, &record, TicketAction::Issued)
+            .await;
         Ok(IssuedTicket {
             secret,
             key,
@@ -192,7 +195,7 @@ impl TicketService {
     pub(crate) async fn revoke_loaded(
         &self,
         ticket: LoadedTicket,
-    ) -> Result<TicketRecord, TicketProblem> {
+    ) -> Result<LoadedTicket, TicketProblem> {
         self.check_usable(&ticket.record)?;
         self.end(ticket, TicketState::Revoked).await
     }
@@ -258,7 +261,7 @@ impl TicketService {
         &self,
         mut ticket: LoadedTicket,
         state: TicketState,
-    ) -> Result<TicketRecord, TicketProblem> {
+    ) -> Result<LoadedTicket, TicketProblem> {
         let segments = std::mem::take(&mut ticket.record.segments);
         ticket.record.state = state;
         ticket.record.lease = None;
@@ -266,7 +269,18 @@ impl TicketService {
         self.remove_segments(&ticket.record, &segments).await;
         self.discard_direct(&ticket.record).await;
         self.settle_usage(&ticket).await;
-        Ok(ticket.record)
+        let action = match state {
+            TicketState::Complete => TicketAction::Completed,
+            TicketState::Failed => TicketAction::Refused,
+            // Only last states come here.
+            TicketState::Revoked
+            | TicketState::Open
+            | TicketState::Active
+            | TicketState::Stored => TicketAction::Revoked,
+        };
+        self.record_action(&ticket.key, &ticket.record, action)
+            .await;
+        Ok(ticket)
     }
 
     /// Counts the bytes that moved, instead of those that the ticket reserved.

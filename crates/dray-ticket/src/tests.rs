@@ -7,6 +7,7 @@ mod download;
 mod form;
 mod grpc;
 mod limits;
+mod manage;
 mod plain;
 mod records;
 mod refusals;

@@ -31,7 +31,8 @@ pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, Mcp
 pub(crate) use policy::{PolicyCommand, PolicyExplainArgs};
 pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};
 pub(crate) use ticket::{
-    TicketCommand, TicketDownload, TicketOptions, TicketServe, TicketSource, TicketUpload,
+    TicketCommand, TicketDownload, TicketEndpointOptions, TicketList, TicketName, TicketOptions,
+    TicketServe, TicketSource, TicketUpload,
 };
 pub(crate) use transfer::{
     DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxGet,

@@ -8,6 +8,7 @@ mod outside;
 mod reading;
 mod story;
 mod system;
+mod tickets;
 
 use std::cell::Cell;
 use std::path::Path;

@@ -17,11 +17,13 @@ from drayage.models import (
     DeliveryReport,
     Document,
     FetchedFile,
+    IssuedTicket,
     PlacedFile,
     ResolvedArguments,
     SandboxEntry,
     SandboxFile,
     SandboxListing,
+    Ticket,
     ToolCallOutcome,
 )
 
@@ -371,3 +373,71 @@ def bind_session(session: str, sandbox: str, chat: str, working_directory: str |
         session=session, sandbox=sandbox, chat=target, working_directory=path_bytes(working_directory)
     )
     return (yield from call(methods.SESSIONS_BIND, request))
+
+
+@dataclass(frozen=True)
+class UploadTicketSettings:
+    """What an upload through a ticket must be, and where it goes."""
+
+    max_bytes: int = 0
+    size: int | None = None
+    media_type: str = ""
+    sha256: str = ""
+    name: str = ""
+    to: str = ""
+    message: str = ""
+    lifetime: float = 0
+
+
+def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[IssuedTicket]:
+    """Makes a URL through which one file comes in."""
+    destination = None
+    if settings.to == "chat":
+        destination = v1.TicketDestination(chat_message=settings.message)
+    elif settings.to.startswith("sandbox:"):
+        destination = v1.TicketDestination(sandbox_directory=settings.to.removeprefix("sandbox:"))
+    elif settings.to:
+        raise ValueError("`to` is neither `chat` nor `sandbox:DIRECTORY`")
+    request = v1.IssueTicketRequest(
+        session=session,
+        direction=v1.TICKET_DIRECTION_UPLOAD,
+        max_bytes=settings.max_bytes,
+        size=settings.size,
+        media_type=settings.media_type,
+        sha256=bytes.fromhex(settings.sha256),
+        name=settings.name,
+        destination=destination,
+        lifetime_s=int(settings.lifetime),
+    )
+    return IssuedTicket((yield from call(methods.TICKETS_ISSUE, request)))
+
+
+def download_ticket(session: str, source: str | Stored, name: str, lifetime: float) -> Operation[IssuedTicket]:
+    """Makes a URL through which one file goes out: a path in the session's sandbox, or a stored file."""
+    request = v1.IssueTicketRequest(
+        session=session, direction=v1.TICKET_DIRECTION_DOWNLOAD, name=name, lifetime_s=int(lifetime)
+    )
+    if isinstance(source, str):
+        request.sandbox_path = source
+    else:
+        artifact = claim_of(source).artifact
+        request.sha256 = artifact.sha256
+        request.media_type = artifact.media_type
+        request.name = name or artifact.name
+    return IssuedTicket((yield from call(methods.TICKETS_ISSUE, request)))
+
+
+def tickets(session: str, limit: int) -> Operation[list[Ticket]]:
+    """Tickets of a session, newest first."""
+    reply = yield from call(methods.TICKETS_LIST, v1.ListTicketsRequest(session=session, limit=limit))
+    return [Ticket(ticket) for ticket in reply.tickets]
+
+
+def ticket(ticket_id: str) -> Operation[Ticket]:
+    """One ticket."""
+    return Ticket((yield from call(methods.TICKETS_INSPECT, v1.InspectTicketRequest(ticket_id=ticket_id))))
+
+
+def revoke_ticket(ticket_id: str) -> Operation[Ticket]:
+    """Ends a ticket."""
+    return Ticket((yield from call(methods.TICKETS_REVOKE, v1.RevokeTicketRequest(ticket_id=ticket_id))))

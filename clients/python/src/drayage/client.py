@@ -33,11 +33,13 @@ from drayage.models import (
     DeliveryReport,
     Document,
     FetchedFile,
+    IssuedTicket,
     PlacedFile,
     ResolvedArguments,
     SandboxEntry,
     SandboxFile,
     SandboxListing,
+    Ticket,
     ToolCallOutcome,
 )
 from drayage.options import CallOptions, PemSource, Tls, read_pem
@@ -224,6 +226,43 @@ class Dray:
     def receipts(self, *, session: str = "", open_only: bool = False, limit: int = 0) -> list[DeliveryReport]:
         """Deliveries of the tenant, newest first."""
         return self._run(operations.receipts(session, open_only, limit))
+
+    def upload_ticket(
+        self,
+        session: str,
+        *,
+        max_bytes: int = 0,
+        size: int | None = None,
+        media_type: str = "",
+        sha256: str = "",
+        name: str = "",
+        to: str = "",
+        message: str = "",
+        lifetime: float = 0,
+    ) -> IssuedTicket:
+        """Makes a URL through which one file comes in, once. `to` lets it go on: `sandbox:DIRECTORY` or `chat`, with
+        `message` beside it. `lifetime` is in seconds, 3600 unless set and at most 43200."""
+        settings = operations.UploadTicketSettings(max_bytes, size, media_type, sha256, name, to, message, lifetime)
+        return self._run(operations.upload_ticket(session, settings))
+
+    def download_ticket(
+        self, session: str, source: str | Stored, *, name: str = "", lifetime: float = 0
+    ) -> IssuedTicket:
+        """Makes a URL through which one file goes out, once: a path in the session's sandbox, which must not change
+        before, or a stored file."""
+        return self._run(operations.download_ticket(session, source, name, lifetime))
+
+    def tickets(self, session: str, *, limit: int = 0) -> list[Ticket]:
+        """Tickets of a session, newest first: those that are open, and those that moved bytes within a day."""
+        return self._run(operations.tickets(session, limit))
+
+    def ticket(self, ticket_id: str) -> Ticket:
+        """One ticket."""
+        return self._run(operations.ticket(ticket_id))
+
+    def revoke_ticket(self, ticket_id: str) -> Ticket:
+        """Ends a ticket and removes what came in so far. A ticket that was used stays used."""
+        return self._run(operations.revoke_ticket(ticket_id))
 
     def _run(self, operation: Operation[ResultT]) -> ResultT:
         deadline = time.monotonic() + self.options.timeout

@@ -28,6 +28,15 @@ _FILE_STATES = {
     v1.FILE_STATE_REJECTED: "rejected",
     v1.FILE_STATE_FAILED: "failed",
 }
+_TICKET_STATES = {
+    v1.TICKET_STATE_OPEN: "open",
+    v1.TICKET_STATE_ACTIVE: "active",
+    v1.TICKET_STATE_STORED: "stored",
+    v1.TICKET_STATE_COMPLETE: "complete",
+    v1.TICKET_STATE_FAILED: "failed",
+    v1.TICKET_STATE_REVOKED: "revoked",
+    v1.TICKET_STATE_EXPIRED: "expired",
+}
 
 
 @dataclass(frozen=True)
@@ -285,3 +294,57 @@ class DeliveryReport:
     def files(self) -> list[DeliveredFile]:
         """The files, in the order asked."""
         return [DeliveredFile(file) for file in self.message.files]
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What is known about a ticket. It has no URL."""
+
+    message: v1.Ticket
+
+    @property
+    def ticket_id(self) -> str:
+        """Its id: it names the ticket and does not open it."""
+        return self.message.ticket_id
+
+    @property
+    def direction(self) -> str:
+        """`upload` or `download`."""
+        return "download" if self.message.direction == v1.TICKET_DIRECTION_DOWNLOAD else "upload"
+
+    @property
+    def state(self) -> str:
+        """`open`, `active`, `stored`, `complete`, `failed`, `revoked`, `expired`, or `unknown` of a newer service."""
+        return _TICKET_STATES.get(self.message.state, "unknown")
+
+    @property
+    def max_bytes(self) -> int:
+        """Most bytes of an upload; the size of a download."""
+        return self.message.max_bytes
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the stored content, hexadecimal; empty while there is none."""
+        return self.message.sha256.hex()
+
+
+@dataclass(frozen=True)
+class IssuedTicket:
+    """A new ticket. Its URL is a secret for the one who uses it, and cannot be asked for again."""
+
+    message: v1.IssuedTicket
+
+    @property
+    def ticket(self) -> Ticket:
+        """What is known about it."""
+        return Ticket(self.message.ticket)
+
+    @property
+    def url(self) -> str:
+        """The URL, for one file, once."""
+        return self.message.url
+
+    @property
+    def curl(self) -> str:
+        """A line for a shell that uses it."""
+        return self.message.curl

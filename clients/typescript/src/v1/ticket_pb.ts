@@ -12,7 +12,85 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/ticket.proto.
  */
 export const file_dray_v1_ticket: GenFile = /*@__PURE__*/
-  fileDesc("ChRkcmF5L3YxL3RpY2tldC5wcm90bxIHZHJheS52MSJXChFUaWNrZXREZXN0aW5hdGlvbhIbChFzYW5kYm94X2RpcmVjdG9yeRgBIAEoCUgAEhYKDGNoYXRfbWVzc2FnZRgCIAEoCUgAQg0KC2Rlc3RpbmF0aW9uIo4CChJJc3N1ZVRpY2tldFJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIrCglkaXJlY3Rpb24YAiABKA4yGC5kcmF5LnYxLlRpY2tldERpcmVjdGlvbhIRCgltYXhfYnl0ZXMYAyABKAQSEQoEc2l6ZRgEIAEoBEgAiAEBEhIKCm1lZGlhX3R5cGUYBSABKAkSDgoGc2hhMjU2GAYgASgMEgwKBG5hbWUYByABKAkSLwoLZGVzdGluYXRpb24YCCABKAsyGi5kcmF5LnYxLlRpY2tldERlc3RpbmF0aW9uEhQKDHNhbmRib3hfcGF0aBgJIAEoCRISCgpsaWZldGltZV9zGAogASgNQgcKBV9zaXplIl0KDElzc3VlZFRpY2tldBIfCgZ0aWNrZXQYASABKAsyDy5kcmF5LnYxLlRpY2tldBILCgN1cmwYAiABKAkSDAoEY3VybBgDIAEoCRIRCglwYXJ0c191cmwYBCABKAki1gIKBlRpY2tldBIRCgl0aWNrZXRfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRIrCglkaXJlY3Rpb24YAyABKA4yGC5kcmF5LnYxLlRpY2tldERpcmVjdGlvbhIjCgVzdGF0ZRgEIAEoDjIULmRyYXkudjEuVGlja2V0U3RhdGUSEQoJbWF4X2J5dGVzGAUgASgEEhMKC21vdmVkX2J5dGVzGAYgASgEEhIKCm1lZGlhX3R5cGUYByABKAkSDAoEbmFtZRgIIAEoCRIVCg1jcmVhdGVkX2F0X21zGAkgASgEEhUKDWV4cGlyZXNfYXRfbXMYCiABKAQSLwoLZGVzdGluYXRpb24YCyABKAsyGi5kcmF5LnYxLlRpY2tldERlc3RpbmF0aW9uEg4KBnNoYTI1NhgMIAEoDBIMCgRzaXplGA0gASgEEg8KB3JlY2VpcHQYDiABKAkiNAoSTGlzdFRpY2tldHNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSDQoFbGltaXQYAiABKA0iRwoQTGlzdFRpY2tldHNSZXBseRIgCgd0aWNrZXRzGAEgAygLMg8uZHJheS52MS5UaWNrZXQSEQoJdHJ1bmNhdGVkGAIgASgIIikKFEluc3BlY3RUaWNrZXRSZXF1ZXN0EhEKCXRpY2tldF9pZBgBIAEoCSIoChNSZXZva2VUaWNrZXRSZXF1ZXN0EhEKCXRpY2tldF9pZBgBIAEoCSpvCg9UaWNrZXREaXJlY3Rpb24SIAocVElDS0VUX0RJUkVDVElPTl9VTlNQRUNJRklFRBAAEhsKF1RJQ0tFVF9ESVJFQ1RJT05fVVBMT0FEEAESHQoZVElDS0VUX0RJUkVDVElPTl9ET1dOTE9BRBACKtwBCgtUaWNrZXRTdGF0ZRIcChhUSUNLRVRfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFUSUNLRVRfU1RBVEVfT1BFThABEhcKE1RJQ0tFVF9TVEFURV9BQ1RJVkUQAhIXChNUSUNLRVRfU1RBVEVfU1RPUkVEEAMSGQoVVElDS0VUX1NUQVRFX0NPTVBMRVRFEAQSFwoTVElDS0VUX1NUQVRFX0ZBSUxFRBAFEhgKFFRJQ0tFVF9TVEFURV9SRVZPS0VEEAYSGAoUVElDS0VUX1NUQVRFX0VYUElSRUQQBzL6AQoHVGlja2V0cxI7CgVJc3N1ZRIbLmRyYXkudjEuSXNzdWVUaWNrZXRSZXF1ZXN0GhUuZHJheS52MS5Jc3N1ZWRUaWNrZXQSPgoETGlzdBIbLmRyYXkudjEuTGlzdFRpY2tldHNSZXF1ZXN0GhkuZHJheS52MS5MaXN0VGlja2V0c1JlcGx5EjkKB0luc3BlY3QSHS5kcmF5LnYxLkluc3BlY3RUaWNrZXRSZXF1ZXN0Gg8uZHJheS52MS5UaWNrZXQSNwoGUmV2b2tlEhwuZHJheS52MS5SZXZva2VUaWNrZXRSZXF1ZXN0Gg8uZHJheS52MS5UaWNrZXRiBnByb3RvMw");
+  fileDesc("ChRkcmF5L3YxL3RpY2tldC5wcm90bxIHZHJheS52MSLpAQoLVGlja2V0QXVkaXQSEQoJdGlja2V0X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSKwoJZGlyZWN0aW9uGAMgASgOMhguZHJheS52MS5UaWNrZXREaXJlY3Rpb24SJQoGYWN0aW9uGAQgASgOMhUuZHJheS52MS5UaWNrZXRBY3Rpb24SEQoJbWF4X2J5dGVzGAUgASgEEhMKC21vdmVkX2J5dGVzGAYgASgEEg4KBnNoYTI1NhgHIAEoDBIVCg1leHBpcmVzX2F0X21zGAggASgEEhMKC2Rlc3RpbmF0aW9uGAkgASgJIlcKEVRpY2tldERlc3RpbmF0aW9uEhsKEXNhbmRib3hfZGlyZWN0b3J5GAEgASgJSAASFgoMY2hhdF9tZXNzYWdlGAIgASgJSABCDQoLZGVzdGluYXRpb24ijgIKEklzc3VlVGlja2V0UmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEisKCWRpcmVjdGlvbhgCIAEoDjIYLmRyYXkudjEuVGlja2V0RGlyZWN0aW9uEhEKCW1heF9ieXRlcxgDIAEoBBIRCgRzaXplGAQgASgESACIAQESEgoKbWVkaWFfdHlwZRgFIAEoCRIOCgZzaGEyNTYYBiABKAwSDAoEbmFtZRgHIAEoCRIvCgtkZXN0aW5hdGlvbhgIIAEoCzIaLmRyYXkudjEuVGlja2V0RGVzdGluYXRpb24SFAoMc2FuZGJveF9wYXRoGAkgASgJEhIKCmxpZmV0aW1lX3MYCiABKA1CBwoFX3NpemUiXQoMSXNzdWVkVGlja2V0Eh8KBnRpY2tldBgBIAEoCzIPLmRyYXkudjEuVGlja2V0EgsKA3VybBgCIAEoCRIMCgRjdXJsGAMgASgJEhEKCXBhcnRzX3VybBgEIAEoCSLWAgoGVGlja2V0EhEKCXRpY2tldF9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEisKCWRpcmVjdGlvbhgDIAEoDjIYLmRyYXkudjEuVGlja2V0RGlyZWN0aW9uEiMKBXN0YXRlGAQgASgOMhQuZHJheS52MS5UaWNrZXRTdGF0ZRIRCgltYXhfYnl0ZXMYBSABKAQSEwoLbW92ZWRfYnl0ZXMYBiABKAQSEgoKbWVkaWFfdHlwZRgHIAEoCRIMCgRuYW1lGAggASgJEhUKDWNyZWF0ZWRfYXRfbXMYCSABKAQSFQoNZXhwaXJlc19hdF9tcxgKIAEoBBIvCgtkZXN0aW5hdGlvbhgLIAEoCzIaLmRyYXkudjEuVGlja2V0RGVzdGluYXRpb24SDgoGc2hhMjU2GAwgASgMEgwKBHNpemUYDSABKAQSDwoHcmVjZWlwdBgOIAEoCSI0ChJMaXN0VGlja2V0c1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRINCgVsaW1pdBgCIAEoDSJHChBMaXN0VGlja2V0c1JlcGx5EiAKB3RpY2tldHMYASADKAsyDy5kcmF5LnYxLlRpY2tldBIRCgl0cnVuY2F0ZWQYAiABKAgiKQoUSW5zcGVjdFRpY2tldFJlcXVlc3QSEQoJdGlja2V0X2lkGAEgASgJIigKE1Jldm9rZVRpY2tldFJlcXVlc3QSEQoJdGlja2V0X2lkGAEgASgJKm8KD1RpY2tldERpcmVjdGlvbhIgChxUSUNLRVRfRElSRUNUSU9OX1VOU1BFQ0lGSUVEEAASGwoXVElDS0VUX0RJUkVDVElPTl9VUExPQUQQARIdChlUSUNLRVRfRElSRUNUSU9OX0RPV05MT0FEEAIq3AEKC1RpY2tldFN0YXRlEhwKGFRJQ0tFVF9TVEFURV9VTlNQRUNJRklFRBAAEhUKEVRJQ0tFVF9TVEFURV9PUEVOEAESFwoTVElDS0VUX1NUQVRFX0FDVElWRRACEhcKE1RJQ0tFVF9TVEFURV9TVE9SRUQQAxIZChVUSUNLRVRfU1RBVEVfQ09NUExFVEUQBBIXChNUSUNLRVRfU1RBVEVfRkFJTEVEEAUSGAoUVElDS0VUX1NUQVRFX1JFVk9LRUQQBhIYChRUSUNLRVRfU1RBVEVfRVhQSVJFRBAHKpoBCgxUaWNrZXRBY3Rpb24SHQoZVElDS0VUX0FDVElPTl9VTlNQRUNJRklFRBAAEhgKFFRJQ0tFVF9BQ1RJT05fSVNTVUVEEAESGwoXVElDS0VUX0FDVElPTl9DT01QTEVURUQQAhIZChVUSUNLRVRfQUNUSU9OX1JFRlVTRUQQAxIZChVUSUNLRVRfQUNUSU9OX1JFVk9LRUQQBDL6AQoHVGlja2V0cxI7CgVJc3N1ZRIbLmRyYXkudjEuSXNzdWVUaWNrZXRSZXF1ZXN0GhUuZHJheS52MS5Jc3N1ZWRUaWNrZXQSPgoETGlzdBIbLmRyYXkudjEuTGlzdFRpY2tldHNSZXF1ZXN0GhkuZHJheS52MS5MaXN0VGlja2V0c1JlcGx5EjkKB0luc3BlY3QSHS5kcmF5LnYxLkluc3BlY3RUaWNrZXRSZXF1ZXN0Gg8uZHJheS52MS5UaWNrZXQSNwoGUmV2b2tlEhwuZHJheS52MS5SZXZva2VUaWNrZXRSZXF1ZXN0Gg8uZHJheS52MS5UaWNrZXRiBnByb3RvMw");
+
+/**
+ * One for each step in the life of a ticket: `dray.audit.ticket.v1.changed.<tenant>`. A ticket that expires unused has
+ * only the first. It has no URL.
+ *
+ * @generated from message dray.v1.TicketAudit
+ */
+export type TicketAudit = Message<"dray.v1.TicketAudit"> & {
+  /**
+   * Id of the ticket.
+   *
+   * @generated from field: string ticket_id = 1;
+   */
+  ticketId: string;
+
+  /**
+   * Its session.
+   *
+   * @generated from field: string session = 2;
+   */
+  session: string;
+
+  /**
+   * Which way.
+   *
+   * @generated from field: dray.v1.TicketDirection direction = 3;
+   */
+  direction: TicketDirection;
+
+  /**
+   * What happened.
+   *
+   * @generated from field: dray.v1.TicketAction action = 4;
+   */
+  action: TicketAction;
+
+  /**
+   * Most bytes of an upload; the size of a download.
+   *
+   * @generated from field: uint64 max_bytes = 5;
+   */
+  maxBytes: bigint;
+
+  /**
+   * Bytes that moved.
+   *
+   * @generated from field: uint64 moved_bytes = 6;
+   */
+  movedBytes: bigint;
+
+  /**
+   * SHA-256 of the content, 32 bytes; empty while there is none.
+   *
+   * @generated from field: bytes sha256 = 7;
+   */
+  sha256: Uint8Array;
+
+  /**
+   * Unix milliseconds at which it ends.
+   *
+   * @generated from field: uint64 expires_at_ms = 8;
+   */
+  expiresAtMs: bigint;
+
+  /**
+   * Where an upload goes on to: `sandbox` or `chat`; empty leaves it in the store.
+   *
+   * @generated from field: string destination = 9;
+   */
+  destination: string;
+};
+
+/**
+ * Describes the message dray.v1.TicketAudit.
+ * Use `create(TicketAuditSchema)` to create a new message.
+ */
+export const TicketAuditSchema: GenMessage<TicketAudit> = /*@__PURE__*/
+  messageDesc(file_dray_v1_ticket, 0);
 
 /**
  * Where an upload goes once it is stored.
@@ -48,7 +126,7 @@ export type TicketDestination = Message<"dray.v1.TicketDestination"> & {
  * Use `create(TicketDestinationSchema)` to create a new message.
  */
 export const TicketDestinationSchema: GenMessage<TicketDestination> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 0);
+  messageDesc(file_dray_v1_ticket, 1);
 
 /**
  * Which ticket to make.
@@ -132,7 +210,7 @@ export type IssueTicketRequest = Message<"dray.v1.IssueTicketRequest"> & {
  * Use `create(IssueTicketRequestSchema)` to create a new message.
  */
 export const IssueTicketRequestSchema: GenMessage<IssueTicketRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 1);
+  messageDesc(file_dray_v1_ticket, 2);
 
 /**
  * A new ticket.
@@ -174,7 +252,7 @@ export type IssuedTicket = Message<"dray.v1.IssuedTicket"> & {
  * Use `create(IssuedTicketSchema)` to create a new message.
  */
 export const IssuedTicketSchema: GenMessage<IssuedTicket> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 2);
+  messageDesc(file_dray_v1_ticket, 3);
 
 /**
  * What is known about a ticket. It has no URL.
@@ -286,7 +364,7 @@ export type Ticket = Message<"dray.v1.Ticket"> & {
  * Use `create(TicketSchema)` to create a new message.
  */
 export const TicketSchema: GenMessage<Ticket> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 3);
+  messageDesc(file_dray_v1_ticket, 4);
 
 /**
  * Whose tickets to list.
@@ -314,7 +392,7 @@ export type ListTicketsRequest = Message<"dray.v1.ListTicketsRequest"> & {
  * Use `create(ListTicketsRequestSchema)` to create a new message.
  */
 export const ListTicketsRequestSchema: GenMessage<ListTicketsRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 4);
+  messageDesc(file_dray_v1_ticket, 5);
 
 /**
  * Answer to `List`.
@@ -342,7 +420,7 @@ export type ListTicketsReply = Message<"dray.v1.ListTicketsReply"> & {
  * Use `create(ListTicketsReplySchema)` to create a new message.
  */
 export const ListTicketsReplySchema: GenMessage<ListTicketsReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 5);
+  messageDesc(file_dray_v1_ticket, 6);
 
 /**
  * Which ticket to show.
@@ -363,7 +441,7 @@ export type InspectTicketRequest = Message<"dray.v1.InspectTicketRequest"> & {
  * Use `create(InspectTicketRequestSchema)` to create a new message.
  */
 export const InspectTicketRequestSchema: GenMessage<InspectTicketRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 6);
+  messageDesc(file_dray_v1_ticket, 7);
 
 /**
  * Which ticket to end.
@@ -384,7 +462,7 @@ export type RevokeTicketRequest = Message<"dray.v1.RevokeTicketRequest"> & {
  * Use `create(RevokeTicketRequestSchema)` to create a new message.
  */
 export const RevokeTicketRequestSchema: GenMessage<RevokeTicketRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_ticket, 7);
+  messageDesc(file_dray_v1_ticket, 8);
 
 /**
  * Which way the content of a ticket goes.
@@ -488,6 +566,54 @@ export enum TicketState {
  */
 export const TicketStateSchema: GenEnum<TicketState> = /*@__PURE__*/
   enumDesc(file_dray_v1_ticket, 1);
+
+/**
+ * What happened to a ticket.
+ *
+ * @generated from enum dray.v1.TicketAction
+ */
+export enum TicketAction {
+  /**
+   * An action of a newer service.
+   *
+   * @generated from enum value: TICKET_ACTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Its maker got it: `issued`.
+   *
+   * @generated from enum value: TICKET_ACTION_ISSUED = 1;
+   */
+  ISSUED = 1,
+
+  /**
+   * Its holder used it, and the transfer is whole: `completed`.
+   *
+   * @generated from enum value: TICKET_ACTION_COMPLETED = 2;
+   */
+  COMPLETED = 2,
+
+  /**
+   * All bytes of an upload came, and they were not what the ticket asks for: `refused`.
+   *
+   * @generated from enum value: TICKET_ACTION_REFUSED = 3;
+   */
+  REFUSED = 3,
+
+  /**
+   * Its maker or its holder gave it up: `revoked`.
+   *
+   * @generated from enum value: TICKET_ACTION_REVOKED = 4;
+   */
+  REVOKED = 4,
+}
+
+/**
+ * Describes the enum dray.v1.TicketAction.
+ */
+export const TicketActionSchema: GenEnum<TicketAction> = /*@__PURE__*/
+  enumDesc(file_dray_v1_ticket, 2);
 
 /**
  * Answered by the service of tickets, over the bus as `dray.ticket.v1.<verb>` and over gRPC. The tenant is that of the

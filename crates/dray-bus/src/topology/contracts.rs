@@ -54,6 +54,7 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         audit::<v1::EgressAudit>(),
         audit::<v1::DeliveryAudit>(),
         audit::<v1::ApprovalAudit>(),
+        audit::<v1::TicketAudit>(),
     ]);
     contracts
 }

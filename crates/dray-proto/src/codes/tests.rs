@@ -77,6 +77,9 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
     check::<DeliveryStage>(6);
     check::<StepState>(5);
     check::<SandboxEntryKind>(8);
+    check::<TicketAction>(4);
+    check::<TicketDirection>(2);
+    check::<TicketState>(7);
 }
 
 #[test]

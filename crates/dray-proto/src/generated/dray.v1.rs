@@ -3720,6 +3720,42 @@ impl crate::contract::Call for FetchUserFileRequest {
     const VERB: &'static str = "fetch-user-file";
     const GRPC_PATH: &'static str = "/dray.v1.Reading/FetchUserFile";
 }
+/// One for each step in the life of a ticket: `dray.audit.ticket.v1.changed.<tenant>`. A ticket that expires unused has
+/// only the first. It has no URL.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TicketAudit {
+    /// Id of the ticket.
+    #[prost(string, tag = "1")]
+    pub ticket_id: ::prost::alloc::string::String,
+    /// Its session.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// Which way.
+    #[prost(enumeration = "TicketDirection", tag = "3")]
+    pub direction: i32,
+    /// What happened.
+    #[prost(enumeration = "TicketAction", tag = "4")]
+    pub action: i32,
+    /// Most bytes of an upload; the size of a download.
+    #[prost(uint64, tag = "5")]
+    pub max_bytes: u64,
+    /// Bytes that moved.
+    #[prost(uint64, tag = "6")]
+    pub moved_bytes: u64,
+    /// SHA-256 of the content, 32 bytes; empty while there is none.
+    #[prost(bytes = "vec", tag = "7")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Unix milliseconds at which it ends.
+    #[prost(uint64, tag = "8")]
+    pub expires_at_ms: u64,
+    /// Where an upload goes on to: `sandbox` or `chat`; empty leaves it in the store.
+    #[prost(string, tag = "9")]
+    pub destination: ::prost::alloc::string::String,
+}
+impl ::prost::Name for TicketAudit {
+const NAME: &'static str = "TicketAudit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TicketAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TicketAudit".into() }}
 /// Where an upload goes once it is stored.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TicketDestination {
@@ -3983,6 +4019,47 @@ impl TicketState {
             "TICKET_STATE_FAILED" => Some(Self::Failed),
             "TICKET_STATE_REVOKED" => Some(Self::Revoked),
             "TICKET_STATE_EXPIRED" => Some(Self::Expired),
+            _ => None,
+        }
+    }
+}
+/// What happened to a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TicketAction {
+    /// An action of a newer service.
+    Unspecified = 0,
+    /// Its maker got it: `issued`.
+    Issued = 1,
+    /// Its holder used it, and the transfer is whole: `completed`.
+    Completed = 2,
+    /// All bytes of an upload came, and they were not what the ticket asks for: `refused`.
+    Refused = 3,
+    /// Its maker or its holder gave it up: `revoked`.
+    Revoked = 4,
+}
+impl TicketAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TICKET_ACTION_UNSPECIFIED",
+            Self::Issued => "TICKET_ACTION_ISSUED",
+            Self::Completed => "TICKET_ACTION_COMPLETED",
+            Self::Refused => "TICKET_ACTION_REFUSED",
+            Self::Revoked => "TICKET_ACTION_REVOKED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TICKET_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "TICKET_ACTION_ISSUED" => Some(Self::Issued),
+            "TICKET_ACTION_COMPLETED" => Some(Self::Completed),
+            "TICKET_ACTION_REFUSED" => Some(Self::Refused),
+            "TICKET_ACTION_REVOKED" => Some(Self::Revoked),
             _ => None,
         }
     }

@@ -194,3 +194,48 @@ async fn requests_that_name_no_ticket_that_can_be_made_are_refused() {
     let fault = silent.server.clone().issue(request).await.unwrap_err();
     assert_eq!(fault.detail, "no_tickets");
 }
+
+#[tokio::test]
+async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let bus = Bus::in_process(dray_types::Clock::system(), &meter);
+    let world = TestEndpoint::with_bus(bus.clone()).await;
+    let filter = dray_bus::EventFilter::new("dray.audit.ticket.>").from_start();
+    let mut events = bus.events(filter).await.unwrap();
+    let used = world.ticket(crate::TicketRequest::upload(100)).await;
+    let stored = world.send(&format!("PUT {}", used.url("")), b"abc").await;
+    assert_eq!(stored.status, 201);
+    let revoked = world.ticket(crate::TicketRequest::upload(100)).await;
+    let tenant = crate::Principal::default().tenant;
+    world
+        .service
+        .revoke_by_id(&tenant, revoked.id())
+        .await
+        .unwrap();
+    let wrong = world
+        .ticket(crate::TicketRequest::upload(100).sha256(Some(Sha256Digest::of(b"abd"))))
+        .await;
+    let refused = world.send(&format!("PUT {}", wrong.url("")), b"abc").await;
+    assert_eq!(refused.problem(), "wrong-digest");
+
+    use v1::TicketAction::{Completed, Issued, Refused, Revoked};
+    for (ticket, action) in [
+        (&used, Issued),
+        (&used, Completed),
+        (&revoked, Issued),
+        (&revoked, Revoked),
+        (&wrong, Issued),
+        (&wrong, Refused),
+    ] {
+        let event = tokio::time::timeout(std::time::Duration::from_secs(10), events.next());
+        let event = event.await.unwrap().unwrap();
+        let audit: v1::TicketAudit = event.decode().unwrap();
+        assert_eq!(
+            (audit.ticket_id.as_str(), audit.action()),
+            (ticket.id(), action)
+        );
+        let secret = ticket.url("").replace("/t/", "");
+        assert!(!format!("{audit:?}").contains(&secret));
+        assert_eq!(audit.session, "cli");
+    }
+}

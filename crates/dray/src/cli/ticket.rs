@@ -13,6 +13,19 @@ pub(crate) enum TicketCommand {
     Upload(TicketUpload),
     /// Make a URL through which one file goes out, once.
     Download(TicketDownload),
+    /// List the tickets of a session: what is open, and what moved bytes within a day. Never a URL.
+    #[command(after_help = "Examples:\n  \
+        dray ticket list\n  \
+        dray ticket list --session chat-7 --json")]
+    List(TicketList),
+    /// Show one ticket: its state, limits and receipt.
+    Show(TicketName),
+    /// End a ticket and remove what came in so far. Its URL then answers that it was revoked.
+    #[command(after_help = "Examples:\n  \
+        dray ticket list\n  \
+        dray ticket revoke ID\n\n\
+        A ticket that was used cannot be revoked: its content is where it went.")]
+    Revoke(TicketName),
     /// Serve the URLs of tickets over a running system (`--nats`, `--s3`), with an identity of their own.
     Serve(TicketServe),
 }
@@ -28,12 +41,46 @@ pub(crate) struct TicketServe {
     pub(crate) url: Option<String>,
 }
 
-/// Options of every ticket.
+/// The running endpoint.
+#[derive(Debug, Args)]
+pub(crate) struct TicketEndpointOptions {
+    /// Base URL of the running endpoint (`dray up --tickets ADDR`).
+    #[arg(
+        long = "endpoint",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7340"
+    )]
+    pub(crate) url: String,
+}
+
+/// `dray ticket list`
+#[derive(Debug, Args)]
+pub(crate) struct TicketList {
+    #[command(flatten)]
+    pub(crate) endpoint: TicketEndpointOptions,
+    /// Session whose tickets are listed.
+    #[arg(long, value_name = "ID", default_value = "cli")]
+    pub(crate) session: SessionId,
+    /// Most tickets, at most 200.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) limit: u32,
+}
+
+/// `dray ticket show` and `dray ticket revoke`
+#[derive(Debug, Args)]
+pub(crate) struct TicketName {
+    /// Id of the ticket, 64 hexadecimal digits (`dray ticket list` prints it).
+    #[arg(value_parser = parse_digest)]
+    pub(crate) id: Sha256Digest,
+    #[command(flatten)]
+    pub(crate) endpoint: TicketEndpointOptions,
+}
+
+/// Options of every new ticket.
 #[derive(Debug, Args)]
 pub(crate) struct TicketOptions {
-    /// Base URL of the running endpoint (`dray up --tickets ADDR`).
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7340")]
-    pub(crate) endpoint: String,
+    #[command(flatten)]
+    pub(crate) endpoint: TicketEndpointOptions,
     /// Session for which the limits of tickets count.
     #[arg(long, value_name = "ID", default_value = "cli")]
     pub(crate) session: SessionId,

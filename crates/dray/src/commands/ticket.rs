@@ -1,14 +1,19 @@
-//! `dray ticket upload` and `dray ticket download`: ask a running endpoint for a ticket.
+//! `dray ticket`: asks a running endpoint for a ticket, lists tickets, shows and revokes one.
 
-use dray_http::{HttpClient, HttpTimeouts};
+use dray_http::{HttpClient, HttpTimeouts, RequestBuilder, Url};
+use dray_presentation::name;
+use dray_presentation::size::human_size;
 use dray_service::host::ErrorChain;
-use dray_ticket::{TicketDirection, TicketOrder, TicketReceipt};
+use dray_ticket::{TicketDirection, TicketListDocument, TicketOrder, TicketReceipt, TicketStatus};
 use dray_types::{Fault, FaultCode, Secret};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::cli::{
-    GlobalOptions, TicketCommand, TicketDownload, TicketOptions, TicketSource, TicketUpload,
+    GlobalOptions, TicketCommand, TicketDownload, TicketEndpointOptions, TicketList, TicketName,
+    TicketOptions, TicketSource, TicketUpload,
 };
+use crate::commands::shown;
 use crate::commands::ticket_serve::{self, KEY_PURPOSE};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::SystemConnection;
@@ -24,27 +29,57 @@ struct ProblemDocument {
     advice: String,
 }
 
-/// Asks the running endpoint for a ticket and prints it.
+/// Makes a ticket, or acts on those that exist.
 pub(crate) async fn run(
     global: &GlobalOptions,
     ticket: &TicketCommand,
 ) -> Result<(), CommandFailure> {
-    let (options, order) = match ticket {
-        TicketCommand::Upload(upload) => (&upload.options, upload_order(global, upload)),
-        TicketCommand::Download(download) => (&download.options, download_order(global, download)),
-        TicketCommand::Serve(serve) => return ticket_serve::run(global, serve).await,
-    };
-    let world = SystemConnection::open_store(global).await?;
-    let key = world.store().map(|store| store.derive_key(KEY_PURPOSE));
-    world.close().await;
-    let receipt = order_ticket(options, &order, &dray_ticket::key_text(&key?)).await?;
+    match ticket {
+        TicketCommand::Upload(upload) => {
+            order_ticket(global, &upload.options, &upload_order(global, upload)).await
+        }
+        TicketCommand::Download(download) => {
+            order_ticket(global, &download.options, &download_order(global, download)).await
+        }
+        TicketCommand::List(list) => list_tickets(global, list).await,
+        TicketCommand::Show(named) => {
+            let client = EndpointClient::open(global, &named.endpoint).await?;
+            let request = client.http.get(&client.ticket_url(global, named)?);
+            let ticket: TicketStatus = client.send(request, "No ticket is shown").await?;
+            print_ticket(global, &ticket);
+            Ok(())
+        }
+        TicketCommand::Revoke(named) => {
+            let client = EndpointClient::open(global, &named.endpoint).await?;
+            let request = client.http.delete(&client.ticket_url(global, named)?);
+            let ticket: TicketStatus = client.send(request, "No ticket was revoked").await?;
+            print_ticket(global, &ticket);
+            Ok(())
+        }
+        TicketCommand::Serve(serve) => ticket_serve::run(global, serve).await,
+    }
+}
+
+async fn order_ticket(
+    global: &GlobalOptions,
+    options: &TicketOptions,
+    order: &TicketOrder,
+) -> Result<(), CommandFailure> {
+    let client = EndpointClient::open(global, &options.endpoint).await?;
+    let request = client.http.post(&format!("{}/tickets", client.base));
+    let receipt: TicketReceipt = client
+        .send(request.json(order), "No ticket was made")
+        .await?;
     if global.json {
         let line = serde_json::to_string(&receipt).unwrap_or_default();
         print_line(&line);
     } else {
         print_line(&receipt.url);
         print_line(&receipt.curl);
-        print_note("Everybody who has this URL can use it, once.");
+        print_note(&format!(
+            "Everybody who has this URL can use it, once. `dray ticket revoke {}` ends it.",
+            receipt.id
+        ));
     }
     Ok(())
 }
@@ -106,39 +141,136 @@ fn plain_order(
     }
 }
 
-async fn order_ticket(
-    options: &TicketOptions,
-    order: &TicketOrder,
-    key: &str,
-) -> Result<TicketReceipt, CommandFailure> {
-    let unreachable = |error: dray_http::HttpError| {
-        CommandFailure::Unreachable {
-        what: format!("no tickets from {}: {}", options.endpoint, ErrorChain(&error)),
-        advice: "Start the endpoint with `dray up --tickets ADDRESS`, or name another one with --endpoint."
-            .to_owned(),
+async fn list_tickets(global: &GlobalOptions, list: &TicketList) -> Result<(), CommandFailure> {
+    let client = EndpointClient::open(global, &list.endpoint).await?;
+    let mut url = client.url("/tickets")?;
+    url.query_pairs_mut()
+        .append_pair("tenant", &global.tenant)
+        .append_pair("session", list.session.as_str())
+        .append_pair("limit", &list.limit.to_string());
+    let request = client.http.get(url.as_str());
+    let listed: TicketListDocument = client.send(request, "No tickets are listed").await?;
+    for ticket in &listed.tickets {
+        print_ticket(global, ticket);
     }
-    };
-    let client = HttpClient::new(HttpTimeouts::default(), None).map_err(unreachable)?;
-    let url = format!("{}/tickets", options.endpoint.trim_end_matches('/'));
-    let request = client.post(&url).authorization("Bearer", &Secret::new(key));
-    let sent = request.json(order).send(&|_| {}).await;
-    let response = sent.map_err(unreachable)?;
-    if response.is_success() {
-        return response.json().await.map_err(unreachable);
+    if listed.truncated {
+        print_note("There are more; raise --limit to see them.");
     }
-    let status = response.status();
-    let problem: ProblemDocument = response.json().await.map_err(unreachable)?;
-    let code = match status {
-        401 => FaultCode::Denied,
-        413 => FaultCode::TooLarge,
-        429 => FaultCode::RateLimited,
-        410 => FaultCode::NotFound,
-        500.. => FaultCode::Unavailable,
-        _ => FaultCode::InvalidArgument,
+    if listed.tickets.is_empty() && !global.json {
+        let session = list.session.as_str();
+        print_note(&format!(
+            "Session `{session}` has no open ticket, and none that moved bytes within a day."
+        ));
+    }
+    Ok(())
+}
+
+/// A line for scripts; for people one with the id, then what there is to know.
+fn print_ticket(global: &GlobalOptions, ticket: &TicketStatus) {
+    if global.json {
+        print_line(&serde_json::to_string(ticket).unwrap_or_default());
+    } else {
+        for line in ticket_lines(ticket) {
+            print_line(&line);
+        }
+    }
+}
+
+fn ticket_lines(ticket: &TicketStatus) -> [String; 2] {
+    let (direction, limit) = match ticket.direction {
+        TicketDirection::Upload => ("upload", "at most "),
+        TicketDirection::Download => ("download", ""),
     };
-    let name = problem.kind.rsplit([':', '#']).next().unwrap_or_default();
-    let fault = Fault::new(code, format!("No ticket was made: {}.", problem.detail))
-        .detail(name.replace('-', "_"))
-        .advice(problem.advice);
-    Err(fault.into())
+    let mut line = format!(
+        "  {direction}  {} of {limit}{}  ends {}",
+        human_size(ticket.moved_bytes),
+        human_size(ticket.max_bytes),
+        shown::rfc3339_time(ticket.expires_at_ms),
+    );
+    for text in [&ticket.media_type, &ticket.name] {
+        if !text.is_empty() {
+            line.push_str("  ");
+            line.push_str(&name::shown_text(text, 40));
+        }
+    }
+    [format!("{}  {}", ticket.id, ticket.state), line]
+}
+
+/// A running endpoint, and the key that lets this user make and revoke tickets there.
+struct EndpointClient {
+    http: HttpClient,
+    /// Without a slash at its end.
+    base: String,
+    key: Secret,
+}
+
+impl EndpointClient {
+    async fn open(
+        global: &GlobalOptions,
+        endpoint: &TicketEndpointOptions,
+    ) -> Result<Self, CommandFailure> {
+        let world = SystemConnection::open_store(global).await?;
+        let key = world.store().map(|store| store.derive_key(KEY_PURPOSE));
+        world.close().await;
+        let base = endpoint.url.trim_end_matches('/').to_owned();
+        let http = HttpClient::new(HttpTimeouts::default(), None);
+        Ok(Self {
+            http: http.map_err(|error| unreachable_failure(&base, &error))?,
+            base,
+            key: Secret::new(dray_ticket::key_text(&key?)),
+        })
+    }
+
+    fn url(&self, path: &str) -> Result<Url, CommandFailure> {
+        let url = Url::parse(&format!("{}{path}", self.base));
+        url.map_err(|error| CommandFailure::Usage(format!("--endpoint is not a URL: {error}")))
+    }
+
+    fn ticket_url(
+        &self,
+        global: &GlobalOptions,
+        named: &TicketName,
+    ) -> Result<String, CommandFailure> {
+        let mut url = self.url(&format!("/tickets/{}", named.id.to_hex()))?;
+        url.query_pairs_mut().append_pair("tenant", &global.tenant);
+        Ok(url.into())
+    }
+
+    /// Sends a request with the key. `failure` begins the message when the endpoint refuses.
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+        failure: &str,
+    ) -> Result<T, CommandFailure> {
+        let unreachable = |error: dray_http::HttpError| unreachable_failure(&self.base, &error);
+        let request = request.authorization("Bearer", &self.key);
+        let response = request.send(&|_| {}).await.map_err(unreachable)?;
+        if response.is_success() {
+            return response.json().await.map_err(unreachable);
+        }
+        let status = response.status();
+        let problem: ProblemDocument = response.json().await.map_err(unreachable)?;
+        let code = match status {
+            401 => FaultCode::Denied,
+            413 => FaultCode::TooLarge,
+            429 => FaultCode::RateLimited,
+            404 | 410 => FaultCode::NotFound,
+            500.. => FaultCode::Unavailable,
+            _ => FaultCode::InvalidArgument,
+        };
+        let name = problem.kind.rsplit([':', '#']).next().unwrap_or_default();
+        let fault = Fault::new(code, format!("{failure}: {}.", problem.detail))
+            .detail(name.replace('-', "_"))
+            .advice(problem.advice);
+        Err(fault.into())
+    }
+}
+
+fn unreachable_failure(endpoint: &str, error: &dray_http::HttpError) -> CommandFailure {
+    CommandFailure::Unreachable {
+        what: format!("no tickets from {endpoint}: {}", ErrorChain(error)),
+        advice:
+            "Start the endpoint with `dray up --tickets ADDRESS`, or name another one with --endpoint."
+                .to_owned(),
+    }
 }

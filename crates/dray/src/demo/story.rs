@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::demo::files::PIXEL_PNG;
 use crate::demo::outside::{LARGE_FILE_BYTES, REBINDING_HOST};
 use crate::demo::system::{DemoSystem, next_event};
-use crate::demo::{StepReporter, agent, container, delivery, reading};
+use crate::demo::{StepReporter, agent, container, delivery, reading, tickets};
 use crate::outcome::CommandFailure;
 
 /// Runs all chapters in order. The first failure ends the demo.
@@ -32,6 +32,7 @@ pub(crate) async fn run_chapters(
     container::run_chapter(system, teller, Path::new(container::SOCKET_PATHS), &sent).await?;
     reading::run_chapter(system, teller).await?;
     agent::run_chapter(system, teller).await?;
+    tickets::run_chapters(system, teller).await?;
     show_summary(system, teller)?;
     show_hint(teller);
     Ok(())

@@ -2290,6 +2290,46 @@ TICKET_STATE_REVOKED: TicketState
 TICKET_STATE_EXPIRED: TicketState
 """Its time is over."""
 
+class TicketAction(_int):
+    """What happened to a ticket."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> TicketAction: ...
+
+TICKET_ACTION_UNSPECIFIED: TicketAction
+"""An action of a newer service."""
+TICKET_ACTION_ISSUED: TicketAction
+"""Its maker got it: `issued`."""
+TICKET_ACTION_COMPLETED: TicketAction
+"""Its holder used it, and the transfer is whole: `completed`."""
+TICKET_ACTION_REFUSED: TicketAction
+"""All bytes of an upload came, and they were not what the ticket asks for: `refused`."""
+TICKET_ACTION_REVOKED: TicketAction
+"""Its maker or its holder gave it up: `revoked`."""
+
+class TicketAudit(Message):
+    """One for each step in the life of a ticket: `dray.audit.ticket.v1.changed.<tenant>`. A ticket that expires unused has only the first. It has no URL."""
+    ticket_id: _str
+    """Id of the ticket."""
+    session: _str
+    """Its session."""
+    direction: TicketDirection
+    """Which way."""
+    action: TicketAction
+    """What happened."""
+    max_bytes: _int
+    """Most bytes of an upload; the size of a download."""
+    moved_bytes: _int
+    """Bytes that moved."""
+    sha256: _bytes
+    """SHA-256 of the content, 32 bytes; empty while there is none."""
+    expires_at_ms: _int
+    """Unix milliseconds at which it ends."""
+    destination: _str
+    """Where an upload goes on to: `sandbox` or `chat`; empty leaves it in the store."""
+    def __init__(self, *, ticket_id: _str | None = ..., session: _str | None = ..., direction: TicketDirection | None = ..., action: TicketAction | None = ..., max_bytes: _int | None = ..., moved_bytes: _int | None = ..., sha256: _bytes | None = ..., expires_at_ms: _int | None = ..., destination: _str | None = ...) -> None: ...
+
 class TicketDestination(Message):
     """Where an upload goes once it is stored."""
     sandbox_directory: _str

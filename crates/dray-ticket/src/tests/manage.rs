@@ -1,0 +1,166 @@
+//! Tickets listed, shown and revoked over HTTP, by the holder of the endpoint's key alone.
+
+use serde_json::Value;
+
+use super::{TestEndpoint, TestResponse, noise};
+use crate::{TicketRequest, key_text};
+
+/// Sends a request with the key of the endpoint.
+async fn ask_with_key(world: &TestEndpoint, line: &str) -> TestResponse {
+    let key = key_text(&[7; 32]);
+    let head = format!("{line}\r\nauthorization: Bearer {key}");
+    world.ask(&head).await
+}
+
+async fn listed(world: &TestEndpoint, query: &str) -> Vec<Value> {
+    let response = ask_with_key(world, &format!("GET /tickets?{query}")).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()["tickets"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_list_shows_states_and_limits_and_never_a_secret() {
+    let world = TestEndpoint::new().await;
+    let open = world
+        .ticket(
+            TicketRequest::upload(100)
+                .name("a.txt")
+                .media_type(Some("text/*".to_owned())),
+        )
+        .await;
+    let used = world.ticket(TicketRequest::upload(100)).await;
+    let bytes = noise(10);
+    let stored = world.send(&format!("PUT {}", used.url("")), &bytes).await;
+    assert_eq!(stored.status, 201);
+    let tickets = listed(&world, "tenant=default&session=cli").await;
+    let of = |id: &str| {
+        let found = tickets.iter().find(|ticket| ticket["id"] == id);
+        found
+            .unwrap_or_else(|| panic!("no {id} in {tickets:?}"))
+            .clone()
+    };
+    let shown = of(open.id());
+    for (member, value) in [
+        ("state", Value::from("open")),
+        ("direction", Value::from("upload")),
+        ("max_bytes", Value::from(100)),
+        ("media_type", Value::from("text/*")),
+        ("name", Value::from("a.txt")),
+        ("expires_at_ms", Value::from(open.expires_at_ms)),
+    ] {
+        assert_eq!(shown[member], value, "{member}");
+    }
+    let shown = of(used.id());
+    assert_eq!(
+        (&shown["state"], &shown["size"]),
+        (&"complete".into(), &10.into())
+    );
+    let text = format!("{tickets:?}");
+    for ticket in [&open, &used] {
+        let secret = ticket.url("").replace("/t/", "");
+        assert!(!text.contains(&secret), "{text}");
+    }
+    let one = listed(&world, "tenant=default&session=cli&limit=1").await;
+    assert_eq!(one.len(), 1);
+    for other in ["tenant=default&session=other", "tenant=other&session=cli"] {
+        assert!(listed(&world, other).await.is_empty(), "{other}");
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
+    let world = TestEndpoint::new().await;
+    let ticket = world.ticket(TicketRequest::upload(100)).await;
+    let path = format!("/tickets/{}?tenant=default", ticket.id());
+    let revoked = ask_with_key(&world, &format!("DELETE {path}")).await;
+    assert_eq!(
+        (revoked.status, &revoked.json()["state"]),
+        (200, &"revoked".into())
+    );
+    let refused = world.send(&format!("PUT {}", ticket.url("")), b"abc").await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (410, "ticket-revoked")
+    );
+    let shown = ask_with_key(&world, &format!("GET {path}")).await;
+    assert_eq!(shown.json()["state"], "revoked");
+    let again = ask_with_key(&world, &format!("DELETE {path}")).await;
+    assert_eq!(again.problem(), "ticket-revoked");
+    let used = world.ticket(TicketRequest::upload(100)).await;
+    world.send(&format!("PUT {}", used.url("")), b"abc").await;
+    let late = ask_with_key(
+        &world,
+        &format!("DELETE /tickets/{}?tenant=default", used.id()),
+    )
+    .await;
+    assert_eq!((late.status, late.problem().as_str()), (410, "ticket-used"));
+}
+
+#[tokio::test]
+async fn tickets_are_listed_and_revoked_with_the_key_and_in_their_tenant_alone() {
+    let world = TestEndpoint::new().await;
+    let ticket = world.ticket(TicketRequest::upload(100)).await;
+    let id = ticket.id();
+    for line in [
+        "GET /tickets?tenant=default&session=cli".to_owned(),
+        format!("GET /tickets/{id}?tenant=default"),
+        format!("DELETE /tickets/{id}?tenant=default"),
+    ] {
+        let secret = ticket.url("").replace("/t/", "");
+        for key in [
+            "",
+            "authorization: Bearer 00",
+            &format!("authorization: Bearer {secret}"),
+        ] {
+            let head = format!("{line}\r\n{key}");
+            let refused = world.ask(head.trim_end()).await;
+            assert_eq!(
+                (refused.status, refused.problem().as_str()),
+                (401, "key-needed")
+            );
+        }
+    }
+    for (line, status, problem) in [
+        (
+            format!("DELETE /tickets/{id}?tenant=other"),
+            404,
+            "ticket-unknown",
+        ),
+        (
+            "DELETE /tickets/usage?tenant=default".to_owned(),
+            404,
+            "ticket-unknown",
+        ),
+        (format!("DELETE /tickets/{id}"), 400, "invalid-request"),
+        (
+            format!("DELETE /tickets/{id}?tenant=default&x=1"),
+            400,
+            "invalid-request",
+        ),
+        (
+            format!("POST /tickets/{id}?tenant=default"),
+            405,
+            "method-not-allowed",
+        ),
+        (
+            "GET /tickets?tenant=default".to_owned(),
+            400,
+            "invalid-request",
+        ),
+        (
+            "GET /tickets?tenant=default&session=cli&limit=x".to_owned(),
+            400,
+            "invalid-request",
+        ),
+    ] {
+        let refused = ask_with_key(&world, &line).await;
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (status, problem),
+            "{line}"
+        );
+    }
+    // Nothing of this touched the ticket.
+    let stored = world.send(&format!("PUT {}", ticket.url("")), b"abc").await;
+    assert_eq!(stored.status, 201);
+}
