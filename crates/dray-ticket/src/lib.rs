@@ -34,7 +34,6 @@
 
 mod active;
 mod api;
-mod connections;
 mod destination;
 mod direct;
 mod disposition;
