@@ -19,7 +19,7 @@ const IANA_PROBLEM_PREFIX: &str = "https://iana.org/assignments/http-problem-typ
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketProblem {
     /// No ticket has this URL, or its secret is wrong: both look the same.
-    #[error("there is no such ticket")]
+    #[error("the ticket does not exist")]
     Unknown,
     /// The time of the ticket is over.
     #[error("the ticket has expired")]
