@@ -120,7 +120,7 @@ impl SseDecoder {
             b"retry" => {
                 self.event.retry = str::from_utf8(value)
                     .ok()
-                    .and_then(|text| text.parse().ok())
+                    .and_then(|text| text.parse().ok());
             }
             // Comments, which have no name, and fields of later versions.
             _ => {}
