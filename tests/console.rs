@@ -20,18 +20,18 @@ const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"
 /// How long work may take before it is too late.
 const WORK_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(5);
 /// Session whose sandbox and chat are directories of the test.
-const SESSION: &str = "walk";
+const SESSION_ID: &str = "walk";
 /// Id of the delivery that the pages show.
-const DELIVERY: &str = "walk-delivery";
+const DELIVERY_ID: &str = "walk-delivery";
 
 /// A system over NATS with a session, a delivery and a dead letter.
-struct ConsoleWorld {
+struct ConsoleFixture {
     folder: tempfile::TempDir,
     nats: NatsServer,
     bus: Bus,
 }
 
-impl ConsoleWorld {
+impl ConsoleFixture {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let nats = NatsServer::start();
@@ -90,15 +90,15 @@ impl ConsoleWorld {
         let bound = self.ask(&[
             "session",
             "bind",
-            SESSION,
+            SESSION_ID,
             "--sandbox",
             &sandbox,
             "--chat",
             &chat,
         ]);
         assert!(bound.status.success(), "{bound:?}");
-        let id = ["--delivery-id", DELIVERY];
-        let sent = self.ask(&[&["send", "--session", SESSION, "report.txt"][..], &id].concat());
+        let id = ["--delivery-id", DELIVERY_ID];
+        let sent = self.ask(&[&["send", "--session", SESSION_ID, "report.txt"][..], &id].concat());
         assert!(sent.status.success(), "{sent:?}");
     }
 
@@ -137,14 +137,14 @@ impl ConsoleWorld {
 struct BrowserWalk(Child);
 
 impl BrowserWalk {
-    fn start(world: &ConsoleWorld, settings: &Value) -> Self {
-        let file = world.folder.path().join("walk.json");
+    fn start(fixture: &ConsoleFixture, settings: &Value) -> Self {
+        let file = fixture.folder.path().join("walk.json");
         std::fs::write(&file, settings.to_string()).unwrap();
         let process = Command::new("node")
             .arg(support::root().join("tests/console/walk.cjs"))
             .arg(&file)
             .current_dir(node::packages("node-console", &BROWSER_PACKAGES))
-            .env("HOME", world.folder.path())
+            .env("HOME", fixture.folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -154,16 +154,16 @@ impl BrowserWalk {
     }
 
     /// Does what the browser asks for until it is done, and returns what it saw.
-    async fn serve(mut self, world: &mut ConsoleWorld) -> Value {
+    async fn serve(mut self, fixture: &mut ConsoleFixture) -> Value {
         let mut answers = self.0.stdin.take().unwrap();
         let requests = BufReader::new(self.0.stderr.take().unwrap());
         let mut said = String::new();
         for line in requests.lines() {
             let line = line.unwrap();
             match line.as_str() {
-                "publish" => drop(world.publish_garbage().await),
-                "stop-bus" => world.nats.stop(),
-                "start-bus" => world.nats.restart(),
+                "publish" => drop(fixture.publish_garbage().await),
+                "stop-bus" => fixture.nats.stop(),
+                "start-bus" => fixture.nats.restart(),
                 other => {
                     said.push_str(other);
                     said.push('\n');
@@ -180,11 +180,11 @@ impl BrowserWalk {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
-    let mut world = ConsoleWorld::start().await;
-    let server = world.serve();
-    world.deliver();
-    let garbage = world.publish_garbage().await;
-    let letter = world.letter_of(&garbage).await;
+    let mut fixture = ConsoleFixture::start().await;
+    let server = fixture.serve();
+    fixture.deliver();
+    let garbage = fixture.publish_garbage().await;
+    let letter = fixture.letter_of(&garbage).await;
     #[expect(
         clippy::disallowed_methods,
         reason = "a person who wants new screenshots says here where they go"
@@ -192,13 +192,13 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
     let screenshots = std::env::var("DRAY_CONSOLE_SCREENSHOTS").ok();
     let settings = json!({
         "login": server.url,
-        "session": SESSION,
-        "delivery": DELIVERY,
+        "session": SESSION_ID,
+        "delivery": DELIVERY_ID,
         "letter": letter,
         "screenshots": screenshots,
     });
-    let seen = BrowserWalk::start(&world, &settings)
-        .serve(&mut world)
+    let seen = BrowserWalk::start(&fixture, &settings)
+        .serve(&mut fixture)
         .await;
     for list in ["findings", "violations", "failures"] {
         assert_eq!(seen[list], json!([]), "{list}: {seen}");
@@ -211,7 +211,7 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
     assert_eq!(text("verdict"), "refused");
     assert!(seen["steps"].as_u64().unwrap() > 5, "{seen}");
     assert!(text("placed").contains("dropped.txt"), "{seen}");
-    let placed = std::fs::read_to_string(world.folder.path().join("box/dropped.txt")).unwrap();
+    let placed = std::fs::read_to_string(fixture.folder.path().join("box/dropped.txt")).unwrap();
     assert_eq!(
         (placed.as_str(), text("downloaded").as_str()),
         ("dropped", "dropped")

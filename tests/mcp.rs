@@ -17,11 +17,11 @@ mod judges;
 /// Protocol versions: `legacy` begins with `initialize`, the other one has no handshake.
 const PROTOCOL_ERAS: [(&str, &str); 2] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")];
 /// Token of the tests over HTTP.
-const TOKEN: &str = "a-token-for-these-tests";
+const TEST_TOKEN: &str = "a-token-for-these-tests";
 /// Most tokens of a result, estimated as in docs/mcp-server.md.
 const MAX_RESULT_TOKENS: u64 = 20_000;
 /// A picture of one pixel.
-const PIXEL: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\xdac\
+const ONE_PIXEL_PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\xdac\
 \xf8\xcf\xc0P\x0f\0\x04\x85\x01\x80\x84\xa9\x8c!\0\0\0\0IEND\xaeB`\x82";
 
 /// A home, and a root with documents beside files that must stay out of reach.
@@ -41,7 +41,7 @@ impl McpFixture {
         symlink("../secret.txt", place("data/link")).unwrap();
         std::fs::write(place("data/notes.txt"), "The answer is 42.\n").unwrap();
         std::fs::write(place("data/big.txt"), big_text()).unwrap();
-        std::fs::write(place("data/dot.png"), PIXEL).unwrap();
+        std::fs::write(place("data/dot.png"), ONE_PIXEL_PNG).unwrap();
         std::fs::write(
             place("data/data.bin"),
             b"\x7fELF\x02\x01\x01\0\x80\xff".repeat(400),
@@ -68,7 +68,7 @@ impl McpFixture {
     /// What the client saw of a server over HTTP.
     fn over_http(&self, era: &str, url: &str) -> Value {
         let mut client = self.client();
-        client.args([era, &self.place("data"), "http", url, TOKEN]);
+        client.args([era, &self.place("data"), "http", url, TEST_TOKEN]);
         serde_json::from_str(&support::stdout(&mut client)).unwrap()
     }
 
@@ -222,7 +222,7 @@ struct HttpServer {
 
 impl HttpServer {
     fn start(fixture: &McpFixture) -> Self {
-        std::fs::write(fixture.place("token"), TOKEN).unwrap();
+        std::fs::write(fixture.place("token"), TEST_TOKEN).unwrap();
         Self::start_with(fixture, &["--token-file", &fixture.place("token")])
     }
 
@@ -277,7 +277,7 @@ fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
     let fixture = McpFixture::new();
     let digest = "0c3b4d5c1a1d6c8f".repeat(4);
     let file = fixture.place("auth.toml");
-    std::fs::write(fixture.place("reader.token"), TOKEN).unwrap();
+    std::fs::write(fixture.place("reader.token"), TEST_TOKEN).unwrap();
     let text = format!(
         "[[token]]\nname = 'reader'\nfile = 'reader.token'\nscopes = ['read']\nsession = 's1'\n\
          [[token]]\nname = 'other'\nsha256 = '{digest}'\nscopes = ['send']\nsession = 's2'\ntenant = 'acme'\n"
@@ -315,7 +315,7 @@ fn start_up(fixture: &McpFixture, options: &[&str]) -> UpServer {
 #[test]
 fn dray_up_serves_the_same_server_beside_its_other_endpoints() {
     let fixture = McpFixture::new();
-    std::fs::write(fixture.place("token"), TOKEN).unwrap();
+    std::fs::write(fixture.place("token"), TEST_TOKEN).unwrap();
     let (root, token) = (fixture.place("data"), fixture.place("token"));
     let server = start_up(&fixture, &["--mcp-root", &root, "--mcp-token-file", &token]);
     for (era, version) in PROTOCOL_ERAS {

@@ -1,6 +1,6 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with
 //! `cargo xtask soak -- deliveries`. `--rounds` says how often each service is killed, `--seed` repeats the choices of
-//! a run that failed; it stands in what the run prints. `-- skeletons` builds what `cargo xtask new` writes, `-- tickets`
+//! a run that failed; it is in what the run prints. `-- skeletons` builds what `cargo xtask new` writes, `-- tickets`
 //! uploads as much as one ticket takes through a proxy that cuts, or as many bytes as `DRAY_SOAK_TICKET_BYTES` says. It
 //! needs room for the file twice: in segments, and as the artifact.
 

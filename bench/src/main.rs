@@ -97,7 +97,7 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
         .find(|name| !BENCH_NAMES.contains(&name.as_str()))
     {
         anyhow::bail!(
-            "there is no measurement `{unknown}`: {}",
+            "unknown measurement `{unknown}`; the measurements are {}",
             BENCH_NAMES.join(", ")
         );
     }

@@ -1,7 +1,7 @@
 //! The frame: no body closes it, no path writes a second line, nothing dangerous is left, and clearing twice changes
 //! nothing.
 //!
-//! What stands before the first NUL is the path; the rest is the body.
+//! What is before the first NUL is the path; the rest is the body.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Answers of agents: any cut of a text shows the same, nothing is said that was not written, the paths announced are
+//! Answers of agents: any cut of a text shows the same, nothing is reported that was not written, the paths announced are
 //! the paths asked for, and names and captions keep their promises on the same bytes.
 //!
 //! The first byte chooses which paths exist, the second the size of the pieces; the rest is the answer.

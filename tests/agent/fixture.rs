@@ -226,8 +226,13 @@ impl AgentFixture {
 
     /// A client of the orchestrator.
     pub(crate) fn post(&self, path: &str) -> RequestBuilder {
-        let door = self.running.context().doors.find("chat").unwrap();
-        self.client.post(&format!("http://{door}{path}"))
+        let address = self
+            .running
+            .context()
+            .listen_addresses
+            .find("chat")
+            .unwrap();
+        self.client.post(&format!("http://{address}{path}"))
     }
 
     /// Asks the agent.

@@ -11,7 +11,7 @@ use super::shop::FakeEndpoint;
 /// Base64 makes 12 MiB of it: more than a message of the bus holds, less than the limit of one file.
 const LARGE_FILE_BYTES: usize = 9 << 20;
 
-/// A model that orders once with these arguments, and says what came of it.
+/// A model that orders once with these arguments, and says its outcome.
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 fn ordering(arguments: Value) -> Value {
     json!([
@@ -107,7 +107,7 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
     );
     assert!(
         last_result(&fixture).len() < 100_000,
-        "the model is not told of it"
+        "the model does not learn of it"
     );
     fixture.stop().await;
 }

@@ -50,7 +50,7 @@ impl AgentAnswer {
         pieces.iter().filter_map(Value::as_str).collect()
     }
 
-    /// What stands at a place of all deltas.
+    /// What is at a place of all deltas.
     pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
         let deltas = self
             .chunks

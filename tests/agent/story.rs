@@ -1,4 +1,4 @@
-//! A workbook comes in, a file goes out, and a second turn goes on where the first ended.
+//! A workbook comes in, a file goes out, and a second turn continues where the first ended.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

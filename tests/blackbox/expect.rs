@@ -157,7 +157,7 @@ fn allowed(line: &Value, outcome: &FetchOutcome, content: &[u8]) -> Result<(), S
     demand(outcome.status.success(), || {
         format!("it ended with {}", outcome.status)
     })?;
-    let file = outcome.file.as_deref().ok_or("there is no file")?;
+    let file = outcome.file.as_deref().ok_or("the outcome has no file")?;
     demand(file == content, || {
         format!(
             "the file is {:?}",
@@ -192,7 +192,7 @@ fn denied(
     discloses_nothing(line, url)
 }
 
-/// S-5: neither logs nor answers hold what stands behind the path.
+/// S-5: neither logs nor answers hold what is behind the path.
 fn keeps_the_query(fetch: &FetchCommand, outcome: &FetchOutcome) -> Result<(), String> {
     let Some(at) = fetch.url.find(['?', '#']) else {
         return Ok(());

@@ -115,7 +115,7 @@ impl FakeInternet {
 
     /// Forgets what was seen so far.
     pub(crate) fn forget(&self) {
-        // The servers append: they go on at the new end.
+        // The servers append: they continue at the new end.
         fs::write(&self.log, b"").unwrap();
     }
 

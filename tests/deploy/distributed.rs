@@ -21,11 +21,11 @@ use crate::support;
 
 /// Bus and store with the shipped permissions, and the environment of every container.
 pub(super) struct DistributedSystem {
-    /// `None` while it is away.
+    /// `None` while it is unavailable.
     pub(super) server: Option<AccountsServer>,
     /// Where the server listens, or did.
     bus: SocketAddr,
-    /// `None` while it is away.
+    /// `None` while it is unavailable.
     pub(super) store: Option<EmbeddedS3>,
     options: dray_store::StoreOptions,
     containers: Value,
@@ -67,7 +67,7 @@ impl DistributedSystem {
         self.store = Some(store);
     }
 
-    /// Waits until a log says this.
+    /// Waits until a log contains these words.
     async fn says(&self, log: &Path, words: &str) {
         eventually(words, async || {
             let text = std::fs::read_to_string(log).unwrap();
@@ -76,7 +76,7 @@ impl DistributedSystem {
         .await;
     }
 
-    /// Makes streams and consumers as the container for that does.
+    /// Makes streams and consumers as the container `topology` does.
     fn provision(&self) {
         let applied = self.run("topology", &["topology", "apply"]);
         assert!(applied.status.success(), "{applied:?}");
@@ -99,7 +99,7 @@ impl DistributedSystem {
         self.configuration = Some(path);
     }
 
-    /// What a container finds in its environment, with this machine's addresses and secrets.
+    /// The environment of a container, with this machine's addresses and secrets.
     fn environment(&self, container: &str) -> BTreeMap<String, String> {
         let variables = self.containers[container]["environment"]
             .as_object()
@@ -118,7 +118,7 @@ impl DistributedSystem {
         }
         if let Some(path) = &self.configuration {
             environment.insert("DRAY_CONFIG".to_owned(), path.display().to_string());
-            // There is no DIAL Core.
+            // No test of this file runs a DIAL Core.
             environment.remove("DIAL_URL");
         }
         environment
@@ -261,7 +261,7 @@ pub(super) fn command(environment: &BTreeMap<String, String>) -> Command {
 pub(super) struct ServiceProcess {
     process: Child,
     health: SocketAddr,
-    /// Where chats are answered, when they are.
+    /// Address for chats; `None` of a service that serves none.
     pub(super) chat: Option<String>,
     log: PathBuf,
 }
@@ -272,7 +272,7 @@ impl ServiceProcess {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// What a probe says.
+    /// Whether a probe responds with 200.
     pub(super) fn is(&self, probe: &str) -> bool {
         self.page(probe).starts_with("HTTP/1.1 200")
     }
@@ -288,7 +288,7 @@ impl ServiceProcess {
             .unwrap();
         let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
-        // What was read until an error is all there is.
+        // The connection may be reset at its end; what was read until then counts.
         let _ = stream.read_to_string(&mut answer);
         answer
     }
@@ -296,7 +296,7 @@ impl ServiceProcess {
     /// Ends it as Kubernetes and Compose do.
     #[track_caller]
     pub(super) fn end(mut self) {
-        // The shell's own: a small machine has no program of that name.
+        // The `kill` that is built into the shell: minimal systems have no program of this name.
         let kill = format!("kill -TERM {}", self.process.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(sent.success());
@@ -307,7 +307,7 @@ impl ServiceProcess {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // A process that has ended already gives an error, which does not matter.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {

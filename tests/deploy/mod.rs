@@ -1,4 +1,4 @@
-//! Deployment: what stands in `deploy/` and `docker-compose.yml` is what the programs that read it accept, and
+//! Deployment: what is in `deploy/` and `docker-compose.yml` is what the programs that read it accept, and
 //! says what the rest of the product relies on.
 
 use std::io::Write as _;

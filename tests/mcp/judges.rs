@@ -9,7 +9,7 @@ use std::process::Command;
 use dray_testkit::python;
 use serde_json::Value;
 
-use super::{HttpServer, McpFixture, TOKEN};
+use super::{HttpServer, McpFixture, TEST_TOKEN};
 use crate::support;
 
 /// The packages, with the versions that the tests know.
@@ -147,7 +147,7 @@ fn the_typescript_sdk_reads_documents_over_stdio_and_http() {
     let dray = support::dray();
     let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
     let server = HttpServer::start(&fixture);
-    for target in [&stdio[..], &["http", &server.url, TOKEN]] {
+    for target in [&stdio[..], &["http", &server.url, TEST_TOKEN]] {
         check_reading(&over_sdk(&fixture, target));
     }
 }
@@ -170,7 +170,7 @@ fn fastmcp_reads_documents_over_stdio_and_http() {
     let dray = support::dray();
     let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
     let server = HttpServer::start(&fixture);
-    for target in [&stdio[..], &["http", &server.url, TOKEN]] {
+    for target in [&stdio[..], &["http", &server.url, TEST_TOKEN]] {
         check_reading(&over_python(&fixture, "fastmcp", target));
     }
 }

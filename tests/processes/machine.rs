@@ -156,7 +156,7 @@ impl ProcessFixture {
         meta.operation.to_string()
     }
 
-    /// Publishes a payload that is no tool call under a proper envelope; returns its operation id.
+    /// Publishes a payload that is not a tool call under a proper envelope; returns its operation id.
     pub(crate) async fn publish_garbage(&self) -> String {
         let meta = meta(WAIT_TIMEOUT);
         let client = async_nats::connect(self.nats.url()).await.unwrap();
@@ -203,7 +203,7 @@ impl ProcessFixture {
         }
     }
 
-    /// Waits until the fake DIAL Core was asked for this file.
+    /// Waits until the fake DIAL Core gets a request for this file.
     pub(crate) async fn until_asked(&self, path: &str) {
         eventually("a question to DIAL Core", async || {
             self.dial
@@ -242,7 +242,7 @@ impl ProcessFixture {
         });
         result
             .await
-            .unwrap_or_else(|_| panic!("no {} came", E::PAST))
+            .unwrap_or_else(|_| panic!("no {} came", E::PAST_PARTICIPLE))
     }
 
     async fn events(&self, filter: EventFilter) -> EventStream {

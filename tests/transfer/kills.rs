@@ -86,7 +86,7 @@ impl KillMoment {
                         tokio::task::yield_now().await;
                     }
                 };
-                // A step that does not come in time is no reason to spare the service.
+                // A step that does not come in time is not a reason to spare the service.
                 tokio::time::timeout(STEP_TIMEOUT, reached).await.ok();
                 millis
             }
@@ -109,7 +109,7 @@ async fn reached(rig: &TransferFixture, id: &str, step: KillStep) -> bool {
     }
 }
 
-/// Kills each of the services as often as asked for, and then looks at what became of every delivery.
+/// Kills each of the services as often as asked for, and then looks at the outcome of every delivery.
 pub(crate) async fn kills(run: KillRun) {
     println!("{run:?}");
     let rig = TransferFixture::start().await;

@@ -22,7 +22,7 @@ use dray_proto::v1;
 use dray_types::{PlatformKind, Sha256Digest};
 use rand::{Rng as _, RngCore};
 
-/// Chats of the fake webhook receiver: a backlog of one chat goes on with one delivery a second.
+/// Chats of the fake webhook receiver: a backlog of one chat continues with one delivery a second.
 const WEBHOOK_CHATS: usize = 8;
 
 /// Names of the platforms that have a fake server.

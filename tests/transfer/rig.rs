@@ -297,7 +297,7 @@ impl TransferFixture {
         assert!(!published.duplicate, "{id}");
     }
 
-    /// What became of a delivery, once it is over; `None` while it is not, or while the service cannot be asked.
+    /// The outcome of a delivery, once it is over; `None` while it is not, or while the service cannot be asked.
     pub(crate) async fn outcome(&self, id: &str) -> Option<v1::DeliveryReport> {
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: id.to_owned(),

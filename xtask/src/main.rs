@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask --help`.
 //!
 //! Each command is a module; this file only names them. What a command needs of the machine stands as data in
-//! `need`, what must stay true of the source stands in `tidy`.
+//! `need`, what must stay true of the source is in `tidy`.
 #![expect(
     clippy::print_stderr,
     reason = "a command line speaks on its standard streams"

@@ -22,7 +22,7 @@ pub(crate) struct CargoPackage {
     pub(crate) version: String,
     /// SPDX expression, when there is one.
     pub(crate) licence: Option<String>,
-    /// `None` for what stands in this repository.
+    /// `None` for what is in this repository.
     pub(crate) source: Option<String>,
     /// Whether it is a member of this workspace.
     pub(crate) member: bool,

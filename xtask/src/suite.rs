@@ -60,7 +60,7 @@ fn check_and_run(
         note("generated files", generate::generate_contracts(root, true));
         note("source rules", tidy::run_tidy(root));
     }
-    // One graph for binaries and tests: system tests start the binary that stands beside them.
+    // One graph for binaries and tests: system tests start the binary that is beside them.
     step::cargo_step(root)
         .args(["build", "--workspace", "--bins", "--tests"])
         .run()?;
@@ -145,7 +145,7 @@ pub(crate) fn run_blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()>
     run_apart(root, "blackbox", &binary, &variables, filter)
 }
 
-/// Runs every test binary of this name, which stands behind a feature of the same name, one test at a time.
+/// Runs every test binary of this name, which is behind a feature of the same name, one test at a time.
 fn run_apart(
     root: &Path,
     name: &str,

@@ -39,7 +39,7 @@ pub(crate) fn client_files(
     files_of(CodeGeneratorResponse::decode(response.as_slice())?)
 }
 
-/// What the plugin is asked for: every file.
+/// What the plugin is requested: every file.
 fn plugin_request(descriptors: &FileDescriptorSet) -> CodeGeneratorRequest {
     CodeGeneratorRequest {
         file_to_generate: descriptors

@@ -102,7 +102,7 @@ impl LayerSet {
         self.texts.get(&(kind, name.to_owned())).map(String::as_str)
     }
 
-    /// The body of a tool or tool set as it stands in its file.
+    /// The body of a tool or tool set as it is in its file.
     pub fn body(&self, kind: EntryKind, name: &str) -> Option<&Value> {
         self.bodies.get(&(kind, name.to_owned()))
     }

@@ -102,7 +102,7 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
         let custom = result.custom_content.get_or_insert_default();
         custom.attachments = Some(vec![file]);
         messages.splice(at..at, [call, result]);
-        // The pairs stand in the order of the files.
+        // The pairs are in the order of the files.
         at += 2;
     }
 }

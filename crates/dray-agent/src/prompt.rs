@@ -22,7 +22,7 @@ pub fn assemble_prompt(configured: &str, contexts: &[Context], skills: &[Skill])
 }
 
 /// Makes `text` the system message at index 0. One that came with the request goes, unless `keep_inbound`: then it
-/// stands in place of ours.
+/// is in place of ours.
 pub fn place_system_message(messages: &mut Vec<Message>, text: Option<String>, keep_inbound: bool) {
     let inbound = messages.iter().any(|message| message.role == Role::System);
     // The operator allows it with `allow_override_system_message` (quickapps 12).

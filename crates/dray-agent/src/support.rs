@@ -32,7 +32,7 @@ pub fn not_found(kind: EntryKind, name: &str) -> Value {
     json!({ "detail": format!("{kind} '{name}' not found.") })
 }
 
-/// The body of a tool or tool set. Tools in it that name templates stand in their place; what cannot be put in place
+/// The body of a tool or tool set. Tools in it that name templates are in their place; what cannot be put in place
 /// stays as it is. Credentials are hidden.
 pub fn template_body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<Value> {
     let mut body = layers.body(kind, name)?.clone();

@@ -52,7 +52,7 @@ impl ChunkWriter {
         }
     }
 
-    /// The same for clients of `OpenAI`'s API: every choice has a `finish_reason`, and tokens stand in a chunk of their
+    /// The same for clients of `OpenAI`'s API: every choice has a `finish_reason`, and tokens are in a chunk of their
     /// own.
     #[must_use]
     pub const fn plain(mut self) -> Self {
@@ -60,7 +60,7 @@ impl ChunkWriter {
         self
     }
 
-    /// The first chunk: the role, before anything is said.
+    /// The first chunk: the role, before anything is reported.
     pub fn start(&self) -> Value {
         self.delta(json!({ "role": "assistant" }))
     }

@@ -1,7 +1,7 @@
 //! What a tar says: headers, extended headers, sparse maps and ends, decoded and encoded without I/O.
 //!
 //! - [`tar::Decoder`]: takes block after block and gives entries. Its callers read the blocks, from a stream or a file.
-//! - [`tar::encode`]: everything that stands before the content of an entry.
+//! - [`tar::encode`]: everything that is before the content of an entry.
 //! - [`name::safe_parts`]: whether a name stays in the directory that an archive is unpacked into (zip slip).
 //!
 //! ```

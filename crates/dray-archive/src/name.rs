@@ -15,6 +15,7 @@ pub struct UnsafeName;
 /// # Errors
 /// The name is absolute, has an empty part or `..`, holds a NUL, or is too long.
 pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
+    // A NUL would end the name for the kernel, so a check of the rest would be about another name.
     if name.is_empty()
         || name.len() > MAX_NAME_BYTES
         || name.contains(&0)
@@ -28,6 +29,7 @@ pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     for part in name.split(|byte| *byte == b'/') {
         match part {
             b"." => {}
+            // Refused and not normalised: `a//b` and `a/../b` mean different things to different unpackers.
             b"" | b".." => return Err(UnsafeName),
             part if part.len() > MAX_PART_BYTES => return Err(UnsafeName),
             part => parts.push(part),
@@ -43,6 +45,7 @@ pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
 pub fn safe_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     let parts = relative_parts(name)?;
     match parts.first() {
+        // `C:x` is relative to the current directory of drive C on Windows.
         Some([letter, b':', ..]) if letter.is_ascii_alphabetic() => Err(UnsafeName),
         _ => Ok(parts),
     }

@@ -79,7 +79,7 @@ pub(crate) enum AckAction {
     Done,
     /// Hand it out again, not before the delay.
     Again(Duration),
-    /// The work goes on: its time of `ack_wait` starts again.
+    /// The work continues: its time of `ack_wait` starts again.
     Progress,
     /// Never again; unlike [`Self::Done`] the server publishes an advisory about it.
     Term,

@@ -46,7 +46,7 @@ pub(crate) fn work_delay(attempt: u32) -> Duration {
     random_between(MIN_DELAY, bound)
 }
 
-/// The delay of work that is parked for the `parked`-th time because something it needs is away: between half of and
+/// The delay of work that is parked for the `parked`-th time because something it needs is unavailable: between half of and
 /// the whole of `min(10 s, 0.5 s × 2^(parked − 1))`. It stays short, because recovery waits for it.
 pub(crate) fn park_delay(parked: u64) -> Duration {
     const FIRST_DELAY: Duration = Duration::from_millis(500);

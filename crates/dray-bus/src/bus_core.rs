@@ -1,4 +1,4 @@
-//! What every part of the bus stands on: the connection, the clock, the counters, and what the clones of a handle share.
+//! What every part of the bus uses: the connection, the clock, the counters, and what the clones of a handle share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -236,7 +236,7 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    /// Whether another responder may be asked after this fault. A call that is made once goes on only when the
+    /// Whether another responder may be asked after this fault. A call that is made once continues only when the
     /// responder is being restarted: it has decided nothing.
     fn may_repeat(&self, fault: &Fault) -> bool {
         !self.manner.once || fault.detail == STOPPING_DETAIL

@@ -1,6 +1,6 @@
 //! The conformance suite: what NATS does, asked of both backends.
 //!
-//! Every test is one function over a [`World`]; the `on_both` macro runs it in process and on a real server.
+//! Every test is one function over a [`BusFixture`]; the `on_both` macro runs it in process and on a real server.
 
 mod answers;
 mod at_work;
@@ -37,13 +37,13 @@ macro_rules! on_both {
         mod in_process {
             $(#[tokio::test]
             async fn $name() {
-                super::$name(crate::conformance::World::in_process()).await;
+                super::$name(crate::conformance::BusFixture::in_process()).await;
             })*
         }
         mod on_nats {
             $(#[tokio::test]
             async fn $name() {
-                super::$name(crate::conformance::World::on_nats().await).await;
+                super::$name(crate::conformance::BusFixture::on_nats().await).await;
             })*
         }
     };
@@ -55,13 +55,13 @@ pub(crate) fn noop_meter() -> Meter {
 }
 
 /// A bus with nothing provisioned, and the server behind it.
-pub(crate) struct World {
+pub(crate) struct BusFixture {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
     pub(crate) server: Option<NatsServer>,
 }
 
-impl World {
+impl BusFixture {
     pub(crate) fn in_process() -> Self {
         let clock = Clock::system();
         Self {
@@ -175,7 +175,7 @@ pub(crate) struct ScriptedHandler {
     runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) begun: CancellationToken,
-    /// Lets work go on that is "slow".
+    /// Lets work continue that is "slow".
     pub(crate) released: CancellationToken,
 }
 

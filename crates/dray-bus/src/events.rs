@@ -29,7 +29,11 @@ impl EventFilter {
 
     /// All events of one kind, of all tenants, from now on.
     pub fn of<E: Event>() -> Self {
-        Self::new(format!("dray.event.{}.v1.{}.*", E::AREA, E::PAST))
+        Self::new(format!(
+            "dray.event.{}.v1.{}.*",
+            E::AREA,
+            E::PAST_PARTICIPLE
+        ))
     }
 
     /// The same, beginning with the oldest message that is kept.
@@ -190,22 +194,22 @@ mod tests {
     use dray_proto::v1;
 
     use super::*;
-    use crate::conformance::World;
+    use crate::conformance::BusFixture;
 
     #[tokio::test]
     async fn a_message_that_is_handed_out_again_is_not_given_out_again() {
-        let world = World::in_process();
-        world.provision(Duration::from_secs(1)).await;
+        let fixture = BusFixture::in_process();
+        fixture.provision(Duration::from_secs(1)).await;
         for operation in ["one", "two"] {
-            let meta = world.meta(operation);
+            let meta = fixture.meta(operation);
             let event = v1::ToolCallResolved::default();
-            world.bus.publish_event(&meta, &event).await.unwrap();
+            fixture.bus.publish_event(&meta, &event).await.unwrap();
         }
-        let mut events = world.events("dray.event.>").await;
+        let mut events = fixture.events("dray.event.>").await;
         assert_eq!(events.next().await.unwrap().sequence, 1);
         // As a server does that was killed before it stored how far it was.
         let filter = events.filter.clone();
-        let again = world
+        let again = fixture
             .backend()
             .cursor(EVENT_STREAM, &filter, CursorStart::Sequence(1));
         events.cursor = again.await.unwrap();

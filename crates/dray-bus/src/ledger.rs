@@ -1,4 +1,4 @@
-//! The ledger: who works on an operation, and what came of it (messaging-reliability 7).
+//! The ledger: who works on an operation, and its outcome (messaging-reliability 7).
 //!
 //! Every change is a compare-and-set. A write whose outcome is unknown is repeated; when the first one had
 //! happened after all, the entry reads as what was written, and that is success.

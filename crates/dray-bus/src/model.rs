@@ -212,7 +212,7 @@ async fn run_workers(stage: &ModelStage, lives: Vec<ProcessRun>, gone: &Cancella
         }
     };
     let both = async { tokio::join!(lane(odd), lane(even)) };
-    // Lives that do not end by themselves go on beside the last one.
+    // Lives that do not end by themselves continue beside the last one.
     tokio::select! {
         _ = both => stage.live(Vec::new(), gone.clone()).await,
         () = async {

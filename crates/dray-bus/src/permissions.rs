@@ -161,15 +161,23 @@ impl Permissions {
     #[must_use]
     pub fn publishes_event<E: Event>(self) -> Self {
         // A permission binds subjects, not headers (18), so the tenant has to be a token of the subject.
-        self.allow_publish(format!("dray.event.{}.v1.{}.*", E::AREA, E::PAST))
-            .with_stream(EVENT_STREAM)
+        self.allow_publish(format!(
+            "dray.event.{}.v1.{}.*",
+            E::AREA,
+            E::PAST_PARTICIPLE
+        ))
+        .with_stream(EVENT_STREAM)
     }
 
     /// Publishes an audit event of any tenant.
     #[must_use]
     pub fn publishes_audit<A: Audit>(self) -> Self {
-        self.allow_publish(format!("dray.audit.{}.v1.{}.*", A::AREA, A::PAST))
-            .with_stream(AUDIT_STREAM)
+        self.allow_publish(format!(
+            "dray.audit.{}.v1.{}.*",
+            A::AREA,
+            A::PAST_PARTICIPLE
+        ))
+        .with_stream(AUDIT_STREAM)
     }
 
     /// Subscribes to all events of one kind's area that concern one tenant, live and without the stream.

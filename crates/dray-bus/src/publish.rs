@@ -113,7 +113,12 @@ impl Bus {
         let subject = audit_subject::<A>(&meta.tenant);
         // The only id with a random part: equal audit events are separate facts and must not be merged. A repetition
         // of the same publish keeps it.
-        let step = format!("{}.{}.{:032x}", A::AREA, A::PAST, rand::random::<u128>());
+        let step = format!(
+            "{}.{}.{:032x}",
+            A::AREA,
+            A::PAST_PARTICIPLE,
+            rand::random::<u128>()
+        );
         let id = ids::message_id(&meta.tenant.token(), &meta.operation, &step, 0);
         self.publish_encoded(
             AUDIT_STREAM,

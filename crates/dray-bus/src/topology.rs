@@ -34,7 +34,7 @@ pub const LEDGER_STREAM: &str = "KV_dray_ledger";
 pub const SESSION_STREAM: &str = "KV_dray_sessions";
 /// Stream of the uploads of each session.
 pub const UPLOAD_STREAM: &str = "KV_dray_uploads";
-/// Stream of what became of each delivery.
+/// Stream of the outcome of each delivery.
 pub const DELIVERY_STREAM: &str = "KV_dray_deliveries";
 /// Stream of what was learned about platforms: limits, file ids, positions in their feeds.
 pub const PLATFORM_STREAM: &str = "KV_dray_platform";

@@ -46,12 +46,12 @@ pub struct WorkSettings {
     pub lease: Duration,
     /// How often the claim is renewed; several times within `lease`, so that one lost renewal does not cost it.
     pub renew: Duration,
-    /// How long a handler may go on while its lease cannot be renewed because the bus is away. Another worker may
+    /// How long a handler may continue while its lease cannot be renewed because the bus is unavailable. Another worker may
     /// take the work over after `lease`; the revision of the ledger entry then decides whose end counts.
     pub outage: Duration,
     /// Real attempts before the work is given up.
     pub attempts: u32,
-    /// How long running deliveries may go on after the stop.
+    /// How long running deliveries may continue after the stop.
     pub drain: Duration,
     /// How long a handler may take to notice that it is cancelled.
     pub grace: Duration,

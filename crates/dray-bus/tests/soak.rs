@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a helper that cannot go on fails the test"
+    reason = "a helper that cannot continue fails the test"
 )]
 
 #[path = "faults/rig.rs"]

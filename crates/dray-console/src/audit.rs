@@ -44,7 +44,7 @@ impl ConsoleState {
         request: ActionRequest,
     ) -> Result<RecordedAction, Fault> {
         let mut meta = self.meta(request.time);
-        // An action on work that exists stands on the timeline of that work.
+        // An action on work that exists is on the timeline of that work.
         if let Some(operation) = request.operation {
             meta = meta.with_operation(operation);
         }

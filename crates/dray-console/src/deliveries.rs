@@ -1,4 +1,4 @@
-//! Deliveries: what became of each file, what is certain about it, and another delivery of what failed.
+//! Deliveries: the outcome of each file, what is certain about it, and another delivery of what failed.
 
 use axum::Extension;
 use axum::body::Body;

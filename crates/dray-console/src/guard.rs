@@ -15,7 +15,7 @@ use crate::login;
 use crate::respond;
 use crate::state::ConsoleState;
 
-/// What the browser may load and run. Nothing comes from elsewhere, and no script or style stands in a page; the only
+/// What the browser may load and run. Nothing comes from elsewhere, and no script or style is in a page; the only
 /// sink for HTML takes it from one named policy of the script (Trusted Types).
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \

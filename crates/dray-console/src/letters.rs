@@ -82,7 +82,7 @@ fn letter_fault(error: &LetterError) -> Fault {
     match error {
         LetterError::NotFound(sequence) => Fault::new(
             FaultCode::NotFound,
-            format!("There is no dead letter {sequence} of this tenant."),
+            format!("The dead letter {sequence} does not exist for this tenant."),
         )
         .detail("no_dead_letter"),
         LetterError::Transport(cause) => unreachable_fault(&cause.to_string()),

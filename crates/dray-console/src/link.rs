@@ -170,15 +170,15 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const KEY: [u8; 32] = [7; 32];
+    const LINK_KEY: [u8; 32] = [7; 32];
     const START_MS: u64 = 1_800_000_000_000;
 
     fn verifier(highest_role: ConsoleRole) -> LinkVerifier {
-        LinkVerifier::new(KEY, &TenantId::default(), highest_role, START_MS)
+        LinkVerifier::new(LINK_KEY, &TenantId::default(), highest_role, START_MS)
     }
 
     fn token_at(role: ConsoleRole, now_ms: u64) -> String {
-        LoginLink::new(&TenantId::default(), role, now_ms).token(&KEY)
+        LoginLink::new(&TenantId::default(), role, now_ms).token(&LINK_KEY)
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         for refused in [
             raised,
             other_key.token(&[8; 32]),
-            other_tenant.token(&KEY),
+            other_tenant.token(&LINK_KEY),
             format!("{token}x"),
             token.trim_end_matches(|letter| letter != '.').to_owned(),
             String::new(),

@@ -34,7 +34,7 @@ pub(crate) async fn operation_page(
     let tool_call = v1::ToolCallOutcomeRequest {
         operation_id: operation.clone(),
     };
-    // Concurrently: a service that is away costs the page its timeout once and not twice.
+    // Concurrently: a service that is unavailable costs the page its timeout once and not twice.
     let (delivery, tool_call) = tokio::join!(state.ask(&delivery), state.ask(&tool_call));
     let events = state.index.of_operation(&operation);
     let content = html! {

@@ -20,12 +20,12 @@ pub(crate) struct PageAsset {
     content: &'static str,
 }
 
-const STYLE: PageAsset = PageAsset {
+const STYLE_SHEET: PageAsset = PageAsset {
     path: "/assets/console.css",
     media_type: "text/css; charset=utf-8",
     content: include_str!("../assets/console.css"),
 };
-const SCRIPT: PageAsset = PageAsset {
+const LIVE_SCRIPT: PageAsset = PageAsset {
     path: "/assets/console.js",
     media_type: "text/javascript; charset=utf-8",
     content: include_str!("../assets/console.js"),
@@ -37,7 +37,7 @@ const ICON_ASSET: PageAsset = PageAsset {
 };
 
 /// Every asset that pages load.
-pub(crate) const PAGE_ASSETS: [PageAsset; 3] = [STYLE, SCRIPT, ICON_ASSET];
+pub(crate) const PAGE_ASSETS: [PageAsset; 3] = [STYLE_SHEET, LIVE_SCRIPT, ICON_ASSET];
 
 impl PageAsset {
     /// Its URL, which changes with its content, so that a browser may keep it.
@@ -60,7 +60,7 @@ impl PageAsset {
 }
 
 /// The pages of the navigation: path and name.
-const NAVIGATION: [(&str, &str); 6] = [
+const NAVIGATION_LINKS: [(&str, &str); 6] = [
     ("/live", "Live"),
     ("/deliveries", "Deliveries"),
     ("/letters", "Dead letters"),
@@ -94,7 +94,7 @@ impl PageFrame<'_> {
                 p.brand { "Drayage " span.muted { (state.tenant) } }
                 nav aria-label="Pages" {
                     ul {
-                        @for (path, name) in NAVIGATION {
+                        @for (path, name) in NAVIGATION_LINKS {
                             li { a href=(path) aria-current=[(path == *section).then_some("page")] { (name) } }
                         }
                     }
@@ -131,9 +131,9 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " – Drayage" }
-                link rel="stylesheet" href=(STYLE.url());
+                link rel="stylesheet" href=(STYLE_SHEET.url());
                 link rel="icon" href=(ICON_ASSET.url());
-                script src=(SCRIPT.url()) defer {}
+                script src=(LIVE_SCRIPT.url()) defer {}
             }
             body data-login-path=(LOGIN_PATH) { (body) }
         }

@@ -64,7 +64,7 @@ async fn explain(
     session: &ConsoleSession,
     request: &v1::ExplainRequest,
 ) -> Result<v1::ExplainReply, Fault> {
-    // A judgement without a look-up has no effect, so it is no action and leaves no audit event.
+    // A judgement without a look-up has no effect, so it is not an action and leaves no audit event.
     if !request.resolve_names {
         return state.ask(request).await;
     }

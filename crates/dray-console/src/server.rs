@@ -9,6 +9,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
+use dray_http_server::{ConnectionLimits, DrainOutcome, serve};
 use dray_types::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -45,7 +46,7 @@ pub struct ConsoleServer {
     started_ms: u64,
 }
 
-/// The console cannot start or failed.
+/// The console cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
     /// The public URL is not one of a server.
@@ -61,15 +62,12 @@ pub enum ConsoleError {
     /// The address cannot be bound.
     #[error("could not listen on {address}")]
     Bind {
-        /// The address that was asked for.
+        /// The address that was requested.
         address: SocketAddr,
         /// The refusal of the system.
         #[source]
         source: io::Error,
     },
-    /// The listener failed while it served.
-    #[error("the HTTP server of the console failed")]
-    Failed(#[source] io::Error),
 }
 
 impl ConsoleServer {
@@ -124,16 +122,8 @@ impl ConsoleServer {
         link.url(&self.base_url(), &system.link_key)
     }
 
-    /// Serves pages until `stop` is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// [`ConsoleError::Failed`].
-    pub async fn serve(
-        self,
-        system: ConsoleSystem,
-        stop: CancellationToken,
-    ) -> Result<(), ConsoleError> {
+    /// Serves pages until `stop` is cancelled. Pages that are still sent after 3 s are cut off.
+    pub async fn serve(self, system: ConsoleSystem, stop: CancellationToken) {
         let (reporter, health) = HealthReporter::new();
         let index = Arc::new(EventIndex::new(self.settings.max_events));
         // Ended with this future in any case, also when the listener fails.
@@ -176,14 +166,13 @@ impl ConsoleServer {
             live_permits: Arc::new(Semaphore::new(MAX_LIVE_PAGES)),
             stop: stop.clone(),
         });
-        let serving = axum::serve(self.listener, router(state))
-            .with_graceful_shutdown(stop.clone().cancelled_owned());
-        let served = tokio::select! {
-            served = async { serving.await } => served,
-            // A browser keeps connections open that it does not use; those are cut.
-            () = async { stop.cancelled().await; tokio::time::sleep(STOP_TIMEOUT).await } => Ok(()),
+        let limits = ConnectionLimits {
+            drain_timeout: Some(STOP_TIMEOUT),
+            ..ConnectionLimits::default()
         };
-        served.map_err(ConsoleError::Failed)
+        if serve(self.listener, router(state), limits, stop).await == DrainOutcome::CutOff {
+            tracing::debug!("pages were cut off by the end of the console");
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl FromStr for ConsoleRole {
 /// How a console serves.
 #[derive(Clone, Debug)]
 pub struct ConsoleSettings {
-    /// URL under which browsers reach the console where a proxy stands before it, `https://console.example.org`. With
+    /// URL under which browsers reach the console where a proxy is in front of it, `https://console.example.org`. With
     /// `https` its cookie is never sent over plain HTTP.
     pub public_url: Option<String>,
     /// Most that a login may do: a link for a higher role is refused.

@@ -94,7 +94,7 @@ async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), Stri
     let outcome = v1::ToolCallOutcomeRequest {
         operation_id: OperationId::mint().to_string(),
     };
-    // Concurrently, so that four services that are away cost one timeout.
+    // Concurrently, so that four services that are unavailable cost one timeout.
     let (egress, delivery, sandbox, resolver) = tokio::join!(
         probe(state, &explain),
         probe(state, &receipts),

@@ -55,7 +55,7 @@ impl DialOptions {
             limits: HttpTimeouts::default(),
             chat: HttpTimeouts {
                 idle: Duration::from_mins(5),
-                answer: Duration::from_mins(10),
+                response: Duration::from_mins(10),
                 ..HttpTimeouts::default()
             },
             metadata_age: Duration::from_mins(1),

@@ -46,7 +46,7 @@ pub struct ChatRequest {
 pub struct FakeDial {
     origin: DialOrigin,
     deployments: HashMap<DeploymentRequest, KnownDeployment>,
-    /// The deployments that were asked for, in order.
+    /// The deployments that were requested, in order.
     pub deployment_requests: Mutex<Vec<DeploymentRequest>>,
     /// The deployments that were forgotten, in order.
     pub forgotten: Mutex<Vec<DeploymentRequest>>,
@@ -58,7 +58,7 @@ pub struct FakeDial {
     pub chats_hang: Mutex<bool>,
     /// Held by every open chat completion, and by the fake itself.
     pub open_chats: Arc<()>,
-    /// The chat completions that were asked for, in order.
+    /// The chat completions that were requested, in order.
     pub chats: Mutex<Vec<ChatRequest>>,
     /// Responses of the code interpreter, in order, with the action that each is for.
     pub interpreter_responses: Mutex<VecDeque<(InterpreterAction, Result<Value, Error>)>>,

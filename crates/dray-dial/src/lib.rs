@@ -33,7 +33,6 @@ pub mod origin;
 mod port;
 mod retry;
 pub mod signin;
-mod sse;
 
 pub use crate::core::{DialClient, DialOptions, InterpreterAction, InterpreterEndpoint};
 pub use error::{Error, ErrorKind};

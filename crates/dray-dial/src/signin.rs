@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
+use dray_http::SseDecoder;
 use serde_json::{Value, json};
 
 use crate::core::{DialClient, HttpMethod};
 use crate::error::{Error, ErrorKind};
-use crate::sse::SseDecoder;
 
 /// Longest response that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub enum SignIn {
 }
 
 impl DialClient {
-    /// Asks for all toolsets concurrently and waits at most `wait` in all. What came of each is in the order of
+    /// Asks for all toolsets concurrently and waits at most `wait` in all. The outcome of each is in the order of
     /// `toolsets`.
     pub async fn sign_in(
         &self,
@@ -82,17 +82,18 @@ impl DialClient {
             .header("x-dial-client-channel-id", channel)
             .header("accept", "text/event-stream")
             // A person has to act: the usual limit of a call would end it too early.
-            .answer_within(wait)
+            .response_within(wait)
             .json(&batch);
         let mut response = self.send(request).await?;
-        let (mut decoder, mut events, mut read) = (SseDecoder::default(), Vec::new(), 0);
+        let (mut decoder, mut read) = (SseDecoder::new(MAX_RESPONSE_BYTES), 0);
         while let Some(piece) = response.chunk().await? {
             read += piece.len();
             let malformed = |_| Error::new(ErrorKind::TooLarge, "the event is too long");
-            decoder.push(&piece, &mut events).map_err(malformed)?;
+            let events = decoder.push(&piece).map_err(malformed)?;
+            let mut data = events.into_iter().filter_map(|event| event.data);
             // The first event is the response (quickapps 28). Returning drops the connection, which would stay open.
-            if let Some(event) = events.iter().find(|event| !event.is_empty()) {
-                return serde_json::from_str(event)
+            if let Some(event) = data.find(|data| !data.is_empty()) {
+                return serde_json::from_str(&event)
                     .map_err(|_| Error::new(ErrorKind::Malformed, "the event is not JSON"));
             }
             if read > MAX_RESPONSE_BYTES {

@@ -22,7 +22,7 @@ async fn start() -> (DialCore, ChatClient, Caller) {
     options.backoff = Duration::from_millis(1);
     options.chat = HttpTimeouts {
         idle: Duration::from_millis(300),
-        answer: Duration::from_millis(300),
+        response: Duration::from_millis(300),
         ..HttpTimeouts::default()
     };
     let chat = DialClient::new(options).unwrap().chat();

@@ -5,7 +5,7 @@
 use std::io::Cursor;
 use std::time::Instant;
 
-use dray_documents::formats::{Hint, convert};
+use dray_documents::formats::{ConversionHint, convert};
 use dray_documents::limits::Limits;
 use dray_documents::markdown::Selection;
 
@@ -58,7 +58,7 @@ fn peak() -> Option<u64> {
 }
 
 /// The type by the file name, which is correct for files of a corpus.
-fn hint(path: &str) -> Hint {
+fn hint(path: &str) -> ConversionHint {
     let extension = path
         .rsplit_once('.')
         .map(|(_, extension)| extension.to_ascii_lowercase())
@@ -89,9 +89,9 @@ fn hint(path: &str) -> Hint {
         "ipynb" => "application/x-ipynb+json".to_owned(),
         _ => "text/plain".to_owned(),
     };
-    Hint {
+    ConversionHint {
         mime,
         extension,
-        ..Hint::default()
+        ..ConversionHint::default()
     }
 }

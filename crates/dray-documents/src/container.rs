@@ -190,7 +190,7 @@ fn fold_name(name: &str) -> String {
     name.to_ascii_lowercase().replace('\\', "/")
 }
 
-/// The first bytes of a file, which then stands at its beginning; how many there were.
+/// The first bytes of a file, which then is at its beginning; how many there were.
 fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
     input.seek(SeekFrom::Start(0))?;
     let mut read = 0;

@@ -9,7 +9,7 @@ pub const SAMPLE_BYTES: usize = 64 * 1024;
 
 /// An encoding, detected or named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum DetectedEncoding {
     /// One of the WHATWG encodings.
     Known(&'static Encoding),
     /// UTF-32, little endian; WHATWG has none.
@@ -18,7 +18,7 @@ pub enum Found {
     Utf32Be,
 }
 
-impl Found {
+impl DetectedEncoding {
     /// Its name, such as `UTF-8` or `windows-1252`.
     pub fn name(self) -> &'static str {
         match self {
@@ -39,19 +39,19 @@ impl Found {
 }
 
 /// The encoding that a byte-order mark names, and the mark's length.
-pub fn of_mark(bytes: &[u8]) -> Option<(Found, usize)> {
+pub fn of_mark(bytes: &[u8]) -> Option<(DetectedEncoding, usize)> {
     // Before the others: the mark of UTF-32 LE begins like that of UTF-16 LE.
     if bytes.starts_with(&[0xFF, 0xFE, 0, 0]) {
-        return Some((Found::Utf32Le, 4));
+        return Some((DetectedEncoding::Utf32Le, 4));
     }
     if bytes.starts_with(&[0, 0, 0xFE, 0xFF]) {
-        return Some((Found::Utf32Be, 4));
+        return Some((DetectedEncoding::Utf32Be, 4));
     }
-    Encoding::for_bom(bytes).map(|(encoding, length)| (Found::Known(encoding), length))
+    Encoding::for_bom(bytes).map(|(encoding, length)| (DetectedEncoding::Known(encoding), length))
 }
 
 /// UTF-16 without a mark: zeros at only even or only odd places, and nine of ten characters plausible.
-pub fn utf16_without_mark(sample: &[u8]) -> Option<Found> {
+pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
     if is_ascii_with_zeros(sample) {
         return None;
     }
@@ -77,7 +77,7 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<Found> {
         .chars()
         .filter(|c| c.is_alphanumeric() || c.is_whitespace() || c.is_ascii_punctuation())
         .count();
-    (all > 0 && plausible * 10 >= all * 9).then_some(Found::Known(encoding))
+    (all > 0 && plausible * 10 >= all * 9).then_some(DetectedEncoding::Known(encoding))
 }
 
 /// Whether zeros are strewn among plain ASCII. Read as UTF-16 that gives letters too, from unlikely scripts.
@@ -98,17 +98,17 @@ fn is_iso_2022_jp(sample: &[u8]) -> bool {
 
 /// The encoding of a text: by its mark, else ISO-2022-JP by its escapes, else UTF-8 when valid, else UTF-16 by its
 /// zeros, else by statistics. Never fails; the last resort is windows-1252.
-pub fn find_encoding(bytes: &[u8]) -> Found {
+pub fn find_encoding(bytes: &[u8]) -> DetectedEncoding {
     if let Some((found, _)) = of_mark(bytes) {
         return found;
     }
     let sample = bytes.get(..SAMPLE_BYTES).unwrap_or(bytes);
     if is_iso_2022_jp(sample) {
-        return Found::Known(ISO_2022_JP);
+        return DetectedEncoding::Known(ISO_2022_JP);
     }
     // UTF-16 of plain ASCII is valid UTF-8 too, with a NUL beside every letter.
     if std::str::from_utf8(bytes).is_ok() && !sample.contains(&0) {
-        return Found::Known(UTF_8);
+        return DetectedEncoding::Known(UTF_8);
     }
     if let Some(found) = utf16_without_mark(sample) {
         return found;
@@ -118,12 +118,12 @@ pub fn find_encoding(bytes: &[u8]) -> Found {
     let broken = text.chars().filter(|c| *c == '\u{FFFD}').count();
     let beyond = text.chars().filter(|c| !c.is_ascii()).count();
     if beyond > broken * 4 {
-        return Found::Known(UTF_8);
+        return DetectedEncoding::Known(UTF_8);
     }
     let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Allow);
     detector.feed(sample, true);
     // Valid UTF-8 was found above; what is left is broken or not UTF-8.
-    Found::Known(detector.guess(None, chardetng::Utf8Detection::Deny))
+    DetectedEncoding::Known(detector.guess(None, chardetng::Utf8Detection::Deny))
 }
 
 /// Decodes with the given label when it is one, else with what [`find_encoding`] finds. A byte-order mark wins over both and
@@ -133,16 +133,16 @@ pub fn decode_text<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
         Some(marked) => marked,
         None => (
             label
-                .and_then(Found::of_label)
+                .and_then(DetectedEncoding::of_label)
                 .unwrap_or_else(|| find_encoding(bytes)),
             0,
         ),
     };
     let bytes = bytes.get(mark..).unwrap_or_default();
     match found {
-        Found::Known(encoding) => encoding.decode_without_bom_handling(bytes).0,
-        Found::Utf32Le => decode_utf32(bytes, u32::from_le_bytes).into(),
-        Found::Utf32Be => decode_utf32(bytes, u32::from_be_bytes).into(),
+        DetectedEncoding::Known(encoding) => encoding.decode_without_bom_handling(bytes).0,
+        DetectedEncoding::Utf32Le => decode_utf32(bytes, u32::from_le_bytes).into(),
+        DetectedEncoding::Utf32Be => decode_utf32(bytes, u32::from_be_bytes).into(),
     }
 }
 

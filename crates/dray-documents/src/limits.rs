@@ -122,7 +122,7 @@ pub enum Failure {
     /// The file is damaged or incomplete.
     #[error("damaged: {}", .0.words())]
     Corrupt(Damage),
-    /// The archive has no file of the name that was asked for.
+    /// The archive has no file of the name that was requested.
     #[error("no such member")]
     NoMember,
     /// The document holds no text, such as a scan (read-attachment 7.9).

@@ -3,7 +3,7 @@
 
 use std::io::Cursor;
 
-use dray_documents::formats::{Converted, Hint, convert};
+use dray_documents::formats::{ConversionHint, Converted, convert};
 use dray_documents::limits::Limits;
 use dray_documents::markdown::Selection;
 use proptest::collection::vec;
@@ -137,10 +137,10 @@ const TEXT_PIECES: &[&str] = &[
 ];
 
 fn converted(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) -> Converted {
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: kind.0.to_owned(),
         extension: kind.1.to_owned(),
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     let limits = Limits {
         max_text_bytes,

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use dray_documents::formats::{Converted, Hint, convert};
+use dray_documents::formats::{ConversionHint, Converted, convert};
 use dray_documents::limits::{Failure, Limits};
 use dray_documents::markdown::Selection;
 use serde::Deserialize;
@@ -137,13 +137,13 @@ fn limits(hostile: bool) -> Limits {
 
 fn converted(directory: &Path, expected: &Expected, limits: Limits) -> Converted {
     let bytes = std::fs::read(directory.join(&expected.name)).unwrap();
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: expected
             .mime
             .clone()
             .unwrap_or_else(|| mime(&expected.name).to_owned()),
         extension: expected.name.rsplit_once('.').unwrap().1.to_owned(),
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     convert(&mut Cursor::new(bytes), &hint, limits, Selection::All)
 }

@@ -122,7 +122,7 @@ pub struct AuditedFetch {
 
 impl AuditedFetch {
     /// Writes the line, publishes the event, and waits at most `timeout` for that. Returns whether it is known to be
-    /// published; publishing goes on afterwards.
+    /// published; publishing continues afterwards.
     ///
     /// With `required`, a stored file whose event is not known to be published counts as one that could not be
     /// stored. A further line and event say so.

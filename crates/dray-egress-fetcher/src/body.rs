@@ -97,7 +97,7 @@ impl BodyTransfer {
     ///
     /// # Errors
     ///
-    /// `truncated` when the connection ended before; the transfer can go on with another one.
+    /// `truncated` when the connection ended before; the transfer can continue with another one.
     pub async fn receive<S: ByteSink>(
         &mut self,
         mut wire: WireBody,

@@ -83,7 +83,7 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     Ok(HeadDecision::Body(BodyPlan {
         status,
         framing,
-        // Identity was asked for; object stores send the coding that the file was uploaded with (B-4).
+        // Identity was requested; object stores send the coding that the file was uploaded with (B-4).
         coding: content_coding(&parts.headers)?,
         whole,
         labels: ResponseLabels::of(&parts.headers),

@@ -43,7 +43,7 @@ pub struct HopRequest<'a> {
     pub path_and_query: &'a str,
     /// `User-Agent`, a configured constant.
     pub user_agent: &'a HeaderValue,
-    /// The rest of a body that broke off; the only case in which a range is asked for.
+    /// The rest of a body that broke off; the only case in which a range is requested.
     pub resume: Option<&'a BodyResumption>,
 }
 
@@ -194,7 +194,7 @@ pub async fn send_request(
 /// Builds the request of Q-1: exactly these fields, in this order. `Range` and `If-Range` are sent only for the rest
 /// of a body that broke off.
 fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
-    // In origin form (RFC 9112, section 3.2.1): the host stands in the `Host` field alone.
+    // In origin form (RFC 9112, section 3.2.1): the host is in the `Host` field alone.
     let mut request = Request::get(Uri::try_from(ask.path_and_query)?)
         .header(HOST, HeaderValue::from_str(ask.host)?)
         .header(USER_AGENT, ask.user_agent)

@@ -286,7 +286,8 @@ async fn start_proxy(
         StartError::with_source(format!("the proxy could not listen on {listen}"), error)
     })?;
     tracing::info!(address = %running.address(), "the forward proxy listens");
-    cx.doors.open(PROXY_ADDRESS_NAME, running.address());
+    cx.listen_addresses
+        .open(PROXY_ADDRESS_NAME, running.address());
     Ok(running)
 }
 

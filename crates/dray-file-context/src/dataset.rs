@@ -88,7 +88,7 @@ impl DatasetCache {
     }
 }
 
-/// The datasets to name, in the order of the selection: authorised ones only where that is asked for, each once, with
+/// The datasets to name, in the order of the selection: authorised ones only where that is requested, each once, with
 /// the stored name, else the selection's, else the id. An empty selection asks nothing.
 pub fn resolve_datasets(
     selected: &[DatasetSelection],

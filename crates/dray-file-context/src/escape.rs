@@ -1,6 +1,6 @@
 //! Escaping of what others wrote, so that no name, URL or content ends the wrapper.
 
-/// The tag around everything that is said about files.
+/// The tag around everything that is reported about files.
 pub const WRAPPER_TAG: &str = "system-reminder";
 
 /// Escapes the five characters of XML, ampersand first (agent-file-context 8).

@@ -104,7 +104,7 @@ impl CalleeKind {
     }
 }
 
-/// Arguments with URLs, and what became of each file that they named.
+/// Arguments with URLs, and the outcome of each file that they named.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubstitutedArguments {

@@ -107,7 +107,7 @@ fn resumed_positions(histories: &[ChatItem], generation: ContractGeneration) -> 
     };
     if !histories
         .get(answer)
-        // The interaction could not go on without its question (6.1).
+        // The interaction could not continue without its question (6.1).
         .is_some_and(|item| item.awaiting_input)
     {
         return Vec::new();

@@ -211,7 +211,7 @@ impl Config {
         HttpTimeouts {
             connect: self.dial_connect_timeout.as_duration(),
             idle: silence,
-            answer: silence,
+            response: silence,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::error::ResolveError;
 use crate::loader::{LoadError, LoadedFile};
 use crate::shown::DisplayName;
 
-/// How a file from outside is asked for.
+/// How a file from outside is requested.
 #[derive(Clone, Debug)]
 pub struct ExternalFetch {
     /// Envelope of the call.

@@ -22,7 +22,7 @@ pub fn file_size(size: u64, limit: ByteSize) -> String {
     )
 }
 
-/// Message about a file that was asked for as text and is not text.
+/// Message about a file that was requested as text and is not text.
 pub fn binary_file_message(url: &DisplayName, name: &str) -> String {
     format!(
         "File at {url} appears to be binary ({name}). Use `file:base64::...` or `file:URL::...` instead of `file:text::...`."

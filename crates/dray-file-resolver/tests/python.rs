@@ -114,7 +114,7 @@ impl PublisherFixture {
         })
     }
 
-    /// Runs the example for a tenant, as that identity; the runtime goes on serving meanwhile.
+    /// Runs the example for a tenant, as that identity; the runtime continues serving meanwhile.
     async fn run_as(&self, user: &str, tenant: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(interpreter("nats"));
         let address = self.nats.url().replace("nats://", "");
@@ -273,7 +273,8 @@ for module in (importlib.import_module(f'dray.v1.{name}') for name in names):
 
 #[test]
 fn the_generated_python_modules_are_those_of_the_contracts() {
-    let contracts = prost_types::FileDescriptorSet::decode(dray_proto::DESCRIPTORS).unwrap();
+    let contracts =
+        prost_types::FileDescriptorSet::decode(dray_proto::FILE_DESCRIPTOR_SET).unwrap();
     let mut expected = Vec::new();
     for file in contracts
         .file

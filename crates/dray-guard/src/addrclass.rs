@@ -42,7 +42,7 @@ impl Class {
     }
 }
 
-/// As it stands in an audit event: `public`, `opened:10.1.0.0/16`, `loopback`.
+/// As it is in an audit event: `public`, `opened:10.1.0.0/16`, `loopback`.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -63,7 +63,7 @@ pub fn classify(address: IpAddr) -> Class {
 
 fn classify_v4(address: Ipv4Addr) -> Class {
     let number = address.to_bits();
-    // The first match names it: narrow rows stand before the wide rows that hold them.
+    // The first match names it: narrow rows are before the wide rows that hold them.
     IPV4_BLOCKS
         .iter()
         .find(|block| block.first <= number && number <= block.last)

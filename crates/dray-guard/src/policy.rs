@@ -234,8 +234,7 @@ impl AdminPolicy {
         warnings.extend(self.private_ranges.warnings());
         // SHOULD of 8.6: without a list any app reaches the opened ranges.
         if self.host_allowlist.is_none() && !self.private_ranges.is_empty() {
-            warnings
-                .push("private ranges are open to every app: there is no host allowlist".into());
+            warnings.push("private ranges are open to every app: no host allowlist is set".into());
         }
         warnings
     }

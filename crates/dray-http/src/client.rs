@@ -14,7 +14,7 @@ use crate::error::{FailureKind, HttpError};
 use crate::guard::{DestinationGuard, GuardedResolver};
 use crate::request::RequestBuilder;
 
-/// How long things may take. Nothing limits a whole transfer: what moves may go on (sandbox-transfer 1.6).
+/// How long things may take. Nothing limits a whole transfer: what moves may continue (sandbox-transfer 1.6).
 #[derive(Clone, Copy, Debug)]
 pub struct HttpTimeouts {
     /// To connect, name resolution and TLS included.
@@ -22,7 +22,7 @@ pub struct HttpTimeouts {
     /// Longest silence inside a body, in either direction.
     pub idle: Duration,
     /// Longest wait from the last byte of a request to the head of the response.
-    pub answer: Duration,
+    pub response: Duration,
 }
 
 impl Default for HttpTimeouts {
@@ -30,7 +30,7 @@ impl Default for HttpTimeouts {
         Self {
             connect: Duration::from_secs(10),
             idle: Duration::from_secs(30),
-            answer: Duration::from_mins(2),
+            response: Duration::from_mins(2),
         }
     }
 }
@@ -135,7 +135,7 @@ impl HttpClient {
     #[must_use]
     pub const fn patient(mut self, idle: Duration, response: Duration) -> Self {
         self.limits.idle = idle;
-        self.limits.answer = response;
+        self.limits.response = response;
         self
     }
 

@@ -37,6 +37,7 @@ mod guard;
 mod multipart;
 mod request;
 mod response;
+mod sse;
 #[cfg(test)]
 mod tests;
 
@@ -57,6 +58,7 @@ pub use reqwest::Upgraded;
 /// The URL type of [`DestinationGuard`].
 pub use reqwest::Url;
 pub use response::HttpResponse;
+pub use sse::{EventTooLong, SseDecoder, SseEvent};
 
 /// Why a body or a destination failed; for the log, never for the peer.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;

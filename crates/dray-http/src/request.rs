@@ -39,7 +39,7 @@ pub struct RequestBuilder {
     url: String,
     headers: HeaderMap,
     body: Option<RequestBody>,
-    answer_within: Duration,
+    response_within: Duration,
     wrong: Option<String>,
 }
 
@@ -54,14 +54,14 @@ struct RequestBody {
 
 impl RequestBuilder {
     pub(crate) fn new(client: HttpClient, method: Method, url: &str) -> Self {
-        let answer_within = client.limits.answer;
+        let response_within = client.limits.response;
         Self {
             client,
             method,
             url: url.to_owned(),
             headers: HeaderMap::new(),
             body: None,
-            answer_within,
+            response_within,
             wrong: None,
         }
     }
@@ -128,8 +128,8 @@ impl RequestBuilder {
 
     /// Longest wait for the head of the response after the body left; for long polls.
     #[must_use]
-    pub const fn answer_within(mut self, wait: Duration) -> Self {
-        self.answer_within = wait;
+    pub const fn response_within(mut self, wait: Duration) -> Self {
+        self.response_within = wait;
         self
     }
 
@@ -246,7 +246,7 @@ impl RequestBuilder {
         let idle = self.client.limits.idle;
         let sending = request.send();
         tokio::pin!(sending);
-        let mut watch = ProgressWatch::new(idle, self.answer_within);
+        let mut watch = ProgressWatch::new(idle, self.response_within);
         // Limits by progress, which reqwest's own timeouts do not know for a body on its way out.
         loop {
             tokio::select! {

@@ -19,7 +19,7 @@ fn client() -> HttpClient {
     let limits = HttpTimeouts {
         connect: Duration::from_secs(5),
         idle: Duration::from_millis(400),
-        answer: Duration::from_millis(600),
+        response: Duration::from_millis(600),
     };
     HttpClient::new(limits, None).unwrap()
 }

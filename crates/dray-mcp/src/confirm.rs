@@ -31,7 +31,7 @@ pub struct OfferedChat {
     pub target: v1::ChatTarget,
 }
 
-/// What came of the questions.
+/// The outcome of the questions.
 pub(crate) enum SendDecision {
     /// The files may be sent, under this id where the question has decided it.
     Send(Option<OperationId>),
@@ -63,6 +63,7 @@ impl SendQuestions<'_> {
         chats: &[OfferedChat],
         confirm: bool,
     ) -> Result<SendDecision, Fault> {
+        // Nothing to ask: the call must not fail for a client that cannot ask a person.
         if chats.is_empty() && !confirm {
             return Ok(SendDecision::Send(None));
         }
@@ -86,6 +87,7 @@ impl SendQuestions<'_> {
         };
         match self.client.call(SHORT_TIMEOUT, &request).await {
             Ok(session) => Ok(session.chat),
+            // A session that does not exist yet is made when a chat is bound to it.
             Err(fault) if fault.code == FaultCode::NotFound => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -120,6 +122,7 @@ impl SendQuestions<'_> {
             chat: Some(chosen.target.clone()),
             ..v1::BindSessionRequest::default()
         };
+        // The choice holds for later calls of the session as well, so that the person is asked once.
         self.client.call(SHORT_TIMEOUT, &request).await?;
         Ok(Ok(chosen.target.clone()))
     }
@@ -149,6 +152,7 @@ impl SendQuestions<'_> {
     /// The id of the delivery that was confirmed with this request state: the same answer, sent again, is the same
     /// delivery.
     fn confirmed_id(&self) -> Option<OperationId> {
+        // The state holds a nonce for each question: a second question about the same files is another delivery.
         let digest = Sha256Digest::of(self.round.state?.as_bytes());
         OperationId::new(format!("confirmed-{digest}")).ok()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware;
+use dray_http_server::{ConnectionLimits, serve};
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -34,7 +35,7 @@ pub struct HttpOptions {
     pub allowed_origins: Vec<String>,
 }
 
-/// The endpoint cannot start or failed.
+/// The endpoint cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The address is not on loopback, and no token is configured.
@@ -49,9 +50,6 @@ pub enum HttpError {
         #[source]
         source: io::Error,
     },
-    /// The listener failed.
-    #[error("the HTTP server failed")]
-    Failed(#[source] io::Error),
 }
 
 /// A bound endpoint.
@@ -89,28 +87,20 @@ impl HttpEndpoint {
     }
 
     /// Serves clients until `stop` is cancelled, which also ends their calls.
-    ///
-    /// # Errors
-    ///
-    /// [`HttpError::Failed`].
-    pub async fn serve(self, server: McpServer, stop: CancellationToken) -> Result<(), HttpError> {
+    pub async fn serve(self, server: McpServer, stop: CancellationToken) {
         let client = server.client().clone();
         self.serve_with(move || server.for_session(), Some(client), stop)
-            .await
+            .await;
     }
 
     /// As [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each
     /// request without a session. Keys of an authorization server have to be in a file.
-    ///
-    /// # Errors
-    ///
-    /// [`HttpError::Failed`].
     pub async fn serve_each<H: ServerHandler>(
         self,
         handler: impl Fn() -> H + Send + Sync + 'static,
         stop: CancellationToken,
-    ) -> Result<(), HttpError> {
-        self.serve_with(handler, None, stop).await
+    ) {
+        self.serve_with(handler, None, stop).await;
     }
 
     async fn serve_with<H: ServerHandler>(
@@ -118,13 +108,11 @@ impl HttpEndpoint {
         handler: impl Fn() -> H + Send + Sync + 'static,
         client: Option<ServiceClient>,
         stop: CancellationToken,
-    ) -> Result<(), HttpError> {
+    ) {
         let protocol = router(handler, &self.options, self.address, &stop);
         let router = with_auth(protocol, &self.options.auth, client.as_ref());
-        axum::serve(self.listener, router)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
-            .map_err(HttpError::Failed)
+        // Without a drain timeout it always completes: the end of the sessions ends their calls.
+        let _ = serve(self.listener, router, ConnectionLimits::default(), stop).await;
     }
 }
 

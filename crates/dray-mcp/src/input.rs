@@ -61,7 +61,7 @@ impl<'a> From<&'a GetPromptRequestParams> for InputRound<'a> {
     }
 }
 
-/// What came of a question.
+/// The outcome of a question.
 #[derive(Clone, Debug)]
 pub enum InputAnswer {
     /// The person agreed and filled in the form.
@@ -72,7 +72,7 @@ pub enum InputAnswer {
     Pending(InputRequiredResult),
 }
 
-/// Why there is no answer.
+/// Why the form was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The client cannot ask a person.
@@ -88,7 +88,7 @@ pub enum InputError {
 
 impl From<InputError> for ErrorData {
     fn from(error: InputError) -> Self {
-        let text = format!("There is no answer of a person: {error}.");
+        let text = format!("The user gave no response: {error}.");
         match error {
             InputError::NotSupported => Self::missing_required_client_capability(
                 ClientCapabilities::builder().enable_elicitation().build(),
@@ -108,6 +108,7 @@ pub struct InputGate {
 
 impl Default for InputGate {
     fn default() -> Self {
+        // In memory only: a key on disk would let another process forge confirmations.
         let key: [u8; KEY_BYTES] = rand::random();
         Self {
             // The length, which this constructor does not check, is that of the array.
@@ -120,6 +121,7 @@ impl InputGate {
     /// Signs the state of a request for [`Self::open`] with the same binding. The client can read it.
     pub fn seal(&self, state: &str, binding: &str) -> String {
         let options = SealOptions::new()
+            // Authenticated and not stored in the state: a state for one call does not open for another.
             .associated_data(binding.as_bytes())
             .ttl(ANSWER_TIMEOUT);
         self.codec.seal_with(state.as_bytes(), &options)
@@ -149,6 +151,8 @@ impl InputGate {
         question: InputQuestion,
     ) -> Result<InputAnswer, InputError> {
         let capabilities = context.client_capabilities();
+        // Before anything is sent: a client without elicitation answers with an error that reads like a bug of this
+        // server.
         if capabilities.is_none_or(|capabilities| capabilities.elicitation.is_none()) {
             return Err(InputError::NotSupported);
         }
@@ -173,7 +177,7 @@ impl InputGate {
         }
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
         let requests = InputRequests::from([(question.key.to_owned(), request)]);
-        // Another one each time, so that an answer that is sent again can be told from another answer.
+        // Another one each time, so that a repeated answer can be distinguished from another answer.
         let asked = format!("{}#{:016x}", question.key, rand::random::<u64>());
         let state = binding.map(|binding| self.seal(&asked, binding));
         Ok(InputAnswer::Pending(InputRequiredResult::new(
@@ -194,6 +198,7 @@ impl InputGate {
             (Some(_), None) => Ok(false),
             (Some(binding), Some(state)) => {
                 let asked = self.open(state, binding)?;
+                // Behind `#` stands the nonce.
                 Ok(asked.split('#').next() == Some(key))
             }
         }
@@ -209,6 +214,7 @@ fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
 fn answer(action: &ElicitationAction, content: Option<Value>) -> InputAnswer {
     match action {
         ElicitationAction::Accept => InputAnswer::Accepted(content.unwrap_or(Value::Null)),
+        // Also actions that this version of the protocol does not have: only a clear "accept" sends files.
         _ => InputAnswer::Refused,
     }
 }

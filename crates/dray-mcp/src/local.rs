@@ -80,7 +80,7 @@ impl LocalRoot {
     ///
     /// # Errors
     ///
-    /// The path leads out, there is no such file, it is not a regular file, or it may not be read.
+    /// The path leaves the root, or the file does not exist, is not a regular file, or may not be read.
     pub(crate) fn open_file(&self, path: &str) -> Result<(File, u64), Fault> {
         let beneath = self.beneath(path)?;
         // Looked at through a descriptor that does not open the file: opening a device can have an effect.
@@ -314,7 +314,7 @@ fn refused(path: &str, error: Errno) -> Fault {
         Errno::XDEV | Errno::LOOP => outside(path),
         Errno::NOENT => Fault::new(
             FaultCode::NotFound,
-            format!("There is no file `{}`.", shown(path)),
+            format!("The file `{}` does not exist.", shown(path)),
         )
         .detail("not_found")
         .advice("`list` shows what is there."),

@@ -23,7 +23,7 @@ pub enum ToolName {
     Put,
     /// Sends files to the chat of the session.
     SendFile,
-    /// Shows what became of deliveries.
+    /// Shows the outcome of deliveries.
     Receipts,
     /// Resolves the `file:` references in the arguments of another tool.
     ResolveFileArguments,
@@ -37,7 +37,7 @@ pub enum ToolName {
 
 /// The text names no tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no tool `{name}`; the tools are {}", ToolName::ALL_TOOLS.map(ToolName::as_str).join(", "))]
+#[error("unknown tool `{name}`; the tools are {}", ToolName::ALL_TOOLS.map(ToolName::as_str).join(", "))]
 pub struct UnknownTool {
     name: String,
 }

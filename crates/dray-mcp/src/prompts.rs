@@ -52,7 +52,7 @@ const fn optional(
 
 const DEFAULT_QUESTION: &str = "What are the main points?";
 
-const PROMPTS: &[PromptTemplate] = &[
+const PROMPT_TEMPLATES: &[PromptTemplate] = &[
     PromptTemplate {
         name: "read_document",
         title: "Read a document",
@@ -92,7 +92,7 @@ const PROMPTS: &[PromptTemplate] = &[
 ];
 
 fn offered(options: &ServerOptions) -> impl Iterator<Item = &'static PromptTemplate> {
-    PROMPTS
+    PROMPT_TEMPLATES
         .iter()
         .filter(|prompt| prompt.tools.iter().all(|tool| options.offers(*tool)))
 }
@@ -129,7 +129,7 @@ pub(crate) fn get(
         .find(|prompt| prompt.name == request.name)
         .ok_or_else(|| {
             failure::invalid(
-                "There is no such prompt here.",
+                "This prompt does not exist here.",
                 "`prompts/list` shows them.",
             )
             .detail("prompt_not_found")

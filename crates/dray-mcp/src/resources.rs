@@ -116,7 +116,7 @@ async fn read_receipt(
 
 fn not_found() -> Fault {
     failure::invalid(
-        "There is no such resource.",
+        "The resource does not exist.",
         "`resources/templates/list` shows the forms of their URIs.",
     )
     .detail("resource_not_found")

@@ -24,7 +24,7 @@ struct SkillText {
     tools: &'static [ToolName],
 }
 
-const SKILLS: &[SkillText] = &[
+const BUNDLED_SKILLS: &[SkillText] = &[
     SkillText {
         uri: "skill://drayage/tool-call-file-parameter-formatting/SKILL.md",
         // The one that agents of the orchestrator get.
@@ -51,7 +51,7 @@ const SKILLS: &[SkillText] = &[
 ];
 
 fn served(options: &ServerOptions) -> impl Iterator<Item = &'static SkillText> {
-    SKILLS
+    BUNDLED_SKILLS
         .iter()
         .filter(|skill| skill.tools.iter().all(|tool| options.offers(*tool)))
 }
@@ -60,8 +60,11 @@ fn find(options: &ServerOptions, uri: &str) -> Result<&'static SkillText, Fault>
     served(options)
         .find(|skill| skill.uri == uri)
         .ok_or_else(|| {
-            failure::invalid("There is no such skill here.", "`skills/list` shows them.")
-                .detail("skill_not_found")
+            failure::invalid(
+                "This skill does not exist here.",
+                "`skills/list` shows them.",
+            )
+            .detail("skill_not_found")
         })
 }
 
@@ -99,7 +102,7 @@ pub(crate) fn list(options: &ServerOptions) -> ListSkillsResult {
 ///
 /// # Errors
 ///
-/// There is no such skill, or its tools are not offered.
+/// The skill does not exist, or its tools are not offered.
 pub(crate) fn get(options: &ServerOptions, uri: &str) -> Result<GetSkillResult, Fault> {
     let entry = find(options, uri)?.entry();
     Ok(GetSkillResult::new(entry)
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn every_skill_is_valid_and_has_a_description() {
-        let entries: Vec<Skill> = SKILLS.iter().map(SkillText::entry).collect();
+        let entries: Vec<Skill> = BUNDLED_SKILLS.iter().map(SkillText::entry).collect();
         validate_skills(&entries).unwrap();
         for entry in &entries {
             assert!(entry.frontmatter.description.len() > 20, "{}", entry.uri);
@@ -153,8 +156,8 @@ mod tests {
             },
             ..ServerOptions::default()
         };
-        assert_eq!(names(&all).len(), SKILLS.len());
-        let refused = get(&ServerOptions::default(), SKILLS[3].uri).unwrap_err();
+        assert_eq!(names(&all).len(), BUNDLED_SKILLS.len());
+        let refused = get(&ServerOptions::default(), BUNDLED_SKILLS[3].uri).unwrap_err();
         assert_eq!(refused.detail, "skill_not_found");
         assert!(read(&all, "skill://drayage/../secret/SKILL.md").is_err());
     }

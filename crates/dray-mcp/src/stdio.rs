@@ -19,7 +19,7 @@ pub enum StdioError {
 ///
 /// # Errors
 ///
-/// [`StdioError`], except that a client that closes the input before its first request is no error.
+/// [`StdioError`], except that a client that closes the input before its first request is not an error.
 pub async fn serve_stdio(server: McpServer) -> Result<(), StdioError> {
     // Without blocking reads where both are pipes: a read that blocks would keep the process alive after a signal.
     let running = match server.serve(rmcp::transport::stdio_pipes()).await {

@@ -31,11 +31,13 @@ pub(crate) fn created(report: &v1::DeliveryReport) -> CreateTaskResult {
 ///
 /// # Errors
 ///
-/// There is no such delivery in this session.
+/// The delivery does not exist in this session.
 pub(crate) async fn state(client: &ServiceClient, task_id: &str) -> Result<GetTaskResult, Fault> {
+    // The client polls, so the call does not wait for an end as well.
     let report = tools::outcome(client, task_id, Duration::ZERO).await?;
     let payload = if !report.finished {
         TaskPayload::Working
+    // Before the result: a cancelled delivery has one too, but the protocol gives it no payload.
     } else if report.cancelled {
         TaskPayload::Cancelled
     } else {
@@ -56,7 +58,7 @@ pub(crate) async fn state(client: &ServiceClient, task_id: &str) -> Result<GetTa
 ///
 /// # Errors
 ///
-/// There is no such delivery in this session.
+/// The delivery does not exist in this session.
 pub(crate) async fn cancel(client: &ServiceClient, task_id: &str) -> Result<(), Fault> {
     let request = v1::CancelDeliveryRequest {
         delivery_id: task_id.to_owned(),
@@ -70,7 +72,7 @@ pub(crate) async fn cancel(client: &ServiceClient, task_id: &str) -> Result<(), 
 pub(crate) fn task_error(fault: &Fault) -> ErrorData {
     match fault.code {
         FaultCode::NotFound | FaultCode::InvalidArgument => {
-            ErrorData::invalid_params("There is no such task.", Some(failure::fault_json(fault)))
+            ErrorData::invalid_params("The task does not exist.", Some(failure::fault_json(fault)))
         }
         _ => failure::protocol_error(fault),
     }
@@ -89,9 +91,11 @@ fn task(report: &v1::DeliveryReport) -> Task {
         shown.count(),
         report.files.len()
     );
+    // `ended_at_ms` is 0 until the end.
     let changed_ms = report.ended_at_ms.max(report.begun_at_ms);
     Task::new(
         &report.delivery_id,
+        // The payload decides the state; this one is replaced by `DetailedTask`.
         TaskStatus::Working,
         iso_time(report.begun_at_ms),
         iso_time(changed_ms),

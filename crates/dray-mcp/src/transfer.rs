@@ -1,7 +1,7 @@
 //! `files/authorizeUpload` and `files/authorizeDownload`: tickets in the shapes of SEP-2631, a draft of the protocol.
 //!
 //! They make the same tickets as the tools `upload_ticket` and `download_ticket`, under the same scopes and limits, and
-//! are served where those tools are. The capability stands under `experimental` until the proposal is accepted.
+//! are served where those tools are. The capability is under `experimental` until the proposal is accepted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -171,7 +171,7 @@ impl AuthorizeUpload {
         let media_type = self.mime_type.as_deref().map(dray_media_type::essence);
         let request = TicketRequest::upload(self.size.unwrap_or(DEFAULT_UPLOAD_BYTES))
             .size(self.size)
-            // It says nothing about the content, so it is no condition.
+            // It says nothing about the content, so it is not a condition.
             .media_type(media_type.filter(|media_type| media_type != "application/octet-stream"))
             .sha256(sha256)
             .name(self.name.clone().unwrap_or_default());
@@ -258,18 +258,23 @@ fn file_value(content: &StoredContent, uri: Option<String>) -> FileValue {
 fn descriptor(ticket: &IssuedTicket, tickets: &TicketAccess) -> Value {
     let expires_at_ms = i64::try_from(ticket.expires_at_ms).unwrap_or(i64::MAX);
     let expires_at = jiff::Timestamp::from_millisecond(expires_at_ms).map(|at| format!("{at}"));
-    let mut descriptor = json!({
-        "transport": transport(tickets),
-        "url": ticket.url(&tickets.base_url),
-        "expiresAt": expires_at.unwrap_or_default(),
-    });
-    if ticket.direction == TicketDirection::Upload {
-        descriptor["method"] = json!("POST");
-        descriptor["multipart"] = json!({"fileField": FILE_FIELD, "fields": {}});
-    } else {
-        descriptor["method"] = json!("GET");
+    let (transport, url) = (transport(tickets), ticket.url(&tickets.base_url));
+    let expires_at = expires_at.unwrap_or_default();
+    match ticket.direction {
+        TicketDirection::Upload => json!({
+            "transport": transport,
+            "url": url,
+            "expiresAt": expires_at,
+            "method": "POST",
+            "multipart": {"fileField": FILE_FIELD, "fields": {}},
+        }),
+        TicketDirection::Download => json!({
+            "transport": transport,
+            "url": url,
+            "expiresAt": expires_at,
+            "method": "GET",
+        }),
     }
-    descriptor
 }
 
 /// A refused request, with the reason as the draft has it.

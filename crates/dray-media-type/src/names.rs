@@ -2,7 +2,7 @@
 
 /// Bytes of an unknown type.
 pub const OCTET_STREAM: &str = "application/octet-stream";
-/// PDF, also when something stands before its mark.
+/// PDF, also when something is before its mark.
 pub const PDF: &str = "application/pdf";
 /// Rich text, by the bytes `{\rtf`.
 pub const RTF: &str = "application/rtf";

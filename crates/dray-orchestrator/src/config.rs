@@ -108,7 +108,7 @@ pub struct Config {
     pub max_body: ByteSize,
     /// Longest time for a request's body to come. Default `1m`.
     pub body_timeout: Period,
-    /// How long running chats may go on when the service ends. Default `30s`.
+    /// How long running chats may continue when the service ends. Default `30s`.
     pub drain: Period,
     /// Origins whose pages may call the plain endpoints from a browser, such as `https://chat.example.org`. Default none.
     pub cors_origins: Vec<String>,
@@ -275,7 +275,7 @@ impl Section for Config {
         problems.extend(self.endpoint_problems());
         let files = self.files.problems().into_iter();
         problems.extend(
-            // The part does not know under which name it stands in this section.
+            // The part does not know under which name it is in this section.
             files.map(|(field, message)| ConfigProblem::new(format!("files.{field}"), message)),
         );
         let mut unless = |right: bool, field: &str, message: &str| {
@@ -344,7 +344,7 @@ impl Config {
         if !alone && self.clients.is_empty() && self.dial_url.is_none() {
             problems.push(ConfigProblem::new(
                 "clients",
-                "must hold a key: other machines reach `listen`, and there is no `dial_url` whose keys would be checked",
+                "must hold a key: other machines reach `listen`, and no `dial_url` is set whose keys could be checked",
             ));
         }
         for (name, key) in &self.clients {

@@ -33,15 +33,15 @@ const CONCURRENT_READS: usize = 4;
 /// Age from which a document gets a new lifetime when a conversation continues.
 const RENEWAL_AGE_MS: u64 = 24 * 3600 * 1000;
 /// How long a process may be silent before its responses count as interrupted.
-const LEASE: Duration = Duration::from_secs(30);
+const OWNER_LEASE: Duration = Duration::from_secs(30);
 /// How often a process renews the lease of a response.
 pub(crate) const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 /// Attempts to change a record that others change as well.
 const MAX_ATTEMPTS: usize = 16;
-/// What is said of a response whose process is gone.
-const INTERRUPTED: &str = "The process that made this response ended before the response did. What the agent's tools have \
+/// What is reported about a response whose process is gone.
+const INTERRUPTED_MESSAGE: &str = "The process that made this response ended before the response did. What the agent's tools have \
      done is done, and no tool was called again.";
-/// What is said of a response whose end could not be stored.
+/// What is reported about a response whose end could not be stored.
 const NOT_STORED: &str = "The response has ended, but it could not be stored.";
 
 /// The state of a response.
@@ -145,7 +145,7 @@ impl ResponseStore {
     }
 
     fn lease_ms(&self) -> u64 {
-        let lease = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
+        let lease = u64::try_from(OWNER_LEASE.as_millis()).unwrap_or(u64::MAX);
         self.records.now_ms().saturating_add(lease)
     }
 
@@ -168,6 +168,7 @@ impl ResponseStore {
         let record = ResponseRecord {
             status: ResponseStatus::InProgress,
             in_background: new.in_background,
+            // The document first: a record must never name content that is not stored.
             document: self.store(document).await?,
             history: new.history.entries,
             conversation: new.conversation,
@@ -206,13 +207,17 @@ impl ResponseStore {
             let mut found: RevisedRecord<ResponseRecord> =
                 found.ok_or_else(|| missing_failure("response", id))?;
             let (now, record) = (self.records.now_ms(), &mut found.value);
+            // The bucket removes expired keys with a delay, and until then they must look gone.
             if record.expires_ms <= now {
                 return Err(missing_failure("response", id));
             }
+            // Clocks of replicas may differ by less than the lease, which is six renewals long.
             if record.status != ResponseStatus::InProgress || now < record.lease_ms {
                 return Ok(found);
             }
             record.status = ResponseStatus::Failed;
+            // The state of the response says only that it failed; this adds for the client that its tools may have
+            // run.
             record.interrupted = true;
             let updated = self
                 .records
@@ -245,11 +250,12 @@ impl ResponseStore {
         let document: ResponseDocument = document.ok_or_else(|| missing_failure("response", id))?;
         let mut response = document.response.clone().unwrap_or_default();
         if let Some(members) = response.as_object_mut() {
+            // The document was written before the end, so its own status may be old.
             members.insert("status".to_owned(), json!(record.status.as_str()));
             let said = members.get("error").is_some_and(|error| !error.is_null());
             if record.status == ResponseStatus::Failed && !said {
                 let message = if record.interrupted {
-                    INTERRUPTED
+                    INTERRUPTED_MESSAGE
                 } else {
                     NOT_STORED
                 };
@@ -268,6 +274,7 @@ impl ResponseStore {
     pub(crate) async fn cancel(&self, principal: &str, id: &str) -> Result<Value, RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.record(principal, id).await?;
+            // OpenAI's API has the same rule: a response with a connection ends with the connection.
             if !record.value.in_background {
                 return Err(RequestFailure::new(
                     400,
@@ -277,6 +284,7 @@ impl ResponseStore {
             if record.value.status != ResponseStatus::InProgress {
                 break;
             }
+            // Its process notices at its next renewal of the lease, which this write makes stale.
             record.value.status = ResponseStatus::Cancelled;
             let updated = self
                 .records
@@ -313,6 +321,7 @@ impl ResponseStore {
 fn missing_failure(kind: &str, id: &str) -> RequestFailure {
     let id: String = id
         .chars()
+        // The id comes from the client and is shown in terminals and logs.
         .filter(|one| !one.is_control())
         .take(64)
         .collect();

@@ -28,7 +28,9 @@ use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerGrants;
 use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
-use crate::turn::{AgentEngine, ModelEndpoint, PausedTurns, SharedParts, ToolKinds};
+use crate::turn::{
+    AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SharedParts, ToolKinds,
+};
 use dray_tool_files::FileServices;
 
 /// Delay before the first retry of a model call; it doubles with each attempt.
@@ -49,15 +51,15 @@ impl Service for Orchestrator {
         let listener = TcpListener::bind(config.listen).await.map_err(|error| {
             StartError::with_source(format!("cannot listen on {}", config.listen), error)
         })?;
-        let address = listener
-            .local_addr()
-            .map_err(|error| StartError::with_source("cannot tell where it listens", error))?;
+        let address = listener.local_addr().map_err(|error| {
+            StartError::with_source("cannot read the address of the listener", error)
+        })?;
         let drain = config.drain.as_duration();
         let surface = http_surface(config, cx)?;
         let served = http::serve_until(surface.router(), listener, cx.stop.clone(), drain);
         cx.tasks.spawn(served);
-        cx.doors.open("chat", address);
-        tracing::info!(%address, "chats are answered");
+        cx.listen_addresses.open("chat", address);
+        tracing::info!(%address, "listening for chats");
         Ok(Self { address })
     }
 
@@ -140,12 +142,16 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
         client_files: state.files.clone(),
         model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), cx)?,
-        reader,
+        loader: ManifestLoader {
+            reader,
+            manifests: Arc::clone(&manifests),
+            grants,
+            core: core.clone(),
+            default_manifest: config.default_manifest.clone(),
+        },
         layers: Arc::clone(&layers),
-        manifests: Arc::clone(&manifests),
         skills,
         core,
-        grants,
         services,
         metrics: OrchestratorMetrics::new(&cx.meter),
         config,

@@ -44,7 +44,7 @@ use dray_agent::caller::Caller;
 use dray_agent::event::AnswerEnd;
 use dray_agent::failure::RequestFailure;
 use dray_agent::layer::LayerSet;
-use dray_agent::manifest::{Manifest, ManifestReader};
+use dray_agent::manifest::Manifest;
 use dray_agent::skill::Skill;
 use dray_dial::DialClient;
 use dray_dial::chat::ChatClient;
@@ -55,26 +55,23 @@ use crate::approvals::ApprovalStore;
 use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{Agent, CheckedChatRequest, ManifestSource};
-use crate::manifests::ManifestDirectory;
 use crate::metrics::OrchestratorMetrics;
-use crate::permissions::{CallerGrants, CallerIdentity};
+use crate::permissions::CallerIdentity;
 use dray_tool_files::FileServices;
 
 pub(crate) use approval_forms::question_calls;
+pub(crate) use manifest::ManifestLoader;
 pub(crate) use paused::PausedTurns;
 pub(crate) use setup::ToolKinds;
 
 /// Configuration, clients and tools that all turns share.
 pub(crate) struct SharedParts {
     pub(crate) config: Config,
-    pub(crate) reader: Arc<ManifestReader>,
+    pub(crate) loader: ManifestLoader,
     pub(crate) layers: Arc<LayerSet>,
-    pub(crate) manifests: Arc<ManifestDirectory>,
     /// Skills of the layers.
     pub(crate) skills: Vec<Skill>,
     pub(crate) core: Option<DialClient>,
-    /// The permissions of manifests that did not come from the operator.
-    pub(crate) grants: CallerGrants,
     pub(crate) model: ModelEndpoint,
     pub(crate) kinds: ToolKinds,
     pub(crate) services: FileServices,
@@ -137,7 +134,8 @@ impl Agent for AgentEngine {
         identity: &CallerIdentity,
         source: &ManifestSource,
     ) -> Result<Arc<Manifest>, RequestFailure> {
-        let loaded = self.parts.manifest(caller, identity, source).await?;
+        let loader = &self.parts.loader;
+        let loaded = loader.load(caller, identity, source).await?;
         Ok(loaded.manifest)
     }
 
@@ -145,7 +143,7 @@ impl Agent for AgentEngine {
         let Some(dial) = &self.parts.kinds.dial else {
             return Err(RequestFailure::new(
                 404,
-                "There is no DIAL, so there are no deployments.",
+                "DIAL is not configured, so no deployments exist.",
             ));
         };
         let made = dray_tool_dial::deployment_template(dial, caller, deployment).await;
@@ -166,7 +164,8 @@ impl AgentEngine {
         }
         let loaded = self
             .parts
-            .manifest(&asked.caller, &asked.identity, &asked.manifest)
+            .loader
+            .load(&asked.caller, &asked.identity, &asked.manifest)
             .await?;
         // Boxed: the futures of a turn are large, and they would make that of each caller as large.
         let opened = Box::pin(open::open_turn(&self.parts, asked, loaded)).await?;

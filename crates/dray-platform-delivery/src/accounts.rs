@@ -91,6 +91,7 @@ impl AccountRegistry {
                 && account.serves(tenant)
                 && (name.is_empty() || account.name == name)
         });
+        // A second match makes the choice ambiguous, and to guess an account would send to a stranger's chat.
         match (fitting.next(), fitting.next()) {
             (Some(account), None) => Ok(Arc::clone(account)),
             _ => Err(DeliveryError::NoAccount(format!("{platform}/{name}"))),

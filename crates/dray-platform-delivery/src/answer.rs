@@ -18,7 +18,7 @@ use futures_util::StreamExt as _;
 use crate::accept::RequestIntake;
 use crate::config::Config;
 use crate::error::DeliveryError;
-use crate::gather::asked_in_vain;
+use crate::gather::failed_call;
 use crate::platform_cache::PlatformCache;
 use crate::record::FileState;
 use crate::records::{self, RecordStore};
@@ -191,7 +191,7 @@ impl TextSender {
         match self.bus.call(&question, &request).await {
             Ok(entry) => Ok(tagged::real_path(&path, entry).map(|real| (path, real))),
             Err(CallError::Fault(fault)) if tagged::is_missing(&fault) => Ok(None),
-            Err(error) => Err(asked_in_vain("a tagged file", error)),
+            Err(error) => Err(failed_call("a tagged file", error)),
         }
     }
 

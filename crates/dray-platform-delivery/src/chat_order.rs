@@ -1,6 +1,6 @@
 //! The order of the deliveries of a chat among all replicas, in the bucket `dray_platform` (platform-delivery 10.2).
 //!
-//! A delivery takes its place when it is asked for, before its files are copied out of the sandbox. It is shown when no
+//! A delivery takes its place when it is requested, before its files are copied out of the sandbox. It is shown when no
 //! earlier place is open, however long the copies take and whichever replica does the work. A place is open until the
 //! delivery ends or waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block
 //! its chat. Places are written by compare-and-set; a later one is always a larger number, also when clocks differ.
@@ -39,7 +39,7 @@ pub struct ChatOrder {
 /// A place that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// Its number: Unix milliseconds at which the delivery was asked for, or a little more so that no two are equal.
+    /// Its number: Unix milliseconds at which the delivery was requested, or a little more so that no two are equal.
     pub number: u64,
     /// Whether the delivery had no open place before.
     pub is_new: bool,
@@ -108,6 +108,8 @@ impl ChatOrder {
                     false,
                 );
             }
+            // Clocks of replicas differ, and two requests may share a millisecond: a new place is always behind the
+            // last one.
             let number = now_ms.max(places.last + 1);
             places.last = number;
             places.add(delivery, number, until_ms);
@@ -122,13 +124,14 @@ impl ChatOrder {
         .await
     }
 
-    /// Opens the place of a delivery that goes on, for the whole timeout.
+    /// Opens the place of a delivery that continues, for the whole timeout.
     ///
     /// # Errors
     /// The bus.
     pub async fn hold(&self, chat: &str, delivery: &str, number: u64) -> Result<(), KeyError> {
         let (_, until_ms) = self.times();
         self.change(chat, |places| {
+            // The record may have been lost or trimmed since; a later place must still get a larger number.
             places.last = places.last.max(number);
             match places.find(delivery) {
                 Some(open) => open.until_ms = until_ms,
@@ -147,6 +150,7 @@ impl ChatOrder {
         self.change(chat, |places| {
             let before = places.open.len();
             places.open.retain(|open| open.delivery != delivery);
+            // A place that has expired already is gone from the list, and then nothing is written.
             ((), places.open.len() < before)
         })
         .await
@@ -162,6 +166,7 @@ impl ChatOrder {
         let places = entry
             .map(|entry| decode_record(&entry.value))
             .unwrap_or_default();
+        // An expired place stays in the record until the next change, but blocks no delivery.
         let open = places.open.iter().filter(|open| open.until_ms > now_ms);
         Ok(open.map(|open| open.number).min())
     }
@@ -179,6 +184,7 @@ impl ChatOrder {
         change: impl Fn(&mut ChatQueueRecord) -> (T, bool),
     ) -> Result<T, KeyError> {
         let key = chat_key(chat);
+        // Changes of the same chat in this process queue here instead of colliding in the bucket.
         let shard = usize::from(key.bytes().fold(0_u8, u8::wrapping_add)) % LOCK_SHARDS;
         let _guard = match self.shards.get(shard) {
             Some(shard) => Some(shard.lock().await),
@@ -188,11 +194,13 @@ impl ChatOrder {
         loop {
             attempts += 1;
             let entry = self.keys.get(&key).await?;
+            // JetStream counts revisions from 1, so 0 stands for "no entry yet".
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
             let mut places = entry
                 .map(|entry| decode_record(&entry.value))
                 .unwrap_or_default();
             let now_ms = self.clock.now_ms();
+            // Here rather than in a sweep: each writer removes what expired, so the record stays small.
             places.open.retain(|open| open.until_ms > now_ms);
             let (result, is_changed) = change(&mut places);
             if !is_changed {
@@ -222,6 +230,8 @@ fn decode_record(value: &[u8]) -> ChatQueueRecord {
 
 fn chat_key(chat: &str) -> String {
     let hex = Sha256Digest::of(chat.as_bytes()).to_hex();
+    // 128 bits: two chats do not collide, and the key stays short. The id itself may hold characters that keys
+    // cannot.
     let token: String = hex.chars().take(32).collect();
     format!("order.{token}")
 }

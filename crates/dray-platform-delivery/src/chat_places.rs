@@ -25,7 +25,7 @@ pub(crate) struct ChatPlaces {
     pub(crate) order: ChatOrder,
     pub(crate) index: Arc<DeliveryIndex>,
     pub(crate) clock: Clock,
-    /// Makes the reconciler look for what can go on.
+    /// Makes the reconciler look for what can continue.
     pub(crate) wake_reconciler: Arc<Notify>,
 }
 
@@ -93,7 +93,7 @@ impl ChatPlaces {
         }
     }
 
-    /// Gives a place back, so that later deliveries go on. A place that cannot be given back ends with its time.
+    /// Gives a place back, so that later deliveries continue. A place that cannot be given back ends with its time.
     pub(crate) async fn release_place(&self, chat: &str, delivery: &str) {
         if let Err(error) = self.order.release(chat, delivery).await {
             tracing::warn!(

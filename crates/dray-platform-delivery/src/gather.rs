@@ -5,7 +5,7 @@ mod fetch;
 
 use std::time::Duration;
 
-pub(crate) use self::context::{RequestContext, asked_in_vain};
+pub(crate) use self::context::{RequestContext, failed_call};
 use dray_bus::{Meta, WorkCompleted, WorkFailure};
 use dray_platform::ErrorKind;
 use dray_proto::convert::InvalidMessage;
@@ -24,7 +24,7 @@ use crate::records::{self, RecordError, RevisionedRecord};
 use crate::report;
 
 /// Longest sum of a request's paths in bytes, and longest message: both travel in events.
-const TEXT_MOST: usize = 16 * 1024;
+const MAX_TEXT_BYTES: usize = 16 * 1024;
 
 /// Files that a refusal names.
 const MAX_REFUSED_FILES: usize = 100;
@@ -56,9 +56,10 @@ pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), In
         let reason = format!("between 1 and {most} files can be sent at once");
         return Err(InvalidMessage::field("paths", reason));
     }
+    // The record repeats the paths in every event, and NATS refuses messages above 1 MiB.
     let bytes: usize = work.paths.iter().map(Vec::len).sum();
-    if bytes > TEXT_MOST {
-        let reason = format!("all paths together have more than {TEXT_MOST} bytes");
+    if bytes > MAX_TEXT_BYTES {
+        let reason = format!("all paths together have more than {MAX_TEXT_BYTES} bytes");
         return Err(InvalidMessage::field("paths", reason));
     }
     if work
@@ -71,10 +72,11 @@ pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), In
             "a path is empty or holds a NUL",
         ));
     }
-    if work.message.len() > TEXT_MOST {
-        let reason = format!("it has more than {TEXT_MOST} bytes");
+    if work.message.len() > MAX_TEXT_BYTES {
+        let reason = format!("it has more than {MAX_TEXT_BYTES} bytes");
         return Err(InvalidMessage::field("message", reason));
     }
+    // Names only: both are repeated in the record and in every event.
     if work.turn.len() > 256 || work.session.len() > 128 {
         return Err(InvalidMessage::field(
             "turn",
@@ -137,12 +139,14 @@ impl Gatherer {
         if held.record.finished {
             self.places.release_place_of(&key, &held.record).await;
         }
+        // In later rounds the reconciler publishes the work; a second message would start it twice.
         if !held.record.finished && held.record.rounds == 0 {
             let deliver = round_work(&held.record);
             let envelope = round_meta(&held.record).unwrap_or_else(|| meta.clone());
             let envelope = envelope.with_trace(meta.trace.clone());
             self.context
                 .bus
+                // The message id is fixed, so a redelivery of this work publishes nothing new.
                 .publish_work(&envelope, &deliver)
                 .await
                 .map_err(|error| Fault::from(DeliveryError::Publish(error)))?;
@@ -177,13 +181,14 @@ impl Gatherer {
         self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
         let may_pass = |file: &FileRecord| file.error_kind == Some(ErrorKind::Transient.into());
+        // The whole request is tried again, because the result names all files; those that arrived are in the cache.
         if attempt < MAX_ATTEMPTS && files.iter().any(may_pass) {
             return Err(DeliveryError::Asked {
-                what: "a file cannot be had now",
+                what: "the sandbox",
                 fault: Box::new(
                     Fault::new(
                         dray_types::FaultCode::Unavailable,
-                        "A file of the sandbox cannot be had right now.",
+                        "A file of the sandbox is not available right now.",
                     )
                     .detail("sandbox_unavailable")
                     .retry_after(Duration::from_secs(2)),
@@ -204,10 +209,12 @@ impl Gatherer {
 
     /// Protects the first copy in the cache until the last one has arrived.
     async fn begin_gathering(&self, order: &GatherRequest<'_>) -> Result<(), DeliveryError> {
+        // A single copy goes straight from the cache into the record, so nothing can sweep it in between.
         let count = order.work.paths.len();
         if count < 2 {
             return Ok(());
         }
+        // As if the files were copied one after the other: an upper bound.
         let longest = CALL_TIMEOUT * u32::try_from(count).unwrap_or(u32::MAX);
         let left = order.meta.deadline.remaining(self.context.clock.now_ms());
         let key = records::record_key(&order.meta.tenant, &order.meta.operation);
@@ -227,6 +234,8 @@ impl Gatherer {
     ) -> Result<RevisionedRecord, DeliveryError> {
         let delivery_timeout = self.context.config.delivery_timeout.as_millis();
         let record = DeliveryRecord::begin(meta, start, place, delivery_timeout);
+        // Revision 0 creates. When an attempt that was redelivered wrote the record first, both continue with that
+        // one.
         match self.log.records.write(key, record, 0).await {
             Err(RecordError::Moved) => {}
             other => return Ok(other?),
@@ -256,6 +265,7 @@ impl Gatherer {
         };
         let start = DeliveryStart {
             delivery_id: order.meta.operation.to_string(),
+            // The request was refused perhaps because these are too long.
             session: work.session.chars().take(128).collect(),
             target: work.target.clone(),
             turn: work.turn.chars().take(128).collect(),
@@ -274,6 +284,7 @@ impl Gatherer {
             fault: Some(fault.clone().into()),
             report: Some(report::for_event(&record)),
         };
+        // An earlier attempt may have refused it already: its record stays.
         match self.log.write(key, record, 0).await {
             Ok(_) | Err(RecordError::Moved) => {}
             Err(error) => return Fault::from(error).into(),

@@ -34,13 +34,13 @@ pub struct IndexEntry {
     pub session: String,
     /// Its platform, account and chat as asked for.
     pub target: v1::ChatTarget,
-    /// When it was asked for.
+    /// When it was requested.
     pub begun_at_ms: u64,
     /// Whether it is over.
     pub finished: bool,
     /// Whether it is worth showing: not over, or not all of it arrived.
     pub open: bool,
-    /// When it goes on; 0 when nothing holds it up.
+    /// When it continues; 0 when nothing holds it up.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,
@@ -48,10 +48,10 @@ pub struct IndexEntry {
     pub deadline_ms: u64,
 }
 
-/// A delivery of the same chat that was asked for earlier and waits.
+/// A delivery of the same chat that was requested earlier and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingDelivery {
-    /// When that one goes on.
+    /// When that one continues.
     pub due_ms: u64,
     /// What it waits for.
     pub why: WaitingReason,
@@ -88,8 +88,10 @@ impl DeliveryIndex {
     /// # Errors
     /// The bus. What was read until then counts.
     pub async fn refresh(&self) -> Result<bool, KeyError> {
+        // Two readers would read the same revisions and could apply them in the wrong order.
         let _reading = self.reading.lock().await;
         let mut is_all = false;
+        // Bounded, so that the first start over a large bucket does not hold up the caller for its whole length.
         for _ in 0..WATCH_BATCH {
             let from = self.lock().next;
             let Some(change) = self.records.keys().next("", from).await? else {
@@ -97,6 +99,7 @@ impl DeliveryIndex {
                 break;
             };
             let mut state = self.lock();
+            // Before the decoding: a record that cannot be read must not be read again for ever.
             state.next = change.revision + 1;
             match change.value.map(decode_record) {
                 Some(Ok(record)) => state.put(&change.key, change.revision, &record),
@@ -113,6 +116,7 @@ impl DeliveryIndex {
                 }
             }
         }
+        // Once per refresh, because it sorts all finished lines.
         self.lock().forget();
         Ok(is_all)
     }
@@ -127,7 +131,7 @@ impl DeliveryIndex {
         self.lock().put(key, held.revision, &held.record);
     }
 
-    /// The first delivery of the chat that was asked for before `order` and waits.
+    /// The first delivery of the chat that was requested before `order` and waits.
     pub fn waiting_before(&self, chat: &str, order: &Order) -> Option<WaitingDelivery> {
         let state = self.lock();
         let mut earlier: Vec<&IndexEntry> = state
@@ -135,6 +139,7 @@ impl DeliveryIndex {
             .values()
             .filter(|line| line.due_at_ms != 0 && line.is_before(chat, order))
             .collect();
+        // The map is sorted by key, not by time.
         earlier.sort_by_key(|line| line.order());
         earlier.first().map(|line| WaitingDelivery {
             due_ms: line.due_at_ms,
@@ -142,7 +147,7 @@ impl DeliveryIndex {
         })
     }
 
-    /// Whether a delivery of the chat that was asked for before `order` is neither over nor waiting: some worker has
+    /// Whether a delivery of the chat that was requested before `order` is neither over nor waiting: some worker has
     /// it.
     pub fn is_in_hand_before(&self, chat: &str, order: &Order) -> bool {
         let state = self.lock();
@@ -157,7 +162,7 @@ impl DeliveryIndex {
         lines.any(|line| !line.finished && line.due_at_ms != 0 && line.is_in(chat))
     }
 
-    /// Deliveries that are not over, in the order in which they were asked for.
+    /// Deliveries that are not over, in the order in which they were requested.
     pub fn unfinished(&self) -> Vec<IndexEntry> {
         let state = self.lock();
         let mut lines: Vec<IndexEntry> = state
@@ -176,6 +181,7 @@ impl DeliveryIndex {
         let state = self.lock();
         let mut lines: Vec<IndexEntry> = state
             .lines
+            // Keys are sorted, so this reads the lines of one tenant and not those of all.
             .range(prefix.clone()..)
             .take_while(|(key, _)| key.starts_with(&prefix))
             .map(|(_, line)| line)
@@ -198,13 +204,14 @@ impl IndexEntry {
         (self.begun_at_ms, self.delivery.clone())
     }
 
-    /// Whether it goes to this chat, is not over, and was asked for before `order`.
+    /// Whether it goes to this chat, is not over, and was requested before `order`.
     fn is_before(&self, chat: &str, order: &Order) -> bool {
         !self.finished && self.order() < *order && self.is_in(chat)
     }
 
     /// Whether it goes to this chat.
     fn is_in(&self, chat: &str) -> bool {
+        // A target may name no account, so platform and chat are compared and the account between them is not.
         chat.starts_with(&format!("{}/", self.target.platform))
             && chat.ends_with(&chat_of("", &self.target))
     }
@@ -215,6 +222,7 @@ impl IndexState {
         if self
             .lines
             .get(key)
+            // `note` may have put a newer revision here before the watch delivers the older one.
             .is_some_and(|line| line.revision >= revision)
         {
             return;
@@ -227,6 +235,8 @@ impl IndexState {
             target: record.target.clone().unwrap_or_default(),
             begun_at_ms: record.begun_at_ms,
             finished: record.finished,
+            // A finished delivery with a missing file stays in lists of open ones, so that a person can send it
+            // again.
             open: !record.finished || record.files.iter().any(|file| !file.state.is_shown()),
             due_at_ms: record.due_at_ms,
             waiting: record.waiting,
@@ -238,6 +248,7 @@ impl IndexState {
 
     /// Keeps memory bounded: the oldest that are over go first.
     fn forget(&mut self) {
+        // The needs of the cache stay: they are removed when the record is.
         let excess = self.lines.len().saturating_sub(MAX_FINISHED_DELIVERIES);
         if excess == 0 {
             return;

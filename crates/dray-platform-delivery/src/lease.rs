@@ -2,7 +2,7 @@
 //! expires.
 //!
 //! A lease keeps order and saves work. Nothing that must never happen twice relies on it, because a holder that
-//! stalls may go on after its lease has ended.
+//! stalls may continue after its lease has ended.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl Lease {
     }
 
     /// Does the work while this process has the lease, renewed again and again, and gives the lease back. The work
-    /// goes on without it when the lease is lost.
+    /// continues without it when the lease is lost.
     pub async fn during<T>(mut self, life: Duration, work: impl Future<Output = T>) -> T {
         let done = {
             let renewing = async {

@@ -244,6 +244,7 @@ impl ReadyStep {
 
     /// Takes an attempt back that only made the delivery wait.
     pub const fn uncount_attempt(&mut self) {
+        // Saturating: a record of an older version may have counted fewer.
         self.data.attempts = self.data.attempts.saturating_sub(1);
     }
 
@@ -252,6 +253,7 @@ impl ReadyStep {
     pub fn begin(mut self, now_ms: u64) -> SendingStep {
         self.data.attempts += 1;
         self.into_state(SendingState {
+            // 0 stands for "not sending" in the stored record.
             since_ms: now_ms.max(1),
         })
     }

@@ -113,7 +113,7 @@ impl DeliveryMetrics {
         self.inbound.add(
             1,
             &[
-                // The platform stands in a request, so it is checked like the route.
+                // The platform is in a request, so it is checked like the route.
                 KeyValue::new("platform", known_platform(platform)),
                 KeyValue::new("outcome", outcome.to_owned()),
             ],

@@ -190,7 +190,7 @@ impl PlatformCache {
         })
     }
 
-    /// Reads a value whose absence decides something: a failure of the bus is no absence.
+    /// Reads a value whose absence decides something: a failure of the bus is not an absence.
     ///
     /// # Errors
     /// The bus failed.

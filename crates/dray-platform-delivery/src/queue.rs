@@ -1,4 +1,4 @@
-//! One delivery at a time for each chat, in the order in which they were asked for (platform-delivery 10.2, 10.4).
+//! One delivery at a time for each chat, in the order in which they were requested (platform-delivery 10.2, 10.4).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 /// Deliveries that may wait for one chat in this process. What comes on top waits in the bus, where it holds no worker.
 pub const MAX_WAITING_DELIVERIES: usize = 2;
 
-/// When a delivery was asked for, and its id.
+/// When a delivery was requested, and its id.
 pub type Order = (u64, String);
 
 /// The lines of all chats.
@@ -30,7 +30,7 @@ pub struct SendTurn {
 }
 
 impl ChatQueues {
-    /// Waits for the chat's turn, behind everything that was asked for earlier. `None` immediately when too many wait.
+    /// Waits for the chat's turn, behind everything that was requested earlier. `None` immediately when too many wait.
     pub async fn enter(&self, chat: &str, order: Order) -> Option<SendTurn> {
         let receiver = {
             let mut lines = self.lock();

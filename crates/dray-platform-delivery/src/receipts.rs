@@ -1,4 +1,4 @@
-//! What became of deliveries, and once more what did not arrive.
+//! The outcome of deliveries, and once more what did not arrive.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) struct ReceiptService {
 }
 
 impl ReceiptService {
-    /// Where a delivery stands; waits for its end as long as asked.
+    /// The state of a delivery; waits for its end as long as asked.
     ///
     /// # Errors
     /// It is unknown, or the bus failed.
@@ -50,13 +50,14 @@ impl ReceiptService {
     ) -> Result<v1::DeliveryReport, DeliveryError> {
         let id = id_of(&request.delivery_id)?;
         let key = records::record_key(&meta.tenant, &id);
+        // A longer wait would hold a permit of this service; the caller asks again.
         let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
         let until = Instant::now() + wait;
         loop {
             let found = match self.log.records.read(&key).await? {
                 Some(held) => {
                     let report = v1::DeliveryReport::from(&held.record);
-                    Some(report::fit_report(report, report::ANSWER_MOST))
+                    Some(report::fit_report(report, report::MAX_RESPONSE_BYTES))
                 }
                 None => self.before_the_record(&meta.tenant, &id).await?,
             };
@@ -64,6 +65,7 @@ impl ReceiptService {
             if is_over || Instant::now() >= until {
                 return found.ok_or(DeliveryError::NotFound("delivery"));
             }
+            // Polled, because the delivery may end in another replica, and one key is a cheap read.
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -92,9 +94,11 @@ impl ReceiptService {
         };
         if !matches!(
             record.terminal(),
+            // Work that is done has a record, which was not there a moment ago: the next look finds it.
             TerminalState::Unspecified | TerminalState::Done
         ) {
             delivery.finished = true;
+            // 0 would mean that it has not ended.
             delivery.ended_at_ms = record.first_error_ms.max(1);
             delivery.result_json = report::result_json(&delivery);
         }
@@ -121,11 +125,13 @@ impl ReceiptService {
             .index
             .of_tenant(&token, &request.session, request.open_only);
         let mut reply = v1::ListReceiptsReply {
+            // Counted before the limit is applied.
             truncated: lines.len() > limit,
             ..v1::ListReceiptsReply::default()
         };
         let mut room = MAX_LIST_BYTES;
         for line in lines.into_iter().take(limit) {
+            // The index may be behind: the record expired meanwhile.
             let Some(held) = self.log.records.read(&line.key).await? else {
                 continue;
             };
@@ -151,6 +157,7 @@ impl ReceiptService {
         request: &v1::ResendRequest,
     ) -> Result<v1::DeliveryAccepted, DeliveryError> {
         let id = id_of(&request.delivery_id)?;
+        // The ledger would take the request for a redelivery of the original and return its old result.
         if id == meta.operation {
             return Err(InvalidMessage::field(
                 "delivery_id",
@@ -164,6 +171,7 @@ impl ReceiptService {
         };
         let report = held.record;
         if !report.finished {
+            // Its own attempts continue; a second delivery beside them could show a file twice.
             return Err(DeliveryError::UnderWay);
         }
         let wanted: Vec<_> = report
@@ -176,6 +184,7 @@ impl ReceiptService {
             session: report.session.clone(),
             paths,
             claims,
+            // With only some of the files the text was shown already; to show it again would repeat it.
             message: if request.all {
                 report.message.clone()
             } else {
@@ -205,10 +214,12 @@ impl ReceiptService {
                 continue;
             };
             if let Some(artifact) = &mut claim.artifact {
+                // The cache names objects by digest; the user gets the name that was sent before.
                 artifact.name.clone_from(&file.name);
             }
             match self.claims.kept(meta, claim).await {
                 Ok(kept) => claims.push(kept),
+                // The copy expired, but the sandbox may still have the file.
                 Err(ClaimFailure::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),
                 Err(ClaimFailure::Gone) => return Err(DeliveryError::NotFound("stored file")),
                 Err(ClaimFailure::Failed(fault)) => {
@@ -231,6 +242,7 @@ impl ReceiptService {
         let show = v1::ShowSessionRequest {
             session: record.session.clone(),
         };
+        // A session that ended has no chat; its target is decided like that of a new request.
         let own = self.bus.call(meta, &show).await.ok()?.chat?;
         (own.platform != was.platform || own.chat != was.chat).then_some(was)
     }

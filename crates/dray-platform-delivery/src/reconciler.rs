@@ -32,7 +32,7 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after its end a delivery is left to the worker that has it.
 const GRACE_MS: u64 = 60_000;
 
-/// When work that was published for a delivery is published once more, if nothing came of it.
+/// When work that was published for a delivery is published once more, if it had no effect.
 const AGAIN_MS: u64 = 60_000;
 
 /// What was done for deliveries of late.
@@ -151,7 +151,7 @@ impl Reconciler {
         }
     }
 
-    /// The first open place of a chat; before all others while the bus is away.
+    /// The first open place of a chat; before all others while the bus is unavailable.
     async fn first_place(&self, chat: &str) -> u64 {
         match self.places.order.first(chat).await {
             Ok(first) => first.unwrap_or(u64::MAX),
@@ -176,7 +176,7 @@ impl Reconciler {
         chat_of(&id, &line.target)
     }
 
-    /// Publishes the work that goes on with a delivery.
+    /// Publishes the work that continues with a delivery.
     async fn go_on(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
         let Some(held) = self.log.records.read(&line.key).await? else {
             return Ok(());
@@ -274,7 +274,7 @@ fn give_up(record: &mut DeliveryRecord) {
     }
 }
 
-/// The envelope of the work that goes on with a delivery.
+/// The envelope of the work that continues with a delivery.
 pub(crate) fn round_meta(record: &DeliveryRecord) -> Option<Meta> {
     let delivery = OperationId::new(record.delivery_id.as_str()).ok()?;
     let deadline = Deadline::from_unix_ms(record.deadline_ms);

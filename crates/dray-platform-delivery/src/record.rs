@@ -269,13 +269,13 @@ pub struct DeliveryRecord {
     pub steps: Vec<DeliveryStep>,
     /// Turn of the agent.
     pub turn: String,
-    /// What is said with the files.
+    /// What is reported with the files.
     pub message: String,
     /// Switches.
     pub flags: Option<v1::DeliveryFlags>,
     /// Name of its tenant.
     pub tenant: String,
-    /// Unix milliseconds at which it goes on; 0 while nothing holds it up.
+    /// Unix milliseconds at which it continues; 0 while nothing holds it up.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,
@@ -339,7 +339,7 @@ pub struct DeliveryStart {
     pub session: String,
     /// Where to.
     pub target: Option<v1::ChatTarget>,
-    /// What is said with the files.
+    /// What is reported with the files.
     pub message: String,
     /// Switches.
     pub flags: Option<v1::DeliveryFlags>,

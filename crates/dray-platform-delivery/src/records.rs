@@ -45,7 +45,7 @@ pub enum RecordError {
     /// It is not a record.
     #[error("the delivery's record does not decode")]
     Corrupt(#[source] prost::DecodeError),
-    /// A newer worker wrote it, and this one cannot go on with it.
+    /// A newer worker wrote it, and this one cannot continue with it.
     #[error("the delivery's record is of a newer version")]
     Newer(#[source] UnknownCode),
 }
@@ -75,7 +75,7 @@ pub fn record_key(tenant: &TenantId, delivery: &OperationId) -> String {
     format!("{}.{}", tenant.token(), delivery.ledger_token())
 }
 
-/// The operation that goes on with a delivery after its `round`th wait; the delivery's own for none.
+/// The operation that continues with a delivery after its `round`th wait; the delivery's own for none.
 pub fn round_operation(delivery: &OperationId, round: u32) -> OperationId {
     if round == 0 {
         return delivery.clone();

@@ -52,6 +52,7 @@ pub fn result_json(record: &DeliveryRecord) -> String {
 
 fn file_outcome(file: &FileRecord) -> FileOutcome<'_> {
     FileOutcome {
+        // Paths of a sandbox are bytes, JSON is not; the record keeps the exact ones.
         path: String::from_utf8_lossy(&file.path).into_owned(),
         name: &file.name,
         size: file.size,
@@ -75,6 +76,7 @@ fn file_outcome(file: &FileRecord) -> FileOutcome<'_> {
 fn named_message(file: &FileRecord) -> String {
     let message = file.error_message.as_str();
     match name::shown_name(&file.name) {
+        // A refused request may name no file at all.
         name if name.is_empty() => message.to_owned(),
         name => format!("{name}: {message}"),
     }
@@ -86,17 +88,18 @@ fn hex_digits(bytes: &[u8]) -> String {
 }
 
 /// Most bytes of a report in an event, and in a response.
-const EVENT_MOST: usize = 100 * 1024;
-pub(crate) const ANSWER_MOST: usize = 112 * 1024;
+const MAX_EVENT_BYTES: usize = 100 * 1024;
+pub(crate) const MAX_RESPONSE_BYTES: usize = 112 * 1024;
 
 /// The record as events carry it: also without what the agent said and the proofs of the copies.
 pub fn for_event(record: &DeliveryRecord) -> v1::DeliveryReport {
     let mut report = v1::DeliveryReport::from(record);
+    // Events reach every subscriber of the tenant; the text is for the chat alone.
     report.message.clear();
     for file in &mut report.files {
         file.transfer = None;
     }
-    fit_report(report, EVENT_MOST)
+    fit_report(report, MAX_EVENT_BYTES)
 }
 
 /// The same in at most so many bytes, encoded: proofs of copies go first, then what only the store needs, then the
@@ -117,6 +120,7 @@ pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryRe
         |report| report.message.clear(),
     ];
     for shrink in shrinks {
+        // The checks are in the order of what a reader misses least, and most reports need none of them.
         if report.encoded_len() <= most {
             break;
         }
@@ -127,6 +131,7 @@ pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryRe
 
 /// Failures for the user, in the order of the files.
 pub fn user_failures(record: &DeliveryRecord) -> Vec<FileFailure> {
+    // A file that still waits is not a failure: it may arrive after the notice.
     let failed = |file: &&FileRecord| file.state.is_final() && !file.state.is_shown();
     record
         .files
@@ -142,6 +147,7 @@ pub fn user_failures(record: &DeliveryRecord) -> Vec<FileFailure> {
 /// One failure as a text that is unique within the turn.
 pub fn failure_mark(failure: &FileFailure) -> String {
     format!(
+        // NUL occurs in no shown name, so two different pairs cannot give the same text.
         "{}\0{}",
         name::shown_name(&failure.name),
         failure.reason.text()
@@ -167,8 +173,10 @@ fn failure_reason(file: &FileRecord) -> FailureReason {
             size: file.size,
             limit: file.limit,
         },
+        // The user can change neither; the operator finds which of both it is in the log.
         ErrorKind::Forbidden | ErrorKind::Auth => FailureReason::NotAllowed,
         ErrorKind::Empty => FailureReason::Empty,
+        // Without a claim the file never left the sandbox, so it is the file that does not exist.
         ErrorKind::NotFound if file.claim.is_none() => FailureReason::NotFound,
         // The file was there: it is the chat that is not.
         ErrorKind::NotFound => FailureReason::ChatMissing,
@@ -296,15 +304,15 @@ mod tests {
             many.files.push(one);
         }
         many.result_json = result_json(&many);
-        assert!(v1::DeliveryReport::from(&many).encoded_len() > EVENT_MOST);
+        assert!(v1::DeliveryReport::from(&many).encoded_len() > MAX_EVENT_BYTES);
         let told = for_event(&many);
-        assert!(told.encoded_len() <= EVENT_MOST);
+        assert!(told.encoded_len() <= MAX_EVENT_BYTES);
         assert_eq!(told.files.len(), 100);
         let one = v1::DeliveryReport::from(&DeliveryRecord {
             files: vec![file("a", FileState::Delivered, None)],
             ..DeliveryRecord::default()
         });
-        let whole = fit_report(one.clone(), EVENT_MOST);
+        let whole = fit_report(one.clone(), MAX_EVENT_BYTES);
         assert_eq!(whole, one, "what fits is whole");
     }
 

@@ -51,6 +51,8 @@ impl Service for PlatformDelivery {
             .answer(Self::finish_upload)
             .consume(Self::send)
             .consume_as(INBOUND_QUEUE, Self::receive);
+        // One queue a platform, so that an outage of one fills no other. Every process consumes all of them, also
+        // those without an account here: their work is refused with a reason instead of waiting for ever.
         PlatformKind::ALL.iter().fold(router, |router, platform| {
             router.consume_as(platform_queue(*platform), Self::deliver)
         })
@@ -98,6 +100,7 @@ impl PlatformDelivery {
         let listen = config.listen;
         let deliveries = Arc::new(DeliveryService::new(config, accounts, cx));
         if let Some(address) = listen {
+            // Before anything is spawned, so that a port in use fails the start.
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 StartError::with_source(format!("cannot listen on {address}"), error)
             })?;
@@ -133,6 +136,7 @@ impl PlatformDelivery {
         request: Request<v1::SendFileRequested>,
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
+        // Here as well as in the work: the caller of a bad request learns it immediately.
         gather::check_request(&body, self.deliveries.inbound.config.max_files)?;
         let accepted = self
             .deliveries
@@ -285,6 +289,7 @@ impl PlatformDelivery {
         let WorkDelivery {
             meta, work, cancel, ..
         } = delivery;
+        // Boxed: the future is large, and every queue of the router would hold it in place.
         let ended = Box::pin(self.deliveries.sender.deliver(&meta, &work, &cancel)).await;
         work_result(&work, ended)
     }
@@ -345,6 +350,8 @@ fn work_result(
             let fault = if fault.is_retryable() {
                 fault
             } else {
+                // Final faults would end the work while a step may still be open; the bus retries only what may be
+                // retried.
                 fault.retry_after(Duration::from_secs(5))
             };
             Err(fault.into())
@@ -354,6 +361,7 @@ fn work_result(
 
 /// Whether a delivery ended without anything that was or may have been shown.
 fn is_refused(delivery: &DeliveryRecord) -> bool {
+    // An unknown file may be on the user's screen, so the delivery does not count as refused.
     let seen = |file: &FileRecord| file.state.is_shown() || file.state == FileState::Unknown;
     !delivery.files.is_empty() && !delivery.files.iter().any(seen)
 }

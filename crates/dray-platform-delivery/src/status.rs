@@ -29,7 +29,7 @@ pub(crate) struct StatusUpdates {
 }
 
 impl StatusUpdates {
-    /// A user wrote: what waited for that goes on.
+    /// A user wrote: what waited for that continues.
     pub(crate) async fn window_opened(&self, account: &PlatformAccount, chat: &str) {
         for line in self.log.index.unfinished() {
             let is_meant = line.waiting == Some(WaitingReason::WindowClosed)
@@ -97,7 +97,7 @@ impl StatusUpdates {
         Ok(())
     }
 
-    /// A delivery that ended goes on when the user writes again.
+    /// A delivery that ended continues when the user writes again.
     fn wait_for_user(&self, record: &mut DeliveryRecord) {
         record.finished = false;
         record.rounds += 1;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::error::DeliveryError;
-use crate::gather::asked_in_vain;
+use crate::gather::failed_call;
 use crate::platform_cache::PlatformCache;
 
 /// Lifetime of a presigned PUT (messaging-reliability L-2).
@@ -175,7 +175,7 @@ impl UploadService {
             session: session.to_owned(),
         };
         let shown = self.bus.call(meta, &show).await;
-        shown.map_err(|error| asked_in_vain("the session", error))?;
+        shown.map_err(|error| failed_call("the session", error))?;
         Ok(())
     }
 

@@ -51,7 +51,7 @@ impl DiscordApi {
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
-            answer: options.answer_timeout.as_duration(),
+            response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
@@ -94,7 +94,7 @@ impl DiscordApi {
         Ok(self.client.get(parsed.as_str()).send(&|_| {}).await?)
     }
 
-    /// The address at which a gateway is asked for, with the scheme of HTTP. Refused for hosts to which the token
+    /// The address at which a gateway is requested, with the scheme of HTTP. Refused for hosts to which the token
     /// must not be shown.
     pub(crate) fn gateway(&self, url: &str) -> Result<String, PlatformError> {
         let wrong = || {
@@ -195,7 +195,7 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
         PlatformError::new(kind, format!("status {status}: {}", refusal.message)).code(code);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // A server failure after the whole request leaves open what became of it.
+        // A server failure after the whole request leaves open its outcome.
         // 130000 is sent instead of carrying the request out, so nothing can be visible.
         ErrorKind::Transient if refusal.code != 130_000 => error.ambiguous(),
         _ => error,

@@ -71,7 +71,7 @@ impl MatrixApi {
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
-            answer: options.answer_timeout.as_duration(),
+            response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
@@ -125,7 +125,7 @@ impl MatrixApi {
         wait: Duration,
     ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url("/client/v3/sync")).query(query);
-        self.ask(request.answer_within(wait)).await
+        self.ask(request.response_within(wait)).await
     }
 
     /// Puts an event into a room. The same `key` gives the same event: it is the transaction id.
@@ -273,7 +273,7 @@ fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> Platf
     let wait = refusal.retry_after_ms.map(Duration::from_millis).or(header);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // A server failure after the whole request leaves open what became of it.
+        // A server failure after the whole request leaves open its outcome.
         // 5xx, and statuses that no homeserver should send.
         _ if !(400..500).contains(&status) => error.ambiguous(),
         _ => error,

@@ -1,4 +1,4 @@
-//! Requests to the Bot API. The token stands in their addresses, so no address is ever shown.
+//! Requests to the Bot API. The token is in their addresses, so no address is ever shown.
 
 use std::fmt;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl TelegramApi {
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
-            answer: options.answer_timeout.as_duration(),
+            response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
@@ -84,7 +84,7 @@ impl TelegramApi {
     ) -> Result<Value, ApiError> {
         let url = format!("{}/bot{}/{method}", self.base, self.token.expose());
         let wait = self.response.as_duration() + Duration::from_secs(size / BYTES_PER_SECOND);
-        let request = self.client.post(&url).answer_within(wait).multipart(form);
+        let request = self.client.post(&url).response_within(wait).multipart(form);
         let response = request.send(progress).await.map_err(PlatformError::from)?;
         // Read before the body, which consumes the response.
         let (status, waits) = (response.status(), response.retry_after());

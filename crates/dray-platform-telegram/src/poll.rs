@@ -52,7 +52,7 @@ pub(crate) async fn poll_updates(
             return Err(error);
         }
         let wait = error.retry_after().unwrap_or(pause);
-        // A webhook is set, or another process polls with the same token. Either can end, so polling goes on.
+        // A webhook is set, or another process polls with the same token. Either can end, so polling continues.
         if error.platform_code() == "409" {
             tracing::warn!(%error, "another client fetches the updates of this bot");
         } else {

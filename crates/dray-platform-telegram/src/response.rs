@@ -34,7 +34,7 @@ struct MessageContent {
 }
 
 impl ConfirmedMessage {
-    /// The file of the message and the kind it has, whichever was asked for: the server may know better.
+    /// The file of the message and the kind it has, whichever was requested: the server may know better.
     fn file(&self) -> Option<(Route, &MessageContent)> {
         let photo = self
             // One photo comes in several sizes; the largest is the one that was sent.

@@ -37,7 +37,7 @@ struct ChatAddress {
 
 impl ChatAddress {
     fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
-        // As `NoThread`, after which the delivery goes on without the thread or the reply.
+        // As `NoThread`, after which the delivery continues without the thread or the reply.
         let number = |text: &str, what: &str| {
             let missing =
                 || PlatformError::new(ErrorKind::NoThread, format!("{what} is not a number"));

@@ -110,7 +110,7 @@ fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<In
         .photo
         .iter()
         .max_by_key(|size| size.width * size.height);
-    // An animation stands under `document` as well.
+    // An animation is under `document` as well.
     let document = message
         .document
         .as_ref()

@@ -37,7 +37,7 @@ impl WebhookApi {
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
-            answer: options.answer_timeout.as_duration(),
+            response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
@@ -99,7 +99,7 @@ pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
         (ErrorKind::Transient, Some(wait)) => error.with_retry_after(wait),
         _ => error,
     };
-    // A status that neither confirms nor refuses leaves open what became of the request.
+    // A status that neither confirms nor refuses leaves open the outcome of the request.
     if (400..500).contains(&status) {
         error
     } else {

@@ -108,7 +108,7 @@ impl BridgePlatform {
             return Err(wrong("base_url must be http on loopback"));
         }
         let limits = dray_http::HttpTimeouts {
-            answer: options.answer_timeout.as_duration(),
+            response: options.answer_timeout.as_duration(),
             ..dray_http::HttpTimeouts::default()
         };
         Ok(Self {
@@ -137,7 +137,7 @@ impl BridgePlatform {
             .post(&self.url(path))
             .authorization("Bearer", &self.options.token)
             .header("idempotency-key", key)
-            .answer_within(wait)
+            .response_within(wait)
             .json(value)
             .send(&|_| {})
             .await?;

@@ -25,7 +25,7 @@ pub enum DuplicateProtection {
     Resend(Duration),
     /// The same [`SendRequest::key`] always returns the same message.
     ResendAlways,
-    /// [`Platform::reconcile`] can find out what became of a request.
+    /// [`Platform::reconcile`] can find out the outcome of a request.
     Reconcile,
     /// Nothing: it stays unknown whether the message exists.
     Unknown,
@@ -135,7 +135,7 @@ pub trait Platform: Debug + std::marker::Send + Sync {
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError>;
 
-    /// Asks the platform what became of a step whose response was lost. The default cannot say.
+    /// Asks the platform the outcome of a step whose response was lost. The default cannot say.
     async fn reconcile(&self, _send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
         Ok(ReconcileResult::Unknown)
     }

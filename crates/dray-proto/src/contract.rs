@@ -57,7 +57,7 @@ pub trait Event: Message + Name + Default + 'static {
     /// Area token of the subject, such as `toolcall`.
     const AREA: &'static str;
     /// Past participle, the last but one token of the subject.
-    const PAST: &'static str;
+    const PAST_PARTICIPLE: &'static str;
 }
 
 /// An audit event: an event that goes to the audit stream.
@@ -65,7 +65,7 @@ pub trait Audit: Message + Name + Default + 'static {
     /// Area token of the subject, such as `egress`.
     const AREA: &'static str;
     /// Past participle, the last but one token of the subject.
-    const PAST: &'static str;
+    const PAST_PARTICIPLE: &'static str;
 }
 
 /// Subject of a call: `dray.<area>.v1.<verb>`.
@@ -92,20 +92,30 @@ pub fn work_subject<W: Work>(work: &W, tenant: &TenantId) -> String {
 
 /// Subject of an event: `dray.event.<area>.v1.<past participle>.<tenant>`.
 pub fn event_subject<E: Event>(tenant: &TenantId) -> String {
-    format!("dray.event.{}.v1.{}.{}", E::AREA, E::PAST, tenant.token())
+    format!(
+        "dray.event.{}.v1.{}.{}",
+        E::AREA,
+        E::PAST_PARTICIPLE,
+        tenant.token()
+    )
 }
 
 /// Subject of an audit event: `dray.audit.<area>.v1.<past participle>.<tenant>`.
 pub fn audit_subject<A: Audit>(tenant: &TenantId) -> String {
-    format!("dray.audit.{}.v1.{}.{}", A::AREA, A::PAST, tenant.token())
+    format!(
+        "dray.audit.{}.v1.{}.{}",
+        A::AREA,
+        A::PAST_PARTICIPLE,
+        tenant.token()
+    )
 }
 
 /// Additive revision of every message type, the part after `/` in `Dray-Schema` (E-2).
-pub const REVISION: u32 = 1;
+pub const SCHEMA_REVISION: u32 = 1;
 
 /// Value of `Dray-Schema`, such as `dray.v1.ToolCallRequested/1`.
 pub fn schema_name<M: Name>() -> String {
-    format!("{}/{REVISION}", M::full_name())
+    format!("{}/{SCHEMA_REVISION}", M::full_name())
 }
 
 /// Step of work within an operation, unique per stream and kind of message: `toolcall.resolve`.
@@ -115,7 +125,7 @@ pub fn work_step<W: Work>(work: &W) -> String {
 
 /// Step of an event within an operation, unique per stream and kind of message: `toolcall.resolved`.
 pub fn event_step<E: Event>() -> String {
-    format!("{}.{}", E::AREA, E::PAST)
+    format!("{}.{}", E::AREA, E::PAST_PARTICIPLE)
 }
 
 /// `Nats-Msg-Id` as other publishers write it: `<operation>:<step>:<redrives>` (messaging-reliability 4.2). Those of
@@ -171,12 +181,12 @@ impl Work for v1::PlaceUpload {
 
 impl Event for v1::UploadPlaced {
     const AREA: &'static str = "sandbox";
-    const PAST: &'static str = "placed";
+    const PAST_PARTICIPLE: &'static str = "placed";
 }
 
 impl Event for v1::UploadRefused {
     const AREA: &'static str = "sandbox";
-    const PAST: &'static str = "refused";
+    const PAST_PARTICIPLE: &'static str = "refused";
 }
 
 impl Work for v1::SendFileRequested {
@@ -237,22 +247,22 @@ impl Work for v1::DeliverFiles {
 
 impl Event for v1::DeliveryDone {
     const AREA: &'static str = "delivery";
-    const PAST: &'static str = "delivered";
+    const PAST_PARTICIPLE: &'static str = "delivered";
 }
 
 impl Event for v1::DeliveryRejected {
     const AREA: &'static str = "delivery";
-    const PAST: &'static str = "rejected";
+    const PAST_PARTICIPLE: &'static str = "rejected";
 }
 
 impl Event for v1::DeliveryProgressed {
     const AREA: &'static str = "delivery";
-    const PAST: &'static str = "progressed";
+    const PAST_PARTICIPLE: &'static str = "progressed";
 }
 
 impl Audit for v1::DeliveryAudit {
     const AREA: &'static str = "delivery";
-    const PAST: &'static str = "recorded";
+    const PAST_PARTICIPLE: &'static str = "recorded";
 }
 
 impl Work for v1::ReceiveMessage {
@@ -278,22 +288,22 @@ impl Work for v1::ReceiveMessage {
 
 impl Event for v1::MessageReceived {
     const AREA: &'static str = "inbound";
-    const PAST: &'static str = "received";
+    const PAST_PARTICIPLE: &'static str = "received";
 }
 
 impl Event for v1::MessageRefused {
     const AREA: &'static str = "inbound";
-    const PAST: &'static str = "refused";
+    const PAST_PARTICIPLE: &'static str = "refused";
 }
 
 impl Event for v1::ToolCallResolved {
     const AREA: &'static str = "toolcall";
-    const PAST: &'static str = "resolved";
+    const PAST_PARTICIPLE: &'static str = "resolved";
 }
 
 impl Event for v1::ToolCallRejected {
     const AREA: &'static str = "toolcall";
-    const PAST: &'static str = "rejected";
+    const PAST_PARTICIPLE: &'static str = "rejected";
 }
 
 impl Audit for v1::ApprovalAudit {
@@ -303,7 +313,7 @@ impl Audit for v1::ApprovalAudit {
 
 impl Audit for v1::ConsoleAudit {
     const AREA: &'static str = "console";
-    const PAST: &'static str = "acted";
+    const PAST_PARTICIPLE: &'static str = "acted";
 }
 
 impl Audit for v1::TicketAudit {
@@ -313,7 +323,7 @@ impl Audit for v1::TicketAudit {
 
 impl Audit for v1::EgressAudit {
     const AREA: &'static str = "egress";
-    const PAST: &'static str = "fetched";
+    const PAST_PARTICIPLE: &'static str = "fetched";
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// The contracts, decoded once. `None` cannot occur in a correct build, and then messages are shown by size.
 static CONTRACT_POOL: LazyLock<Option<DescriptorPool>> =
-    LazyLock::new(|| DescriptorPool::decode(crate::DESCRIPTORS).ok());
+    LazyLock::new(|| DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET).ok());
 
 /// Parts of field names whose values are credentials, in lower case.
 const SECRET_NAME_PARTS: [&str; 8] = [
@@ -23,7 +23,7 @@ const SECRET_NAME_PARTS: [&str; 8] = [
     "token",
     "api_key",
 ];
-/// What stands in the place of a secret.
+/// What is in the place of a secret.
 const HIDDEN_TEXT: &str = "(hidden)";
 
 /// A message as JSON. `schema` is the value of its `Dray-Schema` header, `MESSAGE/REVISION`. File contents are replaced by

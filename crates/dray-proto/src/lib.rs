@@ -38,7 +38,7 @@ pub mod v1 {
 }
 
 /// The encoded `FileDescriptorSet` of every contract, for gRPC reflection and schema checks.
-pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
 /// Largest content in bytes that travels inside a message; anything above goes by claim (messaging-reliability K-1).
 pub const INLINE_LIMIT: usize = 64 * 1024;

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use dray_proto::{DESCRIPTORS, v1};
+use dray_proto::{FILE_DESCRIPTOR_SET, v1};
 use prost::{Message, Name};
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
@@ -168,7 +168,7 @@ fn folder() -> PathBuf {
 }
 
 fn pool() -> DescriptorPool {
-    DescriptorPool::decode(DESCRIPTORS).expect("our own descriptors")
+    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("our own descriptors")
 }
 
 /// Messages with every field set, one for each choice of a `oneof`.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use dray_documents::formats::{Converted, Hint, VERSION};
+use dray_documents::formats::{ConversionHint, Converted, VERSION};
 use dray_documents::limits::{Failure, Limit, Limits};
 use dray_documents::markdown::Selection;
 use dray_types::Sha256Digest;
@@ -20,14 +20,19 @@ pub struct CacheKey(Sha256Digest);
 struct KeyParts<'a> {
     version: &'a str,
     content: String,
-    hint: &'a Hint,
+    hint: &'a ConversionHint,
     selection: &'a Selection,
     limits: Limits,
 }
 
 impl CacheKey {
     /// The key of one conversion.
-    pub fn of(content: Sha256Digest, hint: &Hint, selection: &Selection, limits: &Limits) -> Self {
+    pub fn of(
+        content: Sha256Digest,
+        hint: &ConversionHint,
+        selection: &Selection,
+        limits: &Limits,
+    ) -> Self {
         let parts = KeyParts {
             version: VERSION,
             content: content.to_hex(),
@@ -227,7 +232,7 @@ mod tests {
         let digest = Sha256Digest::of(content.as_bytes());
         CacheKey::of(
             digest,
-            &Hint::default(),
+            &ConversionHint::default(),
             &Selection::All,
             &Limits::default(),
         )
@@ -236,14 +241,14 @@ mod tests {
     #[test]
     fn keys_differ_by_everything_that_changes_the_output() {
         let content = Sha256Digest::of(b"a");
-        let of = |hint: &Hint, selection: &Selection, limits: &Limits| {
+        let of = |hint: &ConversionHint, selection: &Selection, limits: &Limits| {
             CacheKey::of(content, hint, selection, limits)
         };
-        let (hint, all, limits) = (Hint::default(), Selection::All, Limits::default());
+        let (hint, all, limits) = (ConversionHint::default(), Selection::All, Limits::default());
         let plain = of(&hint, &all, &limits);
-        let csv = Hint {
+        let csv = ConversionHint {
             mime: "text/csv".to_owned(),
-            ..Hint::default()
+            ..ConversionHint::default()
         };
         let page = Selection::Parts {
             unit: Unit::Page,

@@ -15,7 +15,7 @@ pub const FILE_PATH_REQUIRED: &str = "Error: file_path is required";
 /// Step 1: the path holds NUL or is too long.
 pub const FILE_PATH_INVALID: &str = "Error: file_path is not valid";
 /// Body of the note on a file without anything in it.
-pub const EMPTY: &str = "_(The file is empty.)_";
+pub const EMPTY_FILE_NOTE: &str = "_(The file is empty.)_";
 /// Body of the note on a PDF without text.
 pub const NO_TEXT_PDF: &str = "_(No extractable text found in this PDF -- it may be scanned or image-only. No OCR is performed in-process.)_";
 /// Body of the note on any other document without text.
@@ -113,7 +113,7 @@ pub fn kind_not_allowed(path: &str, kind: Kind, mime: &str) -> String {
     )
 }
 
-/// A member was asked for of a file that is not an archive.
+/// A member was requested from a file that is not an archive.
 pub fn not_an_archive(path: &str, kind: Kind, mime: &str) -> String {
     format!(
         "Error: {} is a {} ({mime}), not an archive that can be opened here. `member` names a file in a ZIP or tar archive.",
@@ -210,7 +210,7 @@ pub fn member_hint(path: &str, mime: &str, cause: Cause) -> String {
 /// How else a document without a converter may be read.
 pub fn shell_hint(path: &str, mime: &str) -> String {
     let escaped = escape_path(path);
-    // The escaped path is quoted, not the raw one: the hint stands outside of any frame, where a file name
+    // The escaped path is quoted, not the raw one: the hint is outside of any frame, where a file name
     // could otherwise write sentences of its own (prompt injection).
     let word = quote_for_shell(&escaped);
     format!(

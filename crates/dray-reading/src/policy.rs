@@ -123,7 +123,7 @@ impl Policy {
         }
     }
 
-    /// Whether a kind may be had at all.
+    /// Whether a kind may be read at all.
     pub fn allows(&self, kind: Kind) -> bool {
         self.allow_kinds.contains(&kind)
     }

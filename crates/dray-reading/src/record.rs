@@ -61,7 +61,7 @@ pub enum Code {
     TooLarge,
     /// An image, a binary, an archive of a type that is not read, or a kind that is not allowed here.
     KindNotAllowed,
-    /// A member was asked for of a file that is not an archive.
+    /// A member was requested from a file that is not an archive.
     NotAnArchive,
     /// The archive has no such file.
     MemberNotFound,
@@ -79,7 +79,7 @@ pub enum Code {
     UnsupportedFormat,
     /// Something went wrong on our side.
     Internal,
-    /// Too large, and no summary could be had: an excerpt instead.
+    /// Too large, and no summary was available: an excerpt instead.
     SummaryFailed,
 }
 
@@ -138,7 +138,7 @@ pub struct Record {
     pub truncated: bool,
     /// Remarks. Words of ours, never of the file.
     pub warnings: Vec<String>,
-    /// What became of the worker. For the log.
+    /// The outcome of the worker. For the log.
     #[serde(skip)]
     pub(crate) worker: Option<&'static str>,
 }

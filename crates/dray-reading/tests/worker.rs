@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, Seek, Write};
 use std::path::PathBuf;
 
-use dray_documents::formats::Hint;
+use dray_documents::formats::ConversionHint;
 use dray_documents::limits::{Limit, Limits};
 use dray_documents::markdown::Selection;
 use dray_reading::worker::{Job, Worked, Worker};
@@ -25,9 +25,9 @@ fn file(bytes: &[u8]) -> File {
 
 fn job(mime: &str) -> Job {
     Job {
-        hint: Hint {
+        hint: ConversionHint {
             mime: mime.to_owned(),
-            ..Hint::default()
+            ..ConversionHint::default()
         },
         limits: Limits::default(),
         selection: Selection::All,

@@ -74,7 +74,7 @@ pub enum Fault {
     Stall(u64),
     /// The byte at this position arrives damaged.
     Flip(u64),
-    /// A read goes on with so many more bytes than the file has.
+    /// A read continues with so many more bytes than the file has.
     Endless(u64),
     /// A read ends early and without an error after so many bytes, against the contract.
     ShortEnd(u64),

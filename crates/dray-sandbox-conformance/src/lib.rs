@@ -16,7 +16,7 @@
 //! }
 //! ```
 //!
-//! What it does not do: it starts no sandbox, and it is no part of the product; crates name it for their tests only.
+//! What it does not do: it starts no sandbox, and it is not a part of the product; crates name it for their tests only.
 
 mod bytes;
 mod changes;
@@ -88,7 +88,7 @@ pub struct Traits {
     pub links: bool,
     /// Named pipes exist and are distinguished from files.
     pub fifo: bool,
-    /// Files get the mode bits that were asked for.
+    /// Files get the mode bits that were requested.
     pub modes: bool,
     /// Reads and writes are made with the rights of the sandbox user, not of a daemon.
     pub permissions: bool,
@@ -125,7 +125,7 @@ macro_rules! cases {
 }
 
 /// All cases by name, in the order in which [`run_all`] runs them; the last one ends the sandbox.
-pub const CASES: &[(&str, Case)] = cases![
+pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     handles::a_probe_says_what_is_there,
     handles::a_name_without_a_sandbox_is_gone,
     bytes::every_size_comes_back_by_every_transport,
@@ -196,7 +196,7 @@ const MAX_CASE: Duration = Duration::from_mins(2);
 ///
 /// All cases that failed, by name, with the place and the reason.
 pub async fn run_all(fixture: &dyn Fixture) -> Result<Report, Failures> {
-    run(fixture, CASES).await
+    run(fixture, CONFORMANCE_CASES).await
 }
 
 /// Runs some of the cases.

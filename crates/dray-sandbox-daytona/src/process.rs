@@ -63,7 +63,7 @@ impl Exec for Processes {
             .link
             .post("/process/execute")
             // The response comes when the command has ended; the usual limit would cut long digests.
-            .answer_within(longest + RESPONSE_GRACE)
+            .response_within(longest + RESPONSE_GRACE)
             .json(&json!({ "command": command, "timeout": longest.as_secs() }));
         let response = self.link.send(request).await?;
         // JSON may write one byte as six characters (`\u0000`).

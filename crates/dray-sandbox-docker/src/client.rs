@@ -52,13 +52,13 @@ impl Client {
         Ok(docker)
     }
 
-    /// The version of the API that both sides know, as it stands in paths.
+    /// The version of the API that both sides know, as it is in paths.
     pub(crate) async fn version(&self) -> Result<&str, Error> {
         let (_, version) = self.negotiated.get_or_try_init(|| self.negotiate()).await?;
         Ok(version)
     }
 
-    /// Tasks that go on after their caller has returned.
+    /// Tasks that continue after their caller has returned.
     pub(crate) const fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }

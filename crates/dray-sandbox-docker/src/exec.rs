@@ -62,7 +62,7 @@ impl Exec for DockerExec {
         Channel::PIPE_CAPABILITIES
     }
 
-    /// A shell in a container that is paused would answer only after it goes on.
+    /// A shell in a container that is paused would answer only after it continues.
     async fn ready(&self) -> Result<(), Error> {
         self.supervisor.settle().await;
         let known = self.client.inspect(&self.container).await?;

@@ -96,6 +96,7 @@ impl DockerSandbox {
         if let Ok(answered) = timeout(self.shell_timeout, asked).await {
             self.noted(answered)
         } else {
+            // Every request behind this one would wait for the whole timeout as well.
             *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             Err(no_answer())
         }
@@ -123,6 +124,7 @@ impl DockerSandbox {
         }
         if let Err(error) = &result
             && error.kind() == ErrorKind::ToolMissing
+            // A tool that is missing inside a shell gives the same kind, but says nothing about the shell.
             && error.context() == crate::exec::NOT_STARTED
         {
             self.shell_less.store(true, Ordering::Relaxed);
@@ -133,6 +135,7 @@ impl DockerSandbox {
     /// The result of reading with a command. Where none can be run now, another transport still reads.
     fn readable<T>(&self, at: &SandboxPath, read: Result<T, Error>) -> Result<T, Error> {
         match read {
+            // `ToolMissing` makes the transfer engine choose the archive API, which works on stopped containers too.
             Err(error) if stopped(&error) && self.archived(at) => {
                 let mute = "the container runs no commands now";
                 Err(Error::new(ErrorKind::ToolMissing, mute).caused_by(error))
@@ -146,6 +149,7 @@ impl DockerSandbox {
         if self.shell_less.load(Ordering::Relaxed) {
             return Ok(false);
         }
+        // Asked each time: a person may pause or stop the container between two transfers.
         let known = self.client.inspect(self.container()).await?;
         let state = known.state.unwrap_or_default();
         Ok(state.running == Some(true) && state.paused != Some(true))
@@ -477,7 +481,7 @@ fn begins_at_the_start(offset: u64) -> Result<(), Error> {
     ))
 }
 
-/// The same entries under the path that was asked for.
+/// The same entries under the path that was requested.
 fn under(
     asked: &SandboxPath,
     directory: &SandboxPath,

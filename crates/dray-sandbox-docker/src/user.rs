@@ -118,9 +118,9 @@ fn gid_of(name: &str, groups: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    const PASSWD: &str =
+    const PASSWD_FILE: &str =
         "root:x:0:0:root:/root:/bin/sh\nbroken\nagent:x:1000:1001::/home/agent:/bin/sh\n";
-    const GROUPS: &str = "root:x:0:\nusers:x:100:agent\n";
+    const GROUP_FILE: &str = "root:x:0:\nusers:x:100:agent\n";
 
     #[test]
     fn users_are_found_as_the_engine_finds_them() {
@@ -135,11 +135,11 @@ mod tests {
             (":users", 0, 100, "/root"),
         ] {
             let home = SandboxPath::new(home).unwrap();
-            let user = look_up(configured, PASSWD, GROUPS).unwrap();
+            let user = look_up(configured, PASSWD_FILE, GROUP_FILE).unwrap();
             assert_eq!(user, ContainerUser { uid, gid, home }, "{configured}");
         }
-        assert!(look_up("nobody", PASSWD, GROUPS).is_err());
-        assert!(look_up("agent:nobody", PASSWD, GROUPS).is_err());
+        assert!(look_up("nobody", PASSWD_FILE, GROUP_FILE).is_err());
+        assert!(look_up("agent:nobody", PASSWD_FILE, GROUP_FILE).is_err());
     }
 
     #[test]

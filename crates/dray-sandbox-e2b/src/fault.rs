@@ -1,11 +1,11 @@
-//! Refusals by the daemon: a status of HTTP, or a word of Connect.
+//! Errors of the daemon: an HTTP status, or an error code of the Connect protocol.
 
 use dray_sandbox::{Error, ErrorKind};
 use dray_sandbox_hosted::{kind_of_status, kind_of_words};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A refusal in a response or at the end of a stream. The code is a number of HTTP or a word of Connect.
+/// An error in a response or at the end of a stream. `code` is the HTTP status as a number, or a Connect code as text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Refusal {
@@ -15,8 +15,8 @@ pub(crate) struct Refusal {
 
 impl dray_sandbox_hosted::Refusal for Refusal {
     fn into_error(self, status: u16) -> Error {
-        let word = self.code.as_str().unwrap_or_default();
-        let kind = of_word(word, &self.message);
+        let code = self.code.as_str().unwrap_or_default();
+        let kind = kind_of_code(code, &self.message);
         let kind = kind.unwrap_or_else(|| kind_of_status(status, &self.message));
         Error::new(
             kind,
@@ -25,10 +25,10 @@ impl dray_sandbox_hosted::Refusal for Refusal {
     }
 }
 
-/// The kind by the code of Connect; `None` for an unknown word.
-fn of_word(word: &str, message: &str) -> Option<ErrorKind> {
+/// The kind for a Connect error code; `None` for an unknown one.
+fn kind_of_code(code: &str, message: &str) -> Option<ErrorKind> {
     let known = || kind_of_words(message);
-    Some(match word {
+    Some(match code {
         "not_found" => ErrorKind::NotFound,
         "already_exists" => ErrorKind::Exists,
         "unauthenticated" => ErrorKind::Auth,
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_connect_has_a_kind() {
+    fn every_connect_code_has_a_kind() {
         for (word, message, expected) in [
             ("not_found", "", ErrorKind::NotFound),
             ("already_exists", "", ErrorKind::Exists),

@@ -187,6 +187,7 @@ struct RunningProcess {
 
 impl Drop for RunningProcess {
     fn drop(&mut self) {
+        // Without a runtime the process ends, and the sandbox's own timeout ends the command.
         let (Some(pid), Ok(runtime)) = (self.pid.take(), tokio::runtime::Handle::try_current())
         else {
             return;
@@ -196,6 +197,7 @@ impl Drop for RunningProcess {
             let message = json!({ "process": { "pid": pid }, "signal": "SIGNAL_SIGKILL" });
             let told = link.call("process.Process/SendSignal", &message).await;
             if let Err(error) = told
+                // It has ended in the meantime.
                 && error.kind() != ErrorKind::NotFound
             {
                 tracing::debug!(%error, "a command was left to itself");
@@ -258,6 +260,7 @@ impl ProcessOutput {
         let trailer: StreamTrailer = parsed(trailer)?;
         match trailer.error {
             Some(refusal) => Err(refusal.into_error(200)),
+            // The trailer without an error closes the stream and not the command; its exit status is unknown.
             None if self.told.is_some() => {
                 let context = "the stream ended before the command";
                 Err(Error::new(ErrorKind::Unavailable, context))
@@ -271,6 +274,7 @@ impl EndEvent {
     fn into_exit(self, mut stderr: String) -> CommandExit {
         if !self.error.is_empty() {
             stderr.push('\n');
+            // The daemon's own error comes last: the tail of stderr is cut at its beginning.
             stderr.push_str(&self.error);
         }
         // A killed command has the signal in words and no exit code, or -1; 137 is what a shell gives for it.

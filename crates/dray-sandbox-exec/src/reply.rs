@@ -75,7 +75,7 @@ pub(super) fn weight(channel: &Channel, argv: &[Vec<u8>]) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     records: Vec<(String, Vec<u8>)>,
-    /// Whether the response went on beyond the limit.
+    /// Whether the response continued beyond the limit.
     pub(super) cut: bool,
 }
 

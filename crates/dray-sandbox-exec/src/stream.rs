@@ -35,7 +35,7 @@ pub(super) enum StreamEvent {
 
 /// The words of the script after the content.
 pub(super) struct StreamTrailer {
-    /// SHA-256 of the content, where it was asked for.
+    /// SHA-256 of the content, where it was requested.
     pub(super) digest: Option<String>,
     /// Facts about the file after it was read.
     pub(super) facts: String,

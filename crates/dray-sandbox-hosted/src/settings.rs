@@ -18,7 +18,7 @@ pub fn http_client(
     let timeouts = HttpTimeouts {
         connect: connect.as_duration(),
         idle: idle.as_duration(),
-        answer: response.as_duration(),
+        response: response.as_duration(),
     };
     HttpClient::new(timeouts, ca_file)
 }

@@ -64,6 +64,7 @@ impl Cluster {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             config,
+            // Made at the first request: a cluster that is down must not stop the start of the service.
             client: Mutex::new(None),
             tasks: TaskTracker::new(),
         }
@@ -73,7 +74,7 @@ impl Cluster {
         &self.config
     }
 
-    /// Tasks that go on after their caller has returned.
+    /// Tasks that continue after their caller has returned.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
@@ -98,6 +99,7 @@ impl Cluster {
         patch: &serde_json::Value,
     ) -> Result<Pod, Error> {
         let mut headers = HeaderMap::new();
+        // Strategic: ephemeral containers are merged by name and the others stay (a JSON merge patch replaces lists).
         let kind = "application/strategic-merge-patch+json";
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
         let ask = RepeatableRequest {
@@ -163,6 +165,7 @@ impl Cluster {
         // Projected tokens are rotated; the file holds a new one before the old one expires (sandbox-transfer 6.4).
         let response = if response.status() == StatusCode::UNAUTHORIZED {
             drop(response);
+            // Once: a new token that is refused as well is a lack of rights and not an expired token.
             let (_, client) = self.client(made).await?;
             self.send_with(&client, ask).await?
         } else {
@@ -173,6 +176,7 @@ impl Cluster {
             return Ok(response);
         }
         let retry_after = retry_after(response.headers());
+        // The status alone is enough for the kind of the error; a body that breaks off must not hide it.
         let body = self.read(ask.doing, response).await.unwrap_or_default();
         // A proxy in between may send a page instead of a Status.
         let said = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
@@ -243,6 +247,7 @@ impl Cluster {
                     .await
                     .map_err(|error| failed(error.into()))?
             }
+            // By name (`kubernetes.default.svc`), because the certificates of some clusters do not list the address.
             None => kube::Config::incluster_dns().map_err(|error| failed(error.into()))?,
         };
         config.connect_timeout = Some(self.config.connect_timeout.as_duration());
@@ -271,6 +276,7 @@ impl RepeatableRequest {
             .uri(&self.uri)
             .body(Body::from(self.body.clone()))
             .map_err(|error| Error::new(ErrorKind::Protocol, self.doing).caused_by(error))?;
+        // A request of the client library is used up by a send, and a 401 needs it a second time.
         request.headers_mut().extend(self.headers.clone());
         Ok(request)
     }
@@ -317,6 +323,7 @@ fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
 fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
     let wrong = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        // A proxy that does not pass upgrades on responds with 200 or 400 here.
         return wrong("the server does not open a stream");
     }
     let said = |name| {
@@ -331,6 +338,7 @@ fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
     }
     match said(header::SEC_WEBSOCKET_PROTOCOL) {
         "v5.channel.k8s.io" => Ok(true),
+        // v5 added a close signal for each stream (Kubernetes 1.30); before, the end of stdin cannot be sent.
         "v4.channel.k8s.io" => Ok(false),
         _ => wrong("the server speaks neither v5 nor v4 of the exec protocol"),
     }
@@ -340,6 +348,7 @@ fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     let seconds: u64 = seconds.trim().parse().ok()?;
+    // A week: a larger value is an error of a proxy, and the addition of it to the clock must not overflow.
     Some(Duration::from_secs(seconds.min(604_800)))
 }
 

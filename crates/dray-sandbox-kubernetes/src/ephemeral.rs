@@ -33,7 +33,8 @@ pub(crate) async fn ensure(
 ) -> Result<String, Error> {
     // In a shared process namespace the first process is not that of the target.
     if !pod.has_own_processes() {
-        let shared = "processes of the pod are shared, so that its containers cannot be told apart";
+        let shared =
+            "processes of the pod are shared, so that its containers cannot be distinguished";
         return Err(Error::new(ErrorKind::ToolMissing, shared));
     }
     // Ephemeral containers cannot be removed, so one is used again as long as it runs.

@@ -159,7 +159,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Removes a pod; its running commands go on.
+    /// Removes a pod; its running commands continue.
     pub fn delete(&self, namespace: &str, name: &str) {
         self.state().pods.remove(&format!("{namespace}/{name}"));
     }

@@ -74,7 +74,7 @@ impl Sandbox for LocalSandbox {
                 _ => None,
             };
             let real = match target {
-                // A link that was not followed keeps the path that was asked for.
+                // A link that was not followed keeps the path that was requested.
                 Some(_) => path.clone(),
                 None => root.path(&found.names)?,
             };

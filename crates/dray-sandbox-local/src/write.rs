@@ -82,7 +82,7 @@ impl Root {
         }
         let (uid, gid) = (Uid::from_raw(self.seen.uid), Gid::from_raw(self.seen.gid));
         match rustix::fs::fchown(descriptor, Some(uid), Some(gid)) {
-            // Without the privilege the file stays ours, with the mode that was asked for.
+            // Without the privilege the file stays ours, with the mode that was requested.
             Ok(()) | Err(Errno::PERM) => Ok(()),
             Err(error) => Err(failed("give a file to the sandbox user")(error)),
         }

@@ -36,7 +36,7 @@ pub(crate) trait ChannelKind: Sync {
 pub(crate) struct HostLink {
     client: Client,
     lines: Vec<LinkConnection>,
-    /// Key that the host must have; the first one seen when nothing else was asked for.
+    /// Key that the host must have; the first one seen when nothing else was requested.
     expected: Mutex<Option<String>>,
     generation: AtomicU64,
     /// Notified when no channel is free.

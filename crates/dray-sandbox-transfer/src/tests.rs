@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::SandboxTransfer;
 
-struct World {
+struct TransferFixture {
     bus: Bus,
     store: Store,
     clock: Clock,
@@ -28,7 +28,7 @@ struct World {
     s3: EmbeddedS3,
 }
 
-impl World {
+impl TransferFixture {
     async fn new() -> Self {
         Self::with(&[]).await
     }

@@ -247,7 +247,7 @@ impl SandboxTransfer {
     }
 
     /// Puts the waiting uploads into the sandbox, in the order of their arrival. Without a sandbox that can be
-    /// reached they go on waiting; one that can never be put fails with its reason.
+    /// reached they continue waiting; one that can never be put fails with its reason.
     pub(crate) async fn place_waiting(
         &self,
         meta: &Meta,
@@ -295,7 +295,7 @@ impl SandboxTransfer {
         Ok(())
     }
 
-    /// Puts one upload; `None` when it goes on waiting.
+    /// Puts one upload; `None` when it continues waiting.
     async fn place_one(
         &self,
         meta: &Meta,

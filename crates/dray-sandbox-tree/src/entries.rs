@@ -1,4 +1,4 @@
-//! Entries of a tar as they stand in it.
+//! Entries of a tar as they are in it.
 
 use bytes::Bytes;
 use dray_archive::tar::{
@@ -66,6 +66,7 @@ impl TarEntries {
     }
 
     pub(super) async fn item(&mut self) -> Result<Option<TarItem>, Error> {
+        // A caller that did not read the content still gets the next header, which follows the padding.
         self.input.pass(std::mem::take(&mut self.left)).await?;
         self.input.pass(std::mem::take(&mut self.padding)).await?;
         loop {
@@ -75,6 +76,7 @@ impl TarEntries {
                     DecodeStep::Next => continue,
                     DecodeStep::Map => TarItem::Overhead(BLOCK_BYTES as u64),
                     DecodeStep::Extension(size) => {
+                        // The decoder has refused extensions above its own limit, so `size` is small here.
                         let content = self.input.padded(size).await?;
                         match self.decoder.extension(&content).map_err(tar_error)? {
                             ExtensionScope::Entry => TarItem::Overhead(size),
@@ -100,6 +102,7 @@ impl TarEntries {
         if self.left == 0 {
             return Ok(None);
         }
+        // Never more than the rest of this entry: the same chunk of the stream may hold the next header.
         let piece = self.input.some(self.left).await?.ok_or_else(short)?;
         self.left -= piece.len() as u64;
         Ok(Some(piece))

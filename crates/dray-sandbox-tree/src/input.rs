@@ -22,6 +22,7 @@ impl HeldInput {
 
     /// Some bytes, at most `most` of them; `None` at the end of the body.
     pub(super) async fn some(&mut self, most: u64) -> Result<Option<Bytes>, Error> {
+        // A body may yield empty chunks; those are not its end.
         while self.held.is_empty() {
             match self.body.next().await {
                 Some(piece) => self.held = piece?,
@@ -45,6 +46,8 @@ impl HeldInput {
                         *to = *from;
                     }
                 }
+                // Some programs end a tar without the two zero blocks; the decoder decides whether that is an end
+                // here.
                 None if filled == 0 => return Ok(None),
                 None => return Err(short()),
             }
@@ -54,6 +57,7 @@ impl HeldInput {
 
     /// Reads exactly `size` bytes and their padding.
     pub(super) async fn padded(&mut self, size: u64) -> Result<Vec<u8>, Error> {
+        // Without a reserved capacity: `size` is a claim, and memory grows only with what arrives.
         let mut bytes = Vec::new();
         let mut left = size;
         while left > 0 {

@@ -20,6 +20,7 @@ pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, Why> {
 /// Enough of a digest to distinguish names; a collision gains an attacker nothing.
 type Key = [u8; 16];
 
+// Chained digests: a deep tree costs 16 bytes a name and not the length of its whole path.
 fn key(parent: Key, part: &[u8]) -> Key {
     let digest: [u8; 32] = Sha256::new_with_prefix(parent)
         .chain_update(part)
@@ -64,6 +65,7 @@ impl UniqueNames {
         if std::mem::replace(&mut directory.given, true) {
             return None;
         }
+        // The slash that `enter` put behind the last part.
         name.pop();
         Some(name)
     }
@@ -82,6 +84,7 @@ impl UniqueNames {
             let given = if let Some(directory) = self.directories.get(&exact) {
                 Cow::from(directory.renamed.clone().map_or(part.to_vec(), Vec::from))
             } else {
+                // Below the parent as it was renamed: `A/x` and `a/x` end in different directories.
                 let claimed = self.claim(seen, part);
                 let directory = NamedDirectory {
                     renamed: (*claimed != **part).then(|| claimed.as_ref().into()),
@@ -101,6 +104,7 @@ impl UniqueNames {
         let wanted = key(parent, folded(part).as_bytes());
         let mut number = match self.used.entry(wanted) {
             Entry::Vacant(free) => {
+                // The first free number of a second file of this name: `report.csv`, `report_2.csv`.
                 free.insert(2);
                 return Cow::Borrowed(part);
             }
@@ -109,6 +113,7 @@ impl UniqueNames {
         loop {
             let other = numbered(part, number);
             number += 1;
+            // The archive may hold a file that is really called `report_2.csv`.
             if let Entry::Vacant(free) = self.used.entry(key(parent, folded(&other).as_bytes())) {
                 free.insert(2);
                 self.used.insert(wanted, number);
@@ -126,6 +131,7 @@ fn numbered(part: &[u8], number: u32) -> Vec<u8> {
     let dot = part
         .iter()
         .rposition(|byte| *byte == b'.')
+        // The dot of `.profile` begins a name and not an extension.
         .filter(|at| *at > 0);
     let (stem, extension) = part
         .split_at_checked(dot.unwrap_or(part.len()))
@@ -144,6 +150,7 @@ pub(super) fn text(part: &[u8]) -> String {
     let mut text = String::with_capacity(part.len());
     for chunk in part.utf8_chunks() {
         text.extend(chunk.valid().chars().map(|character| match character {
+            // Windows takes it for a separator, so a ZIP made here could lead out of its directory there.
             '\\' => '_',
             character => character,
         }));
@@ -158,11 +165,13 @@ pub(super) fn text(part: &[u8]) -> String {
 /// What file systems that ignore case, composition, and dots and spaces at the end, take a name for.
 fn folded(part: &[u8]) -> String {
     let text = text(part);
+    // HFS+ and APFS compare names after normalisation, so `é` in one and in two code points are one name.
     let apart = DecomposingNormalizerBorrowed::new_nfd().normalize(&text);
     // Upper case first: `ß` and `SS` become equal only that way.
     let folded = apart.to_uppercase().to_lowercase();
     ComposingNormalizerBorrowed::new_nfc()
         .normalize(&folded)
+        // Windows removes them, so `a.` and `a` would be one file.
         .trim_end_matches(['.', ' '])
         .to_owned()
 }

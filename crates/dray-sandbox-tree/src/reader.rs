@@ -104,12 +104,15 @@ impl Reader {
             // A caller that can read files one by one skips this one without its bytes.
             self.report.skip(name, Why::TooLarge);
         }
+        // Also for what is skipped: its bytes are read and thrown away, and that work must be bounded too.
         self.count_bytes(size)?;
         let kind = match entry.kind {
+            // Old tars mark directories so; a file of that name cannot be created.
             EntryKind::File if name.ends_with(b"/") => return Ok(self.skip(name, Why::Name)),
             EntryKind::File => Kind::File,
             EntryKind::Directory => Kind::Directory,
             EntryKind::Sparse => return Ok(self.skip(name, Why::Sparse)),
+            // A link could point out of the tree, and a later member could be written through it.
             EntryKind::HardLink | EntryKind::Symlink => return Ok(self.skip(name, Why::Link)),
             EntryKind::CharDevice
             | EntryKind::BlockDevice
@@ -127,6 +130,7 @@ impl Reader {
                     name: given,
                     kind,
                     size,
+                    // Without set-uid, set-gid and sticky bits: the archive comes from an untrusted sandbox.
                     mode: entry.mode & 0o777,
                     mtime: entry.mtime.and_then(|time| u64::try_from(time).ok()),
                 }))
@@ -155,6 +159,7 @@ impl Reader {
         if size > self.limits.file {
             return Err(Why::TooLarge);
         }
+        // After the normalisation of the name, so that `./x` is judged as `x`.
         if !(self.filter)(&parts.join(&b'/')) {
             return Err(Why::Denied);
         }
@@ -184,6 +189,7 @@ impl Reader {
 
     fn count_name(&mut self, length: usize) -> Result<(), Error> {
         self.names += length;
+        // Parts of names make directories that no member announced, and each of them is kept in memory.
         if self.unique.len() > self.limits.entries {
             let (found, allowed) = (self.unique.len(), self.limits.entries);
             return Err(Error::too_large(found as u64, allowed as u64));
@@ -202,6 +208,7 @@ impl Reader {
         let mut zeros = true;
         let mut seen = 0;
         while let Some(piece) = self.tar.after_end().await? {
+            // GNU tar fills its last record of 10 KiB with zeros; anything else was hidden behind the end.
             zeros &= piece.iter().all(|byte| *byte == 0);
             seen += piece.len() as u64;
             if seen > MAX_END_BYTES {

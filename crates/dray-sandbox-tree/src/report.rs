@@ -94,6 +94,7 @@ impl Report {
             let name = printable(name);
             inner.first.push(Skipped { name, why });
         } else {
+            // A hostile archive may hold millions of refused members; the report must not grow with them.
             inner.more += 1;
         }
     }
@@ -118,6 +119,7 @@ impl Report {
             text.push_str(&skipped.name);
             text.push_str(": ");
             text.push_str(skipped.why.sentence());
+            // Notepad shows lone line feeds as one line on older Windows.
             text.push_str("\r\n");
         }
         if inner.more > 0 {
@@ -143,6 +145,7 @@ fn printable(name: &[u8]) -> String {
             // Writing into a string does not fail.
             let _ = write!(shown, "\\x{byte:02x}");
         }
+        // Before the rest is escaped: a name may have 4,096 bytes, and each may become ten characters.
         if shown.chars().count() > MAX_NAME_CHARACTERS {
             break;
         }

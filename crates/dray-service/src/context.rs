@@ -33,7 +33,7 @@ pub struct ServiceContext {
     /// Endpoints of this process as URLs: bus, store, telemetry. Addresses that others choose must not lead there.
     pub peers: Vec<String>,
     /// Addresses on which services of this host listen, beside the host's own endpoints.
-    pub doors: ListenAddresses,
+    pub listen_addresses: ListenAddresses,
     /// Where the values of the service's own section come from.
     pub origins: ValueOrigins,
 }
@@ -46,14 +46,14 @@ impl ListenAddresses {
     /// Notes that a service listens on `address`, in place of an earlier one of that name.
     pub fn open(&self, name: &'static str, address: SocketAddr) {
         // An insertion is whole or did not happen, so a poisoned map is still right.
-        let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        doors.insert(name, address);
+        let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.insert(name, address);
     }
 
     /// Returns the address on which `name` listens.
     pub fn find(&self, name: &str) -> Option<SocketAddr> {
-        let doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        doors.get(name).copied()
+        let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.get(name).copied()
     }
 }
 
@@ -70,7 +70,7 @@ impl ServiceContext {
             stop: CancellationToken::new(),
             instance: format!("instance-{}", uuid::Uuid::new_v4().simple()),
             peers: Vec::new(),
-            doors: ListenAddresses::default(),
+            listen_addresses: ListenAddresses::default(),
             origins: ValueOrigins::default(),
         }
     }

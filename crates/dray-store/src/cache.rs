@@ -1,6 +1,6 @@
 //! The cache: copies that are needed for a while, such as files on their way from a sandbox to a chat.
 //!
-//! Like finished content they are named by tenant and digest (platform-delivery 12, R-16), but they stand under the
+//! Like finished content they are named by tenant and digest (platform-delivery 12, R-16), but they are under the
 //! five minutes in which they were stored: `cache/<slot>/<tenant>/<2 hex>/<64 hex>`. Within its slot the same content
 //! is one object; later it is another one. So an object never gets a new lifetime, and a sweeper that removes an old
 //! one cannot meet a caller that has just been given a claim for it.
@@ -89,7 +89,7 @@ impl ObjectArea {
     pub(crate) fn ends(self, inner: &StoreInner, touched_ms: u64) -> u64 {
         let (from, lifetime) = match self {
             Self::Kept => (touched_ms, inner.options.cas_lifetime),
-            // Counted from the end of the slot: what stands in a slot has one end, however often it is claimed.
+            // Counted from the end of the slot: what is in a slot has one end, however often it is claimed.
             Self::Cached(slot) => (closed_at_ms(slot), inner.options.cache_lifetime),
         };
         from.saturating_add(lifetime.as_millis())

@@ -16,7 +16,7 @@ use crate::store::StoreInner;
 
 /// Age of a claim below which its object may still be on its way (messaging-reliability K-5).
 const YOUNG_CLAIM_AGE: Duration = Duration::from_secs(5);
-/// Most times that a young claim's object is asked for (K-5).
+/// Most times that a young claim's object is requested (K-5).
 const MAX_ATTEMPTS: u32 = 3;
 /// Pause between two of these requests.
 const RETRY_DELAY: Duration = Duration::from_millis(500);

@@ -114,7 +114,7 @@ impl Store {
 
     /// Opens a claim of `tenant` for reading. Another tenant's claim is refused without a request.
     ///
-    /// An object that is not there within 5 s of the claim's creation is asked for three times (K-5).
+    /// An object that is not there within 5 s of the claim's creation is requested three times (K-5).
     pub async fn read(
         &self,
         tenant: &TenantId,
@@ -172,7 +172,7 @@ impl Store {
     pub async fn settle(&self) {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
-        // Uploads of this store go on after a drain.
+        // Uploads of this store continue after a drain.
         self.inner.tasks.reopen();
     }
 }

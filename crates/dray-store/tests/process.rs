@@ -1,7 +1,7 @@
 //! The embedded store in a process of its own, and what the machine may do to that.
 //!
 //! `kill -9` at any point: what was acknowledged is there, and whatever is there under a finished key is right. A file
-//! system that takes no more: a fault that says so, nothing half written, and the rest goes on.
+//! system that takes no more: a fault that says so, nothing half written, and the rest continues.
 //!
 //! The tests start this binary as that process, so it brings its own `main`.
 

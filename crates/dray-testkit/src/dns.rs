@@ -61,7 +61,7 @@ pub fn alias_record(owner: &str, target: &str) -> (String, RData) {
 pub struct DnsQuestion {
     /// Name, lower-case, with its root dot.
     pub name: String,
-    /// Record type that was asked for.
+    /// Record type that was requested.
     pub kind: RecordType,
     /// Whether it came over TCP.
     pub tcp: bool,

@@ -197,7 +197,7 @@ impl NatsServer {
 
 impl Drop for NatsServer {
     fn drop(&mut self) {
-        // A stopped process does not get SIGTERM until it goes on.
+        // A stopped process does not get SIGTERM until it continues.
         self.resume();
         self.signal(Signal::TERM);
         let until = Instant::now() + Duration::from_secs(2);

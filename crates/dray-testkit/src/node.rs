@@ -67,7 +67,7 @@ impl ClientBuild {
             return Ok(project);
         }
         let package = self.compile()?;
-        self.install(&package, &project)?;
+        install_package(&package, &project)?;
         // Written last, so a build that was cut off has none.
         fs::write(&stamp, digest)?;
         Ok(project)
@@ -93,31 +93,31 @@ impl ClientBuild {
         npm(&package, &["run", "build"]);
         Ok(package)
     }
+}
 
-    /// Packs the package and installs it into an empty project, with the compiled tests beside it.
-    fn install(&self, package: &Path, project: &Path) -> io::Result<()> {
-        // Without scripts: it was compiled already.
-        npm(
-            package,
-            &["pack", "--ignore-scripts", "--pack-destination", ".."],
-        );
-        remove_directory(project)?;
-        fs::create_dir_all(project)?;
-        fs::write(
-            project.join("package.json"),
-            r#"{"private": true, "type": "module"}"#,
-        )?;
-        let packed = ["../drayage-client-0.1.0.tgz"];
-        let options = ["install", "--no-package-lock", "--prefer-offline"];
-        npm(
-            project,
-            &[&options[..], &packed, &PROJECT_PACKAGES].concat(),
-        );
-        let mut copy = Command::new("cp");
-        copy.arg("-r").arg(package.join("dist/test")).arg(project);
-        run(&mut copy);
-        Ok(())
-    }
+/// Packs the package and installs it into an empty project, with the compiled tests beside it.
+fn install_package(package: &Path, project: &Path) -> io::Result<()> {
+    // Without scripts: it was compiled already.
+    npm(
+        package,
+        &["pack", "--ignore-scripts", "--pack-destination", ".."],
+    );
+    remove_directory(project)?;
+    fs::create_dir_all(project)?;
+    fs::write(
+        project.join("package.json"),
+        r#"{"private": true, "type": "module"}"#,
+    )?;
+    let packed = ["../drayage-client-0.1.0.tgz"];
+    let options = ["install", "--no-package-lock", "--prefer-offline"];
+    npm(
+        project,
+        &[&options[..], &packed, &PROJECT_PACKAGES].concat(),
+    );
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(package.join("dist/test")).arg(project);
+    run(&mut copy);
+    Ok(())
 }
 
 fn npm(directory: &Path, arguments: &[&str]) {

@@ -1,6 +1,6 @@
 //! A proxy in front of an S3 endpoint that injects faults: refused, cut, failed, altered and late requests.
 //!
-//! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is said by
+//! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is reported by
 //! [`FaultRule`]s: the first that matches a request and is not used up decides.
 
 use std::io;
@@ -345,7 +345,7 @@ impl Body for CorruptedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        // Pending without a waker, on purpose: the body never goes on.
+        // Pending without a waker, on purpose: the body never continues.
         if self.harm == BodyCorruption::Stall {
             return Poll::Pending;
         }

@@ -153,7 +153,7 @@ impl Sshd {
         descendant_processes(self.child.id())
     }
 
-    /// Ends every connection and what runs in it (SIGKILL); the server goes on.
+    /// Ends every connection and what runs in it (SIGKILL); the server continues.
     pub fn cut(&self) {
         for process in self.processes() {
             kill_tree(process);

@@ -52,7 +52,7 @@ impl ActiveUploads {
         }
     }
 
-    /// Waits until the upload of a ticket ended or goes on, within limits.
+    /// Waits until the upload of a ticket ended or continues, within limits.
     pub(crate) async fn settle(&self, key: &str) {
         let upload = {
             let uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -226,7 +226,7 @@ async fn issue(state: &EndpointState, request: Request) -> Result<Response, Tick
     Ok(response)
 }
 
-/// The key as it stands in `Authorization: Bearer`.
+/// The key as it is in `Authorization: Bearer`.
 pub fn key_text(key: &[u8; 32]) -> String {
     Sha256Digest::from_bytes(*key).to_hex()
 }

@@ -20,7 +20,7 @@ use crate::service::LoadedTicket;
 const PUT_TIMEOUT: Duration = Duration::from_mins(10);
 /// Longest time until a delivery is accepted.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for the end of a delivery that was accepted. It goes on without the request.
+/// Longest wait for the end of a delivery that was accepted. It continues without the request.
 const OUTCOME_WAIT: Duration = Duration::from_secs(20);
 /// Interval between two signs of life of a request that makes an artifact or waits for a destination.
 const LEASE_RENEWAL: Duration = Duration::from_secs(15);
@@ -103,6 +103,7 @@ impl TicketService {
         mut ticket: LoadedTicket,
     ) -> Result<TicketRecord, TicketProblem> {
         let now_ms = self.inner.clock.now_ms();
+        // A second request at the end of the same upload would call the destination twice.
         if ticket.record.is_leased(now_ms) {
             return Err(TicketProblem::InUse);
         }
@@ -122,6 +123,7 @@ impl TicketService {
             Err(fault) => {
                 tracing::info!(code = %fault.code, detail = %fault.detail, "a destination failed");
                 let problem = destination_problem(&ticket.record, &fault);
+                // Released immediately, so that the client can retry without waiting for the end of the lease.
                 ticket.record.lease = None;
                 self.save(&mut ticket).await?;
                 Err(problem)
@@ -146,6 +148,7 @@ impl TicketService {
                         lease.until_ms = receive::lease_end(now_ms);
                     }
                     if let Err(problem) = self.save(ticket).await {
+                        // The work continues: the operation id makes a second call by another process the same call.
                         tracing::warn!(%problem, "could not renew the lease of an upload");
                     }
                 }
@@ -202,9 +205,11 @@ impl DestinationCall<'_> {
             claim: Some(self.claim.into()),
             directory: directory.as_bytes().to_vec(),
             name: visible_name(content).into_bytes(),
+            // The person at the other end cannot be asked, and an existing file must not be lost.
             collision: "rename".to_owned(),
             mode: 0,
         };
+        // Once: after a lost response the ledger of sandbox-transfer decides, at the client's next request.
         let placed = self.bus.call_once(&self.meta, &request).await?;
         let receipt = placed.receipt.unwrap_or_default();
         Ok(json!({
@@ -227,6 +232,7 @@ impl DestinationCall<'_> {
             ..v1::SendFileRequested::default()
         };
         let mut meta = self.meta;
+        // Short: acceptance only stores the work. The second deadline leaves time for the wait.
         meta.deadline = Deadline::after(now_ms, ACCEPT_TIMEOUT);
         let accepted = self.bus.call(&meta, &request).await?;
         let request = v1::DeliveryOutcomeRequest {
@@ -239,8 +245,9 @@ impl DestinationCall<'_> {
     }
 }
 
-/// The receipt of a delivery. One that is accepted and not finished goes on, so it is a success with a state.
+/// The receipt of a delivery. One that is accepted and not finished continues, so it is a success with a state.
 fn delivery_receipt(report: &v1::DeliveryReport) -> Result<Value, Fault> {
+    // A delivery that is not finished is a success here: its work is stored and continues.
     if report.finished && !report.success {
         let mut errors = report.files.iter().map(|file| file.error_message.as_str());
         let reason = errors.find(|text| !text.is_empty());

@@ -86,6 +86,7 @@ async fn begin(
     let direct = ticket.record.direct.as_ref();
     let upload = &direct.ok_or(TicketProblem::Unavailable)?.upload;
     let now_ms = state.service.inner.clock.now_ms();
+    // URLs must not outlive the ticket, which an operator may have revoked by then.
     let left = Duration::from_millis(ticket.record.expires_at_ms.saturating_sub(now_ms));
     let store = &state.service.inner.store;
     let (parts, urls_end_at_ms) = store.presign_parts(upload, left).await?;
@@ -128,7 +129,7 @@ async fn complete(
     let document: CompleteParts = read_document(&ticket.record, request).await?;
     let service = state.service.clone();
     let work = async move { service.complete_direct(ticket, document.parts).await };
-    // It goes on when the client leaves.
+    // It continues when the client leaves.
     let task = state.service.inner.tasks.spawn(work);
     let record = task.await.unwrap_or(Err(TicketProblem::Unavailable))?;
     Ok(finished_response(&record, UploadProtocol::Plain))

@@ -9,11 +9,11 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
+use dray_http_server::ConnectionLimits;
 use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::connections::serve_connections;
 use crate::manage;
 use crate::problem::TicketProblem;
 use crate::protocol::{TUS_VERSION, UploadProtocol};
@@ -55,7 +55,7 @@ pub(crate) struct EndpointState {
 }
 
 impl TicketEndpoint {
-    /// Binds the address. `public_url` is the base of ticket URLs where a proxy stands before the endpoint; without it
+    /// Binds the address. `public_url` is the base of ticket URLs where a proxy is in front of the endpoint; without it
     /// the bound address is.
     ///
     /// # Errors
@@ -102,8 +102,16 @@ impl TicketEndpoint {
             .route("/tickets/{id}", any(manage::serve_by_id))
             .with_state(state);
         let sweeping = sweep_until(service, stop.clone());
-        let serving = serve_connections(self.listener, router, head_timeout, stop);
-        tokio::join!(serving, sweeping);
+        let limits = ConnectionLimits {
+            head_timeout,
+            // Uploads count their own waits, and keep what came before one.
+            body_idle_timeout: None,
+            half_close: true,
+            ..ConnectionLimits::default()
+        };
+        let serving = dray_http_server::serve(self.listener, router, limits, stop);
+        // Without a drain timeout the serving always completes.
+        let (_, ()) = tokio::join!(serving, sweeping);
         tasks.close();
         tasks.wait().await;
         tasks.reopen();
@@ -164,7 +172,7 @@ async fn serve_found(
     }
 }
 
-/// Sets what holds for every response: nothing is cached, sniffed, run or told to other sites.
+/// Sets what holds for every response: nothing is cached, sniffed, executed or disclosed to other sites.
 pub(crate) fn with_common_headers(mut response: Response, is_tus: bool) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -1,4 +1,4 @@
-//! What a new ticket is asked for, and what its maker gets.
+//! What a new ticket is requested, and what its maker gets.
 
 use std::time::Duration;
 

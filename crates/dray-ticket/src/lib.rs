@@ -35,7 +35,6 @@
 mod active;
 mod api;
 mod audit;
-mod connections;
 mod destination;
 mod direct;
 mod disposition;

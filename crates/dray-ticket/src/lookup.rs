@@ -19,6 +19,7 @@ impl TicketService {
         let digest: Sha256Digest = id.parse().map_err(|_| TicketProblem::Unknown)?;
         let ticket = self.load(&format!("ticket.{digest}")).await?;
         if ticket.record.tenant != tenant.as_str() {
+            // As for an id that does not exist: another tenant must not learn which ids do.
             return Err(TicketProblem::Unknown);
         }
         Ok(ticket)
@@ -36,6 +37,7 @@ impl TicketService {
     ) -> Result<Option<StoredContent>, TicketProblem> {
         let ticket = self.find_by_id(&principal.tenant, &id.to_hex()).await?;
         let record = ticket.record;
+        // A ticket of another session of the tenant may hold a file that this one must not read.
         let is_own = record.session == principal.session.as_str();
         if !is_own || record.direction != TicketDirection::Upload {
             return Err(TicketProblem::Unknown);

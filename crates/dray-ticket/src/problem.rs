@@ -12,7 +12,7 @@ use crate::record::StoredContent;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketProblem {
     /// No ticket has this URL, or its secret is wrong: both look the same.
-    #[error("there is no such ticket")]
+    #[error("the ticket does not exist")]
     Unknown,
     /// The time of the ticket is over.
     #[error("the ticket has expired")]

@@ -1,4 +1,4 @@
-//! Responses of the endpoint that are no pages and no problems.
+//! Responses of the endpoint that are neither pages nor problems.
 
 use axum::body::Body;
 use axum::response::Response;

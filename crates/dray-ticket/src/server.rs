@@ -97,7 +97,7 @@ impl TicketServer {
     ///
     /// # Errors
     ///
-    /// There is no endpoint, the request is not valid, a limit of the session is reached, or as
+    /// No endpoint is configured, the request is not valid, a limit of the session is reached, or as
     /// [`TicketService::order`].
     pub async fn issue(
         self: Arc<Self>,

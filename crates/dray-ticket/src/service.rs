@@ -129,14 +129,9 @@ impl TicketService {
         let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
         let key = ticket_key(&secret);
         // Before the record: a ticket that is not counted must not exist.
+        let (most, limits) = (request.max_bytes, &inner.limits);
         self.change_usage(&principal.usage_key(), |usage| {
-            usage.reserve(
-                &key,
-                request.max_bytes,
-                expires_at_ms,
-                now_ms,
-                &inner.limits,
-            )
+            usage.reserve(&key, most, expires_at_ms, now_ms, limits)
         })
         .await?;
         let name = cleaned_name(&request.name);
@@ -184,7 +179,7 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// There is no such ticket, it is used or expired, or the records are not available.
+    /// The ticket does not exist, is used or expired, or the records are not available.
     pub async fn revoke(&self, secret: &str) -> Result<(), TicketProblem> {
         let ticket = self.find(secret).await?;
         self.revoke_loaded(ticket).await?;

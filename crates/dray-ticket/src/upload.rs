@@ -110,6 +110,7 @@ impl UploadCall<'_> {
     async fn report_offset(&self, protocol: UploadProtocol) -> Result<Response, TicketProblem> {
         let mut ticket = self.service.find(self.secret).await?;
         if ticket.record.lease.is_some() {
+            // A request on a broken connection may still be storing; its offset would be old the next moment.
             self.service.inner.active.settle(&ticket.key).await;
             ticket = self.service.find(self.secret).await?;
         }
@@ -151,6 +152,8 @@ impl UploadCall<'_> {
     ) -> Result<TicketRecord, TicketProblem> {
         self.service.check_usable(&ticket.record)?;
         let is_whole = ticket.record.length() == Some(ticket.record.moved);
+        // tus clients ask for the offset after a lost response, and take the full length for the end of the upload:
+        // so it must be the end. The other protocols report completeness apart.
         if protocol != UploadProtocol::Tus || !is_whole || ticket.record.state == TicketState::Open
         {
             return Ok(ticket.record);
@@ -174,6 +177,7 @@ impl UploadCall<'_> {
             if waited >= FINISH_WAIT {
                 return Err(TicketProblem::InUse);
             }
+            // Another process may be the one that finishes, so the record is polled.
             tokio::time::sleep(FINISH_POLL_INTERVAL).await;
             waited += FINISH_POLL_INTERVAL;
             ticket = self.service.find(self.secret).await?;
@@ -187,6 +191,7 @@ impl UploadCall<'_> {
         if request.length.is_none() && !headers.contains_key("upload-defer-length") {
             return Err(TicketProblem::Invalid("`Upload-Length` is missing"));
         }
+        // `creation` alone announces the upload; only the length decides when it is complete.
         request.completes = None;
         let has_body = headers.contains_key(header::CONTENT_TYPE);
         let body = if has_body { body } else { Body::empty() };
@@ -264,6 +269,7 @@ impl UploadCall<'_> {
         let idle_timeout = self.service.inner.limits.idle_timeout;
         let (request, file) = form::form_file(boundary, body, idle_timeout).await?;
         let (_, finished) = self.receive(ticket, request, file).await?;
+        // A form always holds the whole file, so an upload that is not finished here broke off.
         let record = finished.ok_or(TicketProblem::Interrupted)?;
         if page::prefers_page(headers) {
             return Ok(page::result_page(StatusCode::CREATED, &record));
@@ -280,6 +286,7 @@ impl UploadCall<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, TicketProblem> {
+        // Content would replace what is stored already; only an empty request asks for another attempt.
         if *method == Method::PUT || !body.is_end_stream() {
             return Err(TicketProblem::AlreadyStored);
         }
@@ -287,7 +294,7 @@ impl UploadCall<'_> {
         Ok(finished_response(&record, UploadProtocol::of(headers)))
     }
 
-    /// Takes a body, and finishes the upload when it was the last one. Both go on when the client leaves.
+    /// Takes a body, and finishes the upload when it was the last one. Both continue when the client leaves.
     async fn receive(
         &self,
         ticket: LoadedTicket,
@@ -322,6 +329,7 @@ impl UploadCall<'_> {
 
     fn set_limits(&self, headers: &mut HeaderMap, record: &TicketRecord) {
         let now_ms = self.service.inner.clock.now_ms();
+        // Rounded down: a client must not count on the last part of a second.
         let left_seconds = record.expires_at_ms.saturating_sub(now_ms) / 1000;
         let limits = format!(
             "max-size={}, max-append-size={MAX_PART_BYTES}, max-age={left_seconds}",

@@ -117,7 +117,7 @@ impl Tool for InterpreterTool {
         }
         match outcome {
             Ok(response) => Ok(result::result_output(response, page, &*turn.storage).await),
-            // A result and not a failure: the loop goes on (quickapps 29).
+            // A result and not a failure: the loop continues (quickapps 29).
             Err(InterpreterFailure::Said(text)) => Ok(ToolOutput::text(text, "text/markdown")),
             Err(InterpreterFailure::Closed) => {
                 Ok(ToolOutput::text(SESSION_CLOSED_MESSAGE, "text/markdown"))
@@ -210,7 +210,7 @@ fn interpreter_declaration() -> ToolDeclaration {
     );
     add(
         "page",
-        json!({ "type": "integer", "minimum": 0, "default": 0, "description": "Which page of long values is told." }),
+        json!({ "type": "integer", "minimum": 0, "default": 0, "description": "Which page of long values to return." }),
     );
     add(
         "page_size",

@@ -1,4 +1,4 @@
-//! Asking the other services, and what is said when they do not answer.
+//! Asking the other services, and what is reported when they do not answer.
 
 use dray_bus::CallError;
 use dray_proto::export::ExportError;

@@ -9,9 +9,9 @@ use super::storage::STORED_NAME_FIELD;
 /// Key of an attachment under which the bytes of an inline image stay, for models that take images in messages.
 pub const INLINE_KEY: &str = "inline";
 
-/// Keeps what users' messages bring along as `data:` URLs, and puts the stable name of the kept file in its place:
-/// nothing that is said of the file later repeats its bytes or holds a link to them. What cannot be kept loses its
-/// address, and says why in its title.
+/// Stores the files that users' messages hold as `data:` URLs, and puts the stable name of the stored file in place of the
+/// URL, so that later messages neither repeat its bytes nor hold a link to them. An attachment that cannot be stored
+/// loses its address, and its title gives the reason.
 pub async fn keep_inline(storage: &dyn FileStorage, messages: &mut [Message]) {
     for message in messages
         .iter_mut()

@@ -103,6 +103,7 @@ impl FileDelivery {
         parcel: OutgoingFile,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
+        // Asked for each call: an operator may bind a chat between two turns.
         if self.session.has_chat().await {
             self.deliver(what, parcel, end).await
         } else {
@@ -139,6 +140,7 @@ impl FileDelivery {
         let accepted = services.ask(PeerService::Delivery, &meta, &request).await?;
         let id = accepted.delivery_id;
         loop {
+            // The last wait ends before the timeout of the tool, so that the model gets a result and not a timeout.
             let wait = left().saturating_sub(RESPONSE_GRACE).min(MAX_OUTCOME_WAIT);
             let request = v1::DeliveryOutcomeRequest {
                 delivery_id: id.clone(),
@@ -149,7 +151,7 @@ impl FileDelivery {
             match asked.await {
                 Ok(report) if report.finished => return self.reported(&report),
                 Ok(_) if left() > RESPONSE_GRACE => {}
-                // Not knowing is not failing: the work is in the stream and goes on.
+                // Not knowing is not failing: the work is in the stream and continues.
                 Ok(_) | Err(_) => {
                     return Ok(SendOutcome {
                         told: under_way(&id),
@@ -213,10 +215,12 @@ impl FileDelivery {
                 Ok(taken) => {
                     let kept = self.attached(&taken.claim, &taken.name, path).await;
                     if kept.is_ok() {
+                        // Both: the model may name the file by either in a `MEDIA:` tag later in the turn.
                         self.note_sent([path.clone(), taken.real_path]);
                     }
                     kept
                 }
+                // One failed file never drops the others.
                 Err(failure) => Err(failure),
             };
             collect_outcome(outcome, path, &mut sent, &mut lines, &mut lost);
@@ -285,6 +289,7 @@ fn collect_outcome(
                 "state": FileState::Failed.name(),
                 "error": {"message": failure.to_string()},
             }));
+            // The notice names files without directories; paths of a sandbox say nothing to the user.
             lost.push(name);
         }
     }
@@ -313,6 +318,7 @@ fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
         .and_then(|claim| claim.artifact.as_ref());
     let stored =
         stored.is_none_or(|stored| stored.size == file.size && stored.sha256 == file.sha256);
+    // A record of an older version may lack the receipt or the claim; the digest is always required.
     file.sha256.len() == 32 && copied && stored
 }
 

@@ -65,7 +65,7 @@ impl SessionBinding {
         if services.sessions_are_absent() {
             return Err(());
         }
-        // It stands before everything else that a turn does, so it may not take long.
+        // It is before everything else that a turn does, so it may not take long.
         let time = services
             .config
             .call_timeout
@@ -100,7 +100,7 @@ impl SessionBinding {
     }
 
     /// Gives the session a sandbox unless it has one. `{session}` in the address stands for its id. Without a sandbox
-    /// the turn goes on without its tools.
+    /// the turn continues without its tools.
     pub async fn bind(&self, address: &str) {
         let Some(session) = &self.scope.session else {
             return;

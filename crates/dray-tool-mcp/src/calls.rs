@@ -33,7 +33,7 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) enum CallEnd {
     /// The tool ran.
     Done(Box<CallToolResult>),
-    /// The tool waits for answers of the user. The result is there where it went on without them (MCP 2025-11-25).
+    /// The tool waits for answers of the user. The result is there where it continued without them (MCP 2025-11-25).
     Pending(PendingCall, Option<Box<CallToolResult>>),
 }
 
@@ -134,7 +134,7 @@ impl McpSession {
                     let asked = wanted_questions(&wanted).map_err(SessionError::Odd)?;
                     if !asked.is_empty() {
                         let Some(answers) = questions.ask_all(&asked).await else {
-                            // The task goes on with the answers, in a later call.
+                            // The task continues with the answers, in a later call.
                             guard.is_over = true;
                             return Ok(CallEnd::Pending(
                                 pending_call(tool, asked, ResumePoint::Task { id: id.to_owned() }),

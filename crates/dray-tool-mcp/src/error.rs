@@ -122,7 +122,7 @@ impl SessionError {
         }
     }
 
-    /// What the server asks for before it goes on.
+    /// What the server asks for before it continues.
     pub(crate) const fn challenge(&self) -> Option<&Challenge> {
         match self {
             Self::Wire(WireError::Challenged(challenge)) => Some(challenge),
@@ -143,7 +143,7 @@ impl SessionError {
         )
     }
 
-    /// Whether a server that was asked for its versions may still work when a session begins with `initialize`.
+    /// Whether a server that was requested its versions may still work when a session begins with `initialize`.
     pub(crate) const fn permits_initialize(&self, target: &ServerAddress) -> bool {
         match self {
             Self::NoCommonVersion => true,

@@ -16,7 +16,7 @@ use crate::questions::{AnswerMap, QuestionMap, UserAnswer, UserQuestion};
 pub(crate) const ANSWERS_ARGUMENT: &str = "user_answers";
 
 /// What an answer is in place of values.
-const DECLINED: &str = "declined";
+const DECLINED_ANSWER: &str = "declined";
 
 /// Key of the state of a tool message.
 const STATE_KEY: &str = "mcp_questions";
@@ -30,7 +30,7 @@ pub(crate) struct PendingCall {
     pub(crate) resume: ResumePoint,
 }
 
-/// How a call goes on with the answers.
+/// How a call continues with the answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResumePoint {
@@ -39,7 +39,7 @@ pub(crate) enum ResumePoint {
         #[serde(skip_serializing_if = "Option::is_none")]
         state: Option<String>,
     },
-    /// The task goes on.
+    /// The task continues.
     Task { id: String },
     /// The call is sent again, and the server asks again (MCP 2025-11-25).
     Ask,
@@ -72,7 +72,7 @@ impl PendingCall {
         let text = format!(
             "The tool has not finished: it asks the user.\n{}\nAsk the user this and end your turn; never answer in the \
              place of the user. When the user has answered, call the tool again with the same arguments and the argument \
-             `{ANSWERS_ARGUMENT}`: {example}, with the fields of each form filled in, or \"{DECLINED}\" for what the user \
+             `{ANSWERS_ARGUMENT}`: {example}, with the fields of each form filled in, or \"{DECLINED_ANSWER}\" for what the user \
              declines.",
             lines.collect::<Vec<_>>().join("\n")
         );
@@ -132,7 +132,7 @@ pub(crate) fn take_answers(
     })?;
     let answers = pending.questions.iter().map(|(key, question)| {
         let answer = match given.get(key) {
-            Some(Value::String(word)) if word == DECLINED => UserAnswer::Declined,
+            Some(Value::String(word)) if word == DECLINED_ANSWER => UserAnswer::Declined,
             Some(Value::Object(values)) => {
                 let values = question.completed(values.clone());
                 UserAnswer::Accepted(

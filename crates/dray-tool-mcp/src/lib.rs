@@ -2,7 +2,7 @@
 //!
 //! - [`connect_all`]: the servers of one request, connected concurrently, as tools and issues.
 //! - [`McpToolset`]: a server by address, one that DIAL knows, or an application of DIAL.
-//! - [`McpOptions`]: what the operator decides: programs, headers that may go on, limits.
+//! - [`McpOptions`]: what the operator decides: programs, headers that may continue, limits.
 //! - [`ProgramPool`]: programs that run, each for one conversation.
 //! - [`LegacyServers`]: servers that are known to speak no version of MCP after 2025-11-25.
 //!

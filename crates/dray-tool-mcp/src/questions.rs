@@ -40,7 +40,7 @@ pub enum UserQuestion {
 pub enum UserAnswer {
     /// The values of the form; empty for a page. Values that are left out become the defaults of the form.
     Accepted(Map<String, Value>),
-    /// The user does not want to answer, and the tool may go on without.
+    /// The user does not want to answer, and the tool may continue without.
     Declined,
     /// The user wants the call to end.
     Cancelled,

@@ -33,7 +33,7 @@ const MAX_DISCOVERY_TIME: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug)]
 pub(crate) struct ServerOffer {
     pub(crate) tools: Vec<Tool>,
-    /// Whether the list went on without end.
+    /// Whether the list continued without end.
     pub(crate) is_cut: bool,
     /// Whether the server has resources, and prompts.
     pub(crate) has_resources: bool,

@@ -1,4 +1,4 @@
-//! Against the official Python package, and against a server that misbehaves as it is told.
+//! Against the official Python package, and against a scripted server that misbehaves.
 
 mod asking;
 mod credentials;

@@ -89,14 +89,14 @@ impl McpTool {
         .await
     }
 
-    /// The questions for the user, and what the tool did without the answers.
+    /// The questions for the user, and the result that the tool returned without their answers.
     async fn question_output(
         &self,
         pending: PendingCall,
         result: Option<Box<CallToolResult>>,
         turn: &Turn,
     ) -> Result<ToolOutput, ToolFailure> {
-        // Two sets may have tools of one name at their servers.
+        // Tools of two sets may have the same name at their servers; the declared name is unique.
         let pending = PendingCall {
             tool: self.declaration.name.clone(),
             ..pending

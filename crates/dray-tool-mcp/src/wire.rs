@@ -1,5 +1,5 @@
-//! The three ways to a server, each a transport of `rmcp`: streamable HTTP over the HTTP client of ours, programs over
-//! lines, and the server-sent events of 2024-11-05, which `rmcp` does not have. Every response is bounded, no redirect or
+//! The three transports to a server, each one of `rmcp`: streamable HTTP over `dray-http`, programs over lines of their
+//! standard streams, and the server-sent events of 2024-11-05, which `rmcp` does not have. Every response is bounded, no redirect or
 //! proxy is followed, and each failure says whether the server may have acted.
 
 mod events;
@@ -53,7 +53,7 @@ impl ServerAddress {
         }
     }
 
-    /// How a session with it begins; servers over HTTP have no say in it.
+    /// How a session with it begins; for servers over HTTP without a wait.
     pub(crate) fn handshake(&self) -> ProgramHandshake {
         match self {
             Self::Stdio {
@@ -64,7 +64,7 @@ impl ServerAddress {
     }
 }
 
-/// How HTTP servers are spoken to.
+/// The settings of requests to servers over HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpSettings {
     pub(crate) client: HttpClient,
@@ -109,7 +109,7 @@ impl AccessToken {
 fn refusal(response: &dray_http::HttpResponse) -> WireError {
     let status = response.status();
     let header = response.header("www-authenticate");
-    // Of a 401 without the header the well-known places may still say more (RFC 9728 section 3).
+    // After a 401 without the header, the well-known URLs may still name the authorization server (RFC 9728 section 3).
     if status == 401 || (status == 403 && header.is_some()) {
         let header = header.unwrap_or_default().to_owned();
         return WireError::Challenged(Box::new(Challenge { status, header }));

@@ -3,14 +3,14 @@
 use dray_media_type::{essence, parameter, usual_extension};
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
-/// How many bytes decide whether content is text.
-const LOOKED_AT: usize = 64 << 10;
+/// Bytes at the beginning that decide whether content is text.
+const SAMPLE_BYTES: usize = 64 << 10;
 
 /// The text in the bytes; `None` for binary content, which stays as it is.
 pub(crate) fn decode_text(bytes: &[u8], content_type: &str) -> Option<String> {
     let kind = essence(content_type);
-    let is_called_text = is_text(&kind);
-    if !is_called_text && !is_open(&kind) {
+    let is_declared_text = is_text(&kind);
+    if !is_declared_text && !is_unspecific(&kind) {
         return None;
     }
     // A byte order mark wins over the header (WHATWG Encoding, section 6).
@@ -23,11 +23,11 @@ pub(crate) fn decode_text(bytes: &[u8], content_type: &str) -> Option<String> {
         return decode_with(encoding, bytes);
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
-        return (is_called_text || is_clean(bytes)).then(|| text.to_owned());
+        return (is_declared_text || is_clean(bytes)).then(|| text.to_owned());
     }
     // JSON is always UTF-8 (RFC 8259 section 8.1), so other bytes in it are damage.
     let is_json = kind == "application/json" || kind.ends_with("+json");
-    if is_called_text && !is_json && is_clean(bytes) {
+    if is_declared_text && !is_json && is_clean(bytes) {
         return decode_with(WINDOWS_1252, bytes);
     }
     None
@@ -64,8 +64,8 @@ fn is_text(kind: &str) -> bool {
         )
 }
 
-/// Types that say nothing.
-fn is_open(kind: &str) -> bool {
+/// Types that do not say what the content is.
+fn is_unspecific(kind: &str) -> bool {
     matches!(
         kind,
         "" | "application/octet-stream" | "*/*" | "application/unknown"
@@ -76,7 +76,7 @@ fn is_open(kind: &str) -> bool {
 fn is_clean(bytes: &[u8]) -> bool {
     bytes
         .iter()
-        .take(LOOKED_AT)
+        .take(SAMPLE_BYTES)
         .all(|byte| *byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c))
 }
 

@@ -136,7 +136,7 @@ fn check_url(text: &str) -> Result<(), String> {
         return wrong("is not an http or https URL");
     }
     // Parsers forgive spaces, tabs, other slashes and other numbers of them before a host (WHATWG URL 4.4), so the host
-    // that they see is not the one that stands in such a text.
+    // that they see is not the one that is in such a text.
     let rest = text.trim().get(url.scheme().len()..).unwrap_or_default();
     let Some(rest) = rest.strip_prefix("://") else {
         return wrong("does not begin with `http://` or `https://`");

@@ -19,7 +19,7 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// the client and back again with every turn.
 const MAX_INLINE_BYTES: usize = 256 << 10;
 
-/// What becomes of responses.
+/// What happens to responses.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseRules {
     /// Name of the function; the files of its responses are called after it.

@@ -175,7 +175,7 @@ async fn send_token_request(
     let mut request = http
         .post(&client.token_url)
         .header("accept", "application/json")
-        .answer_within(deadline.saturating_duration_since(Instant::now()));
+        .response_within(deadline.saturating_duration_since(Instant::now()));
     if in_header {
         // RFC 6749 section 2.3.1: both are form-encoded first.
         let both = format!(

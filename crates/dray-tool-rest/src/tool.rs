@@ -77,7 +77,7 @@ impl EndpointTool {
     ) -> Result<HttpResponse, ToolFailure> {
         let sent = prepared
             .request(&self.shared.client)
-            .answer_within(deadline.saturating_duration_since(Instant::now()))
+            .response_within(deadline.saturating_duration_since(Instant::now()))
             .send(&|_| {})
             .await;
         sent.map_err(|error| failure::of_transport(error, "server"))

@@ -12,7 +12,7 @@ pub const HIDDEN_ERROR_MESSAGE: &str = "An error occurred while executing the to
 /// The consequence of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FallbackDecision {
-    /// The model gets this message and goes on.
+    /// The model gets this message and continues.
     Tell(String),
     /// The request ends with [`STOPPED_MESSAGE`].
     Stop,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Tool;
 
-/// One tool or tool set that could not be set up; the request goes on without it.
+/// One tool or tool set that could not be set up; the request continues without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupIssue {
     /// The tool, when it is one.

@@ -26,7 +26,7 @@ const SHOWN_CHARS: usize = 200;
 impl UrlClass {
     /// Message for the model about a URL that is [`UrlClass::Unsupported`] (quickapps 25.2).
     pub fn unsupported_sentence(url: &str) -> String {
-        // `mailto:a@b.example` has no authority, so what stands before its `@` is not user info: it is shown as it was
+        // `mailto:a@b.example` has no authority, so what is before its `@` is not user info: it is shown as it was
         // written, and the model finds it again.
         let visible_url = if url.contains("//") {
             RedactedUrl::from_text(url).to_string()

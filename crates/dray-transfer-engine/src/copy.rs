@@ -26,7 +26,7 @@ pub(super) struct CopiedBytes {
     cksum: crc_fast::Digest,
     /// Number of bytes so far.
     pub(super) bytes: u64,
-    /// The first [`Policy::HEAD`] bytes, for the check of key files.
+    /// The first [`Policy::KEY_FILE_HEAD_BYTES`] bytes, for the check of key files.
     pub(super) head: Vec<u8>,
     scanner: Option<Scanner>,
     /// Whether the sink has exactly these bytes. `false` while a chunk is being written, because a failure then
@@ -61,7 +61,7 @@ impl CopiedBytes {
         }
         self.cksum.update(piece);
         self.bytes += piece.len() as u64;
-        let missing = Policy::HEAD.saturating_sub(self.head.len());
+        let missing = Policy::KEY_FILE_HEAD_BYTES.saturating_sub(self.head.len());
         self.head.extend(piece.iter().take(missing));
         if let Some(scanner) = &mut self.scanner {
             scanner.push(piece);

@@ -243,7 +243,7 @@ impl Engine {
         &self,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        timeout(self.options.answer, asked)
+        timeout(self.options.response_timeout, asked)
             .await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no answer in time")))
     }

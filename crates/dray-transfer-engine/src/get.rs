@@ -79,7 +79,7 @@ impl Engine {
             sink.abort().await;
             false
         };
-        let kept = timeout(self.options.answer, ended).await;
+        let kept = timeout(self.options.response_timeout, ended).await;
         Err(TransferFailure {
             error,
             cancelled,

@@ -11,7 +11,7 @@ pub struct EngineOptions {
     /// Longest time without a byte before a stream is given up. Default 30 s.
     pub idle: Duration,
     /// Longest time for a response that is not a stream, such as `stat`. Default 60 s.
-    pub answer: Duration,
+    pub response_timeout: Duration,
     /// First pause before a retry. The pause doubles each time, up to 30 s, and the actual wait is random between
     /// zero and the pause. Default 1 s.
     pub backoff: Duration,
@@ -39,7 +39,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(30),
-            answer: Duration::from_mins(1),
+            response_timeout: Duration::from_mins(1),
             backoff: Duration::from_secs(1),
             digest_always_up_to: u64::MAX,
             digest_before_up_to: 1 << 30,

@@ -122,9 +122,9 @@ impl Policy {
         })
     }
 
-    /// Whether a file with the name of a key may leave. `head` holds its first [`Self::HEAD`] bytes, or all there
+    /// Whether a file with the name of a key may leave. `head` holds its first [`Self::KEY_FILE_HEAD_BYTES`] bytes, or all there
     /// are; `has_private_key` is the result of [`Scanner::has_private_key`] for the whole file, where the whole was
-    /// scanned: a key stands behind the certificate of a bundle, or behind the attributes that `openssl pkcs12`
+    /// scanned: a key is behind the certificate of a bundle, or behind the attributes that `openssl pkcs12`
     /// writes.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Policy {
     }
 
     /// Bytes of the beginning that [`Self::check_key_file`] looks at.
-    pub const HEAD: usize = 256;
+    pub const KEY_FILE_HEAD_BYTES: usize = 256;
 
     /// Decides about a file in which this was found.
     pub fn judge(&self, path: &SandboxPath, finding: Option<Finding>) -> Verdict {

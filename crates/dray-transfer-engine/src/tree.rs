@@ -113,7 +113,7 @@ impl Engine {
             None => (cancelled(), true),
         };
         // The result is the failure above; a sink that cannot clean up in time reports that itself.
-        let _ = timeout(self.options.answer, getting.sink.abort()).await;
+        let _ = timeout(self.options.response_timeout, getting.sink.abort()).await;
         Err(TransferFailure {
             error,
             cancelled,
@@ -208,7 +208,7 @@ impl GetOperation<'_> {
             .finish(sha256, size)
             .await
             .map_err(TransferError::host)?;
-        // No digest of each member is asked for: sizes are all that was compared.
+        // No digest of each member is requested: sizes are all that was compared.
         self.receipt.sha256 = Some(sha256);
         self.receipt.integrity = Some(Integrity::SizeMtime);
         let (files, warning) = tally.read();

@@ -18,7 +18,7 @@ impl Clock {
         Self::default()
     }
 
-    /// A clock that stands at `unix_ms` until it is set.
+    /// A clock that is at `unix_ms` until it is set.
     pub fn manual(unix_ms: u64) -> Self {
         Self {
             manual: Some(Arc::new(AtomicU64::new(unix_ms))),

@@ -96,7 +96,7 @@ pub struct Fault {
 /// The whole tool message for an argument that the model can correct (quickapps 19.4).
 ///
 /// The resolver's `InvalidParameter.tool_message` and the loop of the agent both say it; a `Fault` holds `message`
-/// alone, so that it is said once.
+/// alone, so that it is reported once.
 pub fn invalid_parameter_message(name: &str, message: &str) -> String {
     format!(
         "Parameter {name} is invalid, try to call the tool again with fixed exception: {message}"

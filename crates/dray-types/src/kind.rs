@@ -55,7 +55,7 @@ named_kinds! {
 }
 
 named_kinds! {
-    /// A kind of sandbox: what stands before the colon of a sandbox address.
+    /// A kind of sandbox: what is before the colon of a sandbox address.
     pub enum BackendKind {
         /// Instances of Apptainer or Singularity.
         Apptainer = "apptainer",

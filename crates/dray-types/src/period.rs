@@ -81,7 +81,7 @@ impl FromStr for Period {
             let (name, after) = split_prefix(after, |byte| byte.is_ascii_alphabetic());
             // Empty digits fail here too: a unit without a number is a typo.
             let count: u64 = digits.parse().map_err(|_| invalid())?;
-            // The same iterator goes on, so every unit is smaller than the last and none comes twice.
+            // The same iterator continues, so every unit is smaller than the last and none comes twice.
             let (_, factor) = units.find(|(unit, _)| *unit == name).ok_or_else(invalid)?;
             let part = count.checked_mul(*factor).ok_or_else(invalid)?;
             total = total.checked_add(part).ok_or_else(invalid)?;

@@ -198,7 +198,7 @@ pub(crate) struct UpArgs {
     /// Address of the endpoint of tickets (`dray ticket`), for example `127.0.0.1:7340`.
     #[arg(long, value_name = "ADDR")]
     pub(crate) tickets: Option<SocketAddr>,
-    /// Base of ticket URLs where a proxy stands before the endpoint, for example `https://files.example.org`.
+    /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
     #[arg(long, value_name = "URL", requires = "tickets")]
     pub(crate) tickets_url: Option<String>,
     /// Folder of manifests: `NAME.json` each is an agent, the model NAME of the chat endpoint.

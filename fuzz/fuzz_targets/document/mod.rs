@@ -2,22 +2,22 @@
 
 use std::io::Cursor;
 
-use dray_documents::formats::{Hint, convert};
+use dray_documents::formats::{ConversionHint, convert};
 use dray_documents::limits::Limits;
 use dray_documents::markdown::{Selection, Span};
 
 /// Bytes of text that a conversion may give; small, so that the limit is met.
 const MAX_TEXT_BYTES: u64 = 20_000;
 
-/// Converts, and checks what came of it. The first byte chooses the limits and the selection.
+/// Converts, and checks its outcome. The first byte chooses the limits and the selection.
 pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
     let [choice, document @ ..] = bytes else {
         return;
     };
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: mime.to_owned(),
         extension: extension.to_owned(),
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     let limits = Limits {
         max_text_bytes: if choice % 2 == 0 { MAX_TEXT_BYTES } else { 100 },

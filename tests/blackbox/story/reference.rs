@@ -1,4 +1,4 @@
-//! The same envelope when the URL stands in the arguments of a tool call: `dray resolve`, through the bus to the
+//! The same envelope when the URL is in the arguments of a tool call: `dray resolve`, through the bus to the
 //! fetcher.
 
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Section 7: who is asked, what is asked, and what becomes of bad answers.
+//! Section 7: who is asked, what is asked, and what happens to bad answers.
 
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! A NATS client of a few lines that says what the server answered, word for word.
 //!
 //! The real client hides a refused publish (it is an event, and the caller waits until its timeout), so it cannot tell a
-//! refusal from an outage. Here every command is followed by a PING, and what stands before the PONG is the
+//! refusal from an outage. Here every command is followed by a PING, and what is before the PONG is the
 //! answer.
 
 use std::collections::VecDeque;

@@ -64,7 +64,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
     same && one_of
 }
 
-/// Whether a peer of a rule is this pod. Policies of ours stand in one namespace.
+/// Whether a peer of a rule is this pod. Policies of ours are in one namespace.
 fn is_peer(peer: &Value, pod: &Pod) -> bool {
     if peer["ipBlock"].is_object() {
         return false;

@@ -14,7 +14,7 @@ class Raw:
         self.objects[number] = body if isinstance(body, bytes) else body.encode("latin-1")
 
     def stream(self, number, data, entries="", pack=True):
-        """A stream, compressed unless told otherwise."""
+        """A stream, compressed unless requested otherwise."""
         data = data if isinstance(data, bytes) else data.encode("latin-1")
         if pack:
             data = zlib.compress(data, 9)

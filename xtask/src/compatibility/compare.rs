@@ -149,7 +149,7 @@ fn reused_numbers(reserved: &[ReservedRange], present: &DescriptorProto) -> Vec<
 struct FieldShape {
     kind: String,
     is_repeated: bool,
-    /// Whether its absence can be told from its default.
+    /// Whether its absence is distinguishable from its default.
     is_optional: bool,
     /// Name of its `oneof`, where it has one: a setter of one field clears the others.
     oneof: Option<String>,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const RELEASED: &str = "
+const RELEASED_CONTRACT: &str = "
     message Order {
       string id = 1;
       uint64 size = 2;
@@ -32,8 +32,11 @@ fn compiled(source: &str) -> FileDescriptorSet {
 
 /// The changes that replacing one text by another makes.
 fn changes(from: &str, to: &str) -> Vec<String> {
-    assert!(RELEASED.contains(from), "{from}");
-    compare::breaking_changes(&compiled(RELEASED), &compiled(&RELEASED.replace(from, to)))
+    assert!(RELEASED_CONTRACT.contains(from), "{from}");
+    compare::breaking_changes(
+        &compiled(RELEASED_CONTRACT),
+        &compiled(&RELEASED_CONTRACT.replace(from, to)),
+    )
 }
 
 #[track_caller]

@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: the official conformance suite of the Model Context Protocol, against our server and our
 //! client.
 //!
-//! The suite is an npm package of a fixed version. The scenarios that have to pass stand in `xtask/conformance.toml`.
+//! The suite is an npm package of a fixed version. The scenarios that have to pass are in `xtask/conformance.toml`.
 //! Each scenario runs with the wire of its set of requirements, so most of them run twice.
 
 mod report;

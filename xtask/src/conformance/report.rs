@@ -38,7 +38,7 @@ pub(super) struct RequirementSet {
     pass: BTreeSet<String>,
 }
 
-/// What came of one scenario.
+/// The outcome of one scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ScenarioResult {
     name: String,

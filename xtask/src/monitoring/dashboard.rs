@@ -12,7 +12,7 @@ const SCRAPE_LABELS: &str =
 const GRID_COLUMNS: usize = 24;
 const PANEL_WIDTH: usize = 8;
 const PANEL_HEIGHT: usize = 7;
-const QUANTILES: [&str; 3] = ["0.5", "0.95", "0.99"];
+const LATENCY_QUANTILES: [&str; 3] = ["0.5", "0.95", "0.99"];
 
 /// The dashboard as a file for Grafana's import or provisioning.
 pub(super) fn json(groups: &[MetricGroup]) -> anyhow::Result<String> {
@@ -117,7 +117,7 @@ pub(super) fn expressions(metric: &DeclaredMetric) -> Vec<(String, String)> {
             format!("max without ({SCRAPE_LABELS}) ({series})"),
             own_labels,
         )],
-        MetricKind::Histogram => QUANTILES
+        MetricKind::Histogram => LATENCY_QUANTILES
             .iter()
             .map(|quantile| {
                 let buckets = format!("{name}_bucket{{namespace=~\"$namespace\"}}");

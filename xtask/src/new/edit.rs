@@ -68,7 +68,7 @@ pub(super) fn insert_line(
 ///
 /// # Errors
 ///
-/// When there is no such list, or when the item is in it.
+/// When the list does not exist, or when the item is in it.
 pub(super) fn insert_word(text: &str, begin: &str, word: &str) -> anyhow::Result<String> {
     let (before, rest) = text
         .split_once(begin)
@@ -93,7 +93,7 @@ pub(super) fn insert_word(text: &str, begin: &str, word: &str) -> anyhow::Result
 ///
 /// # Errors
 ///
-/// When there is no such list, or when the name is in it.
+/// When the list does not exist, or when the name is in it.
 pub(super) fn insert_variant(
     text: &str,
     begin: &str,

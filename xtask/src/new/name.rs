@@ -81,7 +81,7 @@ impl ExtensionName {
     ///
     /// What is wrong with it, and what would be right.
     pub(super) fn parse(kind: ExtensionKind, name: &str) -> anyhow::Result<Self> {
-        // Platforms and backends stand before the colon of a target or an address, where a dash is not allowed.
+        // Platforms and backends are before the colon of a target or an address, where a dash is not allowed.
         let is_one_word = matches!(kind, ExtensionKind::Backend | ExtensionKind::Platform);
         let is_part = |part: &str| {
             part.starts_with(|first: char| first.is_ascii_lowercase())

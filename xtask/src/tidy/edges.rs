@@ -22,6 +22,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         &["dray-types", "dray-media-type", "dray-archive"],
     ),
     ("dray-http", &["dray-types"]),
+    ("dray-http-server", &[]),
     (
         "dray-reading",
         &["dray-types", "dray-documents", "dray-http"],
@@ -30,11 +31,22 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("dray-bus", &["dray-types", "dray-proto"]),
     (
         "dray-store",
-        &["dray-types", "dray-media-type", "dray-proto"],
+        &[
+            "dray-types",
+            "dray-media-type",
+            "dray-proto",
+            "dray-http-server",
+        ],
     ),
     (
         "dray-service",
-        &["dray-types", "dray-proto", "dray-bus", "dray-store"],
+        &[
+            "dray-types",
+            "dray-proto",
+            "dray-bus",
+            "dray-store",
+            "dray-http-server",
+        ],
     ),
     ("dray-sandbox", &["dray-types"]),
     ("dray-sandbox-exec", &["dray-types", "dray-sandbox"]),
@@ -95,6 +107,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-bus",
             "dray-store",
             "dray-ticket",
+            "dray-http-server",
         ],
     ),
     (
@@ -105,6 +118,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-proto",
             "dray-bus",
             "dray-store",
+            "dray-http-server",
         ],
     ),
     (
@@ -117,6 +131,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-bus",
             "dray-store",
             "dray-service",
+            "dray-http-server",
         ],
     ),
     (
@@ -232,6 +247,7 @@ const PLATFORM_DELIVERY: &[&str] = &[
     "dray-store",
     "dray-service",
     "dray-platform",
+    "dray-http-server",
 ];
 
 /// What a service is made of; another service is not among it.
@@ -289,9 +305,10 @@ const ORCHESTRATOR_EDGES: &[&str] = &[
     "dray-dial",
     "dray-tool",
     "dray-tool-files",
+    "dray-http-server",
 ];
 
-/// What stands at the right end, beside every extension.
+/// What is at the right end, beside every extension.
 const ALL_CRATES: &[&str] = &[
     "dray-types",
     "dray-media-type",
@@ -329,6 +346,7 @@ const ALL_CRATES: &[&str] = &[
     "dray-mcp",
     "dray-testkit",
     "dray",
+    "dray-http-server",
 ];
 
 /// Crates that know every extension.
@@ -337,7 +355,7 @@ const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench"];
 /// Every crate may test itself with this one.
 const TESTKIT_CRATE: &str = "dray-testkit";
 
-/// What all crates for sandboxes may test themselves with. The suite stands above what it tests, the engine among it.
+/// What all crates for sandboxes may test themselves with. The suite is above what it tests, the engine among it.
 const SANDBOX_TEST_CRATES: &[&str] = &[
     "dray-sandbox-conformance",
     "dray-sandbox-local",

@@ -23,7 +23,7 @@ const UNFINISHED_MARKERS: [&str; 5] = [
 /// Waiting for time to pass instead of for what is expected.
 const SLEEP_CALLS: &str = concat!("sleep", "(");
 
-/// What stands at a line, or above it, that sleeps under a clock which the test moves.
+/// What is at a line, or above it, that sleeps under a clock which the test moves.
 const PAUSED_MARKER: &str = "// paused clock";
 
 /// Ways to read the environment.

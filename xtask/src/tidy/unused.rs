@@ -6,7 +6,7 @@ use crate::metadata::{CargoMetadata, CargoPackage, DeclaredDependency};
 /// Crates that are there for a feature or a side effect, with the reason.
 const SILENT_DEPENDENCIES: &[(&str, &str)] = &[];
 
-/// Dependencies whose name stands in no file of the crate that declares them.
+/// Dependencies whose name is in no file of the crate that declares them.
 pub(crate) fn breaches(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<String> {
     let mut breaches = Vec::new();
     for package in metadata.members() {

@@ -24,7 +24,7 @@ const BUILT_IN_FILES: [(&str, &str); 12] = files![
     "toolset/weather.json",
 ];
 
-/// The first layer; layers of operators go on top of it.
+/// The first layer; layers of operators come on top of it.
 pub fn built_in() -> LayerSet {
     let mut layers = LayerSet::default();
     for (path, content) in BUILT_IN_FILES {

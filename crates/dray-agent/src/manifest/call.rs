@@ -79,7 +79,7 @@ pub struct Strategy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategyKind {
-    /// The model gets the error and goes on.
+    /// The model gets the error and continues.
     Continue,
     /// The request ends.
     Stop,

@@ -157,7 +157,7 @@ pub struct RepresentationTooling {
 /// Buttons shown before the first message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ConversationStarters {
-    /// What stands above them.
+    /// What is above them.
     #[serde(default = "select_an_action")]
     pub intro_text: String,
     /// Whether nothing can be typed.
@@ -174,7 +174,7 @@ pub struct ConversationStarters {
 /// A button.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Starter {
-    /// What stands on it.
+    /// What is on it.
     pub title: String,
     /// What it says for the user.
     pub text: String,

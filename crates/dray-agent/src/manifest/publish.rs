@@ -20,7 +20,7 @@ const PRIVATE_KEYS: [&str; 2] = ["x-alias", "x-rule"];
 
 /// The schema for editors: no `dial:` fields at the root.
 ///
-/// Without preview, what is in preview is not in it. Definitions of root properties stand in place, and only
+/// Without preview, what is in preview is not in it. Definitions of root properties are in place, and only
 /// definitions that something refers to are there.
 pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     let mut schema = ManifestSchema::of::<Manifest>().0;

@@ -55,7 +55,7 @@ fn broken_yaml_message(at: YamlLocation, before: u64) -> String {
     }
 }
 
-/// The YAML, and how many lines stand before it.
+/// The YAML, and how many lines are before it.
 fn split_front_matter(markdown: &str) -> Option<(u64, &str)> {
     // Some editors write a byte order mark.
     let text = markdown.trim_start_matches('\u{feff}').trim_start();

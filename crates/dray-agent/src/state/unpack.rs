@@ -25,7 +25,7 @@ pub enum HistoryNotice {
         /// Position of the assistant message that carried it.
         index: usize,
     },
-    /// The history cannot be read; the conversation goes on without it.
+    /// The history cannot be read; the conversation continues without it.
     #[error("message {index}: tool history left out: item {item}: {reason}")]
     Unreadable {
         /// Position of the assistant message that carried it.
@@ -41,7 +41,7 @@ pub enum HistoryNotice {
         /// Position of the assistant message that carried it.
         index: usize,
     },
-    /// The history is not a list; the conversation goes on without it.
+    /// The history is not a list; the conversation continues without it.
     #[error("message {index}: tool history left out: not a list")]
     NotAList {
         /// Position of the assistant message that carried it.

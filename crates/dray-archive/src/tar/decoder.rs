@@ -75,7 +75,7 @@ pub enum DecodeStep {
     Map,
     /// Read this many bytes, pass over their padding, and call [`Decoder::extension`].
     Extension(u64),
-    /// Read the content, pass over its padding, and go on with the next block.
+    /// Read the content, pass over its padding, and continue with the next block.
     Entry(Entry),
     /// The archive has ended.
     End,

@@ -1,6 +1,6 @@
 //! From entries to header blocks: names as they are.
 //!
-//! Names up to 100 bytes stand in the header, also when they are not text. Longer ones use the prefix where they can
+//! Names up to 100 bytes are in the header, also when they are not text. Longer ones use the prefix where they can
 //! be parted at a slash, else GNU's long name, which `BusyBox` can read too (it passes over pax headers). Numbers that
 //! are too long for octal digits are binary.
 
@@ -49,7 +49,7 @@ impl<'a> NewEntry<'a> {
     }
 }
 
-/// Everything that stands before the content of an entry. The content is followed by [`super::padding`].
+/// Everything that is before the content of an entry. The content is followed by [`super::padding`].
 pub fn encode(entry: &NewEntry<'_>) -> Vec<u8> {
     if entry.name.len() <= 100 {
         return block(entry, entry.name, b"").to_vec();

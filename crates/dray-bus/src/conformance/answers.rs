@@ -6,7 +6,7 @@ use dray_types::{AppId, Fault, FaultCode, SessionId, TraceContext};
 use super::calls::{
     FETCH_SUBJECT, fetch_reply, fetch_request, fetch_responder, meta_within, serve_in_background,
 };
-use super::{World, on_both, outgoing_message, wait_soon};
+use super::{BusFixture, on_both, outgoing_message, wait_soon};
 use crate::{CallError, headers};
 
 on_both!(
@@ -22,9 +22,9 @@ on_both!(
     a_reply_that_is_too_large_becomes_a_fault,
 );
 
-async fn an_envelope_arrives_as_it_was_sent(world: World) {
-    let mut responder = fetch_responder(&world.bus).await;
-    let sent = meta_within(&world, 5_000)
+async fn an_envelope_arrives_as_it_was_sent(fixture: BusFixture) {
+    let mut responder = fetch_responder(&fixture.bus).await;
+    let sent = meta_within(&fixture, 5_000)
         .with_session(SessionId::new("s").unwrap())
         .with_app(AppId::new("a").unwrap())
         .with_trace(TraceContext::new(
@@ -43,22 +43,23 @@ async fn an_envelope_arrives_as_it_was_sent(world: World) {
         meta
     };
     let asked = fetch_request("x");
-    let (arrived, answer) = tokio::join!(answering, world.bus.call(&sent, &asked));
+    let (arrived, answer) = tokio::join!(answering, fixture.bus.call(&sent, &asked));
     answer.unwrap();
     assert_eq!(arrived, sent);
 }
 
-async fn a_malformed_request_is_answered_with_a_fault(world: World) {
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
-        let result = match incoming.meta() {
-            Ok(_) => incoming
-                .decode::<v1::FetchRequest>()
-                .map(|_| fetch_reply("")),
-            Err(fault) => Err(fault),
-        };
-        incoming.answer(result).await;
-    });
-    let valid = meta_within(&world, 5_000).headers("x/1");
+async fn a_malformed_request_is_answered_with_a_fault(fixture: BusFixture) {
+    let _serving =
+        serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
+            let result = match incoming.meta() {
+                Ok(_) => incoming
+                    .decode::<v1::FetchRequest>()
+                    .map(|_| fetch_reply("")),
+                Err(fault) => Err(fault),
+            };
+            incoming.answer(result).await;
+        });
+    let valid = meta_within(&fixture, 5_000).headers("x/1");
     let reserved = {
         let mut headers = valid.clone();
         headers.append("Nats-Rollup", "all");
@@ -69,11 +70,11 @@ async fn a_malformed_request_is_answered_with_a_fault(world: World) {
         (reserved, &b""[..]),
         (valid, &b"\xff\xff\xff"[..]),
     ] {
-        let mut inbox = world.backend().inbox();
+        let mut inbox = fixture.backend().inbox();
         let address = inbox.address().to_owned();
         let mut message = outgoing_message(FETCH_SUBJECT, "", payload.to_vec());
         message.headers = headers;
-        world
+        fixture
             .backend()
             .publish(Some(&address), &message)
             .await
@@ -85,9 +86,9 @@ async fn a_malformed_request_is_answered_with_a_fault(world: World) {
     }
 }
 
-async fn a_request_for_another_tenant_than_its_subject_is_refused(world: World) {
+async fn a_request_for_another_tenant_than_its_subject_is_refused(fixture: BusFixture) {
     let subject = "dray.egress.v1.fetch.*";
-    let responder = world
+    let responder = fixture
         .bus
         .respond_to(subject, "egress-fetcher")
         .await
@@ -96,17 +97,20 @@ async fn a_request_for_another_tenant_than_its_subject_is_refused(world: World) 
         let result = incoming.meta().map(|_| fetch_reply("own tenant"));
         incoming.answer(result).await;
     });
-    let meta = meta_within(&world, 5_000);
-    let own = world.bus.call_for_tenant(&meta, &fetch_request("x")).await;
+    let meta = meta_within(&fixture, 5_000);
+    let own = fixture
+        .bus
+        .call_for_tenant(&meta, &fetch_request("x"))
+        .await;
     assert_eq!(own.unwrap(), fetch_reply("own tenant"));
     let forged = meta.headers("dray.v1.FetchRequest/1");
     let mut message = outgoing_message("dray.egress.v1.fetch.other", "", bytes::Bytes::new());
     for (name, value) in forged.iter() {
         message.headers.append(name, value);
     }
-    let mut inbox = world.backend().inbox();
+    let mut inbox = fixture.backend().inbox();
     let address = inbox.address().to_owned();
-    world
+    fixture
         .backend()
         .publish(Some(&address), &message)
         .await
@@ -117,18 +121,19 @@ async fn a_request_for_another_tenant_than_its_subject_is_refused(world: World) 
     assert_eq!(fault.detail, "tenant_mismatch");
 }
 
-async fn progress_comes_before_the_answer(world: World) {
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
-        for step in ["one", "two"] {
-            incoming.progress(&fetch_reply(step)).await;
-        }
-        incoming.answer(Ok(fetch_reply("done"))).await;
-    });
+async fn progress_comes_before_the_answer(fixture: BusFixture) {
+    let _serving =
+        serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
+            for step in ["one", "two"] {
+                incoming.progress(&fetch_reply(step)).await;
+            }
+            incoming.answer(Ok(fetch_reply("done"))).await;
+        });
     let mut steps = Vec::new();
-    let answer = world
+    let answer = fixture
         .bus
         .call_with_progress(
-            &meta_within(&world, 5_000),
+            &meta_within(&fixture, 5_000),
             &fetch_request(""),
             &mut |payload| {
                 let step: v1::FetchReply = prost::Message::decode(payload).unwrap();
@@ -143,10 +148,10 @@ async fn progress_comes_before_the_answer(world: World) {
     );
 }
 
-async fn a_caller_that_goes_away_cancels(world: World) {
-    let mut first = fetch_responder(&world.bus).await;
-    let caller = world.another().await;
-    let meta = meta_within(&world, 20_000);
+async fn a_caller_that_goes_away_cancels(fixture: BusFixture) {
+    let mut first = fetch_responder(&fixture.bus).await;
+    let caller = fixture.another().await;
+    let meta = meta_within(&fixture, 20_000);
     let other = meta.clone().with_operation(dray_types::OperationId::mint());
     let asked = fetch_request("");
     let mut gives_up = Box::pin(caller.call(&meta, &asked));
@@ -177,30 +182,30 @@ async fn a_caller_that_goes_away_cancels(world: World) {
     assert!(!kept.is_cancelled());
 }
 
-async fn a_late_reply_reaches_nobody(world: World) {
-    let mut responder = fetch_responder(&world.bus).await;
+async fn a_late_reply_reaches_nobody(fixture: BusFixture) {
+    let mut responder = fetch_responder(&fixture.bus).await;
     let asked = fetch_request("late");
-    let meta = meta_within(&world, 200);
-    let (first, incoming) = tokio::join!(world.bus.call(&meta, &asked), responder.next());
+    let meta = meta_within(&fixture, 200);
+    let (first, incoming) = tokio::join!(fixture.bus.call(&meta, &asked), responder.next());
     assert!(matches!(first, Err(CallError::Timeout(_))));
     incoming.unwrap().answer(Ok(fetch_reply("late"))).await;
     let _serving = serve_in_background(responder, |incoming| async move {
         let asked: v1::FetchRequest = incoming.decode().unwrap();
         incoming.answer(Ok(fetch_reply(&asked.url))).await;
     });
-    let answer = world
+    let answer = fixture
         .bus
-        .call(&meta_within(&world, 5_000), &fetch_request("now"))
+        .call(&meta_within(&fixture, 5_000), &fetch_request("now"))
         .await
         .unwrap();
     // The retried first request may still be answered; the second call gets its own answer.
     assert_eq!(answer.name, "now");
 }
 
-async fn a_drained_responder_answers_what_it_has_and_takes_nothing_new(world: World) {
-    let mut responder = fetch_responder(&world.bus).await;
-    let caller = world.another().await;
-    let meta = meta_within(&world, 10_000);
+async fn a_drained_responder_answers_what_it_has_and_takes_nothing_new(fixture: BusFixture) {
+    let mut responder = fetch_responder(&fixture.bus).await;
+    let caller = fixture.another().await;
+    let meta = meta_within(&fixture, 10_000);
     let asked = fetch_request("");
     let mut calls: Vec<_> = (0..5)
         .map(|_| Box::pin(caller.call(&meta, &asked)))
@@ -220,18 +225,18 @@ async fn a_drained_responder_answers_what_it_has_and_takes_nothing_new(world: Wo
     for call in calls {
         assert_eq!(wait_soon("an answer", call).await.unwrap().name, "in hand");
     }
-    let late = caller.call(&meta_within(&world, 300), &asked).await;
+    let late = caller.call(&meta_within(&fixture, 300), &asked).await;
     assert!(matches!(late, Err(CallError::NoResponder(_))), "{late:?}");
 }
 
-async fn what_the_bus_owes_is_sent_before_it_closes(world: World) {
-    let serving = world.another().await;
-    if world.server.is_none() {
-        // One world has one bus in process: closing it closes the caller as well.
+async fn what_the_bus_owes_is_sent_before_it_closes(fixture: BusFixture) {
+    let serving = fixture.another().await;
+    if fixture.server.is_none() {
+        // One fixture has one bus in process: closing it closes the caller as well.
         return;
     }
     let mut responder = fetch_responder(&serving).await;
-    let meta = meta_within(&world, 10_000);
+    let meta = meta_within(&fixture, 10_000);
     let asked = fetch_request("");
     let closing = async {
         let incoming = responder.next().await.unwrap();
@@ -239,31 +244,33 @@ async fn what_the_bus_owes_is_sent_before_it_closes(world: World) {
         responder.drain().await;
         serving.drain().await;
     };
-    let (answer, ()) = tokio::join!(world.bus.call(&meta, &asked), closing);
+    let (answer, ()) = tokio::join!(fixture.bus.call(&meta, &asked), closing);
     assert_eq!(Fault::from(answer.unwrap_err()), Fault::internal());
 }
 
-async fn a_request_dropped_without_an_answer_is_answered(world: World) {
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
-        drop(incoming);
-    });
-    let error = world
+async fn a_request_dropped_without_an_answer_is_answered(fixture: BusFixture) {
+    let _serving =
+        serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
+            drop(incoming);
+        });
+    let error = fixture
         .bus
-        .call(&meta_within(&world, 5_000), &fetch_request(""))
+        .call(&meta_within(&fixture, 5_000), &fetch_request(""))
         .await
         .unwrap_err();
     assert_eq!(Fault::from(error), Fault::internal());
 }
 
-async fn a_reply_that_is_too_large_becomes_a_fault(world: World) {
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
-        incoming
-            .answer(Ok(fetch_reply(&"x".repeat(MESSAGE_LIMIT))))
-            .await;
-    });
-    let error = world
+async fn a_reply_that_is_too_large_becomes_a_fault(fixture: BusFixture) {
+    let _serving =
+        serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
+            incoming
+                .answer(Ok(fetch_reply(&"x".repeat(MESSAGE_LIMIT))))
+                .await;
+        });
+    let error = fixture
         .bus
-        .call(&meta_within(&world, 5_000), &fetch_request(""))
+        .call(&meta_within(&fixture, 5_000), &fetch_request(""))
         .await
         .unwrap_err();
     let fault = Fault::from(error);

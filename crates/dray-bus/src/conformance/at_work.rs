@@ -1,4 +1,4 @@
-//! A world in which a worker runs, and what one asks of it.
+//! A fixture in which a worker runs, and what one asks of it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dray_proto::v1::{self, LedgerState};
 use dray_testkit::eventually;
 use prost::Message as _;
 
-use super::{ScriptedHandler, TestWorker, World, outgoing_message, tool_call, wait_soon};
+use super::{BusFixture, ScriptedHandler, TestWorker, outgoing_message, tool_call, wait_soon};
 use crate::topology::WORK_STREAM;
 use crate::{EventStream, Meta, WorkSettings};
 
@@ -21,17 +21,17 @@ pub(super) fn work_settings() -> WorkSettings {
     }
 }
 
-/// A provisioned world with a worker.
-pub(super) async fn at_work(world: &World) -> (ScriptedHandler, TestWorker) {
-    world.provision(Duration::from_secs(30)).await;
+/// A provisioned fixture with a worker.
+pub(super) async fn at_work(fixture: &BusFixture) -> (ScriptedHandler, TestWorker) {
+    fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
+    let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
     (script, worker)
 }
 
-pub(super) async fn submit_work(world: &World, operation: &str, tool: &str) -> Meta {
-    let meta = world.meta(operation);
-    let published = world
+pub(super) async fn submit_work(fixture: &BusFixture, operation: &str, tool: &str) -> Meta {
+    let meta = fixture.meta(operation);
+    let published = fixture
         .bus
         .publish_work(&meta, &tool_call(tool))
         .await
@@ -40,8 +40,8 @@ pub(super) async fn submit_work(world: &World, operation: &str, tool: &str) -> M
     meta
 }
 
-pub(super) async fn ledger_record(world: &World, meta: &Meta) -> Option<v1::LedgerRecord> {
-    world
+pub(super) async fn ledger_record(fixture: &BusFixture, meta: &Meta) -> Option<v1::LedgerRecord> {
+    fixture
         .bus
         .ledger()
         .find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation)
@@ -49,18 +49,18 @@ pub(super) async fn ledger_record(world: &World, meta: &Meta) -> Option<v1::Ledg
         .unwrap()
 }
 
-pub(super) async fn wait_until_reported(world: &World, meta: &Meta) -> v1::LedgerRecord {
+pub(super) async fn wait_until_reported(fixture: &BusFixture, meta: &Meta) -> v1::LedgerRecord {
     eventually("the end to be reported", async || {
-        ledger_record(world, meta)
+        ledger_record(fixture, meta)
             .await
             .filter(|record| record.state() == LedgerState::Reported)
     })
     .await
 }
 
-pub(super) async fn nothing_pending(world: &World) {
+pub(super) async fn nothing_pending(fixture: &BusFixture) {
     eventually("everything to be acknowledged", async || {
-        let state = world
+        let state = fixture
             .backend()
             .consumer(WORK_STREAM, "file-resolver")
             .await

@@ -9,7 +9,7 @@ use dray_types::{Deadline, Fault, FaultCode};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{World, on_both, outgoing_message, wait_soon};
+use super::{BusFixture, on_both, outgoing_message, wait_soon};
 use crate::backend::NO_RESPONDERS;
 use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
@@ -43,8 +43,8 @@ pub(super) fn fetch_reply(name: &str) -> v1::FetchReply {
     }
 }
 
-pub(super) fn meta_within(world: &World, millis: u64) -> Meta {
-    let deadline = Deadline::after(world.clock.now_ms(), Duration::from_millis(millis));
+pub(super) fn meta_within(fixture: &BusFixture, millis: u64) -> Meta {
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(millis));
     super::call_meta("op", deadline)
 }
 
@@ -68,11 +68,11 @@ pub(super) fn serve_in_background<F: Future<Output = ()> + Send + 'static>(
     tasks
 }
 
-async fn a_call_is_answered_by_one_of_its_group(world: World) {
-    let other = world.another().await;
+async fn a_call_is_answered_by_one_of_its_group(fixture: BusFixture) {
+    let other = fixture.another().await;
     let counts = [Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0))];
     let mut serving = Vec::new();
-    for (bus, count) in [&world.bus, &other].into_iter().zip(&counts) {
+    for (bus, count) in [&fixture.bus, &other].into_iter().zip(&counts) {
         let count = Arc::clone(count);
         serving.push(serve_in_background(
             fetch_responder(bus).await,
@@ -86,10 +86,10 @@ async fn a_call_is_answered_by_one_of_its_group(world: World) {
         ));
     }
     for number in 0..60 {
-        let answer = world
+        let answer = fixture
             .bus
             .call(
-                &meta_within(&world, 5_000),
+                &meta_within(&fixture, 5_000),
                 &fetch_request(&number.to_string()),
             )
             .await
@@ -101,11 +101,11 @@ async fn a_call_is_answered_by_one_of_its_group(world: World) {
     assert!(one > 5 && two > 5, "{one} {two}");
 }
 
-async fn nobody_there_is_a_fault_before_the_deadline(world: World) {
+async fn nobody_there_is_a_fault_before_the_deadline(fixture: BusFixture) {
     let begun = Instant::now();
-    let error = world
+    let error = fixture
         .bus
-        .call(&meta_within(&world, 700), &fetch_request(""))
+        .call(&meta_within(&fixture, 700), &fetch_request(""))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::NoResponder(_)), "{error}");
@@ -113,10 +113,10 @@ async fn nobody_there_is_a_fault_before_the_deadline(world: World) {
     assert_eq!(Fault::from(error).code, FaultCode::Unavailable);
 }
 
-async fn nobody_there_is_told_at_once_by_the_bus(world: World) {
-    let mut inbox = world.backend().inbox();
+async fn nobody_there_is_told_at_once_by_the_bus(fixture: BusFixture) {
+    let mut inbox = fixture.backend().inbox();
     let address = inbox.address().to_owned();
-    world
+    fixture
         .backend()
         .publish(
             Some(&address),
@@ -128,10 +128,10 @@ async fn nobody_there_is_told_at_once_by_the_bus(world: World) {
     assert_eq!(notice.status, Some(NO_RESPONDERS));
 }
 
-async fn a_responder_that_dies_with_the_request_costs_one_try(world: World) {
+async fn a_responder_that_dies_with_the_request_costs_one_try(fixture: BusFixture) {
     let seen = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&seen);
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, move |incoming| {
+    let _serving = serve_in_background(fetch_responder(&fixture.bus).await, move |incoming| {
         let first = count.fetch_add(1, Ordering::SeqCst) == 0;
         async move {
             if first {
@@ -141,9 +141,9 @@ async fn a_responder_that_dies_with_the_request_costs_one_try(world: World) {
             }
         }
     });
-    let answer = world
+    let answer = fixture
         .bus
-        .call(&meta_within(&world, 1_000), &fetch_request(""))
+        .call(&meta_within(&fixture, 1_000), &fetch_request(""))
         .await
         .unwrap();
     assert_eq!(
@@ -152,14 +152,15 @@ async fn a_responder_that_dies_with_the_request_costs_one_try(world: World) {
     );
 }
 
-async fn silence_ends_with_the_deadline(world: World) {
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
-        incoming.abandon();
-    });
+async fn silence_ends_with_the_deadline(fixture: BusFixture) {
+    let _serving =
+        serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
+            incoming.abandon();
+        });
     let begun = Instant::now();
-    let error = world
+    let error = fixture
         .bus
-        .call(&meta_within(&world, 400), &fetch_request(""))
+        .call(&meta_within(&fixture, 400), &fetch_request(""))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
@@ -167,28 +168,32 @@ async fn silence_ends_with_the_deadline(world: World) {
     assert_eq!(Fault::from(error).code, FaultCode::Timeout);
 }
 
-async fn a_passed_deadline_asks_nobody(world: World) {
-    let mut responder = fetch_responder(&world.bus).await;
+async fn a_passed_deadline_asks_nobody(fixture: BusFixture) {
+    let mut responder = fetch_responder(&fixture.bus).await;
     let meta = super::call_meta("op", Deadline::from_unix_ms(1));
-    let error = world.bus.call(&meta, &fetch_request("")).await.unwrap_err();
+    let error = fixture
+        .bus
+        .call(&meta, &fetch_request(""))
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
     responder.drain().await;
     assert!(wait_soon("the end", responder.next()).await.is_none());
 }
 
-async fn faults_cross_as_they_are(world: World) {
+async fn faults_cross_as_they_are(fixture: BusFixture) {
     let fault = Fault::new(FaultCode::Denied, "No.")
         .detail("ssrf_blocked")
         .advice("Ask elsewhere.")
         .trace_id("4bf9");
     let sent = fault.clone();
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, move |incoming| {
+    let _serving = serve_in_background(fetch_responder(&fixture.bus).await, move |incoming| {
         let fault = sent.clone();
         async move { incoming.answer::<v1::FetchReply>(Err(fault)).await }
     });
-    let error = world
+    let error = fixture
         .bus
-        .call(&meta_within(&world, 5_000), &fetch_request(""))
+        .call(&meta_within(&fixture, 5_000), &fetch_request(""))
         .await
         .unwrap_err();
     assert_eq!(Fault::from(error), fault);
@@ -196,12 +201,12 @@ async fn faults_cross_as_they_are(world: World) {
 
 /// Answers with `fault` until the third request, which succeeds; returns the operations seen.
 async fn call_past_faults(
-    world: &World,
+    fixture: &BusFixture,
     fault: Fault,
 ) -> (Result<v1::FetchReply, CallError>, Vec<String>) {
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let operations = Arc::clone(&seen);
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, move |incoming| {
+    let _serving = serve_in_background(fetch_responder(&fixture.bus).await, move |incoming| {
         let operation = incoming.meta().unwrap().operation.to_string();
         let mut operations = operations.lock().unwrap();
         operations.push(operation);
@@ -212,47 +217,48 @@ async fn call_past_faults(
         };
         async move { incoming.answer(result).await }
     });
-    let result = world
+    let result = fixture
         .bus
-        .call(&meta_within(world, 5_000), &fetch_request(""))
+        .call(&meta_within(fixture, 5_000), &fetch_request(""))
         .await;
     let seen = seen.lock().unwrap().clone();
     (result, seen)
 }
 
-async fn an_overloaded_responder_is_asked_again_with_the_same_operation(world: World) {
+async fn an_overloaded_responder_is_asked_again_with_the_same_operation(fixture: BusFixture) {
     let busy = Fault::new(FaultCode::RateLimited, "busy").retry_after(Duration::from_millis(20));
-    let (result, operations) = call_past_faults(&world, busy).await;
+    let (result, operations) = call_past_faults(&fixture, busy).await;
     assert_eq!(result.unwrap().name, "third");
     assert_eq!(operations, ["op", "op", "op"]);
 }
 
-async fn a_fault_that_says_never_is_not_asked_again(world: World) {
+async fn a_fault_that_says_never_is_not_asked_again(fixture: BusFixture) {
     let broken = Fault::new(FaultCode::Unavailable, "broken");
-    let (result, operations) = call_past_faults(&world, broken).await;
+    let (result, operations) = call_past_faults(&fixture, broken).await;
     assert!(matches!(result, Err(CallError::Fault(_))));
     assert_eq!(operations.len(), 1);
 }
 
-async fn requests_and_replies_keep_to_the_message_limit(world: World) {
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
-        let asked: v1::FetchRequest = incoming.decode().unwrap();
-        incoming.answer(Ok(fetch_reply(&asked.url))).await;
-    });
-    let meta = meta_within(&world, 5_000);
+async fn requests_and_replies_keep_to_the_message_limit(fixture: BusFixture) {
+    let _serving =
+        serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
+            let asked: v1::FetchRequest = incoming.decode().unwrap();
+            incoming.answer(Ok(fetch_reply(&asked.url))).await;
+        });
+    let meta = meta_within(&fixture, 5_000);
     let frame = meta.headers("dray.v1.FetchRequest/1").wire_size();
     // Tag and length of the one field.
     let largest = MESSAGE_LIMIT - frame - 4;
     let inline = fetch_request(&"x".repeat(dray_proto::INLINE_LIMIT));
-    assert!(world.bus.call(&meta, &inline).await.is_ok());
+    assert!(fixture.bus.call(&meta, &inline).await.is_ok());
     assert!(
-        world
+        fixture
             .bus
             .call(&meta, &fetch_request(&"x".repeat(largest)))
             .await
             .is_ok()
     );
-    let error = world
+    let error = fixture
         .bus
         .call(&meta, &fetch_request(&"x".repeat(largest + 1)))
         .await
@@ -263,43 +269,44 @@ async fn requests_and_replies_keep_to_the_message_limit(world: World) {
     );
 }
 
-async fn an_area_that_never_answers_rests_and_is_probed(world: World) {
-    let _serving = serve_in_background(fetch_responder(&world.bus).await, |incoming| async move {
-        let asked: v1::FetchRequest = incoming.decode().unwrap();
-        match asked.url.as_str() {
-            "silence" => incoming.abandon(),
-            _ => incoming.answer(Ok(fetch_reply("awake"))).await,
-        }
-    });
+async fn an_area_that_never_answers_rests_and_is_probed(fixture: BusFixture) {
+    let _serving =
+        serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
+            let asked: v1::FetchRequest = incoming.decode().unwrap();
+            match asked.url.as_str() {
+                "silence" => incoming.abandon(),
+                _ => incoming.answer(Ok(fetch_reply("awake"))).await,
+            }
+        });
     let silence = fetch_request("silence");
     for _ in 0..20 {
-        let error = world
+        let error = fixture
             .bus
-            .call(&meta_within(&world, 20), &silence)
+            .call(&meta_within(&fixture, 20), &silence)
             .await
             .unwrap_err();
         assert!(matches!(error, CallError::Timeout(_)), "{error}");
     }
-    let resting = world
+    let resting = fixture
         .bus
-        .call(&meta_within(&world, 5_000), &fetch_request(""))
+        .call(&meta_within(&fixture, 5_000), &fetch_request(""))
         .await;
     assert!(
         matches!(resting, Err(CallError::CircuitOpen(_))),
         "{resting:?}"
     );
-    let world = &world;
+    let fixture = &fixture;
     dray_testkit::eventually("the rest to end", async || {
         // A probe that is dropped half-way must leave room for the next one.
-        let meta = meta_within(world, 5_000);
-        let dropped = world.bus.call(&meta, &silence);
+        let meta = meta_within(fixture, 5_000);
+        let dropped = fixture.bus.call(&meta, &silence);
         let dropped = tokio::time::timeout(Duration::from_millis(5), dropped).await;
         dropped.is_err().then_some(())
     })
     .await;
-    let answer = world
+    let answer = fixture
         .bus
-        .call(&meta_within(world, 5_000), &fetch_request(""))
+        .call(&meta_within(fixture, 5_000), &fetch_request(""))
         .await;
     assert_eq!(answer.unwrap().name, "awake");
 }

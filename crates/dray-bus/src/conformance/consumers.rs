@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{World, on_both, outgoing_message, small_topology};
+use super::{BusFixture, on_both, outgoing_message, small_topology};
 use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::topology::{ADVISORY_STREAM, ConsumerSpec, SWEEPER_ADVISORY, WORK_STREAM};
 
@@ -27,7 +27,7 @@ const PULL_TIMEOUT: Duration = Duration::from_secs(5);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 const ACK_WAIT: Duration = Duration::from_millis(500);
 
-async fn provision_consumer(world: &World, change: impl Fn(&mut ConsumerSpec)) -> Puller {
+async fn provision_consumer(fixture: &BusFixture, change: impl Fn(&mut ConsumerSpec)) -> Puller {
     let topology = small_topology(|topology| {
         for consumer in &mut topology.consumers {
             consumer.ack_wait = ACK_WAIT;
@@ -36,26 +36,30 @@ async fn provision_consumer(world: &World, change: impl Fn(&mut ConsumerSpec)) -
             }
         }
     });
-    assert_eq!(world.bus.apply_topology(&topology).await.unwrap(), []);
-    standard_puller(world).await
+    assert_eq!(fixture.bus.apply_topology(&topology).await.unwrap(), []);
+    standard_puller(fixture).await
 }
 
-async fn standard_puller(world: &World) -> Puller {
-    world
+async fn standard_puller(fixture: &BusFixture) -> Puller {
+    fixture
         .backend()
         .puller(WORK_STREAM, "file-resolver")
         .await
         .unwrap()
 }
 
-async fn publish_messages(world: &World, count: usize) {
+async fn publish_messages(fixture: &BusFixture, count: usize) {
     for number in 0..count {
         let message = outgoing_message(
             "dray.work.toolcall.v1.resolve.acme",
             &number.to_string(),
             number.to_string(),
         );
-        world.backend().store(&message, PULL_TIMEOUT).await.unwrap();
+        fixture
+            .backend()
+            .store(&message, PULL_TIMEOUT)
+            .await
+            .unwrap();
     }
 }
 
@@ -73,9 +77,9 @@ async fn fetch_one(puller: &mut Puller) -> PulledMessage {
         .expect("a message")
 }
 
-async fn a_message_comes_again_when_nobody_acknowledges_it(world: World) {
-    let mut puller = provision_consumer(&world, |_| {}).await;
-    publish_messages(&world, 1).await;
+async fn a_message_comes_again_when_nobody_acknowledges_it(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |_| {}).await;
+    publish_messages(&fixture, 1).await;
     let first = fetch_one(&mut puller).await;
     let begun = Instant::now();
     let second = fetch_one(&mut puller).await;
@@ -85,10 +89,10 @@ async fn a_message_comes_again_when_nobody_acknowledges_it(world: World) {
     assert_eq!(puller.ack_wait(), ACK_WAIT);
 }
 
-async fn a_message_given_back_comes_again_after_its_delay(world: World) {
+async fn a_message_given_back_comes_again_after_its_delay(fixture: BusFixture) {
     let mut puller =
-        provision_consumer(&world, |consumer| consumer.ack_wait = PULL_TIMEOUT * 4).await;
-    publish_messages(&world, 1).await;
+        provision_consumer(&fixture, |consumer| consumer.ack_wait = PULL_TIMEOUT * 4).await;
+    publish_messages(&fixture, 1).await;
     fetch_one(&mut puller)
         .await
         .acker
@@ -107,9 +111,9 @@ async fn a_message_given_back_comes_again_after_its_delay(world: World) {
     assert!(begun.elapsed() >= SHORT_TIMEOUT * 2);
 }
 
-async fn a_heartbeat_keeps_a_message_with_its_worker(world: World) {
-    let mut puller = provision_consumer(&world, |_| {}).await;
-    publish_messages(&world, 1).await;
+async fn a_heartbeat_keeps_a_message_with_its_worker(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |_| {}).await;
+    publish_messages(&fixture, 1).await;
     let held = fetch_one(&mut puller).await;
     let until = Instant::now() + ACK_WAIT * 3;
     while Instant::now() < until {
@@ -127,9 +131,9 @@ async fn a_heartbeat_keeps_a_message_with_its_worker(world: World) {
     );
 }
 
-async fn what_is_acknowledged_or_terminated_never_comes_again(world: World) {
-    let mut puller = provision_consumer(&world, |_| {}).await;
-    publish_messages(&world, 2).await;
+async fn what_is_acknowledged_or_terminated_never_comes_again(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |_| {}).await;
+    publish_messages(&fixture, 2).await;
     let first = fetch_one(&mut puller).await;
     let second = fetch_one(&mut puller).await;
     first
@@ -152,7 +156,7 @@ async fn what_is_acknowledged_or_terminated_never_comes_again(world: World) {
             .await
             .is_empty()
     );
-    let state = world
+    let state = fixture
         .backend()
         .consumer(WORK_STREAM, "file-resolver")
         .await
@@ -162,17 +166,22 @@ async fn what_is_acknowledged_or_terminated_never_comes_again(world: World) {
         (state.pending, state.ack_pending, state.ack_floor),
         (0, 0, 2)
     );
-    let kept = world.backend().stream(WORK_STREAM).await.unwrap().unwrap();
+    let kept = fixture
+        .backend()
+        .stream(WORK_STREAM)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(kept.messages, 2, "the stream keeps what was acknowledged");
 }
 
-async fn no_more_is_handed_out_than_may_be_pending(world: World) {
-    let mut puller = provision_consumer(&world, |consumer| {
+async fn no_more_is_handed_out_than_may_be_pending(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |consumer| {
         consumer.max_ack_pending = 3;
         consumer.ack_wait = PULL_TIMEOUT * 4;
     })
     .await;
-    publish_messages(&world, 10).await;
+    publish_messages(&fixture, 10).await;
     let held = fetch_messages(&mut puller, 10, PULL_TIMEOUT).await;
     assert_eq!(held.len(), 3);
     assert!(
@@ -188,9 +197,9 @@ async fn no_more_is_handed_out_than_may_be_pending(world: World) {
     assert_eq!(fetch_messages(&mut puller, 10, PULL_TIMEOUT).await.len(), 1);
 }
 
-async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(world: World) {
-    let mut puller = provision_consumer(&world, |consumer| consumer.max_deliver = 2).await;
-    publish_messages(&world, 1).await;
+async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |consumer| consumer.max_deliver = 2).await;
+    publish_messages(&fixture, 1).await;
     for delivered in 1..=2 {
         let pulled = fetch_one(&mut puller).await;
         assert_eq!(pulled.delivered, delivered);
@@ -205,7 +214,7 @@ async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(worl
             .await
             .is_empty()
     );
-    let mut advisories = world
+    let mut advisories = fixture
         .backend()
         .puller(ADVISORY_STREAM, SWEEPER_ADVISORY)
         .await
@@ -227,7 +236,7 @@ async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(worl
             .is_empty()
     );
     assert_eq!(
-        world
+        fixture
             .backend()
             .stream(WORK_STREAM)
             .await
@@ -238,16 +247,16 @@ async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(worl
     );
 }
 
-async fn workers_of_one_durable_share_its_messages(world: World) {
-    let mut first = provision_consumer(&world, |_| {}).await;
-    let other = world.another().await;
+async fn workers_of_one_durable_share_its_messages(fixture: BusFixture) {
+    let mut first = provision_consumer(&fixture, |_| {}).await;
+    let other = fixture.another().await;
     let mut second = other
         .inner
         .backend
         .puller(WORK_STREAM, "file-resolver")
         .await
         .unwrap();
-    publish_messages(&world, 6).await;
+    publish_messages(&fixture, 6).await;
     let mut sequences: Vec<_> = fetch_messages(&mut first, 3, PULL_TIMEOUT)
         .await
         .into_iter()
@@ -258,8 +267,8 @@ async fn workers_of_one_durable_share_its_messages(world: World) {
     assert_eq!(sequences, [1, 2, 3, 4, 5, 6]);
 }
 
-async fn a_pull_ends_with_the_first_message_or_its_time(world: World) {
-    let mut puller = provision_consumer(&world, |_| {}).await;
+async fn a_pull_ends_with_the_first_message_or_its_time(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |_| {}).await;
     let begun = Instant::now();
     assert!(
         fetch_messages(&mut puller, 5, SHORT_TIMEOUT * 2)
@@ -269,13 +278,13 @@ async fn a_pull_ends_with_the_first_message_or_its_time(world: World) {
     assert!(begun.elapsed() >= SHORT_TIMEOUT && begun.elapsed() < PULL_TIMEOUT);
     let (pulled, ()) = tokio::join!(
         fetch_messages(&mut puller, 5, PULL_TIMEOUT),
-        publish_messages(&world, 1)
+        publish_messages(&fixture, 1)
     );
     assert_eq!(pulled.len(), 1);
 }
 
-async fn a_stop_ends_a_pull(world: World) {
-    let mut puller = provision_consumer(&world, |_| {}).await;
+async fn a_stop_ends_a_pull(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |_| {}).await;
     let stop = CancellationToken::new();
     let begun = Instant::now();
     let (pulled, ()) = tokio::join!(puller.fetch(5, PULL_TIMEOUT * 6, &stop), async {
@@ -285,11 +294,11 @@ async fn a_stop_ends_a_pull(world: World) {
     assert!(begun.elapsed() < PULL_TIMEOUT);
 }
 
-async fn a_filter_keeps_other_areas_out(world: World) {
-    let mut puller = provision_consumer(&world, |_| {}).await;
+async fn a_filter_keeps_other_areas_out(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |_| {}).await;
     let other = outgoing_message("dray.work.sandbox.v1.put.acme", "", "");
-    world.backend().store(&other, PULL_TIMEOUT).await.unwrap();
-    publish_messages(&world, 1).await;
+    fixture.backend().store(&other, PULL_TIMEOUT).await.unwrap();
+    publish_messages(&fixture, 1).await;
     assert_eq!(fetch_one(&mut puller).await.message.sequence, 2);
     assert!(
         fetch_messages(&mut puller, 1, SHORT_TIMEOUT)
@@ -298,12 +307,12 @@ async fn a_filter_keeps_other_areas_out(world: World) {
     );
 }
 
-async fn an_absent_durable_is_an_error(world: World) {
-    provision_consumer(&world, |_| {}).await;
+async fn an_absent_durable_is_an_error(fixture: BusFixture) {
+    provision_consumer(&fixture, |_| {}).await;
     for (stream, durable) in [(WORK_STREAM, "nobody"), ("NOWHERE", "file-resolver")] {
-        let found = world.backend().consumer(stream, durable).await.unwrap();
+        let found = fixture.backend().consumer(stream, durable).await.unwrap();
         assert!(found.is_none());
-        let error = world.backend().puller(stream, durable).await.unwrap_err();
+        let error = fixture.backend().puller(stream, durable).await.unwrap_err();
         assert!(
             matches!(error, crate::TransportError::NotProvisioned(_)),
             "{error}"

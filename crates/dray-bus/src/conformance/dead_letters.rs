@@ -10,7 +10,9 @@ use super::at_work::{
     EVENT_SUBJECTS, at_work, foreign_message, ledger_record, next_rejection, nothing_pending,
     submit_work, wait_until_reported, work_settings,
 };
-use super::{ScriptedHandler, TestWorker, World, on_both, outgoing_message, tool_call, wait_soon};
+use super::{
+    BusFixture, ScriptedHandler, TestWorker, on_both, outgoing_message, tool_call, wait_soon,
+};
 use crate::dead::{LetterError, LetterFilter, LetterState};
 use crate::{WorkSettings, headers};
 
@@ -24,20 +26,20 @@ on_both!(
     a_letter_about_nothing_cannot_be_started_again,
 );
 
-async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit_work(&world, "op", "always-passing").await;
+async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = submit_work(&fixture, "op", "always-passing").await;
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
     assert_eq!(
-        wait_until_reported(&world, &meta).await.terminal(),
+        wait_until_reported(&fixture, &meta).await.terminal(),
         TerminalState::DeadLettered
     );
-    nothing_pending(&world).await;
+    nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 2);
-    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    let letters = fixture.bus.dead_letters().list(1, 10).await.unwrap();
     assert_eq!(letters.len(), 1);
     let letter = &letters[0];
     assert_eq!((letter.operation.as_str(), letter.attempts), ("op", 2));
@@ -45,16 +47,16 @@ async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(world: Worl
     assert!(letter.complete && letter.first_error_ms <= letter.last_error_ms);
 }
 
-async fn a_handler_that_panics_twice_is_poison(world: World) {
-    world.provision(Duration::from_secs(30)).await;
+async fn a_handler_that_panics_twice_is_poison(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
     let patient = WorkSettings {
         attempts: 5,
         ..work_settings()
     };
-    let worker = TestWorker::start(&world.bus, patient, script.clone());
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    submit_work(&world, "op", "panics").await;
+    let worker = TestWorker::start(&fixture.bus, patient, script.clone());
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    submit_work(&fixture, "op", "panics").await;
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
     assert_eq!(rejected.fault.unwrap().detail, "panic");
@@ -62,10 +64,10 @@ async fn a_handler_that_panics_twice_is_poison(world: World) {
     assert_eq!(script.runs("op"), 2);
 }
 
-async fn poison_is_dead_lettered_and_told(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let good = |operation: &str| foreign_message(&world.meta(operation), &tool_call("works"), 0);
+async fn poison_is_dead_lettered_and_told(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let good = |operation: &str| foreign_message(&fixture.meta(operation), &tool_call("works"), 0);
     let mut undecodable = good("one");
     undecodable.payload = bytes::Bytes::from_static(b"\xff\xff\xff");
     let mut unsupported = good("two");
@@ -82,7 +84,7 @@ async fn poison_is_dead_lettered_and_told(world: World) {
     let poison = [undecodable, unsupported, forged, steering, bare];
     let count = poison.len();
     for message in poison {
-        world
+        fixture
             .backend()
             .store(&message, Duration::from_secs(5))
             .await
@@ -90,9 +92,9 @@ async fn poison_is_dead_lettered_and_told(world: World) {
         let event = wait_soon("the end", events.next()).await.unwrap();
         assert_eq!(event.subject, "dray.event.toolcall.v1.dead-lettered.acme");
     }
-    nothing_pending(&world).await;
+    nothing_pending(&fixture).await;
     worker.stop().await;
-    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    let letters = fixture.bus.dead_letters().list(1, 10).await.unwrap();
     let details: Vec<_> = letters
         .iter()
         .map(|letter| letter.fault.detail.as_str())
@@ -111,12 +113,12 @@ async fn poison_is_dead_lettered_and_told(world: World) {
     assert_eq!(script.runs("one") + script.runs("three"), 0);
 }
 
-async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit_work(&world, "op", "always-passing").await;
+async fn a_dead_letter_can_be_shown_and_started_again(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = submit_work(&fixture, "op", "always-passing").await;
     next_rejection(&mut events).await;
-    let letters = world.bus.dead_letters();
+    let letters = fixture.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     let shown = letters.show(sequence).await.unwrap().letter;
     assert_eq!(shown.subject, "dray.work.toolcall.v1.resolve.acme");
@@ -128,33 +130,33 @@ async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
             .any(|header| header.name == headers::OPERATION_HEADER)
     );
 
-    wait_until_reported(&world, &meta).await;
+    wait_until_reported(&fixture, &meta).await;
     let first = letters.redrive(sequence, None).await.unwrap();
     assert!(!first.duplicate);
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
     let again = letters.redrive(sequence, None).await.unwrap_err();
     assert!(matches!(again, LetterError::AlreadyRestarted(_)), "{again}");
-    nothing_pending(&world).await;
+    nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 4, "two attempts each time");
     let all = letters.list(1, 10).await.unwrap();
     assert_eq!(all.len(), 2, "the second letter is not taken for the first");
     let states: Vec<_> = all.iter().map(|letter| letter.state).collect();
     assert_eq!(states, [LetterState::Restarted, LetterState::Open]);
-    let record = ledger_record(&world, &meta).await.unwrap();
+    let record = ledger_record(&fixture, &meta).await.unwrap();
     assert_eq!((record.redrives, record.attempts), (1, 2));
 }
 
-async fn letters_are_found_by_tenant_code_and_state(world: World) {
-    let (_, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    submit_work(&world, "passing", "always-passing").await;
+async fn letters_are_found_by_tenant_code_and_state(fixture: BusFixture) {
+    let (_, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    submit_work(&fixture, "passing", "always-passing").await;
     next_rejection(&mut events).await;
-    submit_work(&world, "panics", "panics").await;
+    submit_work(&fixture, "panics", "panics").await;
     next_rejection(&mut events).await;
     worker.stop().await;
-    let letters = world.bus.dead_letters();
+    let letters = fixture.bus.dead_letters();
     let find = async |change: fn(&mut LetterFilter)| {
         let mut filter = LetterFilter::default();
         change(&mut filter);
@@ -181,23 +183,23 @@ async fn letters_are_found_by_tenant_code_and_state(world: World) {
     );
 }
 
-async fn a_letter_whose_work_is_done_in_the_end_is_resolved(world: World) {
-    world.provision(Duration::from_secs(30)).await;
+async fn a_letter_whose_work_is_done_in_the_end_is_resolved(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
     let hasty = WorkSettings {
         attempts: 1,
         ..work_settings()
     };
-    let worker = TestWorker::start(&world.bus, hasty, script.clone());
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit_work(&world, "op", "fails-once").await;
+    let worker = TestWorker::start(&fixture.bus, hasty, script.clone());
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = submit_work(&fixture, "op", "fails-once").await;
     next_rejection(&mut events).await;
-    wait_until_reported(&world, &meta).await;
-    let letters = world.bus.dead_letters();
+    wait_until_reported(&fixture, &meta).await;
+    let letters = fixture.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     letters.redrive(sequence, None).await.unwrap();
     wait_soon("the result", events.next()).await.unwrap();
-    wait_until_reported(&world, &meta).await;
+    wait_until_reported(&fixture, &meta).await;
     worker.stop().await;
     let state = letters.show(sequence).await.unwrap().summary.state;
     assert_eq!(state, LetterState::Resolved);
@@ -206,17 +208,17 @@ async fn a_letter_whose_work_is_done_in_the_end_is_resolved(world: World) {
     assert_eq!(script.runs("op"), 2);
 }
 
-async fn a_letter_about_nothing_cannot_be_started_again(world: World) {
-    let (_, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
+async fn a_letter_about_nothing_cannot_be_started_again(fixture: BusFixture) {
+    let (_, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
     let bare = outgoing_message("dray.work.toolcall.v1.resolve.acme", "", "x");
-    world
+    fixture
         .backend()
         .store(&bare, Duration::from_secs(5))
         .await
         .unwrap();
     wait_soon("the end", events.next()).await.unwrap();
-    let letters = world.bus.dead_letters();
+    let letters = fixture.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     let error = letters.redrive(sequence, None).await.unwrap_err();
     assert!(matches!(error, LetterError::NotWork(_)), "{error}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{World, on_both};
+use super::{BusFixture, on_both};
 use crate::{KeyError, TransportError};
 
 on_both!(
@@ -15,13 +15,13 @@ on_both!(
     changes_come_in_order_from_a_revision_on,
 );
 
-async fn test_bucket(world: &World) -> crate::KeyValue {
-    world.provision(Duration::from_secs(30)).await;
-    world.bus.key_value("dray_ledger")
+async fn test_bucket(fixture: &BusFixture) -> crate::KeyValue {
+    fixture.provision(Duration::from_secs(30)).await;
+    fixture.bus.key_value("dray_ledger")
 }
 
-async fn a_key_is_created_once(world: World) {
-    let keys = test_bucket(&world).await;
+async fn a_key_is_created_once(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
     assert_eq!(keys.get("a.b").await.unwrap(), None);
     let revision = keys.create("a.b", "one".into()).await.unwrap();
     let entry = keys.get("a.b").await.unwrap().unwrap();
@@ -29,15 +29,15 @@ async fn a_key_is_created_once(world: World) {
         (entry.value.as_ref(), entry.revision),
         (&b"one"[..], revision)
     );
-    assert!(entry.time_ms.abs_diff(world.clock.now_ms()) < 60_000);
+    assert!(entry.time_ms.abs_diff(fixture.clock.now_ms()) < 60_000);
     assert!(matches!(
         keys.create("a.b", "two".into()).await,
         Err(KeyError::Exists)
     ));
 }
 
-async fn a_key_is_changed_only_at_its_revision(world: World) {
-    let keys = test_bucket(&world).await;
+async fn a_key_is_changed_only_at_its_revision(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
     let first = keys.create("a", "one".into()).await.unwrap();
     let second = keys.update("a", "two".into(), first).await.unwrap();
     assert!(second > first);
@@ -52,8 +52,8 @@ async fn a_key_is_changed_only_at_its_revision(world: World) {
     assert_eq!(keys.get("a").await.unwrap().unwrap().value, "two");
 }
 
-async fn a_deleted_key_is_gone_and_can_be_created_again(world: World) {
-    let keys = test_bucket(&world).await;
+async fn a_deleted_key_is_gone_and_can_be_created_again(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
     let revision = keys.create("a", "one".into()).await.unwrap();
     assert!(matches!(
         keys.delete("a", revision + 7).await,
@@ -69,8 +69,8 @@ async fn a_deleted_key_is_gone_and_can_be_created_again(world: World) {
     ));
 }
 
-async fn an_unknown_bucket_is_an_error(world: World) {
-    let keys = world.bus.key_value("nowhere");
+async fn an_unknown_bucket_is_an_error(fixture: BusFixture) {
+    let keys = fixture.bus.key_value("nowhere");
     let read = keys.get("a").await;
     // A server of the floor version leaves this unanswered.
     assert!(matches!(read, Err(KeyError::Transport(_))), "{read:?}");
@@ -80,16 +80,16 @@ async fn an_unknown_bucket_is_an_error(world: World) {
     ));
 }
 
-async fn keys_of_one_bucket_do_not_touch(world: World) {
-    let keys = test_bucket(&world).await;
+async fn keys_of_one_bucket_do_not_touch(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
     let first = keys.create("a", "1".into()).await.unwrap();
     keys.create("a.b", "2".into()).await.unwrap();
     keys.update("a", "3".into(), first).await.unwrap();
     assert_eq!(keys.get("a.b").await.unwrap().unwrap().value, "2");
 }
 
-async fn keys_of_a_prefix_are_listed_without_those_deleted(world: World) {
-    let keys = test_bucket(&world).await;
+async fn keys_of_a_prefix_are_listed_without_those_deleted(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
     let names = |listing: &crate::KeyListing| {
         let names: Vec<_> = listing.entries.iter().map(|(key, _)| key.clone()).collect();
         (names.join(" "), listing.truncated)
@@ -122,8 +122,8 @@ async fn keys_of_a_prefix_are_listed_without_those_deleted(world: World) {
     ));
 }
 
-async fn changes_come_in_order_from_a_revision_on(world: World) {
-    let keys = test_bucket(&world).await;
+async fn changes_come_in_order_from_a_revision_on(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
     assert_eq!(keys.next("", 0).await.unwrap(), None);
     let first = keys.create("a.1", "one".into()).await.unwrap();
     let second = keys.create("b.1", "two".into()).await.unwrap();

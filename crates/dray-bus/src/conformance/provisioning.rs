@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{World, on_both, small_topology};
+use super::{BusFixture, on_both, small_topology};
 use crate::topology::{FullStreamPolicy, StreamRetention, StreamSpec, WORK_STREAM};
 use crate::{Permissions, Topology, TopologyMismatch};
 
@@ -20,16 +20,16 @@ fn mismatched_fields(mismatches: &[TopologyMismatch]) -> Vec<&'static str> {
     mismatches.iter().map(|mismatch| mismatch.field).collect()
 }
 
-async fn what_is_applied_reads_back_without_a_difference(world: World) {
+async fn what_is_applied_reads_back_without_a_difference(fixture: BusFixture) {
     let topology = small_topology(|_| {});
-    assert_eq!(world.bus.apply_topology(&topology).await.unwrap(), []);
-    assert_eq!(world.bus.verify_topology(&topology).await.unwrap(), []);
+    assert_eq!(fixture.bus.apply_topology(&topology).await.unwrap(), []);
+    assert_eq!(fixture.bus.verify_topology(&topology).await.unwrap(), []);
     let used = Permissions::service("sweeper").sweeps().topology();
-    assert_eq!(world.bus.verify_topology(&used).await.unwrap(), []);
+    assert_eq!(fixture.bus.verify_topology(&used).await.unwrap(), []);
 }
 
-async fn what_is_absent_is_told(world: World) {
-    let mismatches = world
+async fn what_is_absent_is_told(fixture: BusFixture) {
+    let mismatches = fixture
         .bus
         .verify_topology(&Topology::default())
         .await
@@ -43,7 +43,7 @@ async fn what_is_absent_is_told(world: World) {
     );
 }
 
-async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
+async fn one_deviating_field_of_a_stream_is_told_and_left_alone(fixture: BusFixture) {
     type Change = fn(&mut StreamSpec);
     let changes: [(&str, Change); 7] = [
         ("retention", |spec| {
@@ -68,23 +68,23 @@ async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
         let mut deviating = wanted.clone();
         change(&mut deviating.streams[0]);
         assert_eq!(
-            world.bus.apply_topology(&deviating).await.unwrap(),
+            fixture.bus.apply_topology(&deviating).await.unwrap(),
             [],
             "{field}"
         );
         for _ in 0..2 {
-            let mismatches = world.bus.verify_topology(&wanted).await.unwrap();
+            let mismatches = fixture.bus.verify_topology(&wanted).await.unwrap();
             assert_eq!(mismatched_fields(&mismatches), [field]);
         }
     }
 }
 
-async fn one_deviating_field_of_a_consumer_is_told(world: World) {
+async fn one_deviating_field_of_a_consumer_is_told(fixture: BusFixture) {
     let wanted = small_topology(|_| {});
     let deviating =
         small_topology(|topology| topology.consumers[0].ack_wait = Duration::from_secs(7));
-    world.bus.apply_topology(&deviating).await.unwrap();
-    let mismatches = world.bus.verify_topology(&wanted).await.unwrap();
+    fixture.bus.apply_topology(&deviating).await.unwrap();
+    let mismatches = fixture.bus.verify_topology(&wanted).await.unwrap();
     assert_eq!(mismatched_fields(&mismatches), ["ack_wait"]);
     assert_eq!(mismatches[0].object, "DRAY_WORK/file-resolver");
     assert_eq!(
@@ -93,27 +93,32 @@ async fn one_deviating_field_of_a_consumer_is_told(world: World) {
     );
 }
 
-async fn applying_again_corrects_what_may_be_corrected(world: World) {
+async fn applying_again_corrects_what_may_be_corrected(fixture: BusFixture) {
     let deviating = small_topology(|topology| {
         topology.streams[0].max_age = Duration::from_hours(1);
         topology.consumers[0].max_deliver = 3;
     });
-    world.bus.apply_topology(&deviating).await.unwrap();
+    fixture.bus.apply_topology(&deviating).await.unwrap();
     let wanted = small_topology(|_| {});
-    assert_eq!(world.bus.verify_topology(&wanted).await.unwrap().len(), 2);
-    assert_eq!(world.bus.apply_topology(&wanted).await.unwrap(), []);
-    let state = world.backend().stream(WORK_STREAM).await.unwrap().unwrap();
+    assert_eq!(fixture.bus.verify_topology(&wanted).await.unwrap().len(), 2);
+    assert_eq!(fixture.bus.apply_topology(&wanted).await.unwrap(), []);
+    let state = fixture
+        .backend()
+        .stream(WORK_STREAM)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(state.spec.max_age, Duration::from_hours(6));
 }
 
-async fn a_stream_that_covers_a_call_is_told(world: World) {
+async fn a_stream_that_covers_a_call_is_told(fixture: BusFixture) {
     let topology = small_topology(|topology| {
         topology.consumers.clear();
         topology.streams.truncate(1);
         topology.streams[0].name = "TEST".to_owned();
         topology.streams[0].subjects = vec!["dray.egress.>".to_owned()];
     });
-    let mismatches = world.bus.apply_topology(&topology).await.unwrap();
+    let mismatches = fixture.bus.apply_topology(&topology).await.unwrap();
     assert!(
         mismatches
             .iter()
@@ -122,8 +127,8 @@ async fn a_stream_that_covers_a_call_is_told(world: World) {
     );
 }
 
-async fn readiness_needs_the_ledger(world: World) {
-    assert!(world.bus.round_trip().await.is_err());
-    world.provision(Duration::from_secs(30)).await;
-    world.bus.round_trip().await.unwrap();
+async fn readiness_needs_the_ledger(fixture: BusFixture) {
+    assert!(fixture.bus.round_trip().await.is_err());
+    fixture.provision(Duration::from_secs(30)).await;
+    fixture.bus.round_trip().await.unwrap();
 }

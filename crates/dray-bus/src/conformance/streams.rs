@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_testkit::eventually;
 
-use super::{World, on_both, outgoing_message, small_topology};
+use super::{BusFixture, on_both, outgoing_message, small_topology};
 use crate::backend::{OutgoingMessage, StreamAck};
 use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{EventFilter, TransportError};
@@ -27,23 +27,23 @@ const EVENT_SUBJECT: &str = "dray.event.toolcall.v1.resolved.acme";
 const ONE_SECOND: Duration = Duration::from_secs(1);
 
 async fn store_message(
-    world: &World,
+    fixture: &BusFixture,
     message: OutgoingMessage,
 ) -> Result<StreamAck, TransportError> {
-    world.backend().store(&message, 5 * ONE_SECOND).await
+    fixture.backend().store(&message, 5 * ONE_SECOND).await
 }
 
-async fn provision_changed(world: &World, change: impl FnOnce(&mut crate::Topology)) {
-    world
+async fn provision_changed(fixture: &BusFixture, change: impl FnOnce(&mut crate::Topology)) {
+    fixture
         .bus
         .apply_topology(&small_topology(change))
         .await
         .unwrap();
 }
 
-async fn the_same_id_is_one_message_whatever_its_body(world: World) {
-    provision_changed(&world, |_| {}).await;
-    let first = store_message(&world, outgoing_message(EVENT_SUBJECT, "a", "one"))
+async fn the_same_id_is_one_message_whatever_its_body(fixture: BusFixture) {
+    provision_changed(&fixture, |_| {}).await;
+    let first = store_message(&fixture, outgoing_message(EVENT_SUBJECT, "a", "one"))
         .await
         .unwrap();
     assert!(!first.duplicate && first.stream == EVENT_STREAM);
@@ -52,7 +52,7 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
         (EVENT_SUBJECT, "other"),
         ("dray.event.file.v1.resolved.other", "one"),
     ] {
-        let again = store_message(&world, outgoing_message(subject, "a", body))
+        let again = store_message(&fixture, outgoing_message(subject, "a", body))
             .await
             .unwrap();
         assert!(
@@ -60,12 +60,12 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
             "{subject} {body}"
         );
     }
-    let other = store_message(&world, outgoing_message(EVENT_SUBJECT, "b", "one"))
+    let other = store_message(&fixture, outgoing_message(EVENT_SUBJECT, "b", "one"))
         .await
         .unwrap();
     assert!(!other.duplicate);
     assert_eq!(
-        world
+        fixture
             .backend()
             .stream(EVENT_STREAM)
             .await
@@ -75,7 +75,7 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
         2
     );
     let elsewhere = store_message(
-        &world,
+        &fixture,
         outgoing_message("dray.work.toolcall.v1.resolve.acme", "a", ""),
     )
     .await;
@@ -85,25 +85,25 @@ async fn the_same_id_is_one_message_whatever_its_body(world: World) {
     );
 }
 
-async fn an_id_is_forgotten_after_the_window(world: World) {
-    provision_changed(&world, |topology| {
+async fn an_id_is_forgotten_after_the_window(fixture: BusFixture) {
+    provision_changed(&fixture, |topology| {
         for stream in &mut topology.streams {
             stream.duplicate_window = Duration::from_millis(300);
         }
     })
     .await;
-    store_message(&world, outgoing_message(EVENT_SUBJECT, "a", ""))
+    store_message(&fixture, outgoing_message(EVENT_SUBJECT, "a", ""))
         .await
         .unwrap();
     assert!(
-        store_message(&world, outgoing_message(EVENT_SUBJECT, "a", ""))
+        store_message(&fixture, outgoing_message(EVENT_SUBJECT, "a", ""))
             .await
             .unwrap()
             .duplicate
     );
-    let world = &world;
+    let fixture = &fixture;
     eventually("the window to end", async || {
-        let again = store_message(world, outgoing_message(EVENT_SUBJECT, "a", ""))
+        let again = store_message(fixture, outgoing_message(EVENT_SUBJECT, "a", ""))
             .await
             .unwrap();
         (!again.duplicate).then_some(())
@@ -111,8 +111,8 @@ async fn an_id_is_forgotten_after_the_window(world: World) {
     .await;
 }
 
-async fn a_subject_without_a_stream_is_an_error_at_once(world: World) {
-    let error = store_message(&world, outgoing_message(EVENT_SUBJECT, "a", ""))
+async fn a_subject_without_a_stream_is_an_error_at_once(fixture: BusFixture) {
+    let error = store_message(&fixture, outgoing_message(EVENT_SUBJECT, "a", ""))
         .await
         .unwrap_err();
     assert!(
@@ -121,8 +121,8 @@ async fn a_subject_without_a_stream_is_an_error_at_once(world: World) {
     );
 }
 
-async fn a_full_stream_refuses_new_messages_at_once(world: World) {
-    provision_changed(&world, |topology| {
+async fn a_full_stream_refuses_new_messages_at_once(fixture: BusFixture) {
+    provision_changed(&fixture, |topology| {
         for stream in &mut topology.streams {
             stream.max_bytes = 4096;
         }
@@ -131,7 +131,7 @@ async fn a_full_stream_refuses_new_messages_at_once(world: World) {
     let work = "dray.work.toolcall.v1.resolve.acme";
     let mut accepted = 0;
     let error = loop {
-        match store_message(&world, outgoing_message(work, "", vec![0; 1000])).await {
+        match store_message(&fixture, outgoing_message(work, "", vec![0; 1000])).await {
             Ok(_) => accepted += 1,
             Err(error) => break error,
         }
@@ -139,26 +139,31 @@ async fn a_full_stream_refuses_new_messages_at_once(world: World) {
     assert!(matches!(error, TransportError::Full), "{error}");
     assert!((2..=4).contains(&accepted), "{accepted}");
     assert!(
-        store_message(&world, outgoing_message(EVENT_SUBJECT, "", vec![0; 1000]))
+        store_message(&fixture, outgoing_message(EVENT_SUBJECT, "", vec![0; 1000]))
             .await
             .is_ok(),
         "other streams go on"
     );
 }
 
-async fn a_stream_that_drops_the_oldest_never_refuses(world: World) {
-    provision_changed(&world, |topology| {
+async fn a_stream_that_drops_the_oldest_never_refuses(fixture: BusFixture) {
+    provision_changed(&fixture, |topology| {
         for stream in &mut topology.streams {
             stream.max_bytes = 4096;
         }
     })
     .await;
     for _ in 0..10 {
-        store_message(&world, outgoing_message(EVENT_SUBJECT, "", vec![0; 1000]))
+        store_message(&fixture, outgoing_message(EVENT_SUBJECT, "", vec![0; 1000]))
             .await
             .unwrap();
     }
-    let state = world.backend().stream(EVENT_STREAM).await.unwrap().unwrap();
+    let state = fixture
+        .backend()
+        .stream(EVENT_STREAM)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(
         (2..=4).contains(&state.messages) && state.last_sequence == 10,
         "{state:?}"
@@ -166,20 +171,20 @@ async fn a_stream_that_drops_the_oldest_never_refuses(world: World) {
     assert_eq!(state.first_sequence, 11 - state.messages);
 }
 
-async fn a_message_over_the_streams_limit_is_refused(world: World) {
-    provision_changed(&world, |_| {}).await;
+async fn a_message_over_the_streams_limit_is_refused(fixture: BusFixture) {
+    provision_changed(&fixture, |_| {}).await;
     let limit = 256 * 1024;
     let at = outgoing_message(EVENT_SUBJECT, "", vec![0; limit]);
-    assert!(store_message(&world, at).await.is_ok());
+    assert!(store_message(&fixture, at).await.is_ok());
     let over = outgoing_message(EVENT_SUBJECT, "", vec![0; limit + 1]);
-    let error = store_message(&world, over).await.unwrap_err();
+    let error = store_message(&fixture, over).await.unwrap_err();
     assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
 }
 
-async fn a_message_over_the_servers_limit_is_refused(world: World) {
-    let limit = world.backend().max_payload();
+async fn a_message_over_the_servers_limit_is_refused(fixture: BusFixture) {
+    let limit = fixture.backend().max_payload();
     assert_eq!(limit, 1024 * 1024);
-    let error = world
+    let error = fixture
         .backend()
         .publish(None, &outgoing_message("a", "", vec![0; limit + 1]))
         .await
@@ -187,18 +192,18 @@ async fn a_message_over_the_servers_limit_is_refused(world: World) {
     assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
 }
 
-async fn messages_are_read_in_order_from_where_one_likes(world: World) {
-    provision_changed(&world, |_| {}).await;
+async fn messages_are_read_in_order_from_where_one_likes(fixture: BusFixture) {
+    provision_changed(&fixture, |_| {}).await;
     for (id, subject) in [
         ("1", EVENT_SUBJECT),
         ("2", "dray.event.file.v1.x.acme"),
         ("3", EVENT_SUBJECT),
     ] {
-        store_message(&world, outgoing_message(subject, id, id.to_owned()))
+        store_message(&fixture, outgoing_message(subject, id, id.to_owned()))
             .await
             .unwrap();
     }
-    let backend = world.backend();
+    let backend = fixture.backend();
     let next = |from| backend.read_next(EVENT_STREAM, "dray.event.toolcall.>", from);
     assert_eq!(next(1).await.unwrap().unwrap().payload, "1");
     assert_eq!(next(2).await.unwrap().unwrap().payload, "3");
@@ -216,29 +221,29 @@ async fn messages_are_read_in_order_from_where_one_likes(world: World) {
     assert!(backend.read_at("NOWHERE", 1).await.is_err());
 
     let filter = EventFilter::new("dray.event.>").from_sequence(2);
-    let mut events = world.bus.events(filter).await.unwrap();
+    let mut events = fixture.bus.events(filter).await.unwrap();
     let read = [events.next().await.unwrap(), events.next().await.unwrap()];
     assert_eq!(read.map(|event| event.sequence), [2, 3]);
 }
 
-async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
-    provision_changed(&world, |_| {}).await;
-    store_message(&world, outgoing_message(EVENT_SUBJECT, "1", "old"))
+async fn a_reader_of_new_messages_sees_no_old_ones(fixture: BusFixture) {
+    provision_changed(&fixture, |_| {}).await;
+    store_message(&fixture, outgoing_message(EVENT_SUBJECT, "1", "old"))
         .await
         .unwrap();
-    let mut events = world
+    let mut events = fixture
         .bus
         .events(EventFilter::new("dray.event.>"))
         .await
         .unwrap();
-    store_message(&world, outgoing_message(EVENT_SUBJECT, "2", "new"))
+    store_message(&fixture, outgoing_message(EVENT_SUBJECT, "2", "new"))
         .await
         .unwrap();
     let event = super::wait_soon("the new event", events.next())
         .await
         .unwrap();
     assert_eq!(event.payload, "new");
-    let error = world
+    let error = fixture
         .bus
         .events(EventFilter::new("$JS.>"))
         .await
@@ -246,22 +251,22 @@ async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
     assert!(matches!(error, crate::events::EventError::Filter(_)));
 }
 
-async fn headers_and_bytes_come_back_as_they_were(world: World) {
-    provision_changed(&world, |_| {}).await;
+async fn headers_and_bytes_come_back_as_they_were(fixture: BusFixture) {
+    provision_changed(&fixture, |_| {}).await;
     let mut message = outgoing_message(EVENT_SUBJECT, "1", vec![0, 255, 13, 10]);
     message.headers.append("Dray-Schema", "dray.v1.X/1");
     message.headers.append("Repeated", "a");
     message.headers.append("Repeated", "b: c");
-    let before = world.clock.now_ms();
-    store_message(&world, message.clone()).await.unwrap();
-    let single = world
+    let before = fixture.clock.now_ms();
+    store_message(&fixture, message.clone()).await.unwrap();
+    let single = fixture
         .backend()
         .read_at(EVENT_STREAM, 1)
         .await
         .unwrap()
         .unwrap();
     assert_eq!((&single.payload, single.sequence), (&message.payload, 1));
-    let stored = world.events("dray.event.>").await.next().await.unwrap();
+    let stored = fixture.events("dray.event.>").await.next().await.unwrap();
     assert_eq!(stored.payload, message.payload);
     assert_eq!(stored.subject, EVENT_SUBJECT);
     assert!(stored.time_ms.abs_diff(before) < 60_000);
@@ -276,16 +281,16 @@ async fn headers_and_bytes_come_back_as_they_were(world: World) {
     assert_eq!(sorted(&stored.headers), sorted(&message.headers));
 }
 
-async fn a_line_break_in_a_header_never_reaches_the_wire(world: World) {
-    provision_changed(&world, |_| {}).await;
+async fn a_line_break_in_a_header_never_reaches_the_wire(fixture: BusFixture) {
+    provision_changed(&fixture, |_| {}).await;
     let mut message = outgoing_message(EVENT_SUBJECT, "1", "");
     message.headers.append("Dray-App", "a\r\nNats-Rollup: all");
-    let error = store_message(&world, message.clone()).await.unwrap_err();
+    let error = store_message(&fixture, message.clone()).await.unwrap_err();
     assert!(matches!(error, TransportError::Header(_)), "{error}");
-    let error = world.backend().publish(None, &message).await.unwrap_err();
+    let error = fixture.backend().publish(None, &message).await.unwrap_err();
     assert!(matches!(error, TransportError::Header(_)), "{error}");
     assert_eq!(
-        world
+        fixture
             .backend()
             .stream(WORK_STREAM)
             .await

@@ -9,7 +9,9 @@ use super::at_work::{
     EVENT_SUBJECTS, next_rejection, nothing_pending, submit_work, wait_until_reported,
     work_settings,
 };
-use super::{ScriptedHandler, TestWorker, World, on_both, small_topology, tool_call, wait_soon};
+use super::{
+    BusFixture, ScriptedHandler, TestWorker, on_both, small_topology, tool_call, wait_soon,
+};
 use crate::backend::AckAction;
 use crate::topology::WORK_STREAM;
 use crate::{SweepReport, WorkSweeper};
@@ -25,24 +27,24 @@ async fn sweep_once(sweeper: &mut WorkSweeper) -> SweepReport {
     sweeper.sweep().await.unwrap()
 }
 
-async fn the_sweeper_ends_what_nobody_finishes(world: World) {
-    world.provision(Duration::from_secs(30)).await;
-    let mut sweeper = WorkSweeper::new(world.bus.clone());
-    let now_ms = world.clock.now_ms();
-    let long_ago = world
+async fn the_sweeper_ends_what_nobody_finishes(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    let now_ms = fixture.clock.now_ms();
+    let long_ago = fixture
         .meta("old")
         .with_deadline(Deadline::from_unix_ms(now_ms - 61_000));
-    let just_now = world
+    let just_now = fixture
         .meta("late")
         .with_deadline(Deadline::from_unix_ms(now_ms - 1_000));
     for meta in [&long_ago, &just_now] {
-        world
+        fixture
             .bus
             .publish_work(meta, &tool_call("works"))
             .await
             .unwrap();
     }
-    let mut events = world.events(EVENT_SUBJECTS).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
     let report = sweep_once(&mut sweeper).await;
     assert_eq!((report.buried, report.waiting), (1, 1));
     let rejected = next_rejection(&mut events).await;
@@ -51,24 +53,24 @@ async fn the_sweeper_ends_what_nobody_finishes(world: World) {
         ("old", TerminalState::DeadLettered)
     );
     assert_eq!(rejected.fault.unwrap().detail, "stranded");
-    let record = wait_until_reported(&world, &long_ago).await;
+    let record = wait_until_reported(&fixture, &long_ago).await;
     assert_eq!(record.terminal(), TerminalState::DeadLettered);
     assert_eq!(sweep_once(&mut sweeper).await.buried, 0);
     // A worker that gets the message later finds that it has ended.
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
-    nothing_pending(&world).await;
+    let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
+    nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("old"), 0);
 }
 
-async fn the_sweeper_tells_what_nobody_told(world: World) {
-    world.provision(Duration::from_secs(30)).await;
-    let now_ms = world.clock.now_ms();
-    let meta = world
+async fn the_sweeper_tells_what_nobody_told(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let now_ms = fixture.clock.now_ms();
+    let meta = fixture
         .meta("op")
         .with_deadline(Deadline::from_unix_ms(now_ms - 61_000));
-    world
+    fixture
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
@@ -86,26 +88,26 @@ async fn the_sweeper_tells_what_nobody_told(world: World) {
         }),
         ..v1::LedgerRecord::default()
     };
-    world.bus.ledger().write(&key, done, 0).await.unwrap();
-    let mut sweeper = WorkSweeper::new(world.bus.clone());
+    fixture.bus.ledger().write(&key, done, 0).await.unwrap();
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
     assert_eq!(sweep_once(&mut sweeper).await.told, 1);
-    let event = wait_soon("the event", world.events(EVENT_SUBJECTS).await.next())
+    let event = wait_soon("the event", fixture.events(EVENT_SUBJECTS).await.next())
         .await
         .unwrap();
     assert_eq!(event.payload, &b"\x0a\x02op"[..]);
     assert_eq!(
-        wait_until_reported(&world, &meta).await.terminal(),
+        wait_until_reported(&fixture, &meta).await.terminal(),
         TerminalState::Done
     );
-    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    let letters = fixture.bus.dead_letters().list(1, 10).await.unwrap();
     assert!(letters.is_empty(), "what was done is not given up");
 }
 
-async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
+async fn the_sweeper_knows_what_ran_out_of_deliveries(fixture: BusFixture) {
     let topology = small_topology(|topology| topology.consumers[0].max_deliver = 1);
-    world.bus.apply_topology(&topology).await.unwrap();
-    let meta = submit_work(&world, "op", "works").await;
-    let mut puller = world
+    fixture.bus.apply_topology(&topology).await.unwrap();
+    let meta = submit_work(&fixture, "op", "works").await;
+    let mut puller = fixture
         .backend()
         .puller(WORK_STREAM, "file-resolver")
         .await
@@ -125,33 +127,33 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
         .await
         .unwrap();
     assert!(gone.is_empty());
-    let mut sweeper = WorkSweeper::new(world.bus.clone());
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
     let report = sweep_once(&mut sweeper).await;
     assert_eq!(report.buried, 1, "long before its deadline: {report:?}");
     assert_eq!(
-        wait_until_reported(&world, &meta).await.terminal(),
+        wait_until_reported(&fixture, &meta).await.terminal(),
         TerminalState::DeadLettered
     );
 }
 
-async fn the_sweeper_ends_a_restart_that_nobody_took(world: World) {
-    world.provision(Duration::from_secs(30)).await;
-    let mut sweeper = WorkSweeper::new(world.bus.clone());
-    let now_ms = world.clock.now_ms();
-    let meta = world
+async fn the_sweeper_ends_a_restart_that_nobody_took(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    let now_ms = fixture.clock.now_ms();
+    let meta = fixture
         .meta("op")
         .with_deadline(Deadline::from_unix_ms(now_ms - 61_000));
-    world
+    fixture
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
     assert_eq!(sweep_once(&mut sweeper).await.buried, 1);
-    let letters = world.bus.dead_letters();
+    let letters = fixture.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     let passed = Deadline::from_unix_ms(now_ms - 61_000);
     letters.redrive(sequence, Some(passed)).await.unwrap();
     assert_eq!(sweep_once(&mut sweeper).await.buried, 1);
-    assert_eq!(wait_until_reported(&world, &meta).await.redrives, 1);
+    assert_eq!(wait_until_reported(&fixture, &meta).await.redrives, 1);
     assert_eq!(letters.list(1, 10).await.unwrap().len(), 2);
 }

@@ -9,7 +9,7 @@ use super::at_work::{
     EVENT_SUBJECTS, at_work, foreign_message, ledger_record, next_rejection, nothing_pending,
     submit_work, wait_until_reported, work_settings,
 };
-use super::{ScriptedHandler, TestWorker, World, on_both, tool_call, wait_soon};
+use super::{BusFixture, ScriptedHandler, TestWorker, on_both, tool_call, wait_soon};
 use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{WorkSettings, headers};
 
@@ -32,10 +32,10 @@ on_both!(
     a_worker_whose_identity_was_refused_pulls_nothing,
 );
 
-async fn work_is_done_once_told_once_and_acknowledged(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit_work(&world, "op", "works").await;
+async fn work_is_done_once_told_once_and_acknowledged(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = submit_work(&fixture, "op", "works").await;
     let event = wait_soon("the event", events.next()).await.unwrap();
     assert_eq!(event.subject, "dray.event.toolcall.v1.resolved.acme");
     assert_eq!(event.headers.get(headers::OPERATION_HEADER), Some("op"));
@@ -45,62 +45,67 @@ async fn work_is_done_once_told_once_and_acknowledged(world: World) {
     );
     let resolved: v1::ToolCallResolved = event.decode().unwrap();
     assert_eq!(resolved.tool, "epoch 1 attempt 1");
-    let record = wait_until_reported(&world, &meta).await;
+    let record = wait_until_reported(&fixture, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts),
         (TerminalState::Done, 1)
     );
     assert_eq!(record.result.unwrap().payload, event.payload);
-    nothing_pending(&world).await;
+    nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 1);
 }
 
-async fn the_same_operation_published_twice_is_done_once(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let meta = submit_work(&world, "op", "works").await;
-    let again = world
+async fn the_same_operation_published_twice_is_done_once(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let meta = submit_work(&fixture, "op", "works").await;
+    let again = fixture
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
     assert!(again.duplicate);
-    wait_until_reported(&world, &meta).await;
+    wait_until_reported(&fixture, &meta).await;
     // Another publisher writes the id its own way, so that the stream takes it as new.
     let foreign = foreign_message(&meta, &tool_call("works"), 0);
-    world
+    fixture
         .backend()
         .store(&foreign, Duration::from_secs(5))
         .await
         .unwrap();
-    nothing_pending(&world).await;
-    wait_until_reported(&world, &meta).await;
+    nothing_pending(&fixture).await;
+    wait_until_reported(&fixture, &meta).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 1);
-    let events = world.backend().stream(EVENT_STREAM).await.unwrap().unwrap();
+    let events = fixture
+        .backend()
+        .stream(EVENT_STREAM)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(events.messages, 1);
 }
 
-async fn a_permanent_failure_is_told_and_ends(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = submit_work(&world, "op", "fails").await;
+async fn a_permanent_failure_is_told_and_ends(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = submit_work(&fixture, "op", "fails").await;
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Failed);
     assert_eq!(rejected.fault.unwrap().code(), v1::FaultCode::Denied);
     assert_eq!(
-        wait_until_reported(&world, &meta).await.terminal(),
+        wait_until_reported(&fixture, &meta).await.terminal(),
         TerminalState::Failed
     );
-    nothing_pending(&world).await;
+    nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 1);
 }
 
-async fn a_passing_failure_is_tried_again(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let meta = submit_work(&world, "op", "fails-once").await;
-    let record = wait_until_reported(&world, &meta).await;
+async fn a_passing_failure_is_tried_again(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let meta = submit_work(&fixture, "op", "fails-once").await;
+    let record = wait_until_reported(&fixture, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts, record.epoch),
         (TerminalState::Done, 2, 2)
@@ -110,10 +115,10 @@ async fn a_passing_failure_is_tried_again(world: World) {
     assert_eq!(script.runs("op"), 2);
 }
 
-async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let meta = submit_work(&world, "op", "no-responder-three-times").await;
-    let record = wait_until_reported(&world, &meta).await;
+async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let meta = submit_work(&fixture, "op", "no-responder-three-times").await;
+    let record = wait_until_reported(&fixture, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts, record.epoch),
         (TerminalState::Done, 1, 4)
@@ -122,12 +127,12 @@ async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(world
     assert!(script.runs("op") > work_settings().attempts);
 }
 
-async fn work_whose_dependency_stays_away_fails_at_its_deadline(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let deadline = Deadline::after(world.clock.now_ms(), Duration::from_secs(4));
-    let meta = world.meta("op").with_deadline(deadline);
-    world
+async fn work_whose_dependency_stays_away_fails_at_its_deadline(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(4));
+    let meta = fixture.meta("op").with_deadline(deadline);
+    fixture
         .bus
         .publish_work(&meta, &tool_call("no-responder"))
         .await
@@ -137,35 +142,35 @@ async fn work_whose_dependency_stays_away_fails_at_its_deadline(world: World) {
     assert_eq!(rejected.fault.unwrap().detail, "no_responder");
     worker.stop().await;
     assert!(script.runs("op") > work_settings().attempts);
-    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    let letters = fixture.bus.dead_letters().list(1, 10).await.unwrap();
     assert!(letters.is_empty(), "{letters:?}");
 }
 
-async fn a_panic_is_tried_once_more(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let meta = submit_work(&world, "op", "panics-once").await;
+async fn a_panic_is_tried_once_more(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let meta = submit_work(&fixture, "op", "panics-once").await;
     assert_eq!(
-        wait_until_reported(&world, &meta).await.terminal(),
+        wait_until_reported(&fixture, &meta).await.terminal(),
         TerminalState::Done
     );
     worker.stop().await;
     assert_eq!(script.runs("op"), 2);
 }
 
-async fn a_result_that_is_too_large_is_a_failure(world: World) {
-    let (_, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    submit_work(&world, "op", "too-large").await;
+async fn a_result_that_is_too_large_is_a_failure(fixture: BusFixture) {
+    let (_, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    submit_work(&fixture, "op", "too-large").await;
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.fault.unwrap().detail, "result_too_large");
     worker.stop().await;
 }
 
-async fn work_after_its_deadline_expires_without_being_tried(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let meta = world.meta("op").with_deadline(Deadline::from_unix_ms(1));
-    world
+async fn work_after_its_deadline_expires_without_being_tried(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = fixture.meta("op").with_deadline(Deadline::from_unix_ms(1));
+    fixture
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
@@ -173,20 +178,20 @@ async fn work_after_its_deadline_expires_without_being_tried(world: World) {
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Expired);
     assert_eq!(
-        wait_until_reported(&world, &meta).await.terminal(),
+        wait_until_reported(&fixture, &meta).await.terminal(),
         TerminalState::Expired
     );
-    nothing_pending(&world).await;
+    nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 0);
 }
 
-async fn work_that_meets_its_deadline_is_cancelled_and_expires(world: World) {
-    let (script, worker) = at_work(&world).await;
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    let deadline = Deadline::after(world.clock.now_ms(), Duration::from_millis(600));
-    let meta = world.meta("op").with_deadline(deadline);
-    world
+async fn work_that_meets_its_deadline_is_cancelled_and_expires(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(600));
+    let meta = fixture.meta("op").with_deadline(deadline);
+    fixture
         .bus
         .publish_work(&meta, &tool_call("waits"))
         .await
@@ -194,15 +199,15 @@ async fn work_that_meets_its_deadline_is_cancelled_and_expires(world: World) {
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::Expired);
     assert!(script.cancelled.is_cancelled());
-    assert!(deadline.has_passed(world.clock.now_ms()));
+    assert!(deadline.has_passed(fixture.clock.now_ms()));
     worker.stop().await;
 }
 
-async fn a_live_lease_of_another_worker_is_waited_for(world: World) {
-    world.provision(Duration::from_secs(30)).await;
-    let meta = world.meta("op");
+async fn a_live_lease_of_another_worker_is_waited_for(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let meta = fixture.meta("op");
     let key = crate::LedgerKey::of::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
-    let lease_until_ms = world.clock.now_ms() + 1_500;
+    let lease_until_ms = fixture.clock.now_ms() + 1_500;
     let theirs = v1::LedgerRecord {
         state: LedgerState::Claimed.into(),
         epoch: 1,
@@ -211,24 +216,24 @@ async fn a_live_lease_of_another_worker_is_waited_for(world: World) {
         attempts: 1,
         ..v1::LedgerRecord::default()
     };
-    world.bus.ledger().write(&key, theirs, 0).await.unwrap();
+    fixture.bus.ledger().write(&key, theirs, 0).await.unwrap();
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
-    world
+    let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
+    fixture
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
-    let record = wait_until_reported(&world, &meta).await;
-    assert!(world.clock.now_ms() >= lease_until_ms);
+    let record = wait_until_reported(&fixture, &meta).await;
+    assert!(fixture.clock.now_ms() >= lease_until_ms);
     assert_eq!((record.epoch, record.attempts), (2, 2));
     worker.stop().await;
     assert_eq!(script.runs("op"), 1);
 }
 
-async fn a_recorded_effect_is_told_and_not_repeated(world: World) {
-    world.provision(Duration::from_secs(30)).await;
-    let meta = world.meta("op");
+async fn a_recorded_effect_is_told_and_not_repeated(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let meta = fixture.meta("op");
     let key = crate::LedgerKey::of::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
     let event = v1::RecordedEvent {
         subject: "dray.event.toolcall.v1.resolved.acme".to_owned(),
@@ -244,37 +249,37 @@ async fn a_recorded_effect_is_told_and_not_repeated(world: World) {
         result: Some(event),
         ..v1::LedgerRecord::default()
     };
-    world.bus.ledger().write(&key, done, 0).await.unwrap();
+    fixture.bus.ledger().write(&key, done, 0).await.unwrap();
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
-    let mut events = world.events(EVENT_SUBJECTS).await;
-    world
+    let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    fixture
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
     let event = wait_soon("the event", events.next()).await.unwrap();
     assert_eq!(event.payload, &b"\x0a\x02op"[..]);
-    wait_until_reported(&world, &meta).await;
-    nothing_pending(&world).await;
+    wait_until_reported(&fixture, &meta).await;
+    nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 0);
 }
 
-async fn a_stop_lets_running_work_end(world: World) {
-    world.provision(Duration::from_secs(30)).await;
+async fn a_stop_lets_running_work_end(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
-    let worker = TestWorker::start(&world.bus, work_settings(), script.clone());
-    let deadline = Deadline::after(world.clock.now_ms(), Duration::from_millis(800));
-    let meta = world.meta("op").with_deadline(deadline);
-    world
+    let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(800));
+    let meta = fixture.meta("op").with_deadline(deadline);
+    fixture
         .bus
         .publish_work(&meta, &tool_call("waits"))
         .await
         .unwrap();
     script.begun.cancelled().await;
     wait_soon("the stop", worker.stop()).await;
-    let record = ledger_record(&world, &meta).await.unwrap();
+    let record = ledger_record(&fixture, &meta).await.unwrap();
     assert_eq!(
         record.state(),
         LedgerState::Reported,
@@ -282,25 +287,25 @@ async fn a_stop_lets_running_work_end(world: World) {
     );
 }
 
-async fn a_stop_gives_back_what_does_not_end(world: World) {
-    world.provision(Duration::from_secs(30)).await;
+async fn a_stop_gives_back_what_does_not_end(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
     let hasty = WorkSettings {
         drain: Duration::from_millis(200),
         ..work_settings()
     };
-    let worker = TestWorker::start(&world.bus, hasty, script.clone());
-    let meta = submit_work(&world, "op", "waits").await;
+    let worker = TestWorker::start(&fixture.bus, hasty, script.clone());
+    let meta = submit_work(&fixture, "op", "waits").await;
     script.begun.cancelled().await;
     wait_soon("the stop", worker.stop()).await;
-    let record = ledger_record(&world, &meta).await.unwrap();
+    let record = ledger_record(&fixture, &meta).await.unwrap();
     assert_eq!(record.state(), LedgerState::Claimed);
     assert_eq!(
         (record.lease_until_ms, record.attempts),
         (0, 0),
         "no attempt was counted"
     );
-    let mut puller = world
+    let mut puller = fixture
         .backend()
         .puller(WORK_STREAM, "file-resolver")
         .await
@@ -313,8 +318,8 @@ async fn a_stop_gives_back_what_does_not_end(world: World) {
     assert_eq!(again[0].delivered, 2);
 }
 
-async fn an_unprovisioned_worker_says_so(world: World) {
-    let error = world
+async fn an_unprovisioned_worker_says_so(fixture: BusFixture) {
+    let error = fixture
         .bus
         .work(
             "file-resolver",
@@ -325,23 +330,26 @@ async fn an_unprovisioned_worker_says_so(world: World) {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("file-resolver"));
-    let work = world
+    let work = fixture
         .bus
         .ledger()
-        .find::<v1::ToolCallRequested>(&world.meta("op").tenant, &OperationId::mint())
+        .find::<v1::ToolCallRequested>(&fixture.meta("op").tenant, &OperationId::mint())
         .await;
     assert!(work.is_err());
 }
 
-async fn a_worker_whose_identity_was_refused_pulls_nothing(world: World) {
-    world.provision(Duration::from_secs(30)).await;
-    let refused = world.another().await;
+async fn a_worker_whose_identity_was_refused_pulls_nothing(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let refused = fixture.another().await;
     refused.inner.health.refused("dray.event.x".to_owned());
     let script = ScriptedHandler::default();
     let worker = TestWorker::start(&refused, work_settings(), script.clone());
-    submit_work(&world, "op", "works").await;
+    submit_work(&fixture, "op", "works").await;
     wait_soon("the stop", worker.stop()).await;
     assert_eq!(script.runs("op"), 0);
-    let state = world.backend().consumer(WORK_STREAM, "file-resolver").await;
+    let state = fixture
+        .backend()
+        .consumer(WORK_STREAM, "file-resolver")
+        .await;
     assert_eq!(state.unwrap().unwrap().pending, 1);
 }

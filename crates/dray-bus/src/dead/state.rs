@@ -1,14 +1,14 @@
-//! Where the work of a dead letter stands now, and which letters an operator asks for.
+//! The state of the work of a dead letter, and the filter of lists of dead letters.
 
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, FaultCode, TenantId};
 
-/// Where the work of a dead letter stands, as the ledger knows it.
+/// The state of the work that a dead letter is about, by the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LetterState {
     /// Given up, and nothing has happened since.
     Open,
-    /// Started again. If that failed as well, there is a later letter about it.
+    /// Started again. If that failed as well, a later letter reports it.
     Restarted,
     /// Done in the end.
     Resolved,
@@ -37,7 +37,7 @@ pub struct DeadLetterSummary {
     pub last_error_ms: u64,
     /// Whether the letter holds the whole original.
     pub complete: bool,
-    /// Where the work stands now.
+    /// The present state of the work.
     pub state: LetterState,
 }
 

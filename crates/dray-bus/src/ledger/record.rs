@@ -15,7 +15,7 @@ pub(crate) struct ClaimRequest<'a> {
     pub(crate) attempts: u32,
     /// The message's count of deliberate restarts.
     pub(crate) redrives: u32,
-    /// How long a lease that ran out is still respected, because the bus was away and its owner could not renew it.
+    /// How long a lease that ran out is still respected, because the bus was unavailable and its owner could not renew it.
     pub(crate) grace: Duration,
 }
 

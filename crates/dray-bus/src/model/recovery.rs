@@ -14,7 +14,7 @@ use crate::{Bus, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSett
 
 /// What is promised after a worker was killed.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
-/// How long a dependency is away.
+/// How long a dependency is unavailable.
 const DEPENDENCY_OUTAGE: Duration = Duration::from_mins(1);
 /// Operations that wait for it.
 const WAITING_OPERATIONS: usize = 20;

@@ -73,7 +73,7 @@ pub(super) fn call_subject<C: Call>() -> SubjectContract {
 fn deliver_files() -> v1::DeliverFiles {
     v1::DeliverFiles {
         target: Some(v1::ChatTarget {
-            platform: PLACEHOLDER.to_owned(),
+            platform: PLACEHOLDER_TOKEN.to_owned(),
             ..v1::ChatTarget::default()
         }),
         ..v1::DeliverFiles::default()
@@ -81,7 +81,7 @@ fn deliver_files() -> v1::DeliverFiles {
 }
 
 /// Token that stands for a tenant or a platform until it becomes a parameter. No area or verb is called so.
-const PLACEHOLDER: &str = "placeholder";
+const PLACEHOLDER_TOKEN: &str = "placeholder";
 
 fn work<W: Work>(message: &W) -> SubjectContract {
     stored::<W>(SubjectKind::Work, |tenant| work_subject(message, tenant))
@@ -100,11 +100,14 @@ fn stored<M: prost::Name>(
     kind: SubjectKind,
     subject: impl Fn(&TenantId) -> String,
 ) -> SubjectContract {
-    let subject = TenantId::new(PLACEHOLDER)
+    let subject = TenantId::new(PLACEHOLDER_TOKEN)
         .map(|tenant| subject(&tenant))
         .unwrap_or_default();
-    let subject = match subject.strip_suffix(PLACEHOLDER) {
-        Some(rest) => format!("{}{{tenant}}", rest.replace(PLACEHOLDER, "{platform}")),
+    let subject = match subject.strip_suffix(PLACEHOLDER_TOKEN) {
+        Some(rest) => format!(
+            "{}{{tenant}}",
+            rest.replace(PLACEHOLDER_TOKEN, "{platform}")
+        ),
         None => subject,
     };
     SubjectContract {

@@ -18,7 +18,7 @@ const HOUR_SECONDS: u64 = 60 * MINUTE_SECONDS;
 const DAY_SECONDS: u64 = 24 * HOUR_SECONDS;
 const KIB_BYTES: u32 = 1024;
 
-/// One stream as it stands in the table.
+/// One stream as it is in the table.
 struct StreamRow {
     name: &'static str,
     subjects: &'static [&'static str],
@@ -195,7 +195,7 @@ impl Topology {
     }
 
     /// The same with a durable consumer of events for each tenant whose publisher reads its outcomes from one. It gets
-    /// what was published while the publisher was away, as long as the event stream keeps it.
+    /// what was published while the publisher was unavailable, as long as the event stream keeps it.
     #[must_use]
     pub fn with_publishers(mut self, tenants: &[TenantId]) -> Self {
         self.consumers

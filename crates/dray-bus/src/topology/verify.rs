@@ -298,7 +298,8 @@ mod tests {
 
     #[test]
     fn every_method_of_the_contracts_is_a_call() {
-        let described = prost_types::FileDescriptorSet::decode(dray_proto::DESCRIPTORS).unwrap();
+        let described =
+            prost_types::FileDescriptorSet::decode(dray_proto::FILE_DESCRIPTOR_SET).unwrap();
         let methods: usize = described
             .file
             .iter()

@@ -124,7 +124,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
         let busy = self.busy_since.map(|since| since.elapsed());
         match busy {
             Some(busy) if busy >= LOOK_AHEAD_DELAY => Ok(max_batch),
-            // What could start is asked for also while there is a backlog.
+            // What could start is requested also while there is a backlog.
             _ if startable > 0 => Ok(startable),
             busy => Err(LOOK_AHEAD_DELAY.saturating_sub(busy.unwrap_or_default())),
         }

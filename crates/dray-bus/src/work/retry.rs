@@ -12,7 +12,7 @@ const MAX_DELAY: Duration = Duration::from_mins(10);
 /// Time before the deadline that is too short for another delivery.
 const MIN_REMAINING: Duration = Duration::from_millis(500);
 
-/// Fault details that say that a part of the system was away, so that no work was done. A failure of the outside
+/// Fault details that say that a part of the system was unavailable, so that no work was done. A failure of the outside
 /// world (a web server that does not answer, for example) is not among them: it counts as an attempt.
 const DEPENDENCY_AWAY: [&str; 9] = [
     "no_responder",
@@ -92,7 +92,7 @@ impl FailedAttempt<'_> {
     }
 }
 
-/// Whether the attempt did nothing but find out that something is away or over its capacity.
+/// Whether the attempt did nothing but find out that something is unavailable or over its capacity.
 fn did_no_work(fault: &Fault) -> bool {
     fault.code == FaultCode::RateLimited || DEPENDENCY_AWAY.contains(&fault.detail.as_str())
 }

@@ -96,7 +96,7 @@ fn floor_delay(delivered: u64) -> Duration {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_hours(1);
+    const LONG_DELAY: Duration = Duration::from_hours(1);
 
     #[tokio::test(start_paused = true)]
     async fn returned_messages_come_again_at_least_as_fast_as_work_ends() {
@@ -107,7 +107,7 @@ mod tests {
         }
         // 20 ended in a second, so 40 of the returned ones come again in a second.
         let longest = (0..200)
-            .map(|_| delays.next_delay(6, LONG, now))
+            .map(|_| delays.next_delay(6, LONG_DELAY, now))
             .max()
             .unwrap();
         assert!(longest >= Duration::from_millis(2_500), "{longest:?}");
@@ -120,13 +120,13 @@ mod tests {
         let begun = Instant::now();
         let mut now = begun;
         let mut delivered = 0;
-        while now.duration_since(begun) < LONG {
+        while now.duration_since(begun) < LONG_DELAY {
             delivered += 1;
             // The loop ends so much that the supply alone would ask for the shortest delay.
             for _ in 0..1_000 {
                 delays.work_ended(now);
             }
-            now += delays.next_delay(delivered, LONG, now);
+            now += delays.next_delay(delivered, LONG_DELAY, now);
         }
         assert!(delivered < 900, "{delivered}");
     }
@@ -137,7 +137,7 @@ mod tests {
         let now = Instant::now();
         let mut bounds = Vec::new();
         for delivered in 1..10 {
-            bounds.push(delays.next_delay(delivered, LONG, now));
+            bounds.push(delays.next_delay(delivered, LONG_DELAY, now));
         }
         assert!(bounds[0] <= FIRST_DELAY, "{bounds:?}");
         assert!(bounds[8] >= MAX_DELAY / 2, "{bounds:?}");
@@ -157,7 +157,7 @@ mod tests {
         let mut delays = ReturnDelays::default();
         let now = Instant::now();
         delays.work_ended(now);
-        delays.next_delay(1, LONG, now);
+        delays.next_delay(1, LONG_DELAY, now);
         delays.forget(now + RATE_WINDOW + MAX_DELAY);
         assert!(delays.due.is_empty() && delays.ended.is_empty());
     }

@@ -113,7 +113,7 @@ pub(super) async fn extend_ack_deadline(pulled: &PulledMessage, limit: Duration)
     }
 }
 
-/// What became of one renewal.
+/// The outcome of one renewal.
 enum LeaseRenewal {
     Renewed,
     /// The bus did not answer. The claim stands as long as no other worker has claimed the work.

@@ -1,4 +1,4 @@
-//! Calls, publishes and probes while the server is away.
+//! Calls, publishes and probes while the server is unavailable.
 
 use std::time::Duration;
 

@@ -121,7 +121,7 @@ pub(crate) async fn take_over_from_a_killed_worker() {
     assert_eq!((stuck.epochs(), open.epochs()), (vec![1], vec![2]));
 }
 
-/// Two workers; the server is away until the lease of the one at work has run out.
+/// Two workers; the server is unavailable until the lease of the one at work has run out.
 pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
     let mut rig = FaultRig::start(NatsServer::start()).await;
     let settings = WorkSettings {

@@ -80,7 +80,7 @@ impl FaultRig {
         let told = self.told(accepted.len()).await;
         assert_eq!(told.keys().cloned().collect::<BTreeSet<_>>(), *accepted);
         for (operation, events) in told {
-            assert_eq!(events, 1, "{operation} was told {events} times");
+            assert_eq!(events, 1, "{operation} was reported {events} times");
         }
         assert_eq!(sink.effects(), *accepted);
     }

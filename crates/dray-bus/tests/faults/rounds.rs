@@ -19,7 +19,7 @@ fn some_millis(most: u64) -> Duration {
     Duration::from_millis(rand::rng().random_range(0..=most))
 }
 
-/// Lets work go on for a random moment, by waiting for that many more effects.
+/// Lets work continue for a random moment, by waiting for that many more effects.
 async fn after_some_effects(sink: &IdempotentSink, more: usize) {
     let wanted = sink.effects().len() + more;
     dray_testkit::eventually("more effects", async || {

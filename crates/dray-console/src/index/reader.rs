@@ -45,7 +45,7 @@ pub(crate) async fn follow_events(
     }
 }
 
-/// Reads until the bus refuses, and returns why. `next` is the sequence to go on with.
+/// Reads until the bus refuses, and returns why. `next` is the sequence to continue with.
 async fn follow_once(
     bus: &Bus,
     subject: &str,

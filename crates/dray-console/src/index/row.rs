@@ -19,10 +19,10 @@ impl EventSource {
     }
 }
 
-/// How the operation of an event stands after it.
+/// How the operation of an event is after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RowOutcome {
-    /// It goes on, and another event ends it.
+    /// It continues, and another event ends it.
     Working,
     /// It had its effect, and there is proof.
     Done,

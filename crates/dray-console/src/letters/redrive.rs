@@ -20,7 +20,7 @@ use crate::state::ConsoleState;
 /// Time that restarted work gets, from now on: its own deadline has passed.
 const RESTART_TIME: Duration = Duration::from_mins(10);
 
-/// What became of one letter.
+/// The outcome of one letter.
 #[derive(Debug)]
 enum RestartOutcome {
     Started,
@@ -60,7 +60,7 @@ pub(crate) async fn redrive_selected(
     // Anything but the one word is a plan: a form that lost its button must not start work.
     let is_plan = fields.get("mode") != "start";
     let mut outcomes = Vec::new();
-    // One after the other, so that the audit events stand in the order of the restarts; one failure stops no other.
+    // One after the other, so that the audit events are in the order of the restarts; one failure stops no other.
     for sequence in sequences {
         outcomes.push((
             sequence,
@@ -105,7 +105,7 @@ async fn restart_letter(
         action: ConsoleAction::Redrive,
         target: format!("dead letter {sequence}"),
         time: RESTART_TIME,
-        // The restart stands on the timeline of the work.
+        // The restart is on the timeline of the work.
         operation: OperationId::new(summary.operation).ok(),
     };
     let action = match state.begin_action(session, action).await {

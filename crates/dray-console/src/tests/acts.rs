@@ -200,7 +200,7 @@ async fn dead_letters_are_shown_without_secrets_planned_and_started_once() {
     let started = console.post("/letters/redrive", &login, &start).await;
     assert!(started.body.contains("was started again."), "{started:?}");
     assert!(
-        started.body.contains("There is no dead letter 4711"),
+        started.body.contains("The dead letter 4711 does not exist"),
         "{started:?}"
     );
     let (operation, begun) = trail.next().await;
@@ -226,12 +226,15 @@ async fn a_dead_letter_of_another_tenant_is_not_there() {
     let shown = console
         .get(&format!("/letters/{sequence}"), Some(&login))
         .await;
-    assert!(shown.body.contains("There is no dead letter"), "{shown:?}");
+    assert!(
+        shown.body.contains("does not exist for this tenant"),
+        "{shown:?}"
+    );
     assert!(!shown.body.contains("op-acme"));
     let start = format!("letter={sequence}&mode=start");
     let refused = console.post("/letters/redrive", &login, &start).await;
     assert!(
-        refused.body.contains("There is no dead letter"),
+        refused.body.contains("does not exist for this tenant"),
         "{refused:?}"
     );
     let states = console.bus.dead_letters().list(1, 10).await.unwrap();

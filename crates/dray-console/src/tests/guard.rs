@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Every page, with a text that stands on it.
-const PAGES: [(&str, &str); 6] = [
+/// Every page, with a text that is on it.
+const PAGE_TEXTS: [(&str, &str); 6] = [
     ("/live", "<h1>Live</h1>"),
     ("/deliveries", "<h1>Deliveries</h1>"),
     ("/letters", "<h1>Dead letters</h1>"),
@@ -15,7 +15,7 @@ const PAGES: [(&str, &str); 6] = [
 #[tokio::test]
 async fn a_link_logs_in_once_and_every_other_request_needs_the_cookie() {
     let console = ConsoleFixture::new().await;
-    for (path, _) in PAGES
+    for (path, _) in PAGE_TEXTS
         .iter()
         .chain(&[("/status", ""), ("/live/events", ""), ("/", "")])
     {
@@ -40,7 +40,7 @@ async fn a_link_logs_in_once_and_every_other_request_needs_the_cookie() {
         cookie: cookie.split(';').next().unwrap().to_owned(),
         form_token: String::new(),
     };
-    for (path, text) in PAGES {
+    for (path, text) in PAGE_TEXTS {
         let page = console.get(path, Some(&login)).await;
         assert_eq!(page.status, 200, "{path}");
         assert!(page.body.contains(text), "{path}: {page:?}");

@@ -118,7 +118,7 @@ impl ConsoleFixture {
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
         let served = server.serve(system, stop.clone());
-        serving.spawn(async move { served.await.unwrap() });
+        serving.spawn(served);
         Self {
             bus,
             store,

@@ -1,4 +1,4 @@
-//! What pages say while the bus or the store is away, and after it.
+//! What pages say while the bus or the store is unavailable, and after it.
 
 use super::*;
 

@@ -36,7 +36,7 @@ fn report(id: &str, state: FileState, finished: bool) -> v1::DeliveryReport {
 }
 
 fn not_found() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no such thing.")
+    Fault::new(FaultCode::NotFound, "The resource does not exist.")
 }
 
 #[tokio::test]

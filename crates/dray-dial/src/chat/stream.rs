@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use dray_http::HttpResponse;
+use dray_http::{HttpResponse, SseDecoder};
 use serde_json::Value;
 
 use super::delta::ChunkDelta;
 use super::error::{ChatError, ChatKind};
 use super::surrogates::SplitPairs;
 use crate::error::Error;
-use crate::sse::SseDecoder;
 
 /// Longest event of a response, in bytes. Models that make pictures send them in one event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
@@ -32,7 +31,7 @@ impl ChatStream {
     pub(super) fn new(response: HttpResponse) -> Self {
         Self {
             response,
-            decoder: SseDecoder::with_limit(MAX_EVENT_BYTES),
+            decoder: SseDecoder::new(MAX_EVENT_BYTES),
             events: VecDeque::new(),
             document: None,
             is_known: false,
@@ -105,10 +104,12 @@ impl ChatStream {
                 document.extend_from_slice(piece);
                 Ok(())
             }
-            None => self
-                .decoder
-                .push(piece, &mut self.events)
-                .map_err(|_| too_long()),
+            None => {
+                let events = self.decoder.push(piece).map_err(|_| too_long())?;
+                self.events
+                    .extend(events.into_iter().filter_map(|event| event.data));
+                Ok(())
+            }
         }
     }
 

@@ -23,7 +23,7 @@ fn options(fake_server: &DialCore) -> DialOptions {
     options.backoff = Duration::from_millis(1);
     options.limits = HttpTimeouts {
         idle: Duration::from_millis(300),
-        answer: Duration::from_millis(300),
+        response: Duration::from_millis(300),
         ..HttpTimeouts::default()
     };
     options

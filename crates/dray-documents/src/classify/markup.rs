@@ -125,7 +125,7 @@ const MAIL_HEADER_FIELDS: &[&str] = &[
     "content-transfer-encoding",
 ];
 
-/// Kind and media type of a text. `cut` says that the file goes on behind the sample.
+/// Kind and media type of a text. `cut` says that the file continues behind the sample.
 pub(super) fn classify_text(sample: &str, extension: &str, cut: bool) -> (Kind, &'static str) {
     let text = sample.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
     if let Some(found) = markup_type(text, extension, cut) {
@@ -182,7 +182,7 @@ fn is_mail(sample: &str) -> bool {
 }
 
 /// The first tag after what may stand before it.
-struct Start<'a> {
+struct FirstTag<'a> {
     declaration: bool,
     html_doctype: bool,
     /// From the name of the first element on; empty when there is none.
@@ -245,8 +245,8 @@ fn flat_document(head: &str) -> &'static str {
 }
 
 /// Skips an XML declaration, other instructions, comments and a doctype. Nothing when no markup follows.
-fn skip_prolog(text: &str) -> Option<Start<'_>> {
-    let mut start = Start {
+fn skip_prolog(text: &str) -> Option<FirstTag<'_>> {
+    let mut start = FirstTag {
         declaration: text.starts_with("<?xml")
             && text.as_bytes().get(5).is_some_and(u8::is_ascii_whitespace),
         html_doctype: false,
@@ -283,7 +283,7 @@ fn skip_prolog(text: &str) -> Option<Start<'_>> {
         };
         match skipped {
             Some(next) => rest = next,
-            // It goes on behind the sample.
+            // It continues behind the sample.
             None => return (start.declaration || start.html_doctype).then_some(start),
         }
     }

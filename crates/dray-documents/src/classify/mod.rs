@@ -20,8 +20,8 @@ use dray_media_type::kind::{ContentKind, ImageKind, Signature, find_signature};
 use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
-use crate::encoding::{Found, SAMPLE_BYTES};
-use crate::formats::Hint;
+use crate::encoding::{DetectedEncoding, SAMPLE_BYTES};
+use crate::formats::ConversionHint;
 
 /// The five kinds, the strictest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ pub struct Class {
     pub encrypted: bool,
     /// Remarks on how the type was found. Words of ours.
     pub warnings: Vec<String>,
-    /// Extension of the name, lower case, as [`Hint::extension`] wants it.
+    /// Extension of the name, lower case, as [`ConversionHint::extension`] wants it.
     #[serde(skip)]
     extension: String,
     /// Whether the bytes leave no doubt about the encoding.
@@ -102,8 +102,8 @@ impl Class {
 
     /// What conversion needs to know. The encoding is left to the converter unless the bytes name it: a page may
     /// declare its own, and the end of a text may differ from its start.
-    pub fn hint(&self) -> Hint {
-        Hint {
+    pub fn hint(&self) -> ConversionHint {
+        ConversionHint {
             show_hidden: false,
             member: None,
             ocr: None,
@@ -156,7 +156,7 @@ pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     Ok(class)
 }
 
-/// The kind by which the policy decides. Raw pictures of cameras are no pictures for it, because only the listed formats
+/// The kind by which the policy decides. Raw pictures of cameras are not pictures for it, because only the listed formats
 /// are (read-attachment 5.1).
 fn kind_of_content(content: ContentKind) -> Kind {
     match content {
@@ -197,14 +197,14 @@ fn classify_container(
 
 fn classify_compound(input: &mut dyn Input, extension: String) -> io::Result<Class> {
     Ok(match ole::look_at_root(input)? {
-        ole::Found::Encrypted => {
+        ole::OleContent::Encrypted => {
             let mime = mime::of_office_extension(&extension).unwrap_or(mime::OLE);
             let mut class = Class::new(Kind::Document, mime, extension);
             class.encrypted = true;
             class
         }
-        ole::Found::Document(mime) => Class::new(Kind::Document, mime, extension),
-        ole::Found::Other => Class::new(Kind::Binary, mime::OLE, extension),
+        ole::OleContent::Document(mime) => Class::new(Kind::Document, mime, extension),
+        ole::OleContent::Other => Class::new(Kind::Binary, mime::OLE, extension),
     })
 }
 
@@ -244,7 +244,8 @@ pub fn is_blank(input: &mut dyn Input, class: &Class, limit: u64) -> io::Result<
         return Ok(false);
     }
     // Characters of UTF-16 and UTF-32 have zero bytes, which say nothing about blankness.
-    let wide = class.certain && class.encoding != Some(Found::Known(encoding_rs::UTF_8).name());
+    let wide =
+        class.certain && class.encoding != Some(DetectedEncoding::Known(encoding_rs::UTF_8).name());
     input.seek(io::SeekFrom::Start(SAMPLE_BYTES as u64))?;
     let mut rest = io::Read::take(&mut *input, limit.saturating_sub(SAMPLE_BYTES as u64));
     let mut buffer = vec![0; SAMPLE_BYTES];

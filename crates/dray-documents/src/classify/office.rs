@@ -5,7 +5,7 @@ use std::io;
 use quick_xml::events::{BytesStart, Event};
 
 use super::mime;
-use super::zip::{Contents, Seen, read_part};
+use super::zip::{Contents, EntryMark, read_part};
 use crate::container::Input;
 
 /// Relationship types that name the main part: transitional and strict.
@@ -29,13 +29,13 @@ pub(super) fn find_document(
     if let Some(found) = declared_type(input, contents)? {
         return Ok(Some((found, None)));
     }
-    if contents.entry("META-INF/container.xml").is_some() && contents.has(Seen::Package) {
+    if contents.entry("META-INF/container.xml").is_some() && contents.has(EntryMark::Package) {
         return Ok(Some((mime::EPUB, None)));
     }
     if let Some(manifest) = contents.entry("META-INF/manifest.xml") {
         // A password on every entry hides the manifest as well. The name is the only hint left, so the type is
         // a guess.
-        if manifest.encrypted && contents.has(Seen::Content) {
+        if manifest.encrypted && contents.has(EntryMark::Content) {
             let named = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
             return Ok(Some((
                 known_type(&named).unwrap_or(mime::ODT),
@@ -105,11 +105,11 @@ fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<
         return Ok(mime::of_main_part(&content_type).map(|found| (found, None)));
     }
     let guess = [
-        (Seen::Word, mime::DOCX),
+        (EntryMark::Word, mime::DOCX),
         // Before `xl/`, which a binary workbook has too.
-        (Seen::BinaryWorkbook, mime::XLSB),
-        (Seen::Excel, mime::XLSX),
-        (Seen::Slides, mime::PPTX),
+        (EntryMark::BinaryWorkbook, mime::XLSB),
+        (EntryMark::Excel, mime::XLSX),
+        (EntryMark::Slides, mime::PPTX),
     ];
     let guess = guess.iter().find(|(seen, _)| contents.has(*seen));
     Ok(guess.map(|(_, mime)| (*mime, Some(GUESSED_MAIN_WARNING))))

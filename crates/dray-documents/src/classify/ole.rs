@@ -23,7 +23,7 @@ const MAX_SECTOR: u32 = 0xFFFF_FFFA;
 
 /// What the streams of the root say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum OleContent {
     /// An office package behind a password.
     Encrypted,
     /// A document of this type.
@@ -48,15 +48,15 @@ struct Sectors<'a> {
 }
 
 /// Looks at the names in the root.
-pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<Found> {
+pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<OleContent> {
     let mut header = [0; 512];
     if read_at(input, 0, &mut header)? < header.len() {
-        return Ok(Found::Other);
+        return Ok(OleContent::Other);
     }
     let shift = u32::from(u16_at(&header, 30));
     // Other sizes do not exist (MS-CFB 2.2), and a large shift would overflow below.
     if shift != 9 && shift != 12 {
-        return Ok(Found::Other);
+        return Ok(OleContent::Other);
     }
     let mut sectors = Sectors {
         input,
@@ -69,20 +69,20 @@ pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<Found> {
 }
 
 /// The table of read-attachment 5.2, from the top.
-fn verdict_of_names(names: &[&str]) -> Found {
+fn verdict_of_names(names: &[&str]) -> OleContent {
     let has = |wanted: &str| names.iter().any(|name| name.eq_ignore_ascii_case(wanted));
     if has("EncryptedPackage") {
-        Found::Encrypted
+        OleContent::Encrypted
     } else if has("WordDocument") {
-        Found::Document(mime::DOC)
+        OleContent::Document(mime::DOC)
     } else if has("Workbook") || has("Book") {
-        Found::Document(mime::XLS)
+        OleContent::Document(mime::XLS)
     } else if has("PowerPoint Document") {
-        Found::Document(mime::PPT)
+        OleContent::Document(mime::PPT)
     } else if has("__properties_version1.0") {
-        Found::Document(mime::MSG)
+        OleContent::Document(mime::MSG)
     } else {
-        Found::Other
+        OleContent::Other
     }
 }
 

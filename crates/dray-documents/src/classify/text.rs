@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::encoding::{self, Found};
+use crate::encoding::{self, DetectedEncoding};
 
 /// A text by its sample.
 #[derive(Debug)]
@@ -10,14 +10,14 @@ pub(super) struct Text<'a> {
     /// The sample, decoded, without a byte-order mark.
     pub(super) sample: Cow<'a, str>,
     /// Encoding of the sample; the end of the file may differ.
-    pub(super) encoding: Found,
+    pub(super) encoding: DetectedEncoding,
     /// Whether the bytes themselves say so: a mark, or the zeros of UTF-16.
     pub(super) certain: bool,
 }
 
-const UTF_8: Found = Found::Known(encoding_rs::UTF_8);
+const UTF_8: DetectedEncoding = DetectedEncoding::Known(encoding_rs::UTF_8);
 
-/// Whether a sample is text. `cut` says that the file goes on behind it.
+/// Whether a sample is text. `cut` says that the file continues behind it.
 pub(super) fn detect_text(sample: &[u8], cut: bool) -> Option<Text<'_>> {
     if let Some((found, _)) = encoding::of_mark(sample)
         && let Some(text) = marked_text(sample, found)
@@ -54,7 +54,7 @@ pub(super) fn detect_text(sample: &[u8], cut: bool) -> Option<Text<'_>> {
 }
 
 /// Text in the encoding of its mark, when at most one character of a hundred cannot be decoded.
-fn marked_text(sample: &[u8], found: Found) -> Option<Text<'_>> {
+fn marked_text(sample: &[u8], found: DetectedEncoding) -> Option<Text<'_>> {
     let text = encoding::decode_text(sample, None);
     let broken = text
         .chars()

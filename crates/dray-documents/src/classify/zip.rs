@@ -42,14 +42,14 @@ pub(super) struct Contents {
     /// Entries that decide, at most one for each of [`DECIDING_PARTS`].
     deciding: Vec<Entry>,
     /// What else there is.
-    seen: Vec<Seen>,
+    seen: Vec<EntryMark>,
     /// The directory could not be read; what is known comes from the start of the file.
     pub(super) damaged: bool,
 }
 
 /// Something whose presence counts, with any content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum EntryMark {
     /// A name that ends in `.opf`.
     Package,
     /// A `content.xml` at the top.
@@ -64,7 +64,7 @@ pub(super) enum Seen {
     Slides,
 }
 
-impl Seen {
+impl EntryMark {
     fn of(lower: &str) -> Option<Self> {
         Some(match lower {
             "content.xml" => Self::Content,
@@ -105,7 +105,7 @@ impl Contents {
     }
 
     /// Whether there is such a thing.
-    pub(super) fn has(&self, seen: Seen) -> bool {
+    pub(super) fn has(&self, seen: EntryMark) -> bool {
         self.seen.contains(&seen)
     }
 
@@ -184,7 +184,7 @@ impl Contents {
 
     fn note(&mut self, entry: Entry) {
         let lower = entry.name.to_ascii_lowercase();
-        if let Some(seen) = Seen::of(&lower).filter(|seen| !self.has(*seen)) {
+        if let Some(seen) = EntryMark::of(&lower).filter(|seen| !self.has(*seen)) {
             self.seen.push(seen);
         }
         if DECIDING_PARTS

@@ -27,7 +27,7 @@ pub const VERSION: &str = "4";
 
 /// What a converter knows about the file besides its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hint {
+pub struct ConversionHint {
     /// Media type that classification gave.
     pub mime: String,
     /// The name's extension, lower case, without a dot; it only chooses among kinds of text.
@@ -55,8 +55,8 @@ pub struct OcrHint {
     pub languages: String,
 }
 
-/// Converts one document. What it wrote before it failed stands.
-pub type Convert = fn(&mut dyn Input, &Hint, &mut Markdown) -> Result<(), Failure>;
+/// Converts one document. What it wrote before it failed is kept.
+pub type Convert = fn(&mut dyn Input, &ConversionHint, &mut Markdown) -> Result<(), Failure>;
 
 /// A converter and its name.
 #[derive(Clone, Copy, Debug)]
@@ -75,14 +75,14 @@ pub struct FormatFamily {
     /// Pages of `docs/documents` that say what its formats yield.
     pub pages: &'static [&'static str],
     /// The converter for a media type; nothing when the family does not read it.
-    converter: fn(&Hint) -> Option<Converter>,
+    converter: fn(&ConversionHint) -> Option<Converter>,
 }
 
 impl FormatFamily {
     const fn new(
         name: &'static str,
         pages: &'static [&'static str],
-        converter: fn(&Hint) -> Option<Converter>,
+        converter: fn(&ConversionHint) -> Option<Converter>,
     ) -> Self {
         Self {
             name,
@@ -112,7 +112,7 @@ pub const FORMAT_FAMILIES: &[FormatFamily] = &[
 ];
 
 /// The converter for a media type; nothing when there is none.
-pub fn converter(hint: &Hint) -> Option<Converter> {
+pub fn converter(hint: &ConversionHint) -> Option<Converter> {
     FORMAT_FAMILIES
         .iter()
         .find_map(|family| (family.converter)(hint))
@@ -120,11 +120,11 @@ pub fn converter(hint: &Hint) -> Option<Converter> {
 
 /// Whether a document is plain text, code or Markdown. When it is UTF-8 nothing but code of this crate reads it: no
 /// parser, no decoder and no decompressor of others.
-pub fn is_plain_text(hint: &Hint) -> bool {
+pub fn is_plain_text(hint: &ConversionHint) -> bool {
     converter(hint).is_some_and(|found| matches!(found.name, "text" | "markdown"))
 }
 
-/// What came of a conversion.
+/// The outcome of a conversion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Converted {
     /// Name of the converter; empty when there is none for the type.
@@ -144,7 +144,7 @@ pub struct Converted {
     /// The file that was converted in place of the archive.
     #[serde(default)]
     pub member: Option<Member>,
-    /// Pictures whose text is to be recognised; their notes stand in the Markdown until then.
+    /// Pictures whose text is to be recognised; their notes are in the Markdown until then.
     #[serde(default)]
     pub pictures: Vec<Picture>,
 }
@@ -152,7 +152,7 @@ pub struct Converted {
 /// Converts a document within limits. Never fails: what went wrong is in the answer.
 pub fn convert(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     limits: Limits,
     selection: Selection,
 ) -> Converted {
@@ -194,7 +194,7 @@ pub fn convert(
 /// Runs the converter for a media type.
 fn run_converter(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> (Option<Converter>, Result<(), Failure>) {
     match converter(hint) {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::rc::Rc;
 
-use super::{Converter, Hint};
+use super::{ConversionHint, Converter};
 use crate::container::Input;
 use crate::limits::{Budget, Damage, Failure, Limit, Limits};
 use crate::markdown::{Inline, Markdown, Selection};
@@ -19,7 +19,7 @@ const OCR_MEDIA_TYPES: [&str; 6] = [
 ];
 
 /// The converter of this family for a media type, when the text of pictures is wanted.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let wanted = hint.ocr.is_some() && OCR_MEDIA_TYPES.contains(&hint.mime.as_str());
     wanted.then_some(Converter {
         name: "picture",
@@ -28,11 +28,11 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 }
 
 /// Hands the file over as it is: no code of this project or of its libraries reads pixels of it.
-fn convert(input: &mut dyn Input, _: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn convert(input: &mut dyn Input, _: &ConversionHint, out: &mut Markdown) -> Result<(), Failure> {
     let max = out.budget().limits().max_member_bytes;
     let mut image = Vec::new();
     input
-        // One byte more than allowed shows that the file goes on.
+        // One byte more than allowed shows that the file continues.
         .take(max.saturating_add(1))
         .read_to_end(&mut image)
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;

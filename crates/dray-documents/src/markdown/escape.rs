@@ -2,7 +2,7 @@
 
 /// Appends `text` with the characters marked that would become emphasis, code, links or HTML.
 ///
-/// `previous` is the character that stands before it in the same line, for what depends on both sides. In a cell every
+/// `previous` is the character that is before it in the same line, for what depends on both sides. In a cell every
 /// backslash and pipe is marked too.
 pub(super) fn escape_inline(text: &str, previous: Option<char>, in_cell: bool, out: &mut String) {
     let mut before = previous;

@@ -23,7 +23,7 @@ pub struct Style {
 
 /// Where inline text will stand, which decides about breaks, formats and escapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum InlinePosition {
     /// A paragraph or list item: breaks are line ends.
     Block,
     /// After `#`: one line, no formats.
@@ -33,7 +33,7 @@ pub enum Place {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Piece {
+enum InlinePart {
     Text {
         text: String,
         style: Style,
@@ -51,7 +51,7 @@ enum Piece {
 /// A line of thought: what a paragraph, heading, item or cell holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inline {
-    pieces: Vec<Piece>,
+    pieces: Vec<InlinePart>,
     /// Shared by all pieces of it, so that a long target in many runs costs once.
     link: Option<Rc<str>>,
 }
@@ -80,7 +80,7 @@ impl Inline {
                 continue;
             }
             // Word processors split words into runs of equal looks; `**a****b**` would not be read as emphasis.
-            if let Some(Piece::Text {
+            if let Some(InlinePart::Text {
                 text: last,
                 style: its,
                 link,
@@ -90,7 +90,7 @@ impl Inline {
             {
                 last.push_str(line);
             } else {
-                self.pieces.push(Piece::Text {
+                self.pieces.push(InlinePart::Text {
                     text: line.to_owned(),
                     style,
                     link: self.link.clone(),
@@ -112,9 +112,9 @@ impl Inline {
         let Some(target) = self.link.take() else {
             return;
         };
-        let last = self.pieces.last().and_then(Piece::link);
+        let last = self.pieces.last().and_then(InlinePart::link);
         if last.is_none_or(|last| *last != *target) {
-            self.pieces.push(Piece::Text {
+            self.pieces.push(InlinePart::Text {
                 text: target.trim_matches(['<', '>']).to_owned(),
                 style: Style::default(),
                 link: Some(target),
@@ -133,7 +133,7 @@ impl Inline {
         if alt.is_empty() && name.is_empty() {
             return;
         }
-        self.pieces.push(Piece::Image {
+        self.pieces.push(InlinePart::Image {
             alt: alt.to_owned(),
             name: name.to_owned(),
             link: self.link.clone(),
@@ -142,12 +142,12 @@ impl Inline {
 
     /// Markdown as it is, such as `[^1]`. Only for what the converter itself made.
     pub fn raw(&mut self, markdown: &str) {
-        self.pieces.push(Piece::Raw(markdown.to_owned()));
+        self.pieces.push(InlinePart::Raw(markdown.to_owned()));
     }
 
-    /// A line break, written as the [`Place`] asks for it.
+    /// A line break, written as the [`InlinePosition`] asks for it.
     pub fn line_break(&mut self) {
-        self.pieces.push(Piece::Break);
+        self.pieces.push(InlinePart::Break);
     }
 
     /// Appends the pieces of another one; links of both stay as they are.
@@ -158,20 +158,20 @@ impl Inline {
     /// Whether nothing would be seen.
     pub fn is_blank(&self) -> bool {
         self.pieces.iter().all(|piece| match piece {
-            Piece::Text { text, .. } | Piece::Raw(text) => text.trim().is_empty(),
-            Piece::Image { .. } => false,
-            Piece::Break => true,
+            InlinePart::Text { text, .. } | InlinePart::Raw(text) => text.trim().is_empty(),
+            InlinePart::Image { .. } => false,
+            InlinePart::Break => true,
         })
     }
 
     /// Whether the last character is white space or there is none, for converters that collapse it.
     pub fn ends_blank(&self) -> bool {
         match self.pieces.last() {
-            None | Some(Piece::Break) => true,
-            Some(Piece::Text { text, .. } | Piece::Raw(text)) => {
+            None | Some(InlinePart::Break) => true,
+            Some(InlinePart::Text { text, .. } | InlinePart::Raw(text)) => {
                 text.ends_with(char::is_whitespace)
             }
-            Some(Piece::Image { .. }) => false,
+            Some(InlinePart::Image { .. }) => false,
         }
     }
 
@@ -180,16 +180,16 @@ impl Inline {
         let mut out = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text { text, .. } | Piece::Raw(text) => out.push_str(text),
-                Piece::Image { alt, .. } => out.push_str(alt),
-                Piece::Break => out.push('\n'),
+                InlinePart::Text { text, .. } | InlinePart::Raw(text) => out.push_str(text),
+                InlinePart::Image { alt, .. } => out.push_str(alt),
+                InlinePart::Break => out.push('\n'),
             }
         }
         out
     }
 
     /// The Markdown for one place.
-    pub fn render(&self, place: Place) -> String {
+    pub fn render(&self, place: InlinePosition) -> String {
         let mut out = String::new();
         let mut pieces = self.pieces.as_slice();
         while let Some(first) = pieces.first() {
@@ -205,7 +205,7 @@ impl Inline {
                 for piece in now {
                     piece.render(place, &mut label);
                 }
-                // White space stands outside of the brackets: a link is not read over a line end.
+                // White space is outside of the brackets: a link is not read over a line end.
                 let (before, label, after) = split_white_space(&label);
                 out.push_str(before);
                 out.push('[');
@@ -222,7 +222,7 @@ impl Inline {
     }
 }
 
-impl Piece {
+impl InlinePart {
     fn link(&self) -> Option<&str> {
         match self {
             Self::Text { link, .. } | Self::Image { link, .. } => link.as_deref(),
@@ -230,12 +230,12 @@ impl Piece {
         }
     }
 
-    fn render(&self, place: Place, out: &mut String) {
+    fn render(&self, place: InlinePosition, out: &mut String) {
         match self {
             Self::Text { text, style, .. } => render_text(text, *style, place, out),
             Self::Image { alt, name, .. } => {
                 let mut label = String::new();
-                escape::escape_inline(alt, None, place == Place::Cell, &mut label);
+                escape::escape_inline(alt, None, place == InlinePosition::Cell, &mut label);
                 out.push_str("![");
                 out.push_str(&label);
                 out.push(']');
@@ -247,16 +247,16 @@ impl Piece {
             }
             Self::Raw(text) => out.push_str(text),
             Self::Break => out.push_str(match place {
-                Place::Block => "\n",
-                Place::Heading => " ",
-                Place::Cell => "<br>",
+                InlinePosition::Block => "\n",
+                InlinePosition::Heading => " ",
+                InlinePosition::Cell => "<br>",
             }),
         }
     }
 }
 
 /// One run: markers never around white space, none in headings.
-fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
+fn render_text(text: &str, style: Style, place: InlinePosition, out: &mut String) {
     let (before, middle, after) = split_white_space(text);
     out.push_str(before);
     if !middle.is_empty() {
@@ -264,7 +264,7 @@ fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
             // Inside code a backslash is a backslash, except before a pipe in a table (GFM 4.10).
             out.push_str(&escape_cell(&escape::code_span(middle), place));
         } else {
-            let marker = if place == Place::Heading {
+            let marker = if place == InlinePosition::Heading {
                 String::new()
             } else {
                 style_marker(style)
@@ -276,7 +276,12 @@ fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
             } else {
                 None
             };
-            escape::escape_inline(middle, previous, place == Place::Cell, &mut escaped);
+            escape::escape_inline(
+                middle,
+                previous,
+                place == InlinePosition::Cell,
+                &mut escaped,
+            );
             out.push_str(&escaped);
             // Every marker is one repeated character, so the reversed text closes them from the inside out.
             out.extend(marker.chars().rev());
@@ -310,8 +315,8 @@ fn split_white_space(text: &str) -> (&str, &str, &str) {
 }
 
 /// In a cell a pipe would end the cell.
-fn escape_cell(text: &str, place: Place) -> std::borrow::Cow<'_, str> {
-    if place == Place::Cell && text.contains('|') {
+fn escape_cell(text: &str, place: InlinePosition) -> std::borrow::Cow<'_, str> {
+    if place == InlinePosition::Cell && text.contains('|') {
         text.replace('|', "\\|").into()
     } else {
         text.into()

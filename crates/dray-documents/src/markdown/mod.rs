@@ -15,10 +15,10 @@ mod tests;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-pub use inline::{Inline, Place, Style};
+pub use inline::{Inline, InlinePosition, Style};
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
-pub use table::{Cell, ROWS, Table};
+pub use table::{Cell, MAX_TABLE_ROWS, Table};
 
 use crate::limits::{Budget, Limit};
 
@@ -46,7 +46,7 @@ impl Marker {
     }
 }
 
-/// What stands around the blocks that follow.
+/// What is around the blocks that follow.
 #[derive(Debug)]
 enum Container {
     Quote,
@@ -65,7 +65,7 @@ impl Container {
 
 /// What was written last, which decides whether a blank line follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
+enum LastWritten {
     Nothing,
     Block,
     /// Text of a list item that is still open at this depth of containers, or an item that was closed.
@@ -79,7 +79,7 @@ pub struct Markdown {
     budget: Rc<Budget>,
     selection: Selection,
     containers: Vec<Container>,
-    last: Last,
+    last: LastWritten,
     parts: Vec<Part>,
     seen: u32,
     warnings: Vec<String>,
@@ -97,7 +97,7 @@ impl Markdown {
             budget,
             selection,
             containers: Vec::new(),
-            last: Last::Nothing,
+            last: LastWritten::Nothing,
             parts: Vec::new(),
             seen: 0,
             warnings: Vec::new(),
@@ -158,7 +158,7 @@ impl Markdown {
 
     /// A heading; levels beyond 6 are 6. Blank ones are not written.
     pub fn heading(&mut self, level: u8, text: &Inline) -> Result<(), Limit> {
-        let text = text.render(Place::Heading);
+        let text = text.render(InlinePosition::Heading);
         if text.is_empty() {
             return Ok(());
         }
@@ -168,27 +168,27 @@ impl Markdown {
             Some(rest) => format!("{rest}\\#"),
             None => text,
         };
-        self.block(&format!("{marks} {text}"), Last::Block)
+        self.block(&format!("{marks} {text}"), LastWritten::Block)
     }
 
     /// A paragraph. Blank ones are not written.
     pub fn paragraph(&mut self, text: &Inline) -> Result<(), Limit> {
-        let text = text.render(Place::Block);
+        let text = text.render(InlinePosition::Block);
         if text.is_empty() {
             return Ok(());
         }
         let lines: Vec<_> = text.split('\n').map(escape::line_start).collect();
         let last = if matches!(self.containers.last(), Some(Container::Item { .. })) {
-            Last::Item
+            LastWritten::Item
         } else {
-            Last::Block
+            LastWritten::Block
         };
         self.block(&lines.join("\n"), last)
     }
 
     /// A list item at a depth from 0, two spaces for each level; for formats that number levels instead of nesting.
     pub fn item(&mut self, depth: usize, marker: Marker, text: &Inline) -> Result<(), Limit> {
-        let text = text.render(Place::Block);
+        let text = text.render(InlinePosition::Block);
         if text.is_empty() {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl Markdown {
             .split('\n')
             .map(|line| format!("{indent}{line}"))
             .collect();
-        self.block(&block.join("\n"), Last::Item)
+        self.block(&block.join("\n"), LastWritten::Item)
     }
 
     /// Opens a list item: the blocks until [`Markdown::close`] are its content.
@@ -228,11 +228,11 @@ impl Markdown {
     /// Closes the innermost item or quote.
     pub fn close(&mut self) {
         if let Some(Container::Item { .. }) = self.containers.pop()
-            && self.last != Last::Nothing
+            && self.last != LastWritten::Nothing
         {
-            self.last = Last::Item;
-        } else if self.last == Last::Item {
-            self.last = Last::Block;
+            self.last = LastWritten::Item;
+        } else if self.last == LastWritten::Item {
+            self.last = LastWritten::Block;
         }
     }
 
@@ -240,17 +240,20 @@ impl Markdown {
     pub fn code(&mut self, language: &str, text: &str) -> Result<(), Limit> {
         let fence = escape::fence_for(text);
         let text = text.strip_suffix('\n').unwrap_or(text);
-        self.block(&format!("{fence}{language}\n{text}\n{fence}"), Last::Block)
+        self.block(
+            &format!("{fence}{language}\n{text}\n{fence}"),
+            LastWritten::Block,
+        )
     }
 
     /// A thematic break, written as `---`.
     pub fn rule(&mut self) -> Result<(), Limit> {
-        self.block("---", Last::Block)
+        self.block("---", LastWritten::Block)
     }
 
     /// A sentence of the converter itself, `_(…)_`.
     pub fn note(&mut self, words: &str) -> Result<(), Limit> {
-        self.block(&format!("_({words})_"), Last::Block)
+        self.block(&format!("_({words})_"), LastWritten::Block)
     }
 
     /// Markdown as it is, such as a Markdown cell of a notebook.
@@ -259,13 +262,13 @@ impl Markdown {
         if markdown.trim().is_empty() {
             return Ok(());
         }
-        self.block(markdown, Last::Block)
+        self.block(markdown, LastWritten::Block)
     }
 
     /// Text as it is, with its own blank lines and spaces at line ends, such as a plain text file.
     pub fn as_is(&mut self, text: &str) -> Result<(), Limit> {
         self.budget.element()?;
-        self.place(text, Last::Block, true)
+        self.place(text, LastWritten::Block, true)
     }
 
     /// A table with the rows that are wanted, and how many more there are.
@@ -276,7 +279,7 @@ impl Markdown {
     /// Writes a table; an empty one is not written.
     pub fn table(&mut self, table: Table) -> Result<(), Limit> {
         if let Some((text, beyond)) = table.render() {
-            self.block(&text, Last::Block)?;
+            self.block(&text, LastWritten::Block)?;
             if beyond > 0 {
                 self.note(&format!("{beyond} more rows truncated"))?;
             }
@@ -288,11 +291,11 @@ impl Markdown {
     /// were counted by the format, so it can be written when no other block can.
     pub fn table_so_far(&mut self, table: Table) -> Result<(), Limit> {
         match table.render() {
-            Some((text, 0)) => self.place(&text, Last::Block, false),
+            Some((text, 0)) => self.place(&text, LastWritten::Block, false),
             Some((text, beyond)) => {
-                self.place(&text, Last::Block, false)?;
+                self.place(&text, LastWritten::Block, false)?;
                 let note = format!("_({beyond} more rows truncated)_");
-                self.place(&note, Last::Block, false)
+                self.place(&note, LastWritten::Block, false)
             }
             None => Ok(()),
         }
@@ -311,15 +314,15 @@ impl Markdown {
         self.out.is_empty()
     }
 
-    /// Writes a block, separated from what stands before it.
-    fn block(&mut self, text: &str, last: Last) -> Result<(), Limit> {
+    /// Writes a block, separated from what is before it.
+    fn block(&mut self, text: &str, last: LastWritten) -> Result<(), Limit> {
         self.budget.element()?;
         self.place(text, last, text.starts_with("```"))
     }
 
     /// Writes lines behind their prefixes. Of a text that is more than what is left the beginning is written: whole
     /// rows of a table, a fence that is closed.
-    fn place(&mut self, text: &str, last: Last, as_is: bool) -> Result<(), Limit> {
+    fn place(&mut self, text: &str, last: LastWritten, as_is: bool) -> Result<(), Limit> {
         // A lone CR or U+2028 would begin a line without the prefix of its quote or item.
         let text = &*escape::line_feeds(text);
         let indent: usize = self.containers.iter().map(Container::width).sum();
@@ -380,8 +383,8 @@ impl Markdown {
     }
 
     /// A line end, and a blank line unless items of one list or an item and its sub-list meet.
-    fn separate(&mut self, next: Last) {
-        if self.last == Last::Nothing {
+    fn separate(&mut self, next: LastWritten) {
+        if self.last == LastWritten::Nothing {
             return;
         }
         self.out.push('\n');
@@ -389,8 +392,8 @@ impl Markdown {
             self.containers.last(),
             Some(Container::Item { fresh: true, .. })
         );
-        let tight = self.last == Last::Item
-            && (fresh || (next == Last::Item && self.containers.is_empty()));
+        let tight = self.last == LastWritten::Item
+            && (fresh || (next == LastWritten::Item && self.containers.is_empty()));
         if tight {
             return;
         }
@@ -416,7 +419,7 @@ impl Markdown {
             .is_some_and(|line| line.starts_with('>'))
     }
 
-    /// What stands before the next line; an item's marker is used up.
+    /// What is before the next line; an item's marker is used up.
     fn prefix(&mut self) -> String {
         let mut prefix = String::new();
         for container in &mut self.containers {
@@ -436,7 +439,7 @@ impl Markdown {
     }
 
     /// Ends the document: trims it and adds the warning on hidden content.
-    pub fn finish(mut self) -> Written {
+    pub fn finish(mut self) -> FinishedMarkdown {
         if let Some(warning) = hidden_warning(self.show_hidden, &self.hidden) {
             // Beyond the bound on warnings: that something is hidden must not get lost among others.
             self.warnings.push(warning);
@@ -446,7 +449,7 @@ impl Markdown {
         if !self.out.is_empty() {
             self.out.push('\n');
         }
-        Written {
+        FinishedMarkdown {
             markdown: self.out,
             parts: self.parts,
             parts_seen: self.seen,
@@ -476,7 +479,7 @@ pub fn visible_characters(text: &str) -> u64 {
 
 /// A finished document, and what is known of its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct FinishedMarkdown {
     /// The Markdown: `\n` line ends, one at the end, empty when nothing was written.
     pub markdown: String,
     /// The parts that were wanted, in order.

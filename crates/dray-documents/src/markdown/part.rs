@@ -111,7 +111,7 @@ impl Selection {
         }
     }
 
-    /// The rows that are wanted of a table; nothing when not said.
+    /// The rows that are wanted of a table; nothing when not stated.
     pub fn rows(&self) -> Option<Span> {
         match self {
             Self::Rows { span } => Some(*span),

@@ -11,7 +11,7 @@ const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// A picture that has text on it, as far as anybody knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// Page of the document that it stands on; nothing for a file that is a picture.
+    /// Page of the document that it is on; nothing for a file that is a picture.
     pub page: Option<u32>,
     /// Where its note begins in the Markdown, bytes.
     pub start: usize,

@@ -1,10 +1,10 @@
 //! Pipe tables, built row by row with bounded memory (read-attachment 7, «Tables»).
 
-use super::inline::{Inline, Place};
+use super::inline::{Inline, InlinePosition};
 use super::part::Span;
 
 /// Body rows that one table shows.
-pub const ROWS: usize = 1000;
+pub const MAX_TABLE_ROWS: usize = 1000;
 /// Empty cells that one span may add.
 const MAX_SPAN_CELLS: usize = 64;
 /// Cells of one row that are kept; a row of more is not a table that a person reads.
@@ -12,7 +12,7 @@ const MAX_ROW_CELLS: usize = 4096;
 
 /// A table while its rows arrive.
 ///
-/// The first row is the header unless [`Table::headless`]. Rows beyond [`ROWS`] are counted, not kept.
+/// The first row is the header unless [`Table::headless`]. Rows beyond [`MAX_TABLE_ROWS`] are counted, not kept.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -54,7 +54,7 @@ impl Table {
         self
     }
 
-    /// Shows so many body rows instead of [`ROWS`].
+    /// Shows so many body rows instead of [`MAX_TABLE_ROWS`].
     #[must_use]
     pub fn limit(mut self, rows: usize) -> Self {
         self.limit = Some(rows);
@@ -68,7 +68,7 @@ impl Table {
 
     /// Whether another row would be counted but not shown, so that rendering its cells can be spared.
     pub fn full(&self) -> bool {
-        self.body >= self.limit.unwrap_or(ROWS)
+        self.body >= self.limit.unwrap_or(MAX_TABLE_ROWS)
     }
 
     /// Whether a row of that source number would be shown.
@@ -116,7 +116,7 @@ impl Table {
             let end = start + cell.columns.clamp(1, MAX_SPAN_CELLS);
             row.push(cell.text);
             row.resize(end, String::new());
-            begun.push((start..end, cell.rows.clamp(1, ROWS) - 1));
+            begun.push((start..end, cell.rows.clamp(1, MAX_TABLE_ROWS) - 1));
         }
         // Columns behind the last cell may be spanned into as well.
         self.pass_carried(&mut row);
@@ -203,7 +203,7 @@ impl Cell {
     /// A cell of inline text.
     pub fn new(inline: &Inline) -> Self {
         Self {
-            text: inline.render(Place::Cell),
+            text: inline.render(InlinePosition::Cell),
             columns: 1,
             rows: 1,
         }
@@ -224,7 +224,7 @@ impl Cell {
     pub fn lines<'a>(lines: impl IntoIterator<Item = &'a Inline>) -> Self {
         let lines: Vec<String> = lines
             .into_iter()
-            .map(|line| line.render(Place::Cell))
+            .map(|line| line.render(InlinePosition::Cell))
             .filter(|line| !line.is_empty())
             .collect();
         Self {

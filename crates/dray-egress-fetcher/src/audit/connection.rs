@@ -204,7 +204,7 @@ impl Drop for AuditedConnection {
     }
 }
 
-/// Waits for a publication, which goes on afterwards.
+/// Waits for a publication, which continues afterwards.
 async fn wait_for(publishing: Option<JoinHandle<bool>>, limit: Duration) -> bool {
     let Some(publishing) = publishing else {
         return false;

@@ -50,7 +50,7 @@ pub(super) struct ProblemCollector(pub(super) Vec<ConfigProblem>);
 impl ProblemCollector {
     /// The value, or its default and a problem with `field`.
     pub(super) fn read<T: Default, E: Display>(&mut self, field: &str, value: Result<T, E>) -> T {
-        // The default only lets the checks go on: with a problem recorded, the result is thrown away.
+        // The default only lets the checks continue: with a problem recorded, the result is thrown away.
         value.unwrap_or_else(|error| {
             self.0.push(ConfigProblem::new(field, error.to_string()));
             T::default()

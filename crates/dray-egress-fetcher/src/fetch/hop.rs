@@ -20,7 +20,7 @@ use crate::wire::MeteredIo;
 
 /// What the response head of a hop leads to.
 pub(super) enum HopOutcome {
-    /// A redirect was accepted; the chain stands at its target.
+    /// A redirect was accepted; the chain is at its target.
     Redirected,
     /// A body follows, which nothing has read yet.
     Body(Box<HopResponse>),

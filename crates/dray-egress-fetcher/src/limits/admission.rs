@@ -24,7 +24,7 @@ pub struct SlotRequest {
     pub host: String,
     /// When the fetch arrived, from [`super::FetchAdmission::next_turn`].
     pub turn: u64,
-    /// Whether the fetch ran before and goes on: it waits even when the queue is full.
+    /// Whether the fetch ran before and continues: it waits even when the queue is full.
     pub continues: bool,
 }
 

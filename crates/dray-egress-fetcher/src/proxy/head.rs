@@ -30,7 +30,7 @@ pub struct ProxyRequest {
     pub fields: HeaderMap,
 }
 
-/// The two forms of a target that a proxy is asked for (RFC 9112, section 3.2).
+/// The two forms of a target in requests to a proxy (RFC 9112, section 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
     /// `host:port` of `CONNECT`.
@@ -59,7 +59,7 @@ pub enum HeadError {
     /// A CR without LF, or an LF without CR.
     #[error("a line of the head does not end with CRLF")]
     BareLineEnd,
-    /// A field that goes on in the next line.
+    /// A field that continues in the next line.
     #[error("a header field is folded")]
     Folded,
     /// Not a request line and fields.
@@ -185,7 +185,7 @@ pub fn tunnel_url(
     Ok(url)
 }
 
-/// Refuses line ends that only some recipients take for one, and fields that go on in the next line.
+/// Refuses line ends that only some recipients take for one, and fields that continue in the next line.
 fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
     let mut previous = 0;
     for (index, byte) in head.iter().enumerate() {

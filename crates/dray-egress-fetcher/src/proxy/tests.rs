@@ -52,8 +52,8 @@ impl ProxyFixture {
             .map(|(field, value)| (field.as_str(), *value))
             .collect();
         let service = start_service(&fake_network, &fields).await;
-        let doors = &service.running.context().doors;
-        let address = doors.find(PROXY_ADDRESS_NAME).unwrap();
+        let addresses = &service.running.context().listen_addresses;
+        let address = addresses.find(PROXY_ADDRESS_NAME).unwrap();
         Self {
             fake_network,
             service,

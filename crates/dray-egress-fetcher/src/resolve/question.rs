@@ -15,7 +15,7 @@ use tokio::net::TcpSocket;
 
 use super::DnsError;
 
-/// Largest UDP answer that is asked for, in bytes (D-10): with its headers it fits an IPv6 packet of 1,280 bytes,
+/// Largest UDP answer that is requested, in bytes (D-10): with its headers it fits an IPv6 packet of 1,280 bytes,
 /// which no path fragments.
 const MAX_UDP_PAYLOAD_BYTES: u16 = 1232;
 /// Time between two repetitions of a question over UDP; an answer to an earlier one still counts.

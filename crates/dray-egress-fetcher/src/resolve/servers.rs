@@ -70,7 +70,7 @@ fn address_with_port(text: &str) -> Option<SocketAddr> {
     Some(server)
 }
 
-/// The number of an interface by its name, or a number as it stands (RFC 4007, section 11.2).
+/// The number of an interface by its name, or a number as it is (RFC 4007, section 11.2).
 fn interface_index(zone: &str) -> Option<u32> {
     if let Ok(index) = zone.parse() {
         return Some(index);

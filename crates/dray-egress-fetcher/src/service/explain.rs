@@ -18,7 +18,7 @@ const SECTION_NAME: &str = "egress-fetcher";
 const APP_SECTION: &str = "features.external_url_fetch";
 
 impl EgressFetcher {
-    /// Judges, and looks the name up where that was asked for. A lookup is audited as a fetch is.
+    /// Judges, and looks the name up where that was requested. A lookup is audited as a fetch is.
     pub(super) async fn judge_url(
         &self,
         meta: &Meta,

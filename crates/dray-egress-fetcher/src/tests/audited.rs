@@ -96,7 +96,7 @@ async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
     let lax = start_customised(&hello(), &[], deaf).await;
     assert!(lax.call(FILE_URL).await.is_ok());
     assert_eq!(lax.sample("fetch_total{", "verdict=\"allow\""), 1);
-    // Publishing goes on for a moment after the reply.
+    // Publishing continues for a moment after the reply.
     dray_testkit::eventually("the failure to be counted", async || {
         (lax.sample("audit_failures_total", "") == 1).then_some(())
     })

@@ -56,7 +56,7 @@ pub(crate) enum FakePeer {
     Panics,
 }
 
-/// What DNS says when a name is asked for.
+/// What DNS says when a name is requested.
 pub(crate) type DnsReply = Result<DnsAnswer, DnsError>;
 
 #[derive(Default)]
@@ -138,7 +138,7 @@ impl FakeNetwork {
         responder
     }
 
-    /// Names that were asked for, in order.
+    /// Names that were requested, in order.
     pub(crate) fn queried_names(&self) -> Vec<String> {
         self.0.queried_names.lock().unwrap().clone()
     }
@@ -289,7 +289,7 @@ pub(crate) struct FetcherFixture {
     pub(crate) bundle: Option<String>,
 }
 
-/// What came of a fetch.
+/// The outcome of a fetch.
 pub(crate) struct FetchResult {
     pub(crate) result: Result<FetchedFile, FetchFailure>,
     pub(crate) body: Vec<u8>,

@@ -24,7 +24,7 @@ pub enum ReadStatus {
 pub struct FileAnswer {
     /// How it was named.
     pub handle: ReadHandle,
-    /// The name that was asked for.
+    /// The name that was requested.
     pub asked: String,
     /// Name of the file; empty after some failures.
     pub file_name: String,

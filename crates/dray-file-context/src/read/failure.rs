@@ -22,7 +22,7 @@ pub enum FailureCode {
     Empty,
     /// The asked part begins behind its end.
     OutOfRange,
-    /// More files were asked for than one call reads.
+    /// More files were requested than one call reads.
     TooMany,
     /// Anything else; the sentence is a general one.
     Failed,

@@ -16,7 +16,7 @@ use crate::model::AgentInputFile;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadPlan {
-    /// How files were named; the key of each answer.
+    /// How the call names files; the key of each result.
     pub handle: ReadHandle,
     /// One for each name, in order, duplicates included.
     pub entries: Vec<PlanEntry>,
@@ -114,7 +114,7 @@ pub struct ReadText {
     /// Name of the download; used when the upload had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_name: Option<String>,
-    /// The reader itself left something out behind the end.
+    /// Whether the reader left text out after the end of this one.
     #[serde(default)]
     pub incomplete: bool,
 }
@@ -135,7 +135,7 @@ impl ReadPlan {
         let entries = arguments.names.iter().enumerate();
         let entries = entries.map(|(at, name)| PlanEntry {
             name: name.clone(),
-            // The rest is refused one by one, so that each name has its answer.
+            // The rest is refused one by one, so that each name has a result.
             step: if at < limits::READ_IDS {
                 decide_step(arguments, catalog, name)
             } else {
@@ -147,7 +147,7 @@ impl ReadPlan {
             entries: entries.collect(),
             offset: arguments.offset,
             limit: arguments.limit,
-            // Below it a page would be too short to go on from.
+            // Below it a page would be too short to continue from.
             budget: budget.max(limits::READ_BUDGET_MIN),
         }
     }
@@ -240,7 +240,7 @@ impl ReadPlan {
     }
 }
 
-/// A text of nothing is a failure that says so.
+/// An empty text is a failure: the model would take it for the content.
 fn not_empty(result: Result<ReadText, ReadFailure>) -> Result<ReadText, ReadFailure> {
     match result {
         Ok(found) if found.text.trim().is_empty() => Err(ReadFailure::of(FailureCode::Empty)),
@@ -281,7 +281,7 @@ fn decide_step(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> 
     })
 }
 
-/// The exact id first, in every way of naming; then what that way means (R-11, 16.2).
+/// Finds a file by its exact id with any handle, and then by what the handle names (R-11, 16.2).
 fn find_entry<'a>(
     handle: ReadHandle,
     catalog: &'a FileCatalog,

@@ -61,7 +61,7 @@ fn files_block(layout: ReminderLayout, sections: &ReminderSections<'_>) -> Optio
     Some(format!("{heading}\n\n{blocks}"))
 }
 
-/// The second thing that files are good for. That media are attached is said only where they are.
+/// The line about the second use of files. It mentions attached media only where media are attached.
 pub(super) fn second_use(sections: &ReminderSections<'_>, says_media: bool) -> &'static str {
     let words = sections.language.words();
     match (says_media, sections.hides_urls) {

@@ -58,7 +58,7 @@ pub struct SandboxSkill {
 /// Everything that a reminder may say. A reminder of history has files and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReminderSections<'a> {
-    /// The language of what stands between the data.
+    /// The language of what is between the data.
     pub language: ReminderLanguage,
     /// Files of this message that have an id.
     pub files: &'a [ReminderLine],
@@ -66,7 +66,7 @@ pub struct ReminderSections<'a> {
     pub left_out: &'a [LeftOut],
     /// How files above the limit are reached; absent means by another message.
     pub reach: Option<&'a str>,
-    /// Whether images, sound and moving pictures of this message are attached to it. Nothing is said of them otherwise.
+    /// Whether images, sound and moving pictures of this message are attached to it. Nothing is reported about them otherwise.
     pub media_attached: bool,
     /// Whether the files are shown without their URLs.
     pub hides_urls: bool,

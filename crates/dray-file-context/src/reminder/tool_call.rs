@@ -18,7 +18,7 @@ pub(super) fn write_tool_call(sections: &ReminderSections<'_>, question: &str) -
     if parts.is_empty() {
         return question.to_owned();
     }
-    // One line feed: the time stands directly below the files (18.2).
+    // One line feed: the time is directly below the files (18.2).
     let inside = parts.join("\n");
     let whole =
         format!("<{WRAPPER_TAG}>\n{OPENING_TEXT}\n\n{inside}\n</{WRAPPER_TAG}>\n\n{question}");

@@ -1,4 +1,4 @@
-//! Where files may go, and what is said of them.
+//! Where files may go, and what is reported about them.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use crate::address;
 use crate::catalog::{CatalogEntry, FileCatalog};
 use crate::limits;
 
-/// Arguments as text with URLs, and what became of each file that they named.
+/// Arguments as text with URLs, and the outcome of each file that they named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubstitutedText {
     /// The text after the replacement, otherwise the same byte for byte.

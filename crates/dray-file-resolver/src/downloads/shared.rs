@@ -178,7 +178,7 @@ mod tests {
     use crate::dial::CallerCredentials;
     use crate::downloads::{DownloadIndex, DownloadLimits};
 
-    const LIFETIME: Period = Period::secs(60);
+    const LINK_LIFETIME: Period = Period::secs(60);
 
     /// The indexes of two replicas, and what they share.
     struct Replicas {
@@ -204,7 +204,7 @@ mod tests {
             let topology = dray_bus::Topology::new(1, 1 << 30);
             assert_eq!(bus.apply_topology(&topology).await.unwrap(), []);
             let limits = DownloadLimits {
-                lifetime: LIFETIME,
+                lifetime: LINK_LIFETIME,
                 max_entries: 9,
             };
             let index = || {

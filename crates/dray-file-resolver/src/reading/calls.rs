@@ -466,7 +466,7 @@ fn open_failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
     match (why.code, why.detail.as_str()) {
         (Code::TooLarge, _) => read::ReadFailure::too_large(limit.as_u64()),
         (Code::NotFound, _) => read::ReadFailure::of(read::FailureCode::Expired),
-        // The fetcher's code for an address that is not public (I-8: which one is not said).
+        // The fetcher's code for an address that is not public (I-8: which one is not stated).
         (_, "ssrf_blocked" | "blocked_host") => {
             read::ReadFailure::of(read::FailureCode::PrivateNetwork)
         }
@@ -478,7 +478,7 @@ fn open_failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
 /// The reason for which a file has no text, in the codes of `read_files`.
 fn unread_failure(code: Option<Code>, limit: ByteSize) -> read::ReadFailure {
     let Some(code) = code else {
-        // The part that was asked for does not exist in the document.
+        // The part that was requested does not exist in the document.
         return read::ReadFailure::of(read::FailureCode::OutOfRange);
     };
     match code {

@@ -88,7 +88,7 @@ async fn another_conversation_and_another_policy_are_judged_by_the_fetcher() {
 #[tokio::test]
 async fn a_failed_download_is_tried_again_and_a_lifetime_of_zero_keeps_nothing() {
     let fixture = ReadingFixture::with(&[("file-resolver.reading.download_lifetime", "0s")]).await;
-    let gone = Fault::new(FaultCode::NotFound, "There is no such page.").detail("http_status");
+    let gone = Fault::new(FaultCode::NotFound, "The page does not exist.").detail("http_status");
     lock(&fixture.outside).insert(LINES_URL.to_owned(), Err(gone));
     let meta = fixture.meta();
     assert_eq!(

@@ -7,7 +7,7 @@ use crate::reason::Code;
 use super::{CanonicalUrl, check_text};
 
 impl CanonicalUrl {
-    /// The URL that `reference` names when it stands in an answer to `self`.
+    /// The URL that `reference` names when it is in an answer to `self`.
     ///
     /// A reference with a scheme or an authority is judged literally, as if an agent had written it; only one
     /// without is joined the WHATWG way, and then cannot leave the origin.

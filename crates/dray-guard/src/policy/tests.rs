@@ -346,7 +346,7 @@ fn odd_but_legal_settings_are_warned_about() {
         [
             "blocked hosts: *.net covers every name under a public suffix",
             "10.0.0.0/8 opens a very wide private range",
-            "private ranges are open to every app: there is no host allowlist",
+            "private ranges are open to every app: no host allowlist is set",
         ]
     );
     assert_eq!(

@@ -72,8 +72,7 @@ async fn serve() -> Result<(), StartError> {
         stop.cancel();
         ended
     };
-    let (served, ended) = tokio::join!(serving, stopping);
-    served?;
+    let ((), ended) = tokio::join!(serving, stopping);
     ended?;
     Ok(())
 }

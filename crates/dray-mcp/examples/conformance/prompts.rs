@@ -13,7 +13,7 @@ use crate::inputs::form;
 use crate::tools::PIXEL_PNG;
 
 /// Names, descriptions and arguments; all arguments are required.
-const PROMPTS: &[(&str, &str, &[&str])] = &[
+const PROMPT_TEMPLATES: &[(&str, &str, &[&str])] = &[
     ("test_simple_prompt", "A prompt without arguments.", &[]),
     (
         "test_prompt_with_arguments",
@@ -34,14 +34,16 @@ const PROMPTS: &[(&str, &str, &[&str])] = &[
 ];
 
 pub(crate) fn list() -> impl Iterator<Item = Prompt> {
-    PROMPTS.iter().map(|(name, description, arguments)| {
-        let arguments = arguments.iter().map(|argument| {
-            PromptArgument::new(*argument)
-                .with_description("An argument of the suite.")
-                .with_required(true)
-        });
-        Prompt::new(*name, Some(*description), Some(arguments.collect()))
-    })
+    PROMPT_TEMPLATES
+        .iter()
+        .map(|(name, description, arguments)| {
+            let arguments = arguments.iter().map(|argument| {
+                PromptArgument::new(*argument)
+                    .with_description("An argument of the suite.")
+                    .with_required(true)
+            });
+            Prompt::new(*name, Some(*description), Some(arguments.collect()))
+        })
 }
 
 /// The prompt, where the suite names it.

@@ -7,7 +7,7 @@ use crate::tools::PIXEL_PNG;
 
 const TEXT_URI: &str = "test://static-text";
 const BINARY_URI: &str = "test://static-binary";
-/// The variable of the template stands between these.
+/// The variable of the template is between these.
 const TEMPLATE_PARTS: (&str, &str) = ("test://template/", "/data");
 /// How long a client may keep a resource, in milliseconds.
 const RESOURCE_LIFETIME_MS: u64 = 60_000;

@@ -105,7 +105,7 @@ pub(crate) async fn call(
             };
             match server.gate.ask(context, request.into(), question).await? {
                 InputAnswer::Pending(pending) => return Ok(Some(pending.into())),
-                InputAnswer::Refused => Job::Text("There is no name.".to_owned()),
+                InputAnswer::Refused => Job::Text("The name is missing.".to_owned()),
                 InputAnswer::Accepted(content) => Job::Text(format!("Hello, {content}!")),
             }
         }

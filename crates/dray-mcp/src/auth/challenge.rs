@@ -113,7 +113,7 @@ pub(super) fn keys_unavailable(reason: &str) -> Response {
 
 /// A session that does not exist for this caller. The protocol answers 404, and clients begin another one.
 pub(super) fn session_not_found() -> Response {
-    plain(StatusCode::NOT_FOUND, "There is no such session.\n")
+    plain(StatusCode::NOT_FOUND, "The session does not exist.\n")
 }
 
 /// The body of the request is too large, or ended early.

@@ -123,10 +123,12 @@ impl AuthOptions {
         let mut tokens: Vec<StaticToken> = Vec::new();
         for table in &file.token {
             let key = format!("token `{}`:", table.name);
+            // The name is the subject of audit events, so two tokens must not share one.
             if table.name.is_empty() || !names.insert(&table.name) {
                 return Err(unusable(key, "the name is missing or used twice"));
             }
             let token = table.token(directory, tenant)?;
+            // The first would always win, and the rights of the second would silently never apply.
             if tokens.iter().any(|other| other.token == token.token) {
                 return Err(unusable(key, "another token has the same secret"));
             }
@@ -137,6 +139,7 @@ impl AuthOptions {
             .map(|oauth| oauth.options(directory))
             .transpose()?;
         let options = Self { tokens, oauth };
+        // An empty file would open the endpoint to everyone, which is never the intent of such a file.
         if !options.is_required() {
             return Err(unusable(
                 "the file",
@@ -154,6 +157,7 @@ impl TokenTable {
         let token = match (&self.file, &self.sha256) {
             (Some(file), None) => {
                 let text = read_text(&directory.join(file))?;
+                // Editors and `echo` end the file with a line feed, which is not a part of the token.
                 BearerToken::new(text.trim()).map_err(|error| wrong(&error))?
             }
             (None, Some(digest)) => {
@@ -199,6 +203,7 @@ impl OAuthTable {
             _ => return Err(unusable("oauth", "needs either `jwks_url` or `jwks_file`")),
         };
         let audiences = if self.audiences.is_empty() {
+            // RFC 8707: the audience of a token is the resource that it was requested for.
             vec![self.resource.clone()]
         } else {
             self.audiences
@@ -220,6 +225,7 @@ impl OAuthTable {
 fn check_url(key: &str, text: &str) -> Result<(), AuthFileError> {
     let url = Url::parse(text).map_err(|error| unusable(key, error))?;
     let is_loopback = match url.host() {
+        // Only this exact name: `localhost.example.org` resolves anywhere.
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),

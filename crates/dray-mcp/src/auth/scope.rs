@@ -46,7 +46,7 @@ impl Scope {
 
 /// The text names no scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no scope `{0}`; the scopes are read, fetch, put, send")]
+#[error("unknown scope `{0}`; the scopes are read, fetch, put, send")]
 pub struct UnknownScope(String);
 
 impl FromStr for Scope {

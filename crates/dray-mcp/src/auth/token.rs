@@ -22,7 +22,7 @@ const MAX_KEY_ID_BYTES: usize = 512;
 /// By how much the clocks of the two servers may differ, in seconds.
 const CLOCK_LEEWAY_SECONDS: u64 = 60;
 /// Algorithms of tokens: those with a public key.
-const ALGORITHMS: [Algorithm; 9] = [
+const ALLOWED_ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
     Algorithm::RS512,
@@ -153,7 +153,7 @@ impl TokenVerifier {
         }
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| TokenError::Invalid("the token is not a JWT with a known algorithm"))?;
-        if !ALGORITHMS.contains(&header.alg) {
+        if !ALLOWED_ALGORITHMS.contains(&header.alg) {
             return Err(TokenError::Invalid(
                 "the algorithm of the token is not accepted",
             ));

@@ -98,7 +98,7 @@ fn not_a_table(key: &str) -> EditError {
     EditError::Unsupported(format!("`{key}` is not a table"))
 }
 
-/// Whether a comment stands directly above the header of a table.
+/// Whether a comment is directly above the header of a table.
 fn has_comment(table: &Table) -> bool {
     let prefix = table.decor().prefix().and_then(|prefix| prefix.as_str());
     prefix.is_some_and(|prefix| prefix.contains('#'))

@@ -154,7 +154,9 @@ async fn a_tool_that_is_off_is_neither_listed_nor_called() {
     let params = CallToolRequestParams::new("put").with_arguments(object(&json!({"from": "a"})));
     let refused = fixture.client.call_tool(params).await.unwrap_err();
     assert!(
-        refused.to_string().contains("There is no tool `put` here."),
+        refused
+            .to_string()
+            .contains("The tool `put` does not exist here."),
         "{refused}"
     );
 }

@@ -1,4 +1,4 @@
-//! `send_file` and `receipts`: files to the chat of the session, and what became of them.
+//! `send_file` and `receipts`: files to the chat of the session, and their outcome.
 
 use std::time::{Duration, Instant};
 
@@ -181,7 +181,7 @@ pub(crate) async fn outcome(
     }
     Err(Fault::new(
         FaultCode::NotFound,
-        "There is no such delivery in this session.",
+        "The delivery does not exist in this session.",
     )
     .detail("delivery_not_found")
     .advice("`receipts` without `delivery_id` lists the deliveries of this session."))

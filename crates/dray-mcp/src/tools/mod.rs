@@ -32,7 +32,7 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) takes_tasks: bool,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 pub(crate) enum ToolOutcome {
     /// The result.
     Done(Box<CallToolResult>),

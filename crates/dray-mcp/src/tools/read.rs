@@ -206,7 +206,7 @@ impl ByteWindow {
     }
 }
 
-/// The part that follows what a reply shows; `None` at the end, and where the parts are no bytes.
+/// The part that follows what a reply shows; `None` at the end, and where the parts are not bytes.
 fn next_window(
     reply: &v1::ReadAttachmentReply,
     window: Option<ByteWindow>,

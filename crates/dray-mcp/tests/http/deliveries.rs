@@ -103,7 +103,7 @@ impl FakeDelivery {
     fn report(&self, id: &str) -> Result<v1::DeliveryReport, Fault> {
         let state = self.state.lock().unwrap();
         let found = state.reports.get(id).cloned();
-        found.ok_or_else(|| Fault::new(FaultCode::NotFound, "There is no such delivery."))
+        found.ok_or_else(|| Fault::new(FaultCode::NotFound, "The delivery does not exist."))
     }
 
     fn end(&self, id: &str, change: impl FnOnce(&mut v1::DeliveryReport)) {

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{RawResponse, call};
-use crate::issuer::{FakeIssuer, ISSUER, JWKS_URL, RESOURCE};
+use crate::issuer::{FakeIssuer, ISSUER_URL, JWKS_URL, RESOURCE_URL};
 
 /// A static token of the tests.
 pub(crate) const STATIC_TOKEN: &str = "a-static-token-of-the-tests";
@@ -83,10 +83,7 @@ impl HttpFixture {
         let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
         let address = address.parse().unwrap();
         tasks.spawn(async move {
-            endpoint
-                .serve(server, CancellationToken::new())
-                .await
-                .unwrap();
+            endpoint.serve(server, CancellationToken::new()).await;
         });
         Self {
             issuer,
@@ -99,7 +96,7 @@ impl HttpFixture {
         }
     }
 
-    /// What becomes of a list of tools under this token.
+    /// What happens to a list of tools under this token.
     pub(crate) async fn list(&self, token: &str) -> RawResponse {
         call(self.address, Some(token), "tools/list", json!({})).await
     }
@@ -127,9 +124,9 @@ fn auth_options(keys: KeyLocation) -> AuthOptions {
             },
         }],
         oauth: Some(OAuthOptions {
-            issuer: ISSUER.to_owned(),
-            resource: RESOURCE.to_owned(),
-            audiences: vec![RESOURCE.to_owned()],
+            issuer: ISSUER_URL.to_owned(),
+            resource: RESOURCE_URL.to_owned(),
+            audiences: vec![RESOURCE_URL.to_owned()],
             keys,
             tenant_claim: "tenant".to_owned(),
             default_tenant: None,

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 /// Its identifier.
-pub(crate) const ISSUER: &str = "https://login.example.org/";
+pub(crate) const ISSUER_URL: &str = "https://login.example.org/";
 /// The audience of its tokens for the server under test.
-pub(crate) const RESOURCE: &str = "https://files.example.org/mcp";
+pub(crate) const RESOURCE_URL: &str = "https://files.example.org/mcp";
 /// Where its keys are.
 pub(crate) const JWKS_URL: &str = "https://login.example.org/keys";
 
@@ -174,7 +174,7 @@ impl FakeIssuer {
 /// Header and claims of a token, as they are signed.
 pub(crate) fn signing_input(header: &Value, claims: &Value) -> String {
     let mut all = json!({
-        "iss": ISSUER, "aud": RESOURCE, "sub": "user-1", "exp": seconds_from_now(600),
+        "iss": ISSUER_URL, "aud": RESOURCE_URL, "sub": "user-1", "exp": seconds_from_now(600),
         "scope": "read fetch", "tenant": "acme",
     });
     for (name, value) in claims.as_object().unwrap() {

@@ -11,3 +11,4 @@ mod deliveries;
 mod fixture;
 mod issuer;
 mod oauth;
+mod stalled;

@@ -9,7 +9,9 @@ use sha2::Sha256;
 
 use crate::client::{call, send};
 use crate::fixture::{HttpFixture, STATIC_TOKEN};
-use crate::issuer::{FakeIssuer, ISSUER, KeysAnswer, RESOURCE, seconds_from_now, signing_input};
+use crate::issuer::{
+    FakeIssuer, ISSUER_URL, KeysAnswer, RESOURCE_URL, seconds_from_now, signing_input,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_finds_the_authorization_server_by_the_challenge_and_its_token_counts() {
@@ -31,8 +33,8 @@ async fn a_client_finds_the_authorization_server_by_the_challenge_and_its_token_
         let metadata = send(fixture.address, "GET", path, &[], "").await;
         assert_eq!(metadata.status, 200);
         let document: Value = serde_json::from_str(&metadata.body).unwrap();
-        assert_eq!(document["resource"], RESOURCE);
-        assert_eq!(document["authorization_servers"], json!([ISSUER]));
+        assert_eq!(document["resource"], RESOURCE_URL);
+        assert_eq!(document["authorization_servers"], json!([ISSUER_URL]));
         assert_eq!(
             document["scopes_supported"],
             json!(["read", "fetch", "put", "send"])
@@ -119,7 +121,7 @@ async fn tokens_for_others_and_for_other_times_are_refused() {
         ("another issuer", json!({"iss": "https://evil.example/"})),
         (
             "an issuer without its slash",
-            json!({"iss": ISSUER.trim_end_matches('/')}),
+            json!({"iss": ISSUER_URL.trim_end_matches('/')}),
         ),
         (
             "another audience",
@@ -142,7 +144,7 @@ async fn tokens_for_others_and_for_other_times_are_refused() {
         .collect();
     assert_refused(&fixture, cases).await;
     // The audience may be one of several.
-    let several = json!({"aud": ["https://other.example/", RESOURCE]});
+    let several = json!({"aud": ["https://other.example/", RESOURCE_URL]});
     let admitted = fixture.list(&fixture.issuer.token(&several)).await;
     assert_eq!(admitted.status, 200, "{admitted:?}");
 }
@@ -383,7 +385,7 @@ async fn a_session_of_another_caller_is_not_found() {
     assert!(!session.is_empty());
     assert_eq!(post(&alice, &session, &ask).await.status, 200);
     assert_eq!(post(&bob, &session, &ask).await.status, 404);
-    // A new token of the same person goes on with it.
+    // A new token of the same person continues with it.
     let renewed = bearer(json!({"sub": "alice", "session": "shared", "scope": "read send"}));
     assert_eq!(post(&renewed, &session, &ask).await.status, 200);
 }

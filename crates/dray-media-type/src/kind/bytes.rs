@@ -30,12 +30,12 @@ pub(super) fn le24(head: &[u8], at: usize) -> Option<u32> {
     array_at(head, at).map(|[low, middle, high]| u32::from_le_bytes([low, middle, high, 0]))
 }
 
-/// Whether `magic` stands at `at`.
+/// Whether `magic` is at `at`.
 pub(super) fn is_at(head: &[u8], at: usize, magic: &[u8]) -> bool {
     head.get(at..).is_some_and(|rest| rest.starts_with(magic))
 }
 
-/// Where `needle` (not empty) first stands at or after `from`.
+/// Where `needle` (not empty) first is at or after `from`.
 pub(super) fn find_from(head: &[u8], from: usize, needle: &[u8]) -> Option<usize> {
     let rest = head.get(from..)?;
     rest.windows(needle.len())

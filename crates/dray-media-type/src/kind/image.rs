@@ -64,7 +64,7 @@ fn jpeg_dimensions(head: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Whether a second frame stands in the head, or the loop extension promises one.
+/// Whether a second frame is in the head, or the loop extension promises one.
 fn gif_is_animated(head: &[u8]) -> bool {
     let Some(flags) = head.get(10) else {
         return false;

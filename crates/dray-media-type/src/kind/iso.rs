@@ -48,7 +48,7 @@ fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind 
 
 /// Whether the head may be `QuickTime` from before `ftyp`, which begins with a box of another name.
 ///
-/// This is no signature: the four bytes before the name are a size and may be anything, so `the wide world` begins like
+/// This is not a signature: the four bytes before the name are a size and may be anything, so `the wide world` begins like
 /// a box `wide`. Text has to be ruled out before.
 pub(super) fn is_old_quicktime(head: &[u8]) -> bool {
     let known: [&[u8]; 4] = [b"moov", b"mdat", b"wide", b"pnot"];

@@ -50,7 +50,7 @@ pub(super) fn markup_root(text: &str) -> Option<MarkupRoot> {
 enum DoctypeKind<'text> {
     Html,
     Svg,
-    /// Nothing of interest; the text goes on here.
+    /// Nothing of interest; the text continues here.
     Other(&'text str),
 }
 

@@ -184,7 +184,7 @@ fn short_signature(head: &[u8]) -> Option<FormatSignature> {
     if head.starts_with(b"\xCA\xFE\xBA\xBE") {
         return Some(class_or_mach_o(head));
     }
-    // The level of compression belongs to the signature; text may go on after `BZh`.
+    // The level of compression belongs to the signature; text may continue after `BZh`.
     if head.starts_with(b"BZh") && matches!(head.get(3), Some(b'1'..=b'9')) {
         let archive = ContentKind::Archive(ArchiveKind::Bzip2);
         return Some(FormatSignature::of(archive).printable());

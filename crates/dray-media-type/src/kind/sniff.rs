@@ -131,7 +131,7 @@ fn sniff_other(head: &[u8]) -> SniffResult {
     }
 }
 
-/// Where `needle` stands in the first `within` bytes.
+/// Where `needle` is in the first `within` bytes.
 pub(super) fn find_early(head: &[u8], needle: &[u8], within: usize) -> Option<usize> {
     find_from(
         head.get(..within.min(head.len())).unwrap_or(head),

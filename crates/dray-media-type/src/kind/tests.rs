@@ -249,7 +249,7 @@ fn a_class_is_distinguished_from_mach_o_by_the_oldest_class_version() {
     for (count, executable) in [
         (1, ExecutableKind::MachO),
         (44, ExecutableKind::MachO),
-        // Minor version 3 of major version 45 stands before it: the number is 0x3002D.
+        // Minor version 3 of major version 45 is before it: the number is 0x3002D.
         (45, ExecutableKind::Other),
         (0x0003_002D, ExecutableKind::Other),
         (65, ExecutableKind::Other),

@@ -83,7 +83,7 @@ pub enum VideoCodec {
     H264,
     /// H.265, AV1, VP8, VP9, MPEG-4 Part 2, Dolby Vision or `ProRes`.
     Other,
-    /// The index stands at the end of the file.
+    /// The index is at the end of the file.
     Unknown,
 }
 

@@ -4,7 +4,7 @@ use super::bytes::{find_from, is_at, le16, le32, to_index};
 use super::sniff::SniffResult;
 use super::types::{ArchiveKind, ContentKind, DocumentKind};
 
-/// Most entries whose names are read; the part that names an Office format stands among the first few.
+/// Most entries whose names are read; the part that names an Office format is among the first few.
 const ENTRIES_MAX: usize = 256;
 
 /// The mark of an entry.

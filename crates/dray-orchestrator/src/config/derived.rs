@@ -53,7 +53,7 @@ impl Config {
         HttpTimeouts {
             connect: self.connect_timeout.as_duration(),
             idle: self.model_idle_timeout.as_duration(),
-            answer: self.model_timeout.as_duration(),
+            response: self.model_timeout.as_duration(),
         }
     }
 

@@ -19,7 +19,7 @@ pub struct Permissions {
     pub clients: BTreeMap<String, CallerPermissions>,
     /// Permissions of callers whose key DIAL Core knows.
     pub dial: CallerPermissions,
-    /// Permissions of callers on this machine when no key is asked for.
+    /// Permissions of callers on this machine when no key is required.
     pub local: CallerPermissions,
     /// What manifests of applications in DIAL Core may name. Their authors are users of DIAL, not the operator.
     pub applications: ManifestPermissions,

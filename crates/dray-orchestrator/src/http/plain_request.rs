@@ -17,7 +17,7 @@ pub(crate) const UNSUPPORTED_CODE: &str = "unsupported_parameter";
 const MAX_TOOLS: usize = 128;
 /// Most characters of a tool's name, as in `OpenAI`'s API.
 const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Members that are read elsewhere and are no parameters of the model.
+/// Members that are read elsewhere and are not parameters of the model.
 const OWN_MEMBERS: [&str; 6] = [
     "model",
     "messages",

@@ -71,7 +71,7 @@ pub struct SurfaceOptions {
     pub heartbeat: Duration,
     /// Most bytes of one file of `/v1/files`.
     pub max_upload: ByteSize,
-    /// How long responses may go on when the service ends.
+    /// How long responses may continue when the service ends.
     pub drain: Duration,
 }
 
@@ -368,7 +368,7 @@ async fn get_health() -> Response {
 }
 
 async fn not_found() -> Response {
-    reply::failure_response(&RequestFailure::new(404, "There is nothing at this path"))
+    reply::failure_response(&RequestFailure::new(404, "This path does not exist"))
 }
 
 async fn not_so() -> Response {

@@ -1,4 +1,4 @@
-//! Tools of the orchestrator itself, called as the model calls them, over a storage that does as it is told.
+//! Tools of the orchestrator itself, called as the model calls them, over a scripted storage.
 
 mod time;
 

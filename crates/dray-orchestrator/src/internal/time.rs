@@ -82,7 +82,7 @@ impl Tool for CurrentTime {
         let told = self.tell(wanted).ok_or_else(|| {
             let name = wanted.unwrap_or_default();
             HandledFailure::new(format!(
-                "There is no time zone '{name}'; give an IANA name such as Europe/Berlin."
+                "The time zone '{name}' does not exist; give an IANA name such as Europe/Berlin."
             ))
         })?;
         Ok(ToolOutput::text(told, "text/plain"))

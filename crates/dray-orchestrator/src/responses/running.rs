@@ -26,7 +26,7 @@ impl RunningResponse {
     ///
     /// # Errors
     ///
-    /// [`Superseded`] when another request has ended it. While the bus fails the response goes on: its lease is longer than
+    /// [`Superseded`] when another request has ended it. While the bus fails the response continues: its lease is longer than
     /// several attempts.
     pub(crate) async fn renew(&mut self) -> Result<(), Superseded> {
         self.record.value.lease_ms = self.store.lease_ms();
@@ -81,7 +81,7 @@ impl RunningResponse {
         let store = self.store.clone();
         let content = match store.store(document).await {
             Ok(content) => content,
-            // That it failed is said in any case, with what was kept at its beginning.
+            // That it failed is reported in any case, with what was kept at its beginning.
             Err(_) if !status.can_continue() => self.record.value.document.clone(),
             Err(failure) => return Err(failure),
         };

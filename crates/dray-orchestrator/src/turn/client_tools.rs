@@ -99,7 +99,7 @@ impl ClientTools {
             }
             (None, Some("function")) => match tool_name(choice) {
                 Some(name) if is_known(name) => return Ok(()),
-                Some(name) => format!("There is no tool '{name}' to choose."),
+                Some(name) => format!("The tool '{name}' does not exist, so it cannot be chosen."),
                 None => "The chosen function has no name.".to_owned(),
             },
             _ => "It must be 'auto', 'none', 'required', or name a function.".to_owned(),

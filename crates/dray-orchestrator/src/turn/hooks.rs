@@ -69,7 +69,7 @@ fn plan_hooks(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<PlannedCall>, Vec
             None => missing.push(HookIssue {
                 event: hook.event.as_str().to_owned(),
                 tool: hook.tool.clone(),
-                message: "There is no tool of this name; the hook is not called.".to_owned(),
+                message: "No tool has this name; the hook is not called.".to_owned(),
             }),
         }
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
-use dray_agent::manifest::{InvalidManifest, Manifest};
+use dray_agent::manifest::{InvalidManifest, Manifest, ManifestReader};
+use dray_dial::DialClient;
 use serde_json::Value;
 
-use super::SharedParts;
 use crate::http::ManifestSource;
-use crate::permissions::{CallerIdentity, ManifestGrant};
+use crate::manifests::ManifestDirectory;
+use crate::permissions::{CallerGrants, CallerIdentity, ManifestGrant};
 
 /// A manifest with the authority that it has.
 #[derive(Clone, Debug)]
@@ -19,9 +20,21 @@ pub(super) struct LoadedManifest {
     pub(super) grant: Option<Arc<ManifestGrant>>,
 }
 
-impl SharedParts {
+/// Loads manifests from requests, from DIAL and from the operator's directory.
+pub(crate) struct ManifestLoader {
+    pub(crate) reader: Arc<ManifestReader>,
+    pub(crate) manifests: Arc<ManifestDirectory>,
+    /// The permissions of manifests that did not come from the operator.
+    pub(crate) grants: CallerGrants,
+    /// Where applications are; `None` without DIAL.
+    pub(crate) core: Option<DialClient>,
+    /// The local manifest of requests that name none.
+    pub(crate) default_manifest: Option<String>,
+}
+
+impl ManifestLoader {
     /// The manifest that a request names, read and checked. Nothing that it names was dialled or started before.
-    pub(super) async fn manifest(
+    pub(super) async fn load(
         &self,
         caller: &Caller,
         identity: &CallerIdentity,
@@ -30,18 +43,18 @@ impl SharedParts {
         match source {
             ManifestSource::Given(document) => {
                 let grant = self.grants.of_header(identity)?;
-                self.read(document.clone(), grant)
+                self.read_granted(document.clone(), grant)
             }
             ManifestSource::Application(id) => {
                 // Permission first: nothing is fetched for a caller that may not use the application.
                 self.grants.check_agent(identity, id)?;
                 let grant = self.grants.of_application()?;
-                let document = self.fetch(caller, id).await?;
-                self.read(document, grant)
+                let document = self.fetch_application(caller, id).await?;
+                self.read_granted(document, grant)
             }
-            ManifestSource::Named(name) => self.local(identity, name),
-            ManifestSource::Default => match &self.config.default_manifest {
-                Some(name) => self.local(identity, name),
+            ManifestSource::Named(name) => self.load_local(identity, name),
+            ManifestSource::Default => match &self.default_manifest {
+                Some(name) => self.load_local(identity, name),
                 None => Err(RequestFailure::new(
                     400,
                     "The request names no manifest: send X-DIAL-APPLICATION-ID or \
@@ -51,23 +64,22 @@ impl SharedParts {
         }
     }
 
-    fn local(
+    fn load_local(
         &self,
         identity: &CallerIdentity,
         name: &str,
     ) -> Result<LoadedManifest, RequestFailure> {
         self.grants.check_agent(identity, name)?;
-        let manifest = self
-            .manifests
-            .get(name)?
-            .ok_or_else(|| RequestFailure::new(404, format!("There is no manifest '{name}'.")))?;
+        let manifest = self.manifests.get(name)?.ok_or_else(|| {
+            RequestFailure::new(404, format!("The manifest '{name}' does not exist."))
+        })?;
         Ok(LoadedManifest {
             manifest,
             grant: None,
         })
     }
 
-    fn read(
+    fn read_granted(
         &self,
         document: Value,
         grant: &Arc<ManifestGrant>,
@@ -88,7 +100,7 @@ impl SharedParts {
         })
     }
 
-    async fn fetch(&self, caller: &Caller, id: &str) -> Result<Value, RequestFailure> {
+    async fn fetch_application(&self, caller: &Caller, id: &str) -> Result<Value, RequestFailure> {
         let failed = |reason: &str| {
             let message = format!("Error while fetching application {id}: {reason}");
             RequestFailure::new(500, message).kind("internal_server_error")
@@ -96,18 +108,19 @@ impl SharedParts {
         let Some(core) = &self.core else {
             return Err(failed("this service has no DIAL_URL"));
         };
-        let told = core.application(caller, id).await.map_err(|error| {
+        let application = core.application(caller, id).await.map_err(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "an application was not told"
+                "could not fetch an application"
             );
             match error.status {
                 // The status alone: the body is a text of another service.
                 Some(status) => failed(&format!("status {status}")),
-                None => failed("DIAL Core does not answer"),
+                None => failed("DIAL Core does not respond"),
             }
         })?;
-        told.get("application_properties")
+        application
+            .get("application_properties")
             .filter(|properties| !properties.is_null())
             .cloned()
             .ok_or_else(|| failed("it has no application_properties"))

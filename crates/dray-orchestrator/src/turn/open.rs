@@ -328,7 +328,7 @@ async fn gather_inputs(
     messages: Vec<Message>,
 ) -> Result<TurnInputs, RequestFailure> {
     let (caller, manifest) = (audience.caller, &loaded.manifest);
-    let plan = SetupPlan::new(&parts.layers, &parts.reader, loaded);
+    let plan = SetupPlan::new(&parts.layers, &parts.loader.reader, loaded);
     // Before anything looks at tool calls of earlier turns (quickapps 11.3).
     let mut unpacked = state::unpack_history(messages);
     for notice in &unpacked.notices {

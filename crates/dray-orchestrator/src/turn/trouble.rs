@@ -94,7 +94,7 @@ pub(super) fn metadata_failure(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         kind = ?error.kind,
         status = error.status,
-        "metadata of the model were not told"
+        "could not fetch metadata of the model"
     );
     let source = match (error.status, error.kind) {
         // A status says more than the kind of the error, so it goes first.

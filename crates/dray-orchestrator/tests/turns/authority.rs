@@ -8,7 +8,7 @@ use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnWorld, manifest, rest};
+use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
@@ -28,7 +28,7 @@ fn mcp(url: &str) -> Value {
 }
 
 /// A chat in DIAL's manner with these headers.
-async fn chat(world: &TurnWorld, headers: &[(&str, &str)]) -> ChatResult {
+async fn chat(world: &TurnFixture, headers: &[(&str, &str)]) -> ChatResult {
     let url = format!("{}/openai/deployments/agent/chat/completions", world.url);
     let mut request = world.client.post(&url);
     for (name, value) in headers {
@@ -38,7 +38,7 @@ async fn chat(world: &TurnWorld, headers: &[(&str, &str)]) -> ChatResult {
     world.send(request.json(&body)).await
 }
 
-async fn with_manifest(world: &TurnWorld, key: &str, manifest: &Value) -> ChatResult {
+async fn with_manifest(world: &TurnFixture, key: &str, manifest: &Value) -> ChatResult {
     let properties = manifest.to_string();
     let headers = [
         ("api-key", key),
@@ -64,7 +64,7 @@ fn everything() -> ManifestPermissions {
 async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
     let folder = tempfile::tempdir().unwrap();
     let started = folder.path().join("started");
-    let world = TurnWorld::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         let program = McpServer {
             command: "/usr/bin/touch".to_owned(),
             args: vec![started.to_str().unwrap().to_owned()],
@@ -99,7 +99,7 @@ async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_is_accepted_reaches_no_address_of_the_inside() {
     let (server, url) = tools().await;
-    let world = TurnWorld::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         config.permissions.local.manifest_header = everything();
     })
     .await;
@@ -123,7 +123,7 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
         {"when": {"tool_result_of": "shop_orders"}, "reply": {"say": "It says {result}."}},
         {"reply": {"call": [{"name": "shop_orders", "arguments": {}}]}}]}"#;
     let origin = url.clone();
-    let world = TurnWorld::with(&manifest(json!([])), script, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), script, |config| {
         config.permissions.local.manifest_header = ManifestPermissions {
             origins: vec![origin],
             ..everything()
@@ -136,8 +136,8 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
 }
 
 /// With a DIAL Core and a model of its own.
-async fn beside_dial(dial_url: String, change: impl FnOnce(&mut Config)) -> TurnWorld {
-    TurnWorld::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+async fn beside_dial(dial_url: String, change: impl FnOnce(&mut Config)) -> TurnFixture {
+    TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         config.dial_url = Some(dial_url);
         config.permissions.dial.manifest_header = everything();
         change(config);
@@ -213,7 +213,7 @@ async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_sees_and_uses_its_agents_alone() {
-    let world = TurnWorld::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         for name in ["alice", "bob"] {
             config.clients.insert(name.to_owned(), Secret::new(name));
         }

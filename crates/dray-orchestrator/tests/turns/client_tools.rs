@@ -9,7 +9,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnWorld, manifest, rest};
+use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 /// An endpoint that remembers what it was called with.
 pub(crate) struct CountingEndpoint(FakeServer<Vec<String>>);
@@ -90,7 +90,7 @@ async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it()
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
         {"reply": {"say": "Let me see.", "call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let first = world
         .chat(
             json!({"messages": [user("x")], "tools": [weather()], "tool_choice": "required",
@@ -137,7 +137,7 @@ const MIXED_SCRIPT: &str = r#"{"rules": [
 async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_content() {
     let endpoint = CountingEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world = TurnWorld::plain(&manifest(sets), MIXED_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(sets), MIXED_SCRIPT).await;
     let first = world
         .chat(json!({"messages": [user("x")], "tools": [weather()]}))
         .await;
@@ -199,7 +199,7 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
         {"times": 1, "reply": {"call": [{"name": "shop_b", "arguments": {"q": "2"}}]}},
         {"times": 1, "reply": {"call": [{"name": "weather", "arguments": {"city": "Rome"}}]}},
         {"reply": {"say": "Done."}}]}"#;
-    let world = TurnWorld::plain(&manifest(sets), script).await;
+    let world = TurnFixture::plain(&manifest(sets), script).await;
     let chat = async |messages: &[Value]| {
         world
             .chat(json!({"messages": messages, "tools": [weather()]}))
@@ -234,7 +234,7 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
             "tool"
         ]
     );
-    // The conversation goes on: the rounds of the finished turn are there as well.
+    // The conversation continues: the rounds of the finished turn are there as well.
     messages.push(json!({"role": "assistant", "content": "Done."}));
     messages.push(user("and?"));
     assert_eq!(chat(&messages).await.text(), "Done.");
@@ -250,7 +250,7 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
 async fn a_tool_of_a_client_has_no_name_that_the_agent_uses() {
     let endpoint = CountingEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world = TurnWorld::plain(&manifest(sets), MIXED_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(sets), MIXED_SCRIPT).await;
     let taken = json!({"type": "function", "function": {"name": "shop_a"}});
     let seen = world
         .chat(json!({"messages": [user("x")], "tools": [weather(), taken]}))
@@ -276,7 +276,7 @@ async fn a_tool_of_a_client_has_no_name_that_the_agent_uses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_of_calls_that_no_one_waits_for_are_refused() {
-    let world = TurnWorld::plain(&manifest(json!([])), MIXED_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(json!([])), MIXED_SCRIPT).await;
     let forged = json!({"id": format!("dray_{}_0", "A".repeat(70)), "type": "function",
         "function": {"name": "weather", "arguments": "{}"}});
     let asks = json!({"role": "assistant", "tool_calls": [forged]});
@@ -301,7 +301,7 @@ async fn hooks_run_once_in_a_turn_that_waits_for_its_client() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "weather"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
-    let world = TurnWorld::with(&manifest, script, |config| config.preview = true).await;
+    let world = TurnFixture::with(&manifest, script, |config| config.preview = true).await;
     let first = world
         .chat(json!({"messages": [user("x")], "tools": [weather()]}))
         .await;

@@ -3,13 +3,13 @@
 use dray_testkit::dial::DialCore;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnWorld, manifest};
+use crate::world::{ChatResult, TurnFixture, manifest};
 
 const REQUEST_KEY: &str = "request-key";
 
 pub(crate) struct OnDial {
     pub(crate) core: DialCore,
-    world: TurnWorld,
+    world: TurnFixture,
 }
 
 impl OnDial {
@@ -27,7 +27,7 @@ impl OnDial {
         );
         core.document("/openai/deployments/lead", json!({"display_name": "Lead"}));
         let url = core.url();
-        let world = TurnWorld::with(manifest, r#"{"rules": []}"#, |config| {
+        let world = TurnFixture::with(manifest, r#"{"rules": []}"#, |config| {
             config.dial_url = Some(url);
             config.model_url = None;
             config.preview = true;

@@ -4,7 +4,7 @@ use dray_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::tools::FakeEndpoint;
-use crate::world::{TurnWorld, manifest, rest};
+use crate::world::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_refuses_at_once_is_an_http_status() {
@@ -43,7 +43,7 @@ async fn a_model_that_refuses_at_once_is_an_http_status() {
         let script = format!(
             r#"{{"rules": [{{"reply": {{"fail": {{"status": {status}, "message": "no"}}}}}}]}}"#
         );
-        let world = TurnWorld::plain(&manifest(json!([])), &script).await;
+        let world = TurnFixture::plain(&manifest(json!([])), &script).await;
         let seen = world.say("x").await;
         assert_eq!(seen.status, outgoing);
         let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
@@ -54,7 +54,7 @@ async fn a_model_that_refuses_at_once_is_an_http_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() {
-    let world = TurnWorld::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
         config.model_url = None;
     })
     .await;
@@ -70,7 +70,7 @@ async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let seen = world.say("x").await;
     assert_eq!(seen.status, 429);
     assert_eq!(seen.error()["type"], "rate_limit_error");
@@ -81,7 +81,7 @@ async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
     );
     assert_eq!(world.asked().len(), 3);
     let script = r#"{"rules": [{"times": 1, "reply": {"fail": {"status": 503, "message": "x"}}}, {"reply": {"say": "Back."}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     assert_eq!(world.say("x").await.text(), "Back.");
 }
 
@@ -89,7 +89,7 @@ async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
 async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
     let script =
         r#"{"rules": [{"reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let seen = world.say("x").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert!(seen.text().starts_with("Half"), "{seen:?}");
@@ -103,7 +103,7 @@ async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_not_there_is_said_to_be_unreachable() {
-    let world = TurnWorld::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
         config.model_url = Some("http://127.0.0.1:1/v1".to_owned());
     })
     .await;
@@ -124,7 +124,7 @@ async fn r_13_a_tool_that_hangs_is_given_up_at_the_limit_of_its_set() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["never"]);
     set["timeout_seconds"] = json!(0.3);
-    let world = TurnWorld::plain(&manifest(json!([set])), ENDLESS_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(json!([set])), ENDLESS_SCRIPT).await;
     let seen = world.say("x").await;
     assert!(
         seen.text()
@@ -142,7 +142,7 @@ async fn a_tool_that_returns_50_mb_is_refused_and_the_chat_goes_on() {
         {"reply": {"call": [{"name": "shop_huge", "arguments": {}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
     let world =
-        TurnWorld::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
+        TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
     let seen = world.say("x").await;
     assert!(seen.text().ends_with("Too much."));
     let result = world.asked()[1]["messages"]
@@ -157,7 +157,7 @@ async fn a_tool_that_returns_50_mb_is_refused_and_the_chat_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnWorld::plain(
+    let world = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["never"])])),
         ENDLESS_SCRIPT,
     )
@@ -187,7 +187,7 @@ async fn services_that_are_not_there_are_told_of_and_the_chat_goes_on() {
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{result}"}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "file:text::files/B/a.txt"}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnWorld::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
     let seen = world.say("x").await;
     assert_eq!(seen.error(), Value::Null);
     assert!(seen.text().contains("try again later"), "{}", seen.text());
@@ -267,7 +267,7 @@ async fn a_model_that_never_ends_is_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_chats_at_once_are_all_answered() {
     let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 1}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let all = (0..200).map(|number| {
         let world = &world;
         async move { world.say(&number.to_string()).await }

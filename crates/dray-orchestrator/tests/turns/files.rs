@@ -4,15 +4,15 @@ use bytes::Bytes;
 use dray_http::MultipartForm;
 use serde_json::{Value, json};
 
-use crate::world::{TurnWorld, manifest};
+use crate::world::{TurnFixture, manifest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 /// A picture of one pixel.
-const PIXEL: &[u8] =
+const ONE_PIXEL_PNG: &[u8] =
     b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
 
 /// Uploads a file and returns its id.
-pub(crate) async fn upload(world: &TurnWorld, name: &str, content: &'static [u8]) -> String {
+pub(crate) async fn upload(world: &TurnFixture, name: &str, content: &'static [u8]) -> String {
     let size = u64::try_from(content.len()).unwrap();
     let stream = Box::pin(futures_util::stream::iter([Ok(Bytes::from_static(
         content,
@@ -41,9 +41,9 @@ fn named(ids: &[&str]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
-    let world = TurnWorld::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
     let table = upload(&world, "a.csv", b"x,y\n").await;
-    let picture = upload(&world, "dot.png", PIXEL).await;
+    let picture = upload(&world, "dot.png", ONE_PIXEL_PNG).await;
     let first = named(&[&table, &picture]);
     let seen = world.chat(json!({"messages": [first]})).await;
     assert_eq!(seen.text(), "Hello.", "{seen:?}");
@@ -86,7 +86,7 @@ async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_after_it() {
-    let world = TurnWorld::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
     let seen = world
         .chat(json!({"messages": [named(&["file-none"])]}))
         .await;
@@ -107,7 +107,7 @@ async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_afte
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_names_no_more_files_than_it_may() {
-    let world = TurnWorld::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
     let file = upload(&world, "a.csv", b"x,y\n").await;
     let ids = vec![file.as_str(); 101];
     let seen = world.chat(json!({"messages": [named(&ids)]})).await;

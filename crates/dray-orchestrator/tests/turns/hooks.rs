@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use crate::tools::{FakeEndpoint, rounds};
-use crate::world::{ChatResult, TurnWorld, manifest, rest};
+use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
@@ -33,8 +33,8 @@ fn hooked(set: Value, hooks: Value) -> Value {
     manifest
 }
 
-async fn world(manifest: &Value, script: &str) -> TurnWorld {
-    TurnWorld::with(manifest, script, |config: &mut Config| {
+async fn world(manifest: &Value, script: &str) -> TurnFixture {
+    TurnFixture::with(manifest, script, |config: &mut Config| {
         config.preview = true;
     })
     .await
@@ -241,7 +241,7 @@ async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
         seen.stages(),
         [(
             "Initialization issues".to_owned(),
-            "#### Hook initialization\n- **shop_zzz (on_request_start)**: There is no tool of this name; the hook is \
+            "#### Hook initialization\n- **shop_zzz (on_request_start)**: No tool has this name; the hook is \
              not called."
                 .to_owned(),
             "completed".to_owned()
@@ -283,7 +283,7 @@ async fn a_choice_of_tools_needs_one_that_the_model_is_told_of() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
-    let world = TurnWorld::plain(&manifest(json!([set])), HELLO_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(json!([set])), HELLO_SCRIPT).await;
     let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}], "stream": true,
         "tool_choice": "required"});
     let request = world
@@ -300,7 +300,7 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     let hooks = json!([start("shop_a", json!({})), start("zzz", json!({}))]);
     let mut set = rest(&server.shared().url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
-    let world = TurnWorld::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
+    let world = TurnFixture::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
     let seen = world.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(seen.stages(), []);

@@ -8,7 +8,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{TurnWorld, manifest, rest};
+use crate::world::{TurnFixture, manifest, rest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
@@ -16,8 +16,8 @@ fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-async fn hello() -> TurnWorld {
-    TurnWorld::plain(&manifest(json!([])), HELLO_SCRIPT).await
+async fn hello() -> TurnFixture {
+    TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +58,7 @@ async fn parameters_of_the_client_reach_the_model_and_its_limit_is_never_raised(
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["deployment"]["parameters"] =
         json!({"temperature": 0.5, "max_tokens": 100});
-    let world = TurnWorld::plain(&manifest, HELLO_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest, HELLO_SCRIPT).await;
     let set = json!({
         "temperature": 1.5, "top_p": 0.5, "presence_penalty": 1, "frequency_penalty": -1, "stop": ["END"], "seed": 7,
         "logprobs": true, "top_logprobs": 2, "reasoning_effort": "low", "user": "u-1", "metadata": {"a": "b"},
@@ -82,7 +82,7 @@ async fn what_the_manifest_does_not_allow_or_no_one_knows_is_refused_by_name() {
     let mut manifest = manifest(json!([]));
     let allowed = json!(["stop", "top_k"]);
     manifest["orchestrator"]["client_parameters"] = allowed;
-    let world = TurnWorld::plain(&manifest, HELLO_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest, HELLO_SCRIPT).await;
     let tool = json!({"type": "function", "function": {"name": "t"}});
     for (name, value) in [
         ("temperature", json!(1)),
@@ -140,7 +140,7 @@ async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversa
 async fn tokens_stand_in_a_chunk_of_their_own_and_in_every_whole_answer() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let body = json!({"messages": [user("x")]});
     let mut counted = body.clone();
     counted["stream_options"] = json!({"include_usage": true});
@@ -174,9 +174,9 @@ async fn fixed_model(reply: fn() -> Reply) -> FakeServer<()> {
     FakeServer::start((), answer).await.unwrap()
 }
 
-async fn with_model(model: &FakeServer<()>) -> TurnWorld {
+async fn with_model(model: &FakeServer<()>) -> TurnFixture {
     let url = format!("{}/v1", model.shared().url());
-    TurnWorld::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+    TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         config.model_url = Some(url);
     })
     .await
@@ -283,7 +283,7 @@ async fn files_of_an_answer_are_links_in_its_text_for_clients_that_drop_them() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([set])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([set])), script).await;
     let seen = world.chat(json!({"messages": [user("x")]})).await;
     let sent = seen.attachments();
     let url = sent[0]["url"].as_str().unwrap();
@@ -299,7 +299,7 @@ async fn files_of_an_answer_are_links_in_its_text_for_clients_that_drop_them() {
     );
     let structured = json!({"messages": [user("x")], "response_format": {"type": "json_object"}});
     assert_eq!(world.chat(structured).await.text(), "Done.");
-    let inline = TurnWorld::with(&manifest(json!([set])), script, |config| {
+    let inline = TurnFixture::with(&manifest(json!([set])), script, |config| {
         config.answer_files = dray_orchestrator::config::AnswerFiles::Data;
     })
     .await;

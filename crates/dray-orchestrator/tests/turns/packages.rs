@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client_tools::CountingEndpoint;
-use crate::world::{TurnWorld, manifest, rest};
+use crate::world::{TurnFixture, manifest, rest};
 
 /// Asks for a tool of the client and one of the manifest in one round, and gives structured answers where they are wanted.
 const AGENT_SCRIPT: &str = r#"{"rules": [
@@ -27,7 +27,7 @@ struct PackageRun {
 async fn run(package: &str, module: &str) -> PackageRun {
     let endpoint = CountingEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world = TurnWorld::plain(&manifest(sets), AGENT_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest(sets), AGENT_SCRIPT).await;
     let arguments = [world.url.as_str(), package];
     let seen = dray_testkit::python::run_script("agent_packages.py", module, &arguments).await;
     PackageRun {

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::world::{TurnWorld, manifest, rest};
+use crate::world::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_without_tools_is_the_model_s_words() {
     let script = r#"{"rules": [{"reply": {"say": "Hello {user}.", "piece": 3}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let seen = world.say("you").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert_eq!(seen.text(), "Hello you.");
@@ -34,7 +34,7 @@ async fn a_turn_without_tools_is_the_model_s_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_not_streamed_is_one_message() {
     let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 2}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}]});
     let request = world
         .client
@@ -54,7 +54,7 @@ async fn an_answer_that_is_not_streamed_is_one_message() {
 async fn tokens_are_told_when_they_are_asked_for() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let body = json!({"model": "agent", "stream": true, "stream_options": {"include_usage": true},
         "messages": [{"role": "user", "content": "x"}]});
     let request = world
@@ -76,7 +76,7 @@ async fn tokens_are_told_when_they_are_asked_for() {
 async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
-    let world = TurnWorld::with(&manifest(json!([])), script, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), script, |config| {
         config.show_usage_statistics = true;
         config.show_execution_time_stage = true;
     })
@@ -94,7 +94,7 @@ async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
 async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
     let mut wrong = manifest(json!([]));
     wrong["orchestrator"]["system_prompt"] = json!({"type": "predefined", "template": "nowhere"});
-    let world = TurnWorld::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
+    let world = TurnFixture::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
     let seen = world.say("x").await;
     assert_eq!(seen.status, 400);
     assert_eq!(
@@ -116,7 +116,7 @@ async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
 async fn a_tool_set_that_does_not_exist_is_an_issue_and_the_chat_goes_on() {
     let sets = json!([{"type": "predefined", "template_name": "nowhere"}]);
     let world =
-        TurnWorld::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+        TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
     let seen = world.say("x").await;
     let stages = seen.stages();
     assert_eq!(stages[0].0, "Initialization issues");
@@ -133,7 +133,7 @@ async fn a_tool_set_that_does_not_exist_is_an_issue_and_the_chat_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_choice_without_tools_is_refused() {
-    let world = TurnWorld::plain(
+    let world = TurnFixture::plain(
         &manifest(json!([])),
         r#"{"rules": [{"reply": {"say": "Hi."}}]}"#,
     )
@@ -157,7 +157,7 @@ async fn tool_choice_and_response_format_go_to_the_model() {
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
     let endpoint = crate::tools::FakeEndpoint::start().await;
-    let world = TurnWorld::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
     let body = json!({"model": "agent", "stream": true, "tool_choice": "required",
         "response_format": {"type": "json_object"}, "messages": [{"role": "user", "content": "x"}]});
     let request = world
@@ -177,7 +177,7 @@ async fn tool_choice_and_response_format_go_to_the_model() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_a_message_are_named_and_images_are_shown_to_models_that_know_nothing_of_dial() {
-    let world = TurnWorld::plain(
+    let world = TurnFixture::plain(
         &manifest(json!([])),
         r#"{"rules": [{"reply": {"say": "Seen."}}]}"#,
     )

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::client_tools::CountingEndpoint;
 use crate::files::upload;
-use crate::world::{TurnWorld, manifest, rest};
+use crate::world::{TurnFixture, manifest, rest};
 
 const RESPONSE_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
@@ -25,15 +25,15 @@ const RESPONSE_SCRIPT: &str = r#"{"rules": [
     {"reply": {"say": "Hello there.", "piece": 6}}]}"#;
 
 /// An agent whose tool makes files.
-async fn file_maker(endpoint: &CountingEndpoint) -> TurnWorld {
+async fn file_maker(endpoint: &CountingEndpoint) -> TurnFixture {
     let mut set = rest(&endpoint.url(), &["a"]);
     set["response_as_attachment"] = json!({"enabled": true, "content_types": ["application/json"]});
     set["tools"][0]["attachment"] = json!({"propagate_types_to_choice": ["application/json"]});
-    TurnWorld::plain(&manifest(json!([set])), RESPONSE_SCRIPT).await
+    TurnFixture::plain(&manifest(json!([set])), RESPONSE_SCRIPT).await
 }
 
 /// Sends a body to `/v1/responses`; returns the status and the body.
-pub(crate) async fn create(world: &TurnWorld, body: &Value) -> (u16, Value) {
+pub(crate) async fn create(world: &TurnFixture, body: &Value) -> (u16, Value) {
     let mut whole = json!({"model": "agent"});
     whole
         .as_object_mut()
@@ -45,7 +45,7 @@ pub(crate) async fn create(world: &TurnWorld, body: &Value) -> (u16, Value) {
 }
 
 /// The events of a stream.
-async fn stream(world: &TurnWorld, mut body: Value) -> Vec<Value> {
+async fn stream(world: &TurnFixture, mut body: Value) -> Vec<Value> {
     body["model"] = json!("agent");
     body["stream"] = json!(true);
     let request = world.client.post(&format!("{}/v1/responses", world.url));
@@ -152,7 +152,7 @@ async fn thinking_model() -> FakeServer<()> {
 async fn reasoning_refusals_and_limits_have_their_items_and_events() {
     let model = thinking_model().await;
     let url = format!("{}/v1", model.shared().url());
-    let world = TurnWorld::with(&manifest(json!([])), RESPONSE_SCRIPT, |config| {
+    let world = TurnFixture::with(&manifest(json!([])), RESPONSE_SCRIPT, |config| {
         config.model_url = Some(url);
     })
     .await;
@@ -270,7 +270,7 @@ async fn a_response_that_is_not_stored_leaves_nothing_and_its_items_continue_it(
 async fn what_the_agent_does_not_allow_is_refused_at_its_place_in_the_request() {
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["client_parameters"] = json!(["tools", "max_completion_tokens"]);
-    let world = TurnWorld::plain(&manifest, RESPONSE_SCRIPT).await;
+    let world = TurnFixture::plain(&manifest, RESPONSE_SCRIPT).await;
     for (name, value, param) in [
         ("reasoning", json!({"effort": "low"}), "reasoning.effort"),
         (
@@ -308,7 +308,7 @@ async fn what_the_agent_does_not_allow_is_refused_at_its_place_in_the_request() 
 async fn a_model_that_fails_ends_the_response_and_the_stream_says_so() {
     let script = r#"{"rules": [{"when": {"last_user_contains": "now"}, "reply": {"fail": {"status": 400}}},
         {"reply": {"say": "Hello there.", "piece": 3, "cut_after": 3}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let events = stream(&world, json!({"input": "x"})).await;
     let last = events.last().unwrap();
     assert_eq!(

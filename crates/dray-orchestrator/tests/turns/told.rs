@@ -1,9 +1,9 @@
-//! What the model is told without asking, over two turns: files of the manifest (quickapps 13), the time (15).
+//! What the model learns without a tool call, over two turns: files of the manifest (quickapps 13), the time (15).
 
 use serde_json::{Value, json};
 
 use crate::tools::{FakeEndpoint, rounds};
-use crate::world::{ChatResult, TurnWorld, manifest, rest};
+use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 const FILES_TOOL: &str = "internal_attachments_available_context";
 const TIME_TOOL: &str = "internal_timeawareness_current_timestamp";
@@ -30,7 +30,7 @@ async fn files_of_the_manifest_are_told_of_once_as_long_as_the_state_comes_back(
     let mut manifest = manifest(json!([]));
     manifest["contexts"] =
         json!([{"type": "file", "url": "files/B/a%20b.pdf", "description": "Prices"}]);
-    let world = TurnWorld::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
+    let world = TurnFixture::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
     let first = world.say("x").await;
     world.ask(next_turn(&first)).await;
     let forgot = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "Hello."},
@@ -52,7 +52,7 @@ async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads
     let script = r#"{"rules": [
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
         {"reply": {"say": "Done."}}]}"#;
-    let world = TurnWorld::plain(&manifest, script).await;
+    let world = TurnFixture::plain(&manifest, script).await;
     let first = world.say("x").await;
     let kept = rounds(&first);
     assert!(!kept[1]["content"].as_str().unwrap().contains("[Timestamp:"));

@@ -9,7 +9,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{TurnWorld, manifest, rest};
+use crate::world::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_them() {
@@ -20,7 +20,7 @@ async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_t
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"when": {"last_user_contains": "again"}, "reply": {"say": "Again."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
-    let world = TurnWorld::plain(&manifest(json!([set])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([set])), script).await;
     let first = world.say("x").await;
     let state = first.state().to_string();
     assert!(
@@ -101,7 +101,7 @@ const TWO_CALLS_SCRIPT: &str = r#"{"rules": [
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnWorld::plain(
+    let world = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["a", "b"])])),
         TWO_CALLS_SCRIPT,
     )
@@ -135,7 +135,7 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_brings_the_rounds_into_the_next_turn() {
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnWorld::plain(
+    let world = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["a", "b"])])),
         TWO_CALLS_SCRIPT,
     )
@@ -199,7 +199,7 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": "{not json"}]}},
         {"reply": {"say": "Recovered."}}]}"#;
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnWorld::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
     let seen = world.say("go").await;
     assert!(seen.text().ends_with("Recovered."), "{seen:?}");
     let last = world.asked()[2]["messages"].to_string();
@@ -215,7 +215,7 @@ async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
     let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"]), rest(&endpoint.url(), &["a"])]);
     let world =
-        TurnWorld::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+        TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
     let seen = world.say("go").await;
     assert_eq!(seen.stages()[0].0, "Initialization issues");
     assert_eq!(seen.text(), "Hi.");
@@ -233,7 +233,7 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
     let endpoint = FakeEndpoint::start().await;
     let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
     manifest["orchestrator"]["max_iterations"] = json!(2);
-    let world = TurnWorld::plain(&manifest, script).await;
+    let world = TurnFixture::plain(&manifest, script).await;
     let seen = world.say("go").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert_eq!(
@@ -265,7 +265,7 @@ async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_goes_on() {
         {"when": {"tool_result_of": "shop_broken"}, "reply": {"say": "It failed: {result}"}},
         {"reply": {"call": [{"name": "shop_broken", "arguments": {}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnWorld::plain(
+    let world = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["broken"])])),
         script,
     )
@@ -282,7 +282,7 @@ async fn a_stop_strategy_ends_the_request_with_its_text() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["broken"]);
     set["tools"][0]["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
-    let world = TurnWorld::plain(&manifest(json!([set])), script).await;
+    let world = TurnFixture::plain(&manifest(json!([set])), script).await;
     let seen = world.say("go").await;
     assert_eq!(
         seen.error()["display_message"],
@@ -303,7 +303,7 @@ async fn a_large_result_goes_to_a_file_when_the_operator_wants_that() {
         {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["long"])]);
-    let world = TurnWorld::with(&manifest(sets), script, |config| {
+    let world = TurnFixture::with(&manifest(sets), script, |config| {
         config.files.offload = true;
     })
     .await;
@@ -328,7 +328,7 @@ async fn r_16_the_same_request_gives_the_same_messages() {
     let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
     let world =
-        TurnWorld::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+        TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
     world.say("go").await;
     world.say("go").await;
     let asked = world.asked();

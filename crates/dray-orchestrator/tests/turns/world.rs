@@ -34,7 +34,7 @@ impl ChatResult {
             .collect()
     }
 
-    /// What stands at a place of all deltas.
+    /// What is at a place of all deltas.
     pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
         let found = self
             .chunks
@@ -117,7 +117,7 @@ impl ChatResult {
 }
 
 /// Everything that runs.
-pub(crate) struct TurnWorld {
+pub(crate) struct TurnFixture {
     pub(crate) model: RehearsalServer,
     pub(crate) url: String,
     pub(crate) client: HttpClient,
@@ -127,7 +127,7 @@ pub(crate) struct TurnWorld {
     folder: TempDir,
 }
 
-impl TurnWorld {
+impl TurnFixture {
     /// With a manifest `agent` and this script; nothing of DIAL.
     pub(crate) async fn plain(manifest: &Value, script: &str) -> Self {
         Self::with(manifest, script, |_| {}).await
@@ -256,7 +256,7 @@ impl TurnWorld {
     }
 }
 
-impl Drop for TurnWorld {
+impl Drop for TurnFixture {
     fn drop(&mut self) {
         self.cx.stop.cancel();
     }

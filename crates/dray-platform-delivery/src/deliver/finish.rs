@@ -109,7 +109,7 @@ pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
     record.result_json = report::result_json(record);
 }
 
-/// What became of the words that go with the files, when it was not what was asked.
+/// The outcome of the words that go with the files, when it was not what was asked.
 fn message_outcome(record: &DeliveryRecord) -> Option<&'static str> {
     let mut words = record.steps.iter().filter(|step| step.route == Route::Text);
     words.find_map(|step| match step {

@@ -1,7 +1,7 @@
 //! From stored files to the platform's own word that the user has them.
 //!
 //! `Sender::deliver` does one piece of work of a platform's queue. At every point its record says what
-//! may be visible (messaging-reliability 12); the next worker goes on from there.
+//! may be visible (messaging-reliability 12); the next worker continues from there.
 
 mod confirm;
 mod finish;
@@ -70,7 +70,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 pub enum WorkEnd {
     /// The delivery is over.
     Finished(DeliveryRecord),
-    /// It waits in its record, and another piece of work will go on with it.
+    /// It waits in its record, and another piece of work will continue with it.
     Waiting(DeliveryRecord),
 }
 
@@ -114,7 +114,7 @@ impl Sender {
     /// Does one piece of work of a platform's queue.
     ///
     /// # Errors
-    /// Temporary failures: the bus is away, another worker has the record, the process stops. The same work comes
+    /// Temporary failures: the bus is unavailable, another worker has the record, the process stops. The same work comes
     /// again.
     pub(crate) async fn deliver(
         &self,
@@ -175,7 +175,7 @@ impl Sender {
         ended
     }
 
-    /// Waits for what was asked for earlier in the chat, then for the right to send, and does the work.
+    /// Waits for what was requested earlier in the chat, then for the right to send, and does the work.
     async fn deliver_in_order(
         &self,
         run: &mut DeliveryRun<'_>,

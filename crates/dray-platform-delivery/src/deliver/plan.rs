@@ -34,6 +34,8 @@ impl DeliveryRun<'_> {
         let is_planned = !self.record().steps.is_empty();
         let mut limits = match self.limits(&account, &chat).await? {
             Ok(limits) => limits,
+            // A step may be visible already, so its outcome is determined even when the chat no longer reports
+            // limits.
             Err(StepFlow::Next) if is_planned => unlimited_limits(),
             Err(flow) => return Ok(Err(flow)),
         };
@@ -43,6 +45,7 @@ impl DeliveryRun<'_> {
             .limit(&account.id(), &chat)
             .await;
         if let Some(learnt) = learnt {
+            // Platforms report larger limits than they accept; a refusal that named a smaller one was remembered.
             limits = limits.at_most(learnt);
         }
         let mut open = OpenDelivery {
@@ -83,11 +86,13 @@ impl DeliveryRun<'_> {
                 Ok(limits) => return Ok(Ok(limits)),
                 Err(error) => error,
             };
-            tracing::warn!(%error, "a chat's limits cannot be had");
+            tracing::warn!(%error, "could not fetch the limits of a chat");
             let delay = match error.kind() {
                 ErrorKind::RateLimited => error
                     .retry_after()
                     .unwrap_or_else(|| self.context.pace.backoff(tries)),
+                // Nothing is visible yet, so any number of attempts would be safe; the bound is for the time of the
+                // worker.
                 ErrorKind::Transient if tries < MAX_VISIBLE_ATTEMPTS => {
                     self.context.pace.backoff(tries)
                 }
@@ -97,6 +102,7 @@ impl DeliveryRun<'_> {
                 }
             };
             if delay > MAX_INLINE_WAIT {
+                // Other deliveries of this chat wait as well instead of asking again and extending the penalty.
                 self.context.pace.limiter.hold(&account.id(), chat, delay);
                 return Ok(Err(self.later(delay, WaitingReason::RateLimited)));
             }
@@ -110,6 +116,7 @@ impl DeliveryRun<'_> {
     /// Every file that nothing happened to yet is given up for this reason.
     fn refuse_open(&mut self, error: &PlatformError) {
         let kind = error.kind();
+        // Files of an open step may have arrived; only the reconciler decides about those.
         if self.record().steps.iter().any(|step| !step.is_final()) {
             return;
         }
@@ -138,6 +145,7 @@ impl DeliveryRun<'_> {
         let is_planned = !self.record().steps.is_empty();
         for (index, file) in self.record().files.clone().into_iter().enumerate() {
             let is_needed = u32::try_from(index).is_ok_and(|index| needed.contains(&index));
+            // A file without an open step needs no bytes any more, and its object may have expired.
             if !is_needed && (is_planned || file.state.is_final()) {
                 continue;
             }
@@ -184,6 +192,7 @@ impl DeliveryRun<'_> {
         let mut tries = 0;
         let head = loop {
             tries += 1;
+            // The bytes decide the type, not the name or the type that the sandbox reported.
             match source.head(kind::HEAD_BYTES).await {
                 Ok(head) => break head,
                 Err(error) if tries >= MAX_VISIBLE_ATTEMPTS => return Ok(Err(error)),
@@ -209,8 +218,10 @@ impl DeliveryRun<'_> {
         let planned = open.account.platform.plan(&open.delivery, &open.limits);
         let mut steps: Vec<ReadyStep> = Vec::new();
         let message = open.delivery.message.trim();
+        // The message is a caption where the platform has room for one; otherwise it becomes a step of its own.
         let is_said = planned.iter().any(|step| !step.text().trim().is_empty());
         if !message.is_empty() && !is_said {
+            // An agent's text must not notify everyone in a channel (`@everyone`, `@here`).
             let text = dray_presentation::caption::neutralise_mentions(message);
             steps.push(self.new_step(&steps, StepPlan::text(Route::Text, text)));
         }
@@ -226,6 +237,7 @@ impl DeliveryRun<'_> {
             else {
                 continue;
             };
+            // A link to an empty file is of no use, and platforms reject the file itself as well.
             if file.size > 0 && self.may_link(index).await {
                 steps.push(self.new_step(&steps, StepPlan::link(index)));
                 continue;
@@ -253,6 +265,7 @@ impl DeliveryRun<'_> {
             LinkPolicy::Never => false,
             LinkPolicy::Always => self.link(index).await.is_ok(),
             LinkPolicy::Auto => match self.link(index).await {
+                // A link to a loopback or private address would not open on the user's device.
                 Ok(made) => link::leads_outside(made.url.expose()),
                 Err(_) => false,
             },
@@ -273,6 +286,7 @@ impl DeliveryRun<'_> {
         claim.artifact.name.clone_from(&file.name);
         if dray_store::cache_key(&claim).is_some() {
             // The record keeps the object for as long as the link lives (`crate::cache`).
+            // The cache's own rule replaces the expiry of the claim here, so the signature may outlive it.
             claim.expires_at_ms = u64::MAX;
         }
         let lifetime = self.context.config.link_lifetime.as_duration();

@@ -84,8 +84,9 @@ impl<'a> DeliveryRun<'a> {
         &mut self.held.record
     }
 
-    /// Writes the record as it stands. Only afterwards may anything follow from it.
+    /// Writes the record as it is. Only afterwards may anything follow from it.
     pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
+        // After a lost response this shows whether the stored revision is our own write (`save_firmly`).
         self.held.record.writer = self.writer;
         let record = self.held.record.clone();
         self.held = self
@@ -97,8 +98,8 @@ impl<'a> DeliveryRun<'a> {
         Ok(())
     }
 
-    /// The same for what must not be lost because it cannot be had again: the platform's word. Goes on while the bus is
-    /// away, as long as the work may take.
+    /// As [`Self::save`], for the response of a platform, which cannot be fetched again: retries while the bus is
+    /// unavailable, until the deadline of the work.
     pub(super) async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
         let mut was_away = false;
         loop {
@@ -106,16 +107,19 @@ impl<'a> DeliveryRun<'a> {
                 Err(DeliveryError::Record(RecordError::Unreachable(error))) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "what a platform confirmed is not written yet"
+                        "could not store the confirmation of a platform yet"
                     );
                     was_away = true;
+                    // No backoff: the wait is bounded by the deadline, and each attempt is one small write.
                     if !self.pause(self.context.pace.retry_unit).await? {
                         return Err(DeliveryError::Record(RecordError::Unreachable(error)));
                     }
                 }
-                // An earlier try may have been written without our hearing of it.
+                // An earlier attempt may have been written although its response was lost.
                 Err(DeliveryError::Record(RecordError::Moved)) if was_away => {
                     let found = self.context.log.records.read(&self.key).await?;
+                    // The record holds the writer's random id, so an equal record is ours and not that of another
+                    // worker.
                     let ours = found.filter(|found| found.record == self.held.record);
                     self.held = ours.ok_or(RecordError::Moved)?;
                     return Ok(());
@@ -133,6 +137,7 @@ impl<'a> DeliveryRun<'a> {
     ) -> Result<WorkEnd, DeliveryError> {
         if self.record().due_at_ms != 0 {
             let record = self.record_mut();
+            // Before the first step: a reconciler that reads the old time would publish the same work again.
             record.due_at_ms = 0;
             record.waiting = None;
             self.save().await?;
@@ -144,6 +149,7 @@ impl<'a> DeliveryRun<'a> {
             Err(_) => return self.finish(None).await,
         };
         loop {
+            // From the first step in every round: final steps return immediately, and a step may have added others.
             let mut at = 0;
             while at < self.record().steps.len() {
                 match self.step(&mut open, at).await? {
@@ -158,13 +164,14 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    /// Puts it back: another piece of work goes on when its time has come.
+    /// Puts it back: another piece of work continues when its time has come.
     pub(super) async fn park(
         &mut self,
         due_ms: u64,
         why: WaitingReason,
     ) -> Result<WorkEnd, DeliveryError> {
         let record = self.record_mut();
+        // 0 means that nothing holds the delivery up.
         record.due_at_ms = due_ms.max(1);
         record.waiting = Some(why);
         record.rounds += 1;
@@ -195,6 +202,7 @@ impl<'a> DeliveryRun<'a> {
     pub(super) fn limit(&self) -> Deadline {
         Deadline::from_unix_ms(self.record().deadline_ms)
             .min(self.meta.deadline)
+            // The result must still be written and reported when the last attempt runs into its deadline.
             .earlier(REPORT_MARGIN)
     }
 
@@ -203,6 +211,7 @@ impl<'a> DeliveryRun<'a> {
         if delay.is_zero() {
             return Ok(true);
         }
+        // A wait up to the deadline would leave no time for the attempt after it.
         if delay >= self.limit().remaining(self.context.clock.now_ms()) {
             return Ok(false);
         }
@@ -221,6 +230,7 @@ impl<'a> DeliveryRun<'a> {
                 .chain(others.iter().map(|step: &ReadyStep| &step.fingerprint));
             all.any(|fingerprint| fingerprint == found)
         };
+        // The same text or file may be sent twice on purpose; the count keeps their keys against duplicates apart.
         let mut count = 0_u32;
         let fingerprint = loop {
             let found = self.fingerprint(&plan, count);
@@ -236,6 +246,7 @@ impl<'a> DeliveryRun<'a> {
     fn fingerprint(&self, plan: &StepPlan, count: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut field = |part: &[u8]| {
+            // With its length before it, a field cannot be mistaken for a part of its neighbour.
             bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
             bytes.extend_from_slice(part);
         };
@@ -276,6 +287,7 @@ impl OpenDelivery {
     /// link stands for; the platform does not get it.
     pub(super) fn platform_step(&self, step: &StepPlan) -> Option<SendStep> {
         match step.route {
+            // The record names the file for the receipt; the platform sends a text with a URL.
             Route::Link => return Some(SendStep::Link(step.text.clone())),
             Route::Text | Route::Notice => return Some(SendStep::Text(step.text.clone())),
             _ => {}
@@ -316,6 +328,7 @@ impl OpenDelivery {
 /// The key against duplicates of a step.
 pub(super) fn key_of(step: &StepData) -> String {
     let mut key = URL_SAFE_NO_PAD.encode(&step.fingerprint);
+    // 22 characters of base64 hold 128 bits, and platforms limit the length of such keys (Discord: 25 characters).
     key.truncate(KEY_CHARACTERS);
     key
 }

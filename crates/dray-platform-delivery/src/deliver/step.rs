@@ -16,7 +16,7 @@ use crate::machine::{
 };
 use crate::record::{FileState, WaitingReason};
 
-/// Tries to ask a platform what became of a request.
+/// Tries to ask a platform the outcome of a request.
 const MAX_RECONCILE_ATTEMPTS: u32 = 3;
 
 impl DeliveryRun<'_> {

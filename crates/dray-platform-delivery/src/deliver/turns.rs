@@ -1,4 +1,4 @@
-//! Whose turn it is in a chat: among the deliveries that were asked for earlier, and among all replicas.
+//! Whose turn it is in a chat: among the deliveries that were requested earlier, and among all replicas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::records::RecordError;
 pub(super) const CHAT_LEASE: Duration = Duration::from_secs(15);
 /// How long a delivery waits for another replica before it is put back.
 const MAX_WAIT: Duration = Duration::from_secs(20);
-/// How long a delivery lets others go first that were asked for earlier.
+/// How long a delivery lets others go first that were requested earlier.
 const EARLIER_GRACE: Duration = Duration::from_secs(1);
 /// Between two looks for deliveries whose files are still being copied.
 const EARLIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ pub(crate) struct ChatTurns {
 }
 
 impl ChatTurns {
-    /// The first delivery of the chat that was asked for earlier and waits in its record, on any replica.
+    /// The first delivery of the chat that was requested earlier and waits in its record, on any replica.
     pub(super) async fn waiting_before(
         &self,
         chat: &str,
@@ -74,7 +74,7 @@ impl ChatTurns {
     }
 
     /// The right to send to a chat, among all replicas; `None` when another one has it for too long. Deliveries that
-    /// were asked for earlier and are in other hands get the time to go first.
+    /// were requested earlier and are in other hands get the time to go first.
     pub(super) async fn only_replica(
         &self,
         chat: &str,

@@ -48,7 +48,7 @@ impl RequestContext {
             .await;
         asked
             .map(Some)
-            .map_err(|error| asked_in_vain("the session", error))
+            .map_err(|error| failed_call("the session", error))
     }
 
     /// The chat to which the files go.
@@ -117,11 +117,11 @@ pub(super) fn news(
     news
 }
 
-/// A call without a usable response, for the operator and the caller.
-pub(crate) fn asked_in_vain(what: &'static str, error: CallError) -> DeliveryError {
+/// Logs a call without a usable response for the operator, and makes the error for the caller.
+pub(crate) fn failed_call(what: &'static str, error: CallError) -> DeliveryError {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
-        "{what} cannot be had"
+        "could not fetch {what}"
     );
     DeliveryError::Asked {
         what,

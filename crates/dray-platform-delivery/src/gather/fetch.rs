@@ -149,7 +149,7 @@ fn copy_time(size: u64) -> Duration {
 fn report_error(error: CallError) -> Fault {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
-        "a file of a sandbox cannot be had"
+        "could not fetch a file of a sandbox"
     );
     error.into()
 }

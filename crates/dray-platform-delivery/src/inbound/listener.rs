@@ -15,9 +15,9 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, post};
 use dray_bus::Meta;
+use dray_http_server::ConnectionLimits;
 use dray_platform::{ErrorKind, InboundSink as _, WebhookReply, WebhookRequest};
 use dray_proto::v1;
-use dray_service::NoDelayListener;
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
 use serde::Deserialize;
 use serde_json::json;
@@ -38,11 +38,9 @@ pub(crate) async fn serve_until(
     listener: TcpListener,
     stop: CancellationToken,
 ) {
-    let served = axum::serve(NoDelayListener::new(listener), inbound_router(service))
-        .with_graceful_shutdown(stop.cancelled_owned());
-    if let Err(error) = served.await {
-        tracing::error!(%error, "the listener for webhooks and uploads ended");
-    }
+    let router = inbound_router(service);
+    // Without a drain timeout it always completes.
+    let _ = dray_http_server::serve(listener, router, ConnectionLimits::default(), stop).await;
 }
 
 /// Makes the routes of the listener.
@@ -117,13 +115,13 @@ async fn post_webhook(
     let Some(body) = read_body(request).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    let told = WebhookRequest {
+    let incoming = WebhookRequest {
         method,
         query,
         headers,
         body,
     };
-    let reply = match inbox.webhook(&told) {
+    let reply = match inbox.webhook(&incoming) {
         Ok(reply) => reply,
         Err(error) => {
             tracing::warn!(account = %account.name, error = &error as &dyn std::error::Error, "a webhook request is refused");
@@ -138,7 +136,7 @@ async fn post_webhook(
 }
 
 /// Stores all messages of a webhook, and only then confirms them to the platform.
-async fn take_webhook(door: DurableInboundSink, reply: WebhookReply) -> Response {
+async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response {
     let WebhookReply {
         status,
         body,
@@ -148,9 +146,9 @@ async fn take_webhook(door: DurableInboundSink, reply: WebhookReply) -> Response
     let stored = async {
         for message in messages {
             // A platform sends again what was not confirmed; the operation makes a repeated message one.
-            door.message(message).await?;
+            sink.message(message).await?;
         }
-        door.statuses(&statuses).await
+        sink.statuses(&statuses).await
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, stored).await {
         Ok(Ok(())) => {}
@@ -190,7 +188,7 @@ struct AnnouncedUpload {
 }
 
 async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Request) -> Response {
-    let tenant = match let_in(&service, request.headers()) {
+    let tenant = match authorize_upload(&service, request.headers()) {
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
@@ -252,7 +250,7 @@ async fn finish_upload(
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
-    let tenant = match let_in(&service, request.headers()) {
+    let tenant = match authorize_upload(&service, request.headers()) {
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
@@ -299,7 +297,10 @@ fn wrong_host(service: &InboundService, headers: &HeaderMap) -> Option<Response>
 }
 
 /// The tenant of the request's bearer token.
-fn let_in(service: &InboundService, headers: &HeaderMap) -> Result<TenantId, Box<Response>> {
+fn authorize_upload(
+    service: &InboundService,
+    headers: &HeaderMap,
+) -> Result<TenantId, Box<Response>> {
     if let Some(refused) = wrong_host(service, headers) {
         return Err(Box::new(refused));
     }

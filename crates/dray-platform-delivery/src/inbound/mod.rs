@@ -32,10 +32,10 @@ const MESSAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_hours(1);
 pub(crate) const MAX_ATTACHMENTS: usize = 50;
 
 /// Longest text of a message in bytes; the rest is cut.
-const TEXT_MOST: usize = 32 * 1024;
+const MAX_TEXT_BYTES: usize = 32 * 1024;
 
 /// Longest name or reference of an attachment in bytes.
-const FIELD_MOST: usize = 1024;
+const MAX_FIELD_BYTES: usize = 1024;
 
 /// What messages and uploads of users pass through.
 #[derive(Debug)]
@@ -143,15 +143,15 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
     let taken = attachments.into_iter().take(MAX_ATTACHMENTS);
     v1::ReceiveMessage {
         chat: Some(wire_target(target)),
-        message_id: cut_text(&message_id, FIELD_MOST),
-        sender: cut_text(&sender, FIELD_MOST),
-        text: cut_text(&text, TEXT_MOST),
+        message_id: cut_text(&message_id, MAX_FIELD_BYTES),
+        sender: cut_text(&sender, MAX_FIELD_BYTES),
+        text: cut_text(&text, MAX_TEXT_BYTES),
         attachments: taken
             .map(|attachment| {
                 // A reference that was cut would lead nowhere.
-                let is_long = attachment.reference.len() > FIELD_MOST;
+                let is_long = attachment.reference.len() > MAX_FIELD_BYTES;
                 v1::ReceivedAttachment {
-                    id: cut_text(&attachment.id, FIELD_MOST),
+                    id: cut_text(&attachment.id, MAX_FIELD_BYTES),
                     name: cut_text(&attachment.name, 255),
                     size: attachment.size,
                     media_type: cut_text(&attachment.media_type, 255),

@@ -103,7 +103,7 @@ impl DurableInboundSink {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the lease to poll cannot be had"
+                    "could not take the lease to poll"
                 );
                 false
             }

@@ -33,7 +33,7 @@ const UNBOUND_DELAY: Duration = Duration::from_secs(20);
 /// What a user reads whose files belong to no session.
 const UNBOUND_NOTICE: &str = "Your files were not taken: this chat is not connected to a session.";
 
-/// What came of one attachment.
+/// The outcome of one attachment.
 enum AttachmentResult {
     Stored(Claim),
     Unavailable(String),
@@ -129,7 +129,7 @@ impl MessageReceiver {
     async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> WorkFailure {
         let event = received_event(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
-            tracing::warn!(%error, "a message without a session was not told of");
+            tracing::warn!(%error, "could not report a message without a session");
         }
         let fault = Fault::new(FaultCode::NotFound, "This chat belongs to no session.")
             .detail("no_session")
@@ -155,7 +155,7 @@ impl MessageReceiver {
             .clone()
             .with_operation(derived_operation(&meta.operation, "notice"));
         if let Err(error) = self.bus.publish_work(&envelope, &notice).await {
-            tracing::warn!(%error, "a user was not told about lost files");
+            tracing::warn!(%error, "could not report lost files to a user");
         }
     }
 

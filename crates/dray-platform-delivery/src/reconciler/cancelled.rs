@@ -17,7 +17,7 @@ use crate::report;
 
 /// Attempts while a worker changes the record at the same time. It writes a few times per file.
 const MAX_CANCEL_ATTEMPTS: u32 = 20;
-/// What is said of files that were not sent.
+/// What is reported about files that were not sent.
 const CANCELLED_MESSAGE: &str = "The delivery was cancelled.";
 
 impl Reconciler {
@@ -106,7 +106,7 @@ impl Reconciler {
 }
 
 fn as_report(record: &DeliveryRecord) -> v1::DeliveryReport {
-    report::fit_report(v1::DeliveryReport::from(record), report::ANSWER_MOST)
+    report::fit_report(v1::DeliveryReport::from(record), report::MAX_RESPONSE_BYTES)
 }
 
 /// Ends every step and every file. What a platform has already may be visible.

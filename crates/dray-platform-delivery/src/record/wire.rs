@@ -111,6 +111,8 @@ impl From<&FileRecord> for v1::DeliveredFile {
 impl From<v1::DeliveredFile> for FileRecord {
     fn from(wire: v1::DeliveredFile) -> Self {
         Self {
+            // A newer worker may write a state that this version does not know; queued files are checked again before
+            // a send.
             state: FileState::of_code(wire.file_state()).unwrap_or(FileState::Queued),
             route: wire.route_taken().and_then(route_of),
             error_kind: wire.failure().and_then(failure_of),
@@ -342,7 +344,7 @@ impl From<&DeliveryRecord> for v1::DeliveryReport {
 }
 
 impl DeliveryStart {
-    /// What work of a platform's queue begins; without files and words for work that goes on with a record.
+    /// What work of a platform's queue begins; without files and words for work that continues with a record.
     pub fn of_work(work: &v1::DeliverFiles) -> Self {
         let start = Self {
             delivery_id: work.delivery_id.clone(),

@@ -95,7 +95,7 @@ async fn work<W: dray_proto::Work>(
     worked.unwrap();
 }
 
-/// Publishes what goes on with a delivery and lets the worker have it.
+/// Publishes what continues with a delivery and lets the worker have it.
 async fn round(fixture: &DeliveryFixture, id: &str, worker: ScriptedWorker) {
     let report = fixture.record(id).await;
     let meta = round_meta(&report).unwrap();

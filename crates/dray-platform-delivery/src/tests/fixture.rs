@@ -212,7 +212,7 @@ impl DeliveryFixture {
             .record
     }
 
-    /// Does the work that goes on with a delivery after its wait.
+    /// Does the work that continues with a delivery after its wait.
     pub(crate) async fn go_on(&self, id: &str) -> Result<WorkEnd, DeliveryError> {
         let report = self.record(id).await;
         let meta = crate::reconciler::round_meta(&report).unwrap();
@@ -408,7 +408,7 @@ fn receipt_of(claim: &v1::Claim) -> v1::TransferReceipt {
 }
 
 fn missing() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no such thing.")
+    Fault::new(FaultCode::NotFound, "The resource does not exist.")
 }
 
 /// Answers one kind of call.

@@ -9,6 +9,7 @@ use dray_platform::{ErrorKind, InboundAttachment, InboundMessage, InboundSink as
 use dray_proto::v1;
 use dray_types::{ByteSize, Period, Secret};
 use futures_util::FutureExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -43,7 +44,7 @@ async fn fixture(change: impl FnOnce(&mut Config)) -> DeliveryFixture {
     DeliveryFixture::with(dray_platform::DuplicateProtection::Unknown, change).await
 }
 
-fn door(fixture: &DeliveryFixture) -> DurableInboundSink {
+fn sink(fixture: &DeliveryFixture) -> DurableInboundSink {
     DurableInboundSink {
         service: Arc::clone(&fixture.replica.inbound),
         account: fixture.replica.inbound.accounts.named("bot").unwrap(),
@@ -71,7 +72,7 @@ async fn receive(
     message: InboundMessage,
     attempt: u32,
 ) -> Result<(), dray_bus::WorkFailure> {
-    door(fixture).message(message).await.unwrap();
+    sink(fixture).message(message).await.unwrap();
     let (meta, work) = work::<v1::ReceiveMessage>(fixture, "dray.work.inbound.>")
         .await
         .pop()
@@ -117,7 +118,7 @@ async fn a_message_sent_twice_is_taken_once_and_its_files_are_placed_in_order() 
         attachment("none", 1),
     ];
     let told = message("7", all);
-    door(&fixture).message(told.clone()).await.unwrap();
+    sink(&fixture).message(told.clone()).await.unwrap();
     receive(&fixture, told, 1).await.unwrap();
     let received = work::<v1::ReceiveMessage>(&fixture, "dray.work.inbound.>").await;
     assert_eq!(received.len(), 1);
@@ -231,25 +232,53 @@ async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
 #[tokio::test]
 async fn one_replica_polls_and_another_takes_over() {
     let fixture = fixture(|_| {}).await;
-    assert!(door(&fixture).take_lease("one").await);
-    assert!(!door(&fixture).take_lease("two").await);
-    assert!(door(&fixture).take_lease("one").await, "renewed");
+    assert!(sink(&fixture).take_lease("one").await);
+    assert!(!sink(&fixture).take_lease("two").await);
+    assert!(sink(&fixture).take_lease("one").await, "renewed");
     fixture.clock.advance(std::time::Duration::from_secs(31));
-    assert!(door(&fixture).take_lease("two").await);
-    assert!(!door(&fixture).take_lease("one").await);
+    assert!(sink(&fixture).take_lease("two").await);
+    assert!(!sink(&fixture).take_lease("one").await);
     fixture.clock.advance(std::time::Duration::from_secs(31));
     fixture.fake.wrote(message("9", Vec::new()));
     let stop = CancellationToken::new();
     let mut polling = tokio::task::JoinSet::new();
-    polling.spawn(door(&fixture).poll("three".to_owned(), stop.clone()));
+    polling.spawn(sink(&fixture).poll("three".to_owned(), stop.clone()));
     dray_testkit::eventually("a poll", async || (fixture.fake.polls() == 1).then_some(())).await;
     stop.cancel();
     polling.join_next().await.unwrap().unwrap();
     assert_eq!(fixture.published("inbound").await.len(), 1);
     assert!(
-        door(&fixture).take_lease("four").await,
+        sink(&fixture).take_lease("four").await,
         "the lease was given back"
     );
+}
+
+#[tokio::test]
+async fn a_client_that_stalls_in_its_request_loses_its_connection() {
+    let fixture = fixture(|_| {}).await;
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let (inbound, stop) = (
+        Arc::clone(&fixture.replica.inbound),
+        CancellationToken::new(),
+    );
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(listener::serve_until(inbound, socket, stop.clone()));
+    // The clock advances to the next timeout when all tasks wait.
+    tokio::time::pause();
+    let head = "POST /platforms/bot/webhook HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n";
+    for start in ["", head, &format!("{head}\r\n{{")] {
+        #[expect(clippy::disallowed_methods, reason = "a client of this test")]
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(start.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        let read = client.read_to_string(&mut response);
+        let read = tokio::time::timeout(std::time::Duration::from_hours(1), read).await;
+        read.expect("the server closes the connection").unwrap();
+        assert!(!response.contains(" 200 "), "{start:?}: {response}");
+    }
+    stop.cancel();
+    serving.join_next().await.unwrap().unwrap();
 }
 
 fn post(path: &str, body: &str) -> axum::http::request::Builder {
@@ -303,7 +332,7 @@ async fn a_webhook_needs_its_signature_its_account_and_our_host() {
     assert_eq!(
         fixture.published("inbound").await.len(),
         1,
-        "told twice, taken once"
+        "sent twice, stored once"
     );
 }
 

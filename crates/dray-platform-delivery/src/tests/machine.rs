@@ -241,7 +241,7 @@ async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
     elsewhere.target = Some(super::fixture::chat("43"));
     assert!(fixture.delivered(&elsewhere).await.success);
     assert_eq!(fixture.fake.shown(), ["document:c.txt|"]);
-    // Redelivered work of the first round finds that others will go on.
+    // Redelivered work of the first round finds that others will continue.
     assert!(matches!(
         fixture.deliver(&work).await.unwrap(),
         WorkEnd::Waiting(_)

@@ -1,4 +1,4 @@
-//! Waits that go on, windows that open, news that come later, and what callers learn of all that.
+//! Waits that continue, windows that open, news that come later, and what callers learn of all that.
 
 use std::time::Duration;
 

@@ -227,7 +227,7 @@ fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, Connect
     let mut out = Vec::with_capacity(text.len() + 1024);
     let begun = zlib.total_in();
     loop {
-        // `compress_vec` fills the spare capacity and stops; the loop goes on where it stopped.
+        // `compress_vec` fills the spare capacity and stops; the loop continues where it stopped.
         let used = usize::try_from(zlib.total_in() - begun).unwrap_or(usize::MAX);
         let rest = text.get(used..).unwrap_or_default();
         let compressed = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);

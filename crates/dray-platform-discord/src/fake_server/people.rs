@@ -101,7 +101,7 @@ impl FakeDiscord {
             "tts": false, "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [],
             "pinned": false, "components": [],
         });
-        // Last, so that they replace what stands there.
+        // Last, so that they replace what is there.
         if let (Some(fields), Some(other)) = (message.as_object_mut(), other.as_object()) {
             fields.extend(other.clone());
         }

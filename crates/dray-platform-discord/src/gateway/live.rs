@@ -172,7 +172,7 @@ impl<'a> LiveConnection<'a> {
         Ok(None)
     }
 
-    /// Handles one event. It counts as read once all of it was stored; heartbeats go on meanwhile.
+    /// Handles one event. It counts as read once all of it was stored; heartbeats continue meanwhile.
     async fn event(
         &mut self,
         payload: GatewayPayload,

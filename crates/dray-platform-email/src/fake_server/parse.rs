@@ -164,7 +164,7 @@ impl MimePart {
 
 fn parse_header_line(headers: &mut Headers, line: &[u8]) -> Result<(), MalformedMail> {
     let line = std::str::from_utf8(line).map_err(|_| MalformedMail)?;
-    // A folded header goes on.
+    // A folded header continues.
     if line.starts_with([' ', '\t']) {
         let (_, last) = headers.last_mut().ok_or(MalformedMail)?;
         last.push_str(line);

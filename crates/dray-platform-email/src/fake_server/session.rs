@@ -27,7 +27,7 @@ struct MailSession<'a> {
     to: Vec<String>,
 }
 
-/// Whether the session goes on.
+/// Whether the session continues.
 type Goes = io::Result<bool>;
 
 pub(super) async fn serve_connection(
@@ -143,7 +143,7 @@ impl MailSession<'_> {
             self.say("220 2.0.0 go").await?;
         }
         let io = TlsAcceptor::from(tls).accept(self.io.into_inner()).await?;
-        // RFC 3207, section 4.2: what was said before the handshake is forgotten.
+        // RFC 3207, section 4.2: what was reported before the handshake is forgotten.
         Ok(Self {
             shared: self.shared,
             io: BufReader::new(Box::new(io)),

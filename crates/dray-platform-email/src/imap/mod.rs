@@ -244,7 +244,7 @@ impl ImapConnection {
             }
             Ok::<_, PlatformError>(())
         };
-        // The connection goes on after a timeout, so the command is ended in both cases.
+        // The connection continues after a timeout, so the command is ended in both cases.
         match timeout(longest, waiting).await {
             Ok(waited) => waited?,
             Err(_elapsed) => {}

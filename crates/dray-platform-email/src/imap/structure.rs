@@ -134,7 +134,7 @@ fn parameter_value(parameters: &ImapValue, name: &str) -> Option<String> {
         let matched = pairs.iter().find(|(name, _)| name == wanted);
         matched.map(|(_, value)| value.clone())
     };
-    // Servers may hand these parameters over as they stand in the mail.
+    // Servers may hand these parameters over as they are in the mail.
     if let Some(value) = find(&format!("{name}*")) {
         return Some(decode_extended(&value));
     }

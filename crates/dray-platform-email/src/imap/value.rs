@@ -116,7 +116,7 @@ fn parse_line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
     Some(())
 }
 
-/// Splits an atom off, with what stands in brackets in it: `BODY[HEADER.FIELDS (DATE)]` is one.
+/// Splits an atom off, with what is in brackets in it: `BODY[HEADER.FIELDS (DATE)]` is one.
 fn split_atom(text: &[u8]) -> (&[u8], &[u8]) {
     let mut depth = 0_u32;
     let end = text.iter().position(|byte| match byte {

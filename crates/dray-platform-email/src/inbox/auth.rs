@@ -18,7 +18,7 @@ pub(crate) fn sender_doubt<'a>(
     }
     let own_results = results
         .map(split_clauses)
-        // `find` stops at the topmost: what stands below may have come with the mail.
+        // `find` stops at the topmost: what is below may have come with the mail.
         .find(|clauses| is_of(clauses, authserv_id));
     let Some(clauses) = own_results else {
         return Some("the mail server did not verify the sender");

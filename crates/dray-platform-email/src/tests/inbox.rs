@@ -227,7 +227,7 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
             let error = bytes(&email, file).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Transient, "{then:?}");
         }
-        // A server that is slow for another reason exceeds the short timeout as well; that is no loss either.
+        // A server that is slow for another reason exceeds the short timeout as well; that is not a loss either.
         let mut received = bytes(&email, file).await;
         for _ in 0..5 {
             if received.is_err() {

@@ -30,9 +30,7 @@ pub(super) fn find_file(
         return Ok((id, file));
     }
     if value.is_empty() {
-        return Err(MethodError::bad(&format!(
-            "there is no {kind} in the request"
-        )));
+        return Err(MethodError::bad(&format!("the request has no {kind}")));
     }
     let Some(known) = state.files.get(value) else {
         return Err(MethodError::bad(

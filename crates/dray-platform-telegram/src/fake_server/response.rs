@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A refusal: what stands beside `"ok": false`.
+/// A refusal: what is beside `"ok": false`.
 #[derive(Clone, Debug)]
 pub(super) struct MethodError {
     pub(super) code: u16,

@@ -1,4 +1,4 @@
-//! What becomes of refusals, silence and half-truths.
+//! What happens to refusals, silence and half-truths.
 
 use std::time::Duration;
 

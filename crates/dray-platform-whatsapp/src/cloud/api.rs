@@ -57,7 +57,7 @@ impl CloudApi {
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
-            answer: options.answer_timeout.as_duration(),
+            response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,

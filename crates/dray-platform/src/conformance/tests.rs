@@ -156,7 +156,7 @@ impl FakePlatform {
         number
     }
 
-    /// What becomes of a request that was read.
+    /// What happens to a request that was read.
     fn answer(&self, send: SendRequest<'_>, files: Vec<SeenFile>) -> Result<String, PlatformError> {
         let fault = self.server.fault.lock().unwrap().take();
         let lost = || match self.wrong {

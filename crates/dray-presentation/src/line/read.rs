@@ -7,22 +7,22 @@ pub struct FileLine<'text> {
     pub name: &'text str,
     /// The size as the line shows it; older wordings have none.
     pub size: Option<&'text str>,
-    /// What became of the file.
+    /// The outcome of the file.
     pub outcome: UploadOutcome<'text>,
 }
 
-/// What became of a file.
+/// The outcome of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadOutcome<'text> {
     /// It is at this path.
     At(&'text str),
-    /// It is at this path, and its text stands in the message as well.
+    /// It is at this path, and its text is in the message as well.
     Inlined(&'text str),
     /// It is not there, for this reason.
     NotAvailable(&'text str),
 }
 
-/// What stands between a path and the rest of an older wording.
+/// What is between a path and the rest of an older wording.
 const AFTER_PATH: [&str; 3] = [
     ". Its text is not inlined",
     ". Ask the user",

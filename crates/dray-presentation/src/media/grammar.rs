@@ -111,7 +111,7 @@ pub(super) fn path_start(text: &str) -> Option<usize> {
     }
 }
 
-/// The quote that `text` begins with when a path stands behind it.
+/// The quote that `text` begins with when a path is behind it.
 pub(super) fn quoted_start(text: &str) -> Option<char> {
     let quote = text
         .chars()

@@ -15,7 +15,7 @@ use super::{FoundMedia, MediaExtraction, TAGS_MAX};
 /// White space between `MEDIA:` and a path on another line.
 const SPACE_MAX: usize = 64;
 
-/// Lines joined by tags whose path stands on the next one.
+/// Lines joined by tags whose path is on the next one.
 const JOINS_MAX: usize = 8;
 
 /// Takes an answer in pieces and gives what can be shown of it. Half a tag never shows.

@@ -63,7 +63,7 @@ impl LineMasks {
         }
     }
 
-    /// Whether every tag of the line that begins here is masked, without going on to it.
+    /// Whether every tag of the line that begins here is masked, without continuing to it.
     pub(super) fn masks_whole(&self, line: &str) -> bool {
         let start = line.trim_start();
         self.fence.is_some() || opens_fence(start).is_some() || start.starts_with('>')

@@ -24,11 +24,11 @@ pub struct RemoteImage {
     pub url: String,
     /// What it shows; may be empty.
     pub alt: String,
-    /// Where the mention stands in the text, to be cut when the picture was sent.
+    /// Where the mention is in the text, to be cut when the picture was sent.
     pub span: Range<usize>,
 }
 
-/// Local paths in prose: they begin where no word goes on, end with a known extension, stand outside of code and
+/// Local paths in prose: they begin where no word continues, end with a known extension, stand outside of code and
 /// exist. Each once, in order.
 ///
 /// Hand in the text that [`super::extract_media`] left, of a final answer that was not streamed: a path that was only

@@ -30,9 +30,9 @@ pub struct MediaTag {
     pub candidates: Vec<TagCandidate>,
     /// Which candidate is meant when none exists. Without one the text then stays as it is.
     pub fallback: Option<usize>,
-    /// The path stands in quotes or backticks.
+    /// The path is in quotes or backticks.
     pub quoted: bool,
-    /// It stands in inline code, and counts only when it exists.
+    /// It is in inline code, and counts only when it exists.
     pub code: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct TagUnit {
     pub(super) steps: usize,
 }
 
-/// Finds the tags of a unit and goes on with `masks` behind it.
+/// Finds the tags of a unit and continues with `masks` behind it.
 pub(super) fn scan_unit(text: &str, masks: &mut LineMasks) -> TagUnit {
     let lines = line_masks(text, masks);
     let directives: Vec<_> = directive::directive_occurrences(text).collect();
@@ -102,7 +102,7 @@ struct TagScanner<'unit> {
 }
 
 impl TagScanner<'_> {
-    /// The tag whose `MEDIA:` stands at `at`; nothing of it stands at or behind `limit`.
+    /// The tag whose `MEDIA:` is at `at`; nothing of it is at or behind `limit`.
     fn tag(&mut self, at: usize, limit: usize) -> Option<MediaTag> {
         // The first line starts at 0, so a tag always has one; `partition_point` counts those that begin before
         // it.

@@ -821,7 +821,7 @@ pub struct SandboxProbe {
     /// Programs found that transfers use.
     #[prost(string, repeated, tag = "8")]
     pub tools: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Milliseconds of life left; absent when there is no end.
+    /// Remaining lifetime in milliseconds; absent when it does not end.
     #[prost(uint64, optional, tag = "9")]
     pub life_ms: ::core::option::Option<u64>,
 }
@@ -1203,10 +1203,10 @@ pub struct PlaceUpload {
     /// Position among the attachments of that message.
     #[prost(uint32, tag = "6")]
     pub position: u32,
-    /// Why the file could not be had; then there is no claim, and only the agent is told.
+    /// Why the file is not available; then the claim is absent, and only the agent gets a report.
     #[prost(string, tag = "7")]
     pub unavailable: ::prost::alloc::string::String,
-    /// Bytes as claimed by the platform when there is no claim.
+    /// Bytes as stated by the platform when the claim is absent.
     #[prost(uint64, tag = "8")]
     pub claimed_size: u64,
 }
@@ -1290,7 +1290,7 @@ pub struct Upload {
     /// Proof of the transfer.
     #[prost(message, optional, tag = "12")]
     pub receipt: ::core::option::Option<TransferReceipt>,
-    /// Whether `Settle` told of it in this state.
+    /// Whether `Settle` has reported it in this state.
     #[prost(bool, tag = "13")]
     pub told: bool,
 }
@@ -1315,7 +1315,7 @@ pub struct SettleUploadsRequest {
     /// Session id.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// Whether uploads that were told of before are told again.
+    /// Whether uploads that were reported before are reported again.
     #[prost(bool, tag = "2")]
     pub all: bool,
 }
@@ -1323,13 +1323,13 @@ impl ::prost::Name for SettleUploadsRequest {
 const NAME: &'static str = "SettleUploadsRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SettleUploadsRequest".into() }}
-/// Uploads of a session, each told once unless `all` was asked.
+/// Uploads of a session, each reported once unless the request has `all`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SettleUploadsReply {
     /// In the order they came.
     #[prost(message, repeated, tag = "1")]
     pub uploads: ::prost::alloc::vec::Vec<Upload>,
-    /// Whether some still wait, because there is no sandbox or it cannot be reached.
+    /// Whether some still wait, because the sandbox does not exist or cannot be reached.
     #[prost(bool, tag = "2")]
     pub waiting: bool,
 }
@@ -2247,7 +2247,7 @@ pub struct ReceivedAttachment {
     /// Name as sent.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Bytes as claimed; 0 when not told.
+    /// Bytes as stated by the sender; 0 when unknown.
     #[prost(uint64, tag = "3")]
     pub size: u64,
     /// Media type as claimed.
@@ -2751,7 +2751,7 @@ impl crate::contract::Call for FinishUploadRequest {
     const VERB: &'static str = "finish-upload";
     const GRPC_PATH: &'static str = "/dray.v1.Deliveries/FinishUpload";
 }
-/// What to fetch. There is no way to say method, headers, body, credentials, proxy or address.
+/// What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchRequest {
     /// The URL exactly as the agent wrote it, 1 to 8192 bytes.
@@ -3605,7 +3605,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReadFilesRequest".in
 /// The tool's result.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReadFilesReply {
-    /// What the model is told: JSON, or a sentence when the arguments were not valid.
+    /// The result for the model: JSON, or a sentence when the arguments were not valid.
     #[prost(message, optional, tag = "1")]
     pub output: ::core::option::Option<Content>,
 }
@@ -3679,7 +3679,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.FetchUserFileRequest
 /// The tool's result.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchUserFileReply {
-    /// What the model is told.
+    /// The text for the model.
     #[prost(string, tag = "1")]
     pub output: ::prost::alloc::string::String,
     /// Whether the file is in the sandbox.

@@ -31,7 +31,7 @@ impl PictureText {
         !matches!(self, Self::Recognized(_) | Self::Nothing | Self::TooMany)
     }
 
-    /// What stands in the place of the note.
+    /// What is in the place of the note.
     fn block(&self, page: Option<u32>) -> String {
         let what = match page {
             Some(page) => format!("page {page} is a picture"),

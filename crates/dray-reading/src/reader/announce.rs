@@ -22,13 +22,13 @@ pub enum Vision {
     No,
 }
 
-/// The formats that a reader of documents is asked for, and whether there is a converter here: for the environment
+/// The formats that callers request of a reader of documents, and whether there is a converter here: for the environment
 /// block and for the health check. A missing one is a warning, never a failure.
 pub fn formats() -> Vec<(&'static str, bool)> {
     let has = |mime: &str| {
-        formats::converter(&formats::Hint {
+        formats::converter(&formats::ConversionHint {
             mime: mime.to_owned(),
-            ..formats::Hint::default()
+            ..formats::ConversionHint::default()
         })
         .is_some()
     };
@@ -61,7 +61,7 @@ pub fn formats() -> Vec<(&'static str, bool)> {
 }
 
 impl Reader {
-    /// One block for each staged file that may be had, in order. A file that is refused has none; the log says why.
+    /// One block for each staged file that may be read, in order. A file that is refused has none; the log says why.
     /// Blocks while it reads.
     ///
     /// `staged` are paths as the model shall use them.
@@ -133,7 +133,7 @@ impl Reader {
         // Legacy encodings grow when they become UTF-8.
         let cut = total > limit || text.len() > budget;
         let body = if prepared.blank {
-            message::EMPTY
+            message::EMPTY_FILE_NOTE
         } else {
             text.get(..text.floor_char_boundary(budget))
                 .unwrap_or(&text)

@@ -68,7 +68,7 @@ struct ResultBuilder<'a> {
     display_path: Cow<'a, str>,
     /// The file itself, also when one of its members is read.
     path: &'a str,
-    /// The file of an archive that was asked for.
+    /// The file of an archive that was requested.
     member: Option<&'a str>,
     mime: Cow<'static, str>,
     kind: Kind,
@@ -113,7 +113,7 @@ impl Reader {
     ) -> Record {
         let mut answer = self.begin(display_path, &prepared, request);
         if prepared.blank {
-            return answer.note(Code::Empty, message::EMPTY);
+            return answer.note(Code::Empty, message::EMPTY_FILE_NOTE);
         }
         progress(Progress::Converting);
         let read = self
@@ -150,7 +150,7 @@ impl Reader {
     ) -> Result<Bare, Box<Record>> {
         let mut answer = self.begin(display_path, &prepared, request);
         if prepared.blank {
-            return Err(Box::new(answer.note(Code::Empty, message::EMPTY)));
+            return Err(Box::new(answer.note(Code::Empty, message::EMPTY_FILE_NOTE)));
         }
         let text = self
             .text(&mut answer, prepared, range.as_ref(), cancel)
@@ -194,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// Step 11 for a text that is too large, or of which a summary was asked for.
+    /// Step 11 for a text that is too large, or of which a summary was requested.
     async fn shorten(
         &self,
         mut answer: ResultBuilder<'_>,
@@ -417,7 +417,7 @@ impl ResultBuilder<'_> {
         } else if self.mime == mime::PDF {
             self.noted(Some(Code::NoText), message::NO_TEXT_PDF)
         } else if self.kind == Kind::Text && !markup.contains(&&*self.mime) {
-            self.noted(Some(Code::Empty), message::EMPTY)
+            self.noted(Some(Code::Empty), message::EMPTY_FILE_NOTE)
         } else {
             self.noted(Some(Code::NoText), message::NO_TEXT)
         })

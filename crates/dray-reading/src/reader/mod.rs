@@ -160,7 +160,7 @@ impl Reader {
         &self.roots
     }
 
-    /// Reads a file of the workspace. Never fails and never panics; the record says what came of it.
+    /// Reads a file of the workspace. Never fails and never panics; the record says its outcome.
     pub async fn read(
         &self,
         request: &Request,

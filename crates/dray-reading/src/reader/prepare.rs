@@ -27,7 +27,7 @@ pub(super) struct PreparedFile {
     pub(super) size: u64,
     /// Nothing but white space.
     pub(super) blank: bool,
-    /// Digest of the content, when it was asked for.
+    /// Digest of the content, when it was requested.
     pub(super) digest: Option<Sha256Digest>,
     /// Hidden content is shown.
     pub(super) show_hidden: bool,
@@ -152,7 +152,7 @@ impl PrepareSteps {
         if class.kind == Kind::Image {
             let ocr = self.ocr.as_ref().filter(|ocr| ocr.is_available());
             return ocr.is_some_and(|ocr| {
-                let hint = formats::Hint {
+                let hint = formats::ConversionHint {
                     ocr: Some(ocr.hint()),
                     ..class.hint()
                 };

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Cursor, Read as _};
 
-use dray_documents::formats::{self, Converted, Hint};
+use dray_documents::formats::{self, ConversionHint, Converted};
 use dray_documents::limits::Failure;
 use dray_documents::markdown::Selection;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use crate::worker::{Job, Worked};
 /// Longest plain text that is converted without a worker, bytes.
 const MAX_IN_PROCESS_BYTES: u64 = 1 << 20;
 
-/// A conversion, and what became of the worker.
+/// A conversion, and the outcome of the worker.
 pub(super) struct ConversionWork {
     pub(super) worked: Worked,
     pub(super) worker: &'static str,
@@ -53,7 +53,7 @@ impl Reader {
         if prepared.class.encrypted {
             return ConversionWork::without_worker(encrypted(), "not started");
         }
-        let hint = Hint {
+        let hint = ConversionHint {
             show_hidden: prepared.show_hidden,
             member: prepared.member,
             ocr: self.ocr.as_ref().map(Ocr::hint),

@@ -94,7 +94,7 @@ impl OpenAi {
     /// When the authorities cannot be read.
     pub fn new(endpoint: Endpoint) -> Result<Self, dray_http::HttpError> {
         let limits = dray_http::HttpTimeouts {
-            answer: endpoint.timeout,
+            response: endpoint.timeout,
             ..dray_http::HttpTimeouts::default()
         };
         let client = dray_http::HttpClient::new(limits, endpoint.authorities.as_deref())?;

@@ -1,4 +1,4 @@
-//! What the model is asked. Content never stands in these words; it comes framed, as the user's message.
+//! What the model is asked. Content never is in these words; it comes framed, as the user's message.
 
 /// What a summary preserves by default.
 pub(super) const DEFAULT_FOCUS: &str = "the key facts, structure, decisions and errors";

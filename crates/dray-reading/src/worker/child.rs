@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use dray_documents::formats::convert;
 
-use super::{ARGUMENT, Job, NO_ROOM, confine, wire};
+use super::{Job, NO_ROOM, WORKER_ARGUMENT, confine, wire};
 use crate::ocr;
 
 /// Stack of the converting thread. Converters bound their depth; this is room for what libraries do below them.
@@ -24,7 +24,7 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
     if role == ocr::LAUNCHER_ARGUMENT {
         return Some(ocr::child(arguments));
     }
-    if role != ARGUMENT {
+    if role != WORKER_ARGUMENT {
         return None;
     }
     let job = arguments.next().and_then(|job| job.into_string().ok());

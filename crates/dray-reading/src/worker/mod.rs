@@ -17,7 +17,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_documents::formats::{Converted, Hint};
+use dray_documents::formats::{ConversionHint, Converted};
 use dray_documents::limits::{Limit, Limits};
 use dray_documents::markdown::Selection;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 pub use child::child;
 
 /// First argument that makes an executable a worker.
-pub const ARGUMENT: &str = "convert-worker";
+pub const WORKER_ARGUMENT: &str = "convert-worker";
 
 /// Status of a worker whose memory does not even hold the thread that converts.
 const NO_ROOM: u8 = 3;
@@ -46,14 +46,14 @@ const MAX_PICTURE_BYTES: u64 = 33 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// Media type and encoding from classification, and what the caller asked for.
-    pub hint: Hint,
+    pub hint: ConversionHint,
     /// What it may use.
     pub limits: Limits,
     /// What of the document is wanted.
     pub selection: Selection,
 }
 
-/// What came of it.
+/// Its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Worked {
     /// The worker gave a whole answer; a partial conversion or a failure of its own is in there.
@@ -170,7 +170,7 @@ impl Worker {
     }
 
     fn start(&self, file: File, job: &Job) -> io::Result<Child> {
-        let mut command = self.command(ARGUMENT, job, file)?;
+        let mut command = self.command(WORKER_ARGUMENT, job, file)?;
         // Messages of libraries may quote the document, and the log must not have content (15).
         command.stderr(Stdio::null()).spawn()
     }

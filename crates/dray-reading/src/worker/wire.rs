@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 const WIRE_MAGIC: &[u8; 8] = b"drayconv";
 
-/// What stands before the bytes.
+/// What is before the bytes.
 #[derive(Serialize, Deserialize)]
 struct FrameHeader {
     converted: Converted,

@@ -17,7 +17,7 @@ pub(super) struct ResolvedPath {
     pub(super) root: Option<PathBuf>,
 }
 
-/// What stands in a path for bytes that are not UTF-8.
+/// Replaces bytes of a path that are not UTF-8.
 const REPLACEMENT_CHARACTER: char = '\u{FFFD}';
 /// Entries of one directory that are compared with such a name.
 const MAX_ENTRIES: usize = 10_000;
@@ -89,7 +89,7 @@ fn real(path: &Path) -> Option<PathBuf> {
     while let Some(name) = pending.pop_front() {
         if name == ".." {
             done.pop();
-            // `..` stands in targets of links alone; above a missing name there may be something again.
+            // `..` is in targets of links alone; above a missing name there may be something again.
             missing = false;
             continue;
         }

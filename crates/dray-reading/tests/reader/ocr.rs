@@ -1,4 +1,4 @@
-//! The text of scans and pictures, by the real program, and what is said without it.
+//! The text of scans and pictures, by the real program, and what is reported without it.
 
 use std::io::{Cursor, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -308,7 +308,7 @@ async fn the_program_reads_nothing_of_its_user_and_writes_nothing() {
     assert!(!Path::new(&written).exists());
 }
 
-/// Tesseract takes what is no picture for a list of files to open.
+/// Tesseract takes what is not a picture for a list of files to open.
 #[tokio::test]
 async fn names_of_files_in_the_place_of_a_picture_are_never_handed_over() {
     let list = pdf(

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
-use dray_sandbox_conformance::{CASES, Case, Fixture, Traits, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Case, Fixture, Traits, run};
 use dray_sandbox_docker::DockerBackend;
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
@@ -135,7 +135,7 @@ async fn files(number: usize) {
         user: "agent".into(),
         ..ContainerOptions::default()
     };
-    let cases = CASES
+    let cases = CONFORMANCE_CASES
         .iter()
         .skip(number)
         .step_by(SUITE_PARTS)
@@ -170,7 +170,7 @@ async fn r_17_memory_passes_what_is_asked_of_commands() {
         ..ContainerOptions::default()
     };
     let fixture = DockerFixture::new(options, "/memory", Traits::default());
-    let cases: Vec<_> = CASES
+    let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
         .filter(|(name, _)| COMMAND_CASES.contains(name))
         .copied()
@@ -201,7 +201,7 @@ async fn r_17_podman_passes_what_is_asked_of_commands() {
     };
     let engine = DockerEngine::shared_podman();
     let fixture = DockerFixture::on(engine, options, "/workspace", image_traits());
-    let cases: Vec<_> = CASES
+    let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
         .filter(|(name, _)| COMMAND_CASES.contains(name) && *name != LOST_BY_PODMAN)
         .copied()

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) const CONTAINER_ID: &str =
     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// Answers by the first rule whose text stands in the first line of a request; never when the response is empty.
+/// Answers by the first rule whose text is in the first line of a request; never when the response is empty.
 pub(crate) struct ScriptedEngine {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Files, as the daemon gives and takes them: with its own rights, following links, making parents.
+//! Downloads, uploads and file calls of the daemon: with its own rights, following links, making parent directories.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
@@ -26,7 +26,7 @@ pub(super) fn download(
     let path = request.parameter("path").unwrap_or_default();
     let found = match fs::metadata(&path) {
         Ok(found) => found,
-        Err(error) => return failed(&path, &error),
+        Err(error) => return file_error(&path, &error),
     };
     if found.is_dir() {
         return refuse(400, &format!("path '{path}' is a directory"));
@@ -36,7 +36,7 @@ pub(super) fn download(
     }
     let whole = match fs::read(&path) {
         Ok(bytes) => Bytes::from(bytes),
-        Err(error) => return failed(&path, &error),
+        Err(error) => return file_error(&path, &error),
     };
     let mut state = shared.lock();
     match state.fault(|fault| {
@@ -54,7 +54,9 @@ pub(super) fn download(
             state.machines.remove(id);
             return cut_reply("application/octet-stream", &whole, kept);
         }
-        Some(InjectedFault::Instead(bytes)) => return given(200, Bytes::from_static(bytes)),
+        Some(InjectedFault::Instead(bytes)) => {
+            return bytes_response(200, Bytes::from_static(bytes));
+        }
         _ => {}
     }
     let from: Option<usize> = request.header("range").and_then(|range| {
@@ -76,17 +78,21 @@ pub(super) fn download(
                 return refuse(416, "invalid range: failed to overlap");
             }
             let range = format!("bytes {from}-{}/{size}", size - 1);
-            with_header(given(206, whole.slice(from..)), "content-range", &range)
+            with_header(
+                bytes_response(206, whole.slice(from..)),
+                "content-range",
+                &range,
+            )
         }
-        _ => given(200, whole),
+        _ => bytes_response(200, whole),
     }
 }
 
-fn given(status: u16, bytes: Bytes) -> Reply {
+fn bytes_response(status: u16, bytes: Bytes) -> Reply {
     bytes_reply(status, "application/octet-stream", bytes)
 }
 
-fn failed(path: &str, error: &io::Error) -> Reply {
+fn file_error(path: &str, error: &io::Error) -> Reply {
     match error.kind() {
         io::ErrorKind::NotFound => refuse(404, &format!("path '{path}' does not exist")),
         io::ErrorKind::NotADirectory => refuse(400, &format!("stat {path}: not a directory")),
@@ -121,11 +127,11 @@ pub(super) async fn upload(
             InjectedFault::DieDuringUpload | InjectedFault::KeepOnly(_) | InjectedFault::LoseAnswer
         )
     });
-    let mut file = match created(Path::new(&path)) {
+    let mut file = match create_file(Path::new(&path)) {
         Ok(file) => file,
         Err(error) => {
             request.into_reader().digest().await?;
-            return Ok(failed(&path, &error));
+            return Ok(file_error(&path, &error));
         }
     };
     let mut left = match fault {
@@ -145,17 +151,17 @@ pub(super) async fn upload(
     if fault == Some(InjectedFault::LoseAnswer) {
         return Err(ConnectionClosed);
     }
-    Ok(json_reply(200, &json!([uploaded(&path)])))
+    Ok(json_reply(200, &json!([uploaded_entry(&path)])))
 }
 
-fn created(path: &Path) -> io::Result<File> {
+fn create_file(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
     File::create(path)
 }
 
-fn uploaded(path: &str) -> Value {
+fn uploaded_entry(path: &str) -> Value {
     let name = Path::new(path).file_name().unwrap_or_default();
     json!({ "name": name.to_string_lossy(), "path": path, "type": "file" })
 }
@@ -168,7 +174,7 @@ async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionC
     let mut written: Vec<Value> = Vec::new();
     for part in form.files.iter().filter(|part| part.field == "file") {
         let target = if path.is_empty() { &part.name } else { path };
-        let entry = uploaded(target);
+        let entry = uploaded_entry(target);
         if written.contains(&entry) {
             return Ok(refuse(
                 400,
@@ -180,9 +186,9 @@ async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionC
             return Ok(refuse(507, "not enough disk space available"));
         }
         let done =
-            created(Path::new(target)).and_then(|mut file| file.write_all(&part.content.head));
+            create_file(Path::new(target)).and_then(|mut file| file.write_all(&part.content.head));
         if let Err(error) = done {
-            return Ok(failed(target, &error));
+            return Ok(file_error(target, &error));
         }
         written.push(entry);
     }
@@ -190,17 +196,17 @@ async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionC
 }
 
 /// A refusal in the form of Connect.
-fn connect(status: u16, code: &str, message: &str) -> Reply {
+fn connect_reply(status: u16, code: &str, message: &str) -> Reply {
     json_reply(status, &json!({ "code": code, "message": message }))
 }
 
-fn unable(error: &io::Error) -> Reply {
+fn connect_error(error: &io::Error) -> Reply {
     let text = error.to_string().to_ascii_lowercase();
     let text = text.split(" (os error").next().unwrap_or_default();
     match error.kind() {
-        io::ErrorKind::NotFound => connect(404, "not_found", text),
-        io::ErrorKind::AlreadyExists => connect(409, "already_exists", text),
-        _ => connect(500, "internal", text),
+        io::ErrorKind::NotFound => connect_reply(404, "not_found", text),
+        io::ErrorKind::AlreadyExists => connect_reply(409, "already_exists", text),
+        _ => connect_reply(500, "internal", text),
     }
 }
 
@@ -214,7 +220,11 @@ pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, 
         "Stat" => entry(path).map(|entry| json!({ "entry": entry })),
         "ListDir" => list(path).map(|entries| json!({ "entries": entries })),
         "MakeDir" if path.is_dir() => {
-            return Ok(connect(409, "already_exists", "directory already exists"));
+            return Ok(connect_reply(
+                409,
+                "already_exists",
+                "directory already exists",
+            ));
         }
         "MakeDir" => fs::create_dir_all(path)
             .and_then(|()| entry(path))
@@ -223,15 +233,15 @@ pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, 
             fs::remove_dir_all(path).map(|()| json!({}))
         }
         "Remove" => fs::remove_file(path).map(|()| json!({})),
-        "Move" => moved(Path::new(text("source")), Path::new(text("destination")))
+        "Move" => rename_entry(Path::new(text("source")), Path::new(text("destination")))
             .map(|entry| json!({ "entry": entry })),
-        _ => return Ok(connect(404, "unimplemented", "no such call")),
+        _ => return Ok(connect_reply(404, "unimplemented", "no such call")),
     };
-    Ok(done.map_or_else(|error| unable(&error), |told| json_reply(200, &told)))
+    Ok(done.map_or_else(|error| connect_error(&error), |told| json_reply(200, &told)))
 }
 
 /// A plain rename, after making the parents of the target. Like Go's, it refuses a directory as the target.
-fn moved(source: &Path, destination: &Path) -> io::Result<Value> {
+fn rename_entry(source: &Path, destination: &Path) -> io::Result<Value> {
     fs::symlink_metadata(source)?;
     if let Some(parent) = destination.parent() {
         fs::create_dir_all(parent)?;

@@ -1,6 +1,6 @@
 //! The suite of all backends, over every shell and channel (sandbox-transfer R-17).
 
-use dray_sandbox_conformance::{CASES, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, run};
 
 use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
@@ -17,14 +17,14 @@ const BULK_CASES: [&str; 5] = [
 async fn conforms(tools: ToolSet, way: ChannelForm) {
     let little = matches!(way, ChannelForm::Narrow | ChannelForm::Terminal);
     let asked = |name: &str| !little || !BULK_CASES.contains(&name);
-    let cases: Vec<_> = CASES
+    let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
         .copied()
         .filter(|(name, _)| asked(name))
         .collect();
     assert_eq!(
         cases.len() + if little { BULK_CASES.len() } else { 0 },
-        CASES.len()
+        CONFORMANCE_CASES.len()
     );
     let report = run(&ExecFixture::new(tools, way), &cases).await.unwrap();
     let skipped: &[&str] = if way == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {

@@ -8,11 +8,11 @@ use dray_types::Sha256Digest;
 
 use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, write};
 
-const ALL: [ToolSet; 3] = [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox];
+const ALL_TOOL_SETS: [ToolSet; 3] = [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox];
 
 #[tokio::test]
 async fn a_probe_reports_who_where_and_with_what() {
-    for tools in ALL {
+    for tools in ALL_TOOL_SETS {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let probe = fixture.files().probe().await.unwrap();
         assert_eq!(probe.uid, rustix::process::geteuid().as_raw());
@@ -126,7 +126,7 @@ async fn without_readlink_the_shell_resolves_what_it_can() {
 
 #[tokio::test]
 async fn files_that_the_kernel_makes_up_are_no_files() {
-    for tools in ALL {
+    for tools in ALL_TOOL_SETS {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let files = fixture.files();
         for path in [
@@ -279,7 +279,7 @@ async fn a_link_to_a_directory_is_replaced_and_not_entered() {
 
 #[tokio::test]
 async fn directories_are_renamed_too() {
-    for tools in ALL {
+    for tools in ALL_TOOL_SETS {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         fixture.sh("mkdir from full; : > from/file; : > full/file");
         let files = fixture.files();
@@ -301,7 +301,7 @@ async fn the_root_is_never_removed() {
 #[tokio::test]
 async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
     let bytes = random(700_000);
-    for tools in ALL {
+    for tools in ALL_TOOL_SETS {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         for transport in [Transport::ExecRaw, Transport::ExecBase64] {
             let to = fixture.path(format!("to-{}", transport.as_str()));

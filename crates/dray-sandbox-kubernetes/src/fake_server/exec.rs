@@ -33,7 +33,7 @@ const CHUNK_BYTES: usize = 32 << 10;
 /// How long a client may take to leave after the end of a stream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A command that was asked for.
+/// A command that was requested.
 #[derive(Debug)]
 pub(super) struct FakeCommand {
     pub(super) container: FakeContainer,
@@ -185,7 +185,7 @@ struct StreamClient {
     left: oneshot::Receiver<()>,
 }
 
-/// Takes messages of the client. When the client is gone, the command goes on with an open stdin.
+/// Takes messages of the client. When the client is gone, the command continues with an open stdin.
 async fn listen(
     mut source: SplitStream<Socket>,
     feed: UnboundedSender<Bytes>,

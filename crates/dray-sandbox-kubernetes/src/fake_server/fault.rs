@@ -11,7 +11,7 @@ pub enum InjectedFault {
     Break,
     /// The stream opens in a protocol that was not offered.
     Foreign,
-    /// The stream breaks after so many bytes of output; the command goes on.
+    /// The stream breaks after so many bytes of output; the command continues.
     Cut(usize),
     /// Only so many bytes of output arrive, and then the status of success (kubernetes 60140).
     Short(usize),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dray_sandbox::Address;
 use dray_sandbox::Backend;
-use dray_sandbox_conformance::{CASES, Fixture, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture, run};
 use dray_sandbox_exec::LocalExec;
 use tempfile::TempDir;
 
@@ -94,7 +94,7 @@ impl Fixture for RootedFixture {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_17_a_container_seen_from_beside_passes_the_suite() {
     // `/proc` and `/dev` are those of this host and not of the directory; devices are asked of whole containers.
-    let cases: Vec<_> = CASES
+    let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
         .filter(|(name, _)| *name != "devices_and_pseudo_files_are_not_read")
         .copied()

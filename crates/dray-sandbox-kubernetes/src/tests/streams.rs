@@ -19,7 +19,7 @@ const FILE_BYTES: usize = 300_000;
 
 /// A sandbox and a file in it.
 async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>) {
-    // Where it counts: pings come three times as often, and answers to them are no output.
+    // Where it counts: pings come three times as often, and answers to them are not output.
     let idle = match fault {
         InjectedFault::Silence | InjectedFault::Linger => 3,
         _ => 60,

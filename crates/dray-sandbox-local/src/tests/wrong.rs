@@ -9,7 +9,7 @@ use dray_sandbox::error::Error;
 use dray_sandbox::handle::{Address, Handle};
 use dray_sandbox::metadata::{Fingerprint, Listing, Metadata, Probe, Transport};
 use dray_sandbox::path::SandboxPath;
-use dray_sandbox_conformance::{CASES, Fixture, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture, run};
 use futures_util::StreamExt as _;
 
 use super::{DirectoryFixture, NEW_KERNEL};
@@ -201,7 +201,7 @@ async fn every_lie_of_a_backend_is_found() {
             lie,
             place: DirectoryFixture::new(NEW_KERNEL),
         };
-        let cases: Vec<_> = CASES
+        let cases: Vec<_> = CONFORMANCE_CASES
             .iter()
             .filter(|(name, _)| *name == case)
             .copied()

@@ -76,6 +76,7 @@ impl CommandInput {
                 InputEnd::Done => return Ok(()),
                 InputEnd::Broke(status) => status,
             };
+            // Access tokens of a router live for minutes. A fresh one that is refused as well is a real refusal.
             if status.code() == Code::Unauthenticated && !renewed {
                 renewed = true;
                 let fresh = self.router.renew(&access).await;
@@ -86,6 +87,7 @@ impl CommandInput {
             let Some(taken) = self.taken().await? else {
                 return Ok(());
             };
+            // Progress: a command that reads for hours may see more breaks than the retries allow in a row.
             if taken > offset {
                 retry.progress();
                 renewed = false;
@@ -107,6 +109,7 @@ impl CommandInput {
         };
         match self.router.ask::<_, EmptyMessage>(path, &write).await {
             Ok(EmptyMessage {}) => Ok(()),
+            // A command that ended before its input was closed has failed nothing.
             Err(status) => self.unwanted(&status).await,
         }
     }
@@ -142,6 +145,7 @@ impl CommandInput {
         throttles: u32,
     ) -> Result<InputEnd, Error> {
         let replay = self.replay(offset)?;
+        // One message of room: a larger queue would hold more bytes than `MAX_KEPT_BYTES` accounts for.
         let (pieces, receiver) = mpsc::channel(1);
         let start = StdinStart {
             task_id: self.router.task_id().to_owned(),
@@ -154,6 +158,7 @@ impl CommandInput {
             response = &mut call => response,
             pumped = self.pump(&pieces, start, replay) => {
                 pumped?;
+                // The end of the stream; the response comes only after it.
                 drop(pieces);
                 call.await
             }
@@ -201,6 +206,7 @@ impl CommandInput {
         let piece = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
         self.sent += piece.len() as u64;
         self.kept_bytes += piece.len();
+        // A cheap clone: both share the buffer of the chunk.
         self.kept.push_back(piece.clone());
         while self.kept_bytes > MAX_KEPT_BYTES {
             match self.kept.pop_front() {
@@ -214,12 +220,14 @@ impl CommandInput {
     /// What must be sent again.
     fn replay(&self, offset: u64) -> Result<Vec<Bytes>, Error> {
         let first = self.sent - self.kept_bytes as u64;
+        // A router that claims bytes that were never sent is broken or hostile; to continue would corrupt the file.
         if offset > self.sent {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 "more was taken than was sent",
             ));
         }
+        // The router lost bytes that were dropped here as delivered.
         let Some(skip) = offset.checked_sub(first) else {
             let lost = "more got lost on the way than is kept";
             return Err(Error::new(ErrorKind::Unavailable, lost));
@@ -245,6 +253,7 @@ async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: StreamPayload) {
         payload: Some(payload),
     };
     if pieces.send(piece).await.is_err() {
+        // The `select` in `stream` then ends with the response of the call, which names the reason.
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! An output of a command, read by offset: a connection that breaks is made again and goes on where it was
+//! An output of a command, read by offset: a connection that breaks is made again and continues where it was
 //! (sandbox-transfer R-10).
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the provider refuses, and what becomes of it.
+//! What the provider refuses, and what happens to it.
 
 use std::error::Error as _;
 use std::future::pending;

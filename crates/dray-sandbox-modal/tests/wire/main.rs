@@ -8,7 +8,7 @@ mod python;
 mod resume;
 
 use dray_sandbox::{Body, ErrorKind, FileKind, Fingerprint, Follow, Read, Transport, Write};
-use dray_sandbox_conformance::{CASES, Fixture as _, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture as _, run};
 use dray_sandbox_modal::fake_server::Fault;
 use dray_types::Sha256Digest;
 use fixture::{ModalFixture, address_of};
@@ -18,7 +18,7 @@ const PART_COUNT: usize = 2;
 
 async fn suite(part: usize) {
     let fixture = ModalFixture::new().await;
-    let cases: Vec<_> = CASES
+    let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
         .skip(part)
         .step_by(PART_COUNT)

@@ -184,7 +184,7 @@ async fn read_names(
             .call(kind::READDIR, |packet| packet.string(handle))
             .await?;
         let names = match reply {
-            // A server that goes on sending empty answers would keep this loop going for ever.
+            // A server that continues sending empty answers would keep this loop going for ever.
             Reply::Names(names) if names.is_empty() => return Err(nonsense("no names")),
             Reply::Names(names) => names,
             other if other.code() == Some(status::EOF) => return Ok((found, false)),

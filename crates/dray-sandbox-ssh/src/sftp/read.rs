@@ -203,7 +203,7 @@ impl FileRead {
             }
             let got = u32::try_from(data.len()).unwrap_or(u32::MAX);
             if got < length {
-                // Less than was asked for: the rest comes before everything else.
+                // Less than was requested: the rest comes before everything else.
                 let packet = self.piece(offset + u64::from(got), length - got, true);
                 self.lease.send(&packet, 1).await?;
             }

@@ -5,7 +5,7 @@ use crate::sessions::{SESSION_BUCKET, session_key};
 
 #[tokio::test]
 async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     std::fs::write(path.join("a"), "first").unwrap();
     world.bind("s1", &sandbox, None).await;
@@ -25,7 +25,7 @@ async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
 
 #[tokio::test]
 async fn there_is_no_default_sandbox_and_no_session_of_others() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (_, sandbox) = world.sandbox("one");
     world.bind("s1", &sandbox, None).await;
     let probe = v1::ProbeSandboxRequest {
@@ -54,7 +54,7 @@ async fn there_is_no_default_sandbox_and_no_session_of_others() {
 
 #[tokio::test]
 async fn a_chat_finds_its_session_and_a_thread_that_of_its_chat() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     world.bind("whole", "", Some(chat("1", ""))).await;
     world.bind("topic", "", Some(chat("1", "7"))).await;
     let find = |thread: &str| v1::FindSessionRequest {
@@ -82,7 +82,7 @@ async fn a_chat_finds_its_session_and_a_thread_that_of_its_chat() {
 
 #[tokio::test]
 async fn bindings_that_make_no_sense_are_refused() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let check = async |change: fn(&mut v1::BindSessionRequest)| {
         let mut request = v1::BindSessionRequest {
             session: "s".to_owned(),
@@ -114,7 +114,7 @@ async fn bindings_that_make_no_sense_are_refused() {
 
 #[tokio::test]
 async fn a_record_that_cannot_be_decoded_is_not_overwritten() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let records = world.bus.key_value(SESSION_BUCKET);
     let key = session_key(&TenantId::new("acme").unwrap(), "s1");
     // Field 2 with an invalid length, as after a partial write.

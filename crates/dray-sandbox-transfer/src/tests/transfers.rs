@@ -12,7 +12,7 @@ fn get(sandbox: v1::SandboxRef, path: &str) -> v1::GetSandboxFileRequest {
 
 #[tokio::test]
 async fn a_file_comes_out_with_proof_and_a_label_by_its_bytes() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     std::fs::write(path.join("report.bin"), b"%PDF-1.7 hello").unwrap();
     let file = world
@@ -36,7 +36,7 @@ async fn a_file_comes_out_with_proof_and_a_label_by_its_bytes() {
 
 #[tokio::test]
 async fn a_file_goes_in_once_and_is_found_there_again() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(address(&sandbox)),
@@ -79,7 +79,7 @@ async fn a_file_goes_in_once_and_is_found_there_again() {
 
 #[tokio::test]
 async fn refusals_name_their_kind_and_hide_the_host() {
-    let world = World::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
+    let world = TransferFixture::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
     let (path, sandbox) = world.sandbox("one");
     std::fs::write(path.join("large"), vec![0; 2048]).unwrap();
     std::fs::write(path.join(".env"), "SECRET=1").unwrap();
@@ -112,7 +112,7 @@ async fn refusals_name_their_kind_and_hide_the_host() {
 
 #[tokio::test]
 async fn listings_and_stats_tell_what_is_there() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     std::fs::write(path.join("a.txt"), "a").unwrap();
     std::fs::create_dir(path.join("d")).unwrap();
@@ -177,7 +177,7 @@ async fn listings_and_stats_tell_what_is_there() {
 
 #[tokio::test]
 async fn only_set_up_kinds_and_allowed_tenants_name_sandboxes() {
-    let world = World::with(&[("sandbox-transfer.address_tenants", "[\"ops\"]")]).await;
+    let world = TransferFixture::with(&[("sandbox-transfer.address_tenants", "[\"ops\"]")]).await;
     let (_, sandbox) = world.sandbox("one");
     let probe = |sandbox: &str| v1::ProbeSandboxRequest {
         sandbox: Some(address(sandbox)),
@@ -207,7 +207,7 @@ async fn only_set_up_kinds_and_allowed_tenants_name_sandboxes() {
 
 #[tokio::test]
 async fn claims_of_another_tenant_are_refused() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(address(&sandbox)),
@@ -221,7 +221,7 @@ async fn claims_of_another_tenant_are_refused() {
 
 #[tokio::test]
 async fn a_directory_comes_out_as_a_zip_and_goes_in_as_a_tar() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     std::fs::create_dir_all(path.join("d/inner")).unwrap();
     std::fs::write(path.join("d/a.txt"), "a").unwrap();

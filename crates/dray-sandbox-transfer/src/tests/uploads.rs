@@ -17,7 +17,7 @@ fn upload(name: &str, claim: Option<v1::Claim>) -> v1::PlaceUpload {
     }
 }
 
-impl World {
+impl TransferFixture {
     /// Publishes an upload and waits until the service is through with it.
     async fn place(&self, work: &v1::PlaceUpload) -> v1::Upload {
         let filter = EventFilter::of::<v1::UploadPlaced>();
@@ -44,7 +44,7 @@ impl World {
 
 #[tokio::test]
 async fn r_14_an_upload_without_a_sandbox_waits_and_is_there_before_the_next_tool_call() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let claim = world.store("x", &vec![b'x'; 43_008]).await;
     let waits = world.place(&upload("report.csv", Some(claim))).await;
     assert_eq!(waits.state, "waiting");
@@ -63,14 +63,17 @@ async fn r_14_an_upload_without_a_sandbox_waits_and_is_there_before_the_next_too
         )
     );
     assert_eq!(std::fs::metadata(&target).unwrap().len(), 43_008);
-    assert!(world.settle(false).await.uploads.is_empty(), "told once");
+    assert!(
+        world.settle(false).await.uploads.is_empty(),
+        "reported once"
+    );
     assert_eq!(world.settle(true).await.uploads.len(), 1);
     world.end().await;
 }
 
 #[tokio::test]
 async fn uploads_come_in_order_and_the_same_file_keeps_its_place() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     world.bind("s1", &sandbox, None).await;
     let first = world.store("a", b"one").await;
@@ -96,7 +99,7 @@ async fn uploads_come_in_order_and_the_same_file_keeps_its_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settling_many_times_at_once_loses_no_upload() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     for number in 0..20 {
         let claim = world.store("x", format!("file {number}").as_bytes()).await;
         let name = format!("{number}.txt");
@@ -118,7 +121,7 @@ async fn settling_many_times_at_once_loses_no_upload() {
 
 #[tokio::test]
 async fn r_15_names_cannot_order_the_agent_about() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     world.bind("s1", &sandbox, None).await;
     let claim = world.store("x", b"x").await;
@@ -135,7 +138,7 @@ async fn r_15_names_cannot_order_the_agent_about() {
 
 #[tokio::test]
 async fn what_could_not_be_fetched_is_told_with_its_reason() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let work = v1::PlaceUpload {
         unavailable: "over 20 MB, cannot fetch".to_owned(),
         claimed_size: 31_457_280,
@@ -152,7 +155,7 @@ async fn what_could_not_be_fetched_is_told_with_its_reason() {
 
 #[tokio::test]
 async fn an_upload_that_can_never_be_put_fails_and_the_others_go_on() {
-    let world = World::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
+    let world = TransferFixture::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
     let (path, sandbox) = world.sandbox("one");
     world.bind("s1", &sandbox, None).await;
     let large = world.store("large", &[0; 2000]).await;
@@ -172,7 +175,7 @@ async fn an_upload_that_can_never_be_put_fails_and_the_others_go_on() {
 
 #[tokio::test]
 async fn the_same_work_again_is_the_same_upload() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (path, sandbox) = world.sandbox("one");
     world.bind("s1", &sandbox, None).await;
     let meta = world.meta("acme");
@@ -195,7 +198,7 @@ async fn the_same_work_again_is_the_same_upload() {
 }
 
 /// What came out of a sandbox, as it lies in the cache.
-async fn out_of_a_sandbox(world: &World, content: &[u8]) -> v1::Claim {
+async fn out_of_a_sandbox(world: &TransferFixture, content: &[u8]) -> v1::Claim {
     let (path, sandbox) = world.sandbox("other");
     std::fs::write(path.join("plan.txt"), content).unwrap();
     let request = v1::GetSandboxFileRequest {
@@ -210,7 +213,7 @@ async fn out_of_a_sandbox(world: &World, content: &[u8]) -> v1::Claim {
 }
 
 /// Empties the cache, as a sweep does in time.
-async fn empty_the_cache(world: &World) {
+async fn empty_the_cache(world: &TransferFixture) {
     let objects = world.store.cached().await.unwrap();
     assert_eq!(objects.len(), 1);
     for object in objects {
@@ -220,7 +223,7 @@ async fn empty_the_cache(world: &World) {
 
 #[tokio::test]
 async fn an_upload_that_waits_keeps_its_file_whatever_becomes_of_the_cache() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let claim = out_of_a_sandbox(&world, b"the plan").await;
     let waits = world.place(&upload("plan.txt", Some(claim))).await;
     assert_eq!(waits.state, "waiting");
@@ -236,7 +239,7 @@ async fn an_upload_that_waits_keeps_its_file_whatever_becomes_of_the_cache() {
 
 #[tokio::test]
 async fn an_upload_whose_file_the_cache_has_lost_is_told_of_with_its_size() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let claim = out_of_a_sandbox(&world, b"the plan").await;
     empty_the_cache(&world).await;
     let failed = world.place(&upload("plan.txt", Some(claim))).await;
@@ -250,7 +253,7 @@ async fn an_upload_whose_file_the_cache_has_lost_is_told_of_with_its_size() {
 
 #[tokio::test]
 async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let records = world.bus.key_value(UPLOAD_BUCKET);
     let tenant = TenantId::new("acme").unwrap();
     let key = format!("{}.{}", tenant.token(), crate::sessions::token("s1"));

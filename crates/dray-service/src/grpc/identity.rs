@@ -182,7 +182,8 @@ fn normal_name(name: &str) -> String {
 /// Every scope that can be granted: `*`, `dray.v1.Files`, `dray.v1.Files/Resolve` …
 fn known_scopes() -> BTreeSet<String> {
     let mut scopes = BTreeSet::from([ALL_METHODS.to_owned()]);
-    let files = prost_types::FileDescriptorSet::decode(dray_proto::DESCRIPTORS).unwrap_or_default();
+    let files =
+        prost_types::FileDescriptorSet::decode(dray_proto::FILE_DESCRIPTOR_SET).unwrap_or_default();
     for file in &files.file {
         for service in &file.service {
             let name = format!("{}.{}", file.package(), service.name());

@@ -217,7 +217,7 @@ impl GrpcEndpoint {
 /// The descriptors that reflection shows: the contract and the health service.
 fn reflection_builder() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(dray_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(dray_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 

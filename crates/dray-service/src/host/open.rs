@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dray_bus::{Bus, ConnectError, NatsOptions, Topology};
+use dray_http_server::ConnectionLimits;
 use dray_store::embedded::{self, EmbeddedS3};
 use dray_store::{OpenError, Store};
 use dray_types::Clock;
@@ -14,7 +15,6 @@ use tokio::net::TcpListener;
 use super::HostError;
 use super::running::{BoundAddresses, HealthServer};
 use super::wait;
-use crate::NoDelayListener;
 use crate::config::{ConfigError, LoadedConfig};
 use crate::grpc::GrpcSecurity;
 use crate::health::{HealthPages, ProcessHealth, health_routes};
@@ -136,11 +136,9 @@ impl BoundListeners {
             // Cancelled by the drop as well, so that connections end with the server.
             let stop = http.stop.clone();
             http.tasks.spawn(async move {
-                let served = axum::serve(NoDelayListener::new(listener), pages)
-                    .with_graceful_shutdown(stop.cancelled_owned());
-                if let Err(error) = served.await {
-                    tracing::error!(%error, "the health endpoint ended");
-                }
+                let limits = ConnectionLimits::default();
+                // Without a drain timeout it always completes.
+                let _ = dray_http_server::serve(listener, pages, limits, stop).await;
             });
         }
         http

@@ -161,7 +161,7 @@ impl RunningHost {
 fn work_settings(sections: &CommonSections, context: &ServiceContext) -> WorkSettings {
     WorkSettings {
         concurrency: sections.limits.work as usize,
-        // Running work may go on for as long as running calls after the signal.
+        // Running work may continue for as long as running calls after the signal.
         drain: sections.shutdown.grace.as_duration(),
         owner: context.instance.clone(),
         service_version: env!("CARGO_PKG_VERSION").to_owned(),

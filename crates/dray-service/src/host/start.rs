@@ -218,7 +218,7 @@ impl Bootstrap {
                 stop: CancellationToken::new(),
                 instance: self.instance.clone(),
                 peers: self.sections.peers(),
-                doors: ListenAddresses::default(),
+                listen_addresses: ListenAddresses::default(),
                 // Each service gets those of its own section.
                 origins: ValueOrigins::default(),
             },

@@ -109,7 +109,7 @@ impl BoundCall {
         self.shared.metrics.refused(self.shared.service, reason);
     }
 
-    /// Decides immediately what becomes of a request. An admitted request is a future that ends with the reply; any
+    /// Decides immediately what happens to a request. An admitted request is a future that ends with the reply; any
     /// other is a fault to answer now. `cancel` fires when the caller no longer wants the reply (C-9).
     pub(crate) fn admit(
         self: &Arc<Self>,

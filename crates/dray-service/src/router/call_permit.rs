@@ -19,14 +19,14 @@ tokio::task_local! {
 /// wait at one time, in all and per tenant; further ones keep their permits. Has no effect in a task that handles no
 /// call: a task that the handler spawned, work, or a handler that does its own admission.
 ///
-/// Cancellation: dropping the future ends the wait. A handler that goes on after it dropped one runs without a permit.
+/// Cancellation: dropping the future ends the wait. A handler that continues after it dropped one runs without a permit.
 pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
     let Ok(call) = CALL_PERMIT.try_with(Arc::clone) else {
         return wait.await;
     };
     let waiting = call.begin_wait();
     let output = wait.await;
-    // Before the permit is asked for: the last wait that ends takes it.
+    // Before the permit is requested: the last wait that ends takes it.
     drop(waiting);
     call.take_permit().await;
     output

@@ -145,7 +145,7 @@ where
     }
 }
 
-/// Pulls while the process is ready, until `stop`. A consumer that does not exist, or a bus that is away, is tried
+/// Pulls while the process is ready, until `stop`. A consumer that does not exist, or a bus that is unavailable, is tried
 /// again each time the process becomes ready, and after a pause.
 pub(crate) async fn pull_while_ready(
     pulling: Box<dyn WorkPuller>,
@@ -173,7 +173,7 @@ pub(crate) async fn pull_while_ready(
                 }
             }
         };
-        // Only logged: the consumer may be provisioned later, and readiness shows a bus that is away.
+        // Only logged: the consumer may be provisioned later, and readiness shows a bus that is unavailable.
         if let Err(error) = pulled {
             tracing::error!(error = %crate::host::ErrorChain(&error), "could not pull work");
         }

@@ -175,7 +175,7 @@ impl Telemetry {
         let Ok((spans, metrics)) = sent.await else {
             return;
         };
-        // Only logged: a stop must not fail because a collector is away.
+        // Only logged: a stop must not fail because a collector is unavailable.
         if let Err(error) = spans {
             tracing::warn!(%error, "some spans were not sent");
         }

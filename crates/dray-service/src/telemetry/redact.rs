@@ -48,17 +48,17 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
         if separator > 0 && length > 0 {
             return Some((after + separator, after + separator + length));
         }
-        // The name alone, as in prose; search goes on behind it.
+        // The name alone, as in prose; search continues behind it.
         from = after;
     }
 }
 
-/// Length of what stands between a name and its value; 0 when no value follows.
+/// Length of what is between a name and its value; 0 when no value follows.
 fn separator_length(tail: &str) -> usize {
     let quotes = |text: &str| text.len() - text.trim_start_matches(['"', '\'', '\\']).len();
     let before = quotes(tail);
     let rest = tail.get(before..).unwrap_or_default();
-    // Percent-encoded once, or twice when the URL stands in a query itself.
+    // Percent-encoded once, or twice when the URL is in a query itself.
     let sign = ["=", ":", "%3d", "%253d"]
         .iter()
         .find(|sign| rest.starts_with(**sign));

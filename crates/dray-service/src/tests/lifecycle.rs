@@ -163,7 +163,7 @@ async fn a_failing_start_leaves_nothing_running() {
     );
     assert_eq!(
         crate::host::ErrorChain(&error).to_string(),
-        "the service `second` could not start: told to fail"
+        "the service `second` could not start: configured to fail"
     );
     assert_eq!(good.started.load(Ordering::SeqCst), 1);
     assert_eq!(

@@ -15,7 +15,7 @@ use crate::{
     Host, Request, Router, RunningHost, Service, ServiceContext, Settings, StartError, config,
 };
 
-/// What a test sees of the service, and how it lets held handlers go on.
+/// What a test sees of the service, and how it lets held handlers continue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandlerProbe {
     pub(crate) started: Arc<AtomicUsize>,
@@ -77,7 +77,7 @@ impl EchoService {
         probe: HandlerProbe,
     ) -> Result<Self, StartError> {
         if config.fail {
-            return Err(StartError::new("told to fail"));
+            return Err(StartError::new("configured to fail"));
         }
         probe.started.fetch_add(1, Ordering::SeqCst);
         probe.healthy.send_replace(true);

@@ -49,7 +49,7 @@ struct BodySink {
     md5: Option<Md5>,
 }
 
-/// Runs work that blocks on a thread for it. A panic of the work goes on in the caller.
+/// Runs work that blocks on a thread for it. A panic of the work continues in the caller.
 pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {

@@ -19,7 +19,7 @@ pub(super) struct ListedObject {
     pub(super) modified: SystemTime,
 }
 
-/// The part of the list that is asked for.
+/// The part of the list that is requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListRequest<'a> {
     pub(super) prefix: &'a str,
@@ -54,7 +54,7 @@ fn walk_folder(
             if !key.starts_with(wanted.prefix) || wanted.after.is_some_and(|after| *key <= *after) {
                 continue;
             }
-            // One more object exists, so the caller gets a token to go on.
+            // One more object exists, so the caller gets a token to continue.
             if objects.len() == wanted.limit {
                 return Ok(true);
             }

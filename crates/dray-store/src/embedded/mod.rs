@@ -130,12 +130,7 @@ impl EmbeddedS3 {
         service.set_access(access.clone());
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(server::serve_until(
-            listener,
-            service.build(),
-            stop.clone(),
-            tasks.clone(),
-        ));
+        tasks.spawn(server::serve_until(listener, service.build(), stop.clone()));
         let endpoint = Self {
             address,
             stop,

@@ -45,7 +45,7 @@ struct PlacedPart {
 pub(super) struct StoredPart {
     pub(super) meta: ObjectMetadata,
     pub(super) size: u64,
-    /// Its offset in the common file, if it stands there.
+    /// Its offset in the common file, if it is there.
     pub(super) offset: Option<u64>,
     /// Opened only when it is needed, since there may be thousands.
     file: PathBuf,

@@ -1,4 +1,4 @@
-//! The cache: where things stand in it, for how long claims are good, and what may be removed.
+//! The cache: where things are in it, for how long claims are good, and what may be removed.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ fn keys(objects: &[CachedObject]) -> Vec<&str> {
 
 #[tokio::test]
 async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minutes() {
-    let world = TestStore::new().await;
-    let (store, clock) = world.at(SLOT_START + MINUTE_MS).await;
+    let fixture = TestStore::new().await;
+    let (store, clock) = fixture.at(SLOT_START + MINUTE_MS).await;
     let acme = tenant("acme");
     let claim = cache(&store, &acme, "abc", "../../etc/passwd").await;
     let hex = claim.artifact.sha256.to_hex();
@@ -68,8 +68,8 @@ async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minute
 
 #[tokio::test]
 async fn the_same_content_is_one_object_for_five_minutes_and_never_made_young_again() {
-    let world = TestStore::new().await;
-    let (store, clock) = world.at(SLOT_START).await;
+    let fixture = TestStore::new().await;
+    let (store, clock) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");
     let first = cache(&store, &acme, "abc", "a").await;
     clock.advance(Duration::from_millis(5 * MINUTE_MS - 1));
@@ -91,12 +91,12 @@ async fn the_same_content_is_one_object_for_five_minutes_and_never_made_young_ag
 
 #[tokio::test]
 async fn content_of_several_parts_is_cached_too() {
-    let world = TestStore::new().await;
-    let (store, clock) = world.at(SLOT_START).await;
+    let fixture = TestStore::new().await;
+    let (store, clock) = fixture.at(SLOT_START).await;
     let bytes = noise(2 * PART_BYTES + 7, 3);
     let claim = cache(&store, &tenant("acme"), bytes.clone(), "big").await;
     assert_eq!(read(&store, &clock, &claim).await.unwrap(), bytes);
-    let staged = world
+    let staged = fixture
         .files()
         .into_iter()
         .filter(|file| !file.contains("cache/"));
@@ -105,25 +105,25 @@ async fn content_of_several_parts_is_cached_too() {
 
 #[tokio::test]
 async fn only_what_is_in_the_cache_can_be_evicted() {
-    let world = TestStore::new().await;
-    let kept = world.put(&tenant("acme"), "kept").await;
+    let fixture = TestStore::new().await;
+    let kept = fixture.put(&tenant("acme"), "kept").await;
     let object = CachedObject {
         key: kept.artifact.key(),
         bytes: 4,
         closed_at_ms: 0,
     };
-    world.store.evict(&object).await.unwrap();
-    assert_eq!(world.read(&tenant("acme"), &kept).await.unwrap(), "kept");
+    fixture.store.evict(&object).await.unwrap();
+    assert_eq!(fixture.read(&tenant("acme"), &kept).await.unwrap(), "kept");
     // What somebody else put there is not ours.
-    world.overwrite("cache/notes.txt", "x").await;
-    world.overwrite("cache/007/acme/ab/cd", "x").await;
-    assert_eq!(world.store.cached().await.unwrap(), []);
+    fixture.overwrite("cache/notes.txt", "x").await;
+    fixture.overwrite("cache/007/acme/ab/cd", "x").await;
+    assert_eq!(fixture.store.cached().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn kept_content_outlives_its_eviction() {
-    let world = TestStore::new().await;
-    let (store, clock) = world.at(SLOT_START).await;
+    let fixture = TestStore::new().await;
+    let (store, clock) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");
     let claim = cache(&store, &acme, "abc", "a.txt").await;
     let kept = store.keep(&acme, &claim, deadline(&clock)).await.unwrap();
@@ -144,8 +144,8 @@ async fn kept_content_outlives_its_eviction() {
 
 #[tokio::test]
 async fn a_claim_with_a_false_size_is_not_kept() {
-    let world = TestStore::new().await;
-    let (store, clock) = world.at(SLOT_START).await;
+    let fixture = TestStore::new().await;
+    let (store, clock) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");
     let mut claim = cache(&store, &acme, "abc", "a.txt").await;
     claim.artifact.size = 4;
@@ -158,8 +158,8 @@ async fn a_claim_with_a_false_size_is_not_kept() {
 
 #[tokio::test]
 async fn claims_of_no_slot_are_of_no_store() {
-    let world = TestStore::new().await;
-    let (store, clock) = world.at(SLOT_START).await;
+    let fixture = TestStore::new().await;
+    let (store, clock) = fixture.at(SLOT_START).await;
     let claim = cache(&store, &tenant("acme"), "abc", "").await;
     assert_eq!(claim.store, "main.cache-5983776");
     for name in [
@@ -184,8 +184,8 @@ async fn claims_of_no_slot_are_of_no_store() {
 
 #[tokio::test]
 async fn a_link_to_cached_content_ends_with_the_claim() {
-    let world = TestStore::new().await;
-    let (store, _) = world.at(SLOT_START).await;
+    let fixture = TestStore::new().await;
+    let (store, _) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");
     let mut claim = cache(&store, &acme, "abc", "a.txt").await;
     let day = Duration::from_hours(24);
@@ -203,9 +203,9 @@ async fn a_link_to_cached_content_ends_with_the_claim() {
 
 #[tokio::test]
 async fn a_store_that_does_not_respond_leaves_the_cache_unknown() {
-    let world = TestStore::new().await;
-    cache(&world.store, &tenant("acme"), "abc", "").await;
-    let (store, proxy) = world.behind().await;
+    let fixture = TestStore::new().await;
+    cache(&fixture.store, &tenant("acme"), "abc", "").await;
+    let (store, proxy) = fixture.behind().await;
     proxy.add(dray_testkit::s3::FaultRule::new(
         dray_testkit::s3::S3Fault::Status(503),
         |parts| parts.method == "GET",

@@ -7,12 +7,12 @@ use crate::{PutError, ReadError, RequestError};
 
 /// Stores `length` bytes, replaces the object by `stored`, and reads.
 async fn check(length: usize, stored: &[u8]) -> ReadError {
-    let world = TestStore::new().await;
-    let claim = world.put(&tenant("acme"), noise(length, 1)).await;
-    world
+    let fixture = TestStore::new().await;
+    let claim = fixture.put(&tenant("acme"), noise(length, 1)).await;
+    fixture
         .overwrite(&claim.artifact.key(), stored.to_vec())
         .await;
-    world.read(&tenant("acme"), &claim).await.unwrap_err()
+    fixture.read(&tenant("acme"), &claim).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -35,12 +35,12 @@ async fn truncated_altered_and_oversized_objects_are_never_delivered() {
 
 #[tokio::test]
 async fn a_reader_that_failed_does_not_go_on() {
-    let world = TestStore::new().await;
-    let claim = world.put(&tenant("acme"), "right").await;
-    world.overwrite(&claim.artifact.key(), "wrong").await;
-    let mut reader = world
+    let fixture = TestStore::new().await;
+    let claim = fixture.put(&tenant("acme"), "right").await;
+    fixture.overwrite(&claim.artifact.key(), "wrong").await;
+    let mut reader = fixture
         .store
-        .read(&tenant("acme"), &claim, world.deadline())
+        .read(&tenant("acme"), &claim, fixture.deadline())
         .await
         .unwrap();
     while let Ok(Some(_)) = reader.next().await {}
@@ -49,24 +49,24 @@ async fn a_reader_that_failed_does_not_go_on() {
 
 #[tokio::test]
 async fn an_old_claim_without_an_object_is_missing_after_one_request() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
-    let mut claim = world.put(&tenant("acme"), "gone").await;
-    world
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
+    let mut claim = fixture.put(&tenant("acme"), "gone").await;
+    fixture
         .store
         .inner
         .clients
         .inside
         .delete_object()
-        .bucket(&world.options.bucket)
+        .bucket(&fixture.options.bucket)
         .key(claim.artifact.key())
         .send()
         .await
         .unwrap();
-    claim.created_at_ms = world.clock.now_ms() - 5_000;
+    claim.created_at_ms = fixture.clock.now_ms() - 5_000;
     let requests_before = proxy.seen().len();
     let error = store
-        .read(&tenant("acme"), &claim, world.deadline())
+        .read(&tenant("acme"), &claim, fixture.deadline())
         .await
         .unwrap_err();
     assert_eq!(proxy.seen().len(), requests_before + 1);
@@ -80,12 +80,12 @@ async fn an_old_claim_without_an_object_is_missing_after_one_request() {
 
 #[tokio::test]
 async fn a_young_claim_without_an_object_is_requested_three_times() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
-    let mut claim = world.put(&tenant("acme"), "elsewhere").await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
+    let mut claim = fixture.put(&tenant("acme"), "elsewhere").await;
     claim.artifact.sha256 = dray_types::Sha256Digest::of(b"late");
     claim.artifact.size = 4;
-    claim.created_at_ms = world.clock.now_ms() + 60_000;
+    claim.created_at_ms = fixture.clock.now_ms() + 60_000;
     let head_requests = |proxy: &dray_testkit::s3::FaultyS3| {
         let key = claim.artifact.key();
         proxy
@@ -95,7 +95,7 @@ async fn a_young_claim_without_an_object_is_requested_three_times() {
             .count()
     };
     let error = store
-        .read(&tenant("acme"), &claim, world.deadline())
+        .read(&tenant("acme"), &claim, fixture.deadline())
         .await
         .unwrap_err();
     assert!(matches!(error, ReadError::Missing), "{error:?}");
@@ -103,11 +103,11 @@ async fn a_young_claim_without_an_object_is_requested_three_times() {
 
     // It appears after the first try.
     let acme = tenant("acme");
-    let (reading, ()) = tokio::join!(store.read(&acme, &claim, world.deadline()), async {
+    let (reading, ()) = tokio::join!(store.read(&acme, &claim, fixture.deadline()), async {
         while head_requests(&proxy) < 4 {
             tokio::task::yield_now().await;
         }
-        world.put(&acme, "late").await;
+        fixture.put(&acme, "late").await;
     });
     let bytes = reading
         .unwrap()
@@ -119,12 +119,12 @@ async fn a_young_claim_without_an_object_is_requested_three_times() {
 
 #[tokio::test]
 async fn a_wrong_object_under_a_finished_key_is_not_adopted() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let acme = tenant("acme");
     for (right, wrong) in [("right", "sho"), ("other", "WRONG")] {
-        let claim = world.put(&acme, right).await;
-        world.overwrite(&claim.artifact.key(), wrong).await;
-        let error = world
+        let claim = fixture.put(&acme, right).await;
+        fixture.overwrite(&claim.artifact.key(), wrong).await;
+        let error = fixture
             .store
             .put(
                 &acme,
@@ -140,12 +140,12 @@ async fn a_wrong_object_under_a_finished_key_is_not_adopted() {
 
 #[tokio::test]
 async fn a_damaged_file_of_the_embedded_store_is_an_error_and_not_bytes() {
-    let world = TestStore::new().await;
-    let claim: Claim = world.put(&tenant("acme"), noise(5000, 2)).await;
-    let file = world.folder.path().join(&world.files()[0]);
+    let fixture = TestStore::new().await;
+    let claim: Claim = fixture.put(&tenant("acme"), noise(5000, 2)).await;
+    let file = fixture.folder.path().join(&fixture.files()[0]);
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..3000]).unwrap();
-    let error = world.read(&tenant("acme"), &claim).await.unwrap_err();
+    let error = fixture.read(&tenant("acme"), &claim).await.unwrap_err();
     assert!(
         matches!(
             error,

@@ -1,4 +1,4 @@
-//! What whoever asked is told of each failure.
+//! The error that the caller gets for each failure.
 
 use dray_types::{Fault, FaultCode};
 

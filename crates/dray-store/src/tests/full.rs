@@ -1,4 +1,4 @@
-//! No room left: a truthful fault, nothing half written, and work goes on once there is room.
+//! No room left: a truthful fault, nothing half written, and work continues once there is room.
 
 use dray_types::{Fault, FaultCode, OperationId};
 
@@ -7,17 +7,17 @@ use crate::{ArtifactLabel, PART_BYTES, PutError, RequestError};
 
 #[tokio::test]
 async fn a_full_directory_is_reported_and_holds_no_part_of_the_refused_object() {
-    let world = TestStore::with_capacity(8 << 20).await;
+    let fixture = TestStore::with_capacity(8 << 20).await;
     let acme = tenant("acme");
-    let kept = world.put(&acme, noise(1 << 20, 1)).await;
-    let before = world.files();
+    let kept = fixture.put(&acme, noise(1 << 20, 1)).await;
+    let before = fixture.files();
     for size in [PART_BYTES, 7 << 20, 3 * PART_BYTES] {
         let outcome = async {
-            let mut writer = world.store.writer(&acme, &OperationId::mint(), 1);
+            let mut writer = fixture.store.writer(&acme, &OperationId::mint(), 1);
             writer.write(noise(size, 2)).await?;
             if size == PART_BYTES {
                 // Two of these do not fit.
-                world.put(&acme, noise(PART_BYTES - 1, 3)).await;
+                fixture.put(&acme, noise(PART_BYTES - 1, 3)).await;
             }
             writer.finish(ArtifactLabel::default()).await
         };
@@ -32,26 +32,26 @@ async fn a_full_directory_is_reported_and_holds_no_part_of_the_refused_object() 
             (FaultCode::Unavailable, "store_full")
         );
         assert!(fault.is_retryable());
-        world.store.settle().await;
+        fixture.store.settle().await;
         if size == PART_BYTES {
             let other = dray_types::Sha256Digest::of(&noise(PART_BYTES - 1, 3));
             assert_eq!(
-                world.store.find(&acme, other).await.unwrap(),
+                fixture.store.find(&acme, other).await.unwrap(),
                 Some(PART_BYTES as u64 - 1)
             );
-            remove(&world, other).await;
+            remove(&fixture, other).await;
         }
-        assert_eq!(world.files(), before, "{size}");
+        assert_eq!(fixture.files(), before, "{size}");
     }
-    assert_eq!(world.read(&acme, &kept).await.unwrap().len(), 1 << 20);
-    let fits = world.put(&acme, noise(PART_BYTES, 4)).await;
-    assert_eq!(world.read(&acme, &fits).await.unwrap().len(), PART_BYTES);
+    assert_eq!(fixture.read(&acme, &kept).await.unwrap().len(), 1 << 20);
+    let fits = fixture.put(&acme, noise(PART_BYTES, 4)).await;
+    assert_eq!(fixture.read(&acme, &fits).await.unwrap().len(), PART_BYTES);
 }
 
-async fn remove(world: &TestStore, sha256: dray_types::Sha256Digest) {
+async fn remove(fixture: &TestStore, sha256: dray_types::Sha256Digest) {
     let hex = sha256.to_hex();
     crate::object::delete_object(
-        &world.store.inner,
+        &fixture.store.inner,
         &format!("cas/acme/{}/{hex}", &hex[..2]),
         None,
     )
@@ -61,14 +61,14 @@ async fn remove(world: &TestStore, sha256: dray_types::Sha256Digest) {
 
 #[tokio::test]
 async fn used_quota_is_counted_again_after_a_restart() {
-    let world = TestStore::with_capacity(4 << 20).await;
-    world.put(&tenant("acme"), noise(3 << 20, 1)).await;
+    let fixture = TestStore::with_capacity(4 << 20).await;
+    fixture.put(&tenant("acme"), noise(3 << 20, 1)).await;
     let TestStore {
         endpoint,
         folder,
         clock,
         ..
-    } = world;
+    } = fixture;
     endpoint.stop().await;
     let (endpoint, options) = crate::embedded::EmbeddedS3::with_capacity(folder.path(), 4 << 20)
         .await

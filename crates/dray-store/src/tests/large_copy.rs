@@ -8,20 +8,26 @@ use crate::object::{self, ObjectCopy};
 use crate::request::RequestError;
 use crate::upload::copy::{LargeCopy, copy_in_parts};
 
-const FROM: &str = "stage/copy/source";
-const TO: &str = "cas/copy/target";
+const SOURCE_KEY: &str = "stage/copy/source";
+const TARGET_KEY: &str = "cas/copy/target";
 const PART_BYTES: u64 = 5 << 20;
 
-async fn put(world: &TestStore, bytes: &Bytes) -> Option<String> {
+async fn put(fixture: &TestStore, bytes: &Bytes) -> Option<String> {
     let sum = ObjectChecksum::Crc64(Crc64::of(std::slice::from_ref(bytes)));
-    object::put_object(&world.store.inner, FROM, vec![bytes.clone()], sum, None)
-        .await
-        .unwrap();
-    head(world, FROM).await.unwrap().tag
+    object::put_object(
+        &fixture.store.inner,
+        SOURCE_KEY,
+        vec![bytes.clone()],
+        sum,
+        None,
+    )
+    .await
+    .unwrap();
+    head(fixture, SOURCE_KEY).await.unwrap().tag
 }
 
-async fn head(world: &TestStore, key: &str) -> Option<object::ObjectHead> {
-    object::head_object(&world.store.inner, key, None)
+async fn head(fixture: &TestStore, key: &str) -> Option<object::ObjectHead> {
+    object::head_object(&fixture.store.inner, key, None)
         .await
         .unwrap()
 }
@@ -29,8 +35,8 @@ async fn head(world: &TestStore, key: &str) -> Option<object::ObjectHead> {
 fn copy(bytes: &Bytes, tag: Option<String>) -> LargeCopy<'static> {
     LargeCopy {
         copy: ObjectCopy {
-            from: FROM,
-            to: TO,
+            from: SOURCE_KEY,
+            to: TARGET_KEY,
             tag,
             create: true,
         },
@@ -42,34 +48,36 @@ fn copy(bytes: &Bytes, tag: Option<String>) -> LargeCopy<'static> {
 
 #[tokio::test]
 async fn a_copy_in_parts_is_the_object_and_is_made_once() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let bytes = noise((11 << 20) + 7, 1);
-    let tag = put(&world, &bytes).await;
-    let inner = &world.store.inner;
+    let tag = put(&fixture, &bytes).await;
+    let inner = &fixture.store.inner;
     copy_in_parts(inner, &copy(&bytes, tag.clone()), None)
         .await
         .unwrap();
-    let copied = head(&world, TO).await.unwrap();
+    let copied = head(&fixture, TARGET_KEY).await.unwrap();
     assert_eq!(copied.size, bytes.len() as u64);
     assert_eq!(copied.crc64, Some(Crc64::of(&[bytes.clone()])));
-    let digest = object::read_digest(inner, TO, &copied, None).await.unwrap();
+    let digest = object::read_digest(inner, TARGET_KEY, &copied, None)
+        .await
+        .unwrap();
     assert_eq!(digest, dray_types::Sha256Digest::of(&bytes));
     let again = copy_in_parts(inner, &copy(&bytes, tag), None).await;
     assert!(matches!(again, Err(RequestError::Exists)), "{again:?}");
     // Parts of the second attempt are gone.
     assert!(
-        !world.files().iter().any(|file| file.contains("uploads/")),
+        !fixture.files().iter().any(|file| file.contains("uploads/")),
         "{:?}",
-        world.files()
+        fixture.files()
     );
 }
 
 #[tokio::test]
 async fn a_copy_of_another_object_than_was_checked_is_not_visible() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let bytes = noise(6 << 20, 1);
-    put(&world, &bytes).await;
-    let inner = &world.store.inner;
+    put(&fixture, &bytes).await;
+    let inner = &fixture.store.inner;
     let other = copy_in_parts(inner, &copy(&bytes, Some("\"other\"".to_owned())), None).await;
     assert!(matches!(other, Err(RequestError::Exists)), "{other:?}");
     let missing = LargeCopy {
@@ -86,10 +94,10 @@ async fn a_copy_of_another_object_than_was_checked_is_not_visible() {
         ..copy(&bytes, None)
     };
     assert!(copy_in_parts(inner, &longer, None).await.is_err());
-    assert!(head(&world, TO).await.is_none());
+    assert!(head(&fixture, TARGET_KEY).await.is_none());
     assert!(
-        !world.files().iter().any(|file| file.contains("uploads/")),
+        !fixture.files().iter().any(|file| file.contains("uploads/")),
         "{:?}",
-        world.files()
+        fixture.files()
     );
 }

@@ -23,15 +23,17 @@ async fn put(store: &crate::Store, text: &'static str) -> Claim {
 
 #[tokio::test]
 async fn the_sweep_removes_exactly_what_is_past_its_lifetime() {
-    let world = TestStore::new().await;
-    world.put(&tenant("acme"), "finished").await;
-    world.overwrite("stage/op/1/orphan", "orphan").await;
-    let mut unfinished = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
+    let fixture = TestStore::new().await;
+    fixture.put(&tenant("acme"), "finished").await;
+    fixture.overwrite("stage/op/1/orphan", "orphan").await;
+    let mut unfinished = fixture
+        .store
+        .writer(&tenant("acme"), &OperationId::mint(), 1);
     unfinished.write(noise(2 * PART_BYTES, 1)).await.unwrap();
     // As after kill -9: nobody cleans up.
     std::mem::forget(unfinished);
 
-    let (store, clock) = world.at(world.clock.now_ms()).await;
+    let (store, clock) = fixture.at(fixture.clock.now_ms()).await;
     assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
     clock.advance(Duration::from_millis(DAY_MS + 60_000));
     let report = store.sweep().await.unwrap();
@@ -44,14 +46,14 @@ async fn the_sweep_removes_exactly_what_is_past_its_lifetime() {
         (report.finished, report.staged, report.uploads, report.bytes),
         (1, 0, 0, 8)
     );
-    assert_eq!(world.files(), Vec::<String>::new());
+    assert_eq!(fixture.files(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_claim_never_outlives_its_object() {
-    let world = TestStore::new().await;
-    let now = world.clock.now_ms();
-    let (store, clock) = world.at(now).await;
+    let fixture = TestStore::new().await;
+    let now = fixture.clock.now_ms();
+    let (store, clock) = fixture.at(now).await;
     let first = put(&store, "same").await;
     assert_eq!(first.expires_at_ms, now + 15 * DAY_MS);
 
@@ -64,10 +66,10 @@ async fn a_claim_never_outlives_its_object() {
 
 #[tokio::test]
 async fn an_old_object_that_is_claimed_again_becomes_young() {
-    let world = TestStore::new().await;
-    let now = world.clock.now_ms();
-    let claim = world.put(&tenant("acme"), "same").await;
-    let file = world.folder.path().join(&world.files()[0]);
+    let fixture = TestStore::new().await;
+    let now = fixture.clock.now_ms();
+    let claim = fixture.put(&tenant("acme"), "same").await;
+    let file = fixture.folder.path().join(&fixture.files()[0]);
     let old = std::time::UNIX_EPOCH + Duration::from_millis(now - 14 * DAY_MS);
     let times = std::fs::FileTimes::new().set_modified(old);
     std::fs::File::options()
@@ -77,29 +79,29 @@ async fn an_old_object_that_is_claimed_again_becomes_young() {
         .set_times(times)
         .unwrap();
 
-    let again = world.put(&tenant("acme"), "same").await;
+    let again = fixture.put(&tenant("acme"), "same").await;
     assert!(again.expires_at_ms >= now + 15 * DAY_MS);
-    let (store, clock) = world.at(now).await;
+    let (store, clock) = fixture.at(now).await;
     clock.advance(Duration::from_millis(2 * DAY_MS));
     assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
-    assert_eq!(world.read(&tenant("acme"), &claim).await.unwrap(), "same");
+    assert_eq!(fixture.read(&tenant("acme"), &claim).await.unwrap(), "same");
 }
 
 #[tokio::test]
 async fn the_sweep_goes_on_over_many_pages() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     for number in 0..1003 {
         let name = format!("objects/drayage/stage/op/{number}/x@");
-        let file = world.folder.path().join(name);
+        let file = fixture.folder.path().join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         if number == 0 {
-            world.overwrite("stage/op/0/x", "x").await;
+            fixture.overwrite("stage/op/0/x", "x").await;
         } else {
-            let first = world.folder.path().join("objects/drayage/stage/op/0/x@");
+            let first = fixture.folder.path().join("objects/drayage/stage/op/0/x@");
             std::fs::hard_link(first, file).unwrap();
         }
     }
-    let (store, _) = world.at(world.clock.now_ms() + 2 * DAY_MS).await;
+    let (store, _) = fixture.at(fixture.clock.now_ms() + 2 * DAY_MS).await;
     assert_eq!(store.sweep().await.unwrap().staged, 1003);
-    assert_eq!(world.files(), Vec::<String>::new());
+    assert_eq!(fixture.files(), Vec::<String>::new());
 }

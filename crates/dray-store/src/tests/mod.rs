@@ -169,10 +169,10 @@ async fn a_store_with_wrong_options_is_not_opened() {
 
 #[tokio::test]
 async fn the_probe_fails_when_the_store_is_stopped() {
-    let world = TestStore::new().await;
-    world.store.probe().await.unwrap();
-    world.endpoint.stop().await;
-    let error = world.store.probe().await.unwrap_err();
+    let fixture = TestStore::new().await;
+    fixture.store.probe().await.unwrap();
+    fixture.endpoint.stop().await;
+    let error = fixture.store.probe().await.unwrap_err();
     assert!(
         matches!(error, crate::RequestError::Unreachable(_)),
         "{error:?}"

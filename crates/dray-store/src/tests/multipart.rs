@@ -17,9 +17,9 @@ struct TestParts {
 }
 
 impl TestParts {
-    async fn start(world: &TestStore) -> Self {
-        let client = world.store.inner.clients.inside.clone();
-        let bucket = world.options.bucket.clone();
+    async fn start(fixture: &TestStore) -> Self {
+        let client = fixture.store.inner.clients.inside.clone();
+        let bucket = fixture.options.bucket.clone();
         let answer = client
             .create_multipart_upload()
             .bucket(&bucket)
@@ -79,8 +79,8 @@ impl TestParts {
 
 /// Sends parts of these sizes in this order of numbers, completes with all of them, and compares.
 async fn check(sizes: &[usize], order: &[usize]) {
-    let world = TestStore::new().await;
-    let upload = TestParts::start(&world).await;
+    let fixture = TestStore::new().await;
+    let upload = TestParts::start(&fixture).await;
     let mut whole = BytesMut::new();
     let mut bodies = Vec::new();
     for (index, size) in sizes.iter().enumerate() {
@@ -97,7 +97,7 @@ async fn check(sizes: &[usize], order: &[usize]) {
     upload.complete(sent).await.unwrap();
     assert!(upload.read().await == whole, "{sizes:?} {order:?}");
     assert_eq!(
-        world.files(),
+        fixture.files(),
         ["objects/drayage/other/key@"],
         "{sizes:?} {order:?}"
     );
@@ -118,8 +118,8 @@ async fn parts_of_any_sizes_in_any_order_become_the_object() {
 
 #[tokio::test]
 async fn a_part_that_comes_again_replaces_the_first() {
-    let world = TestStore::new().await;
-    let upload = TestParts::start(&world).await;
+    let fixture = TestStore::new().await;
+    let upload = TestParts::start(&fixture).await;
     let (old, new, last) = (
         noise(5 * MIB_BYTES, 1),
         noise(5 * MIB_BYTES, 2),
@@ -139,8 +139,8 @@ async fn a_part_that_comes_again_replaces_the_first() {
 
 #[tokio::test]
 async fn parts_that_are_not_named_are_left_out() {
-    let world = TestStore::new().await;
-    let upload = TestParts::start(&world).await;
+    let fixture = TestStore::new().await;
+    let upload = TestParts::start(&fixture).await;
     let bodies = [
         noise(5 * MIB_BYTES, 1),
         noise(5 * MIB_BYTES, 2),
@@ -154,7 +154,7 @@ async fn parts_that_are_not_named_are_left_out() {
     upload.complete(sent).await.unwrap();
     assert!(upload.read().await == [&bodies[0][..], &bodies[2][..]].concat());
 
-    let upload = TestParts::start(&world).await;
+    let upload = TestParts::start(&fixture).await;
     let first = upload.send(1, &bodies[0]).await;
     upload.send(2, &bodies[1]).await;
     upload.complete(vec![first]).await.unwrap();
@@ -163,8 +163,8 @@ async fn parts_that_are_not_named_are_left_out() {
 
 #[tokio::test]
 async fn invalid_completions_are_refused_and_the_upload_continues() {
-    let world = TestStore::new().await;
-    let upload = TestParts::start(&world).await;
+    let fixture = TestStore::new().await;
+    let upload = TestParts::start(&fixture).await;
     let small = upload.send(1, &noise(5 * MIB_BYTES - 1, 1)).await;
     let second = upload.send(2, &noise(1000, 2)).await;
     let never = CompletedPart::builder().part_number(3).e_tag("x").build();
@@ -190,14 +190,14 @@ async fn invalid_completions_are_refused_and_the_upload_continues() {
 
 #[tokio::test]
 async fn quota_is_released_for_parts_that_are_replaced_aborted_or_left_out() {
-    let world = TestStore::with_capacity(24 << 20).await;
+    let fixture = TestStore::with_capacity(24 << 20).await;
     for _ in 0..4 {
-        let upload = TestParts::start(&world).await;
+        let upload = TestParts::start(&fixture).await;
         let first = upload.send(1, &noise(5 * MIB_BYTES, 1)).await;
         upload.send(2, &noise(5 * MIB_BYTES, 2)).await;
         upload.send(2, &noise(5 * MIB_BYTES, 3)).await;
         upload.complete(vec![first]).await.unwrap();
-        let upload = TestParts::start(&world).await;
+        let upload = TestParts::start(&fixture).await;
         upload.send(1, &noise(5 * MIB_BYTES, 4)).await;
         upload
             .client
@@ -210,7 +210,7 @@ async fn quota_is_released_for_parts_that_are_replaced_aborted_or_left_out() {
             .unwrap();
     }
     // The one object is left, so this fits.
-    world
+    fixture
         .put(&super::tenant("acme"), noise(16 * MIB_BYTES, 5))
         .await;
 }

@@ -44,11 +44,11 @@ fn widen(directory: &Path) {
 }
 
 /// One small object, one in parts, and a part of an upload that is never completed.
-async fn fill(world: &TestStore) {
-    world.put(&tenant("t"), "small").await;
-    world.put(&tenant("t"), noise(10 << 20, 1)).await;
-    let client = &world.store.inner.clients.inside;
-    let (bucket, key) = (&world.options.bucket, "other/key");
+async fn fill(fixture: &TestStore) {
+    fixture.put(&tenant("t"), "small").await;
+    fixture.put(&tenant("t"), noise(10 << 20, 1)).await;
+    let client = &fixture.store.inner.clients.inside;
+    let (bucket, key) = (&fixture.options.bucket, "other/key");
     let started = client.create_multipart_upload().bucket(bucket).key(key);
     let started = started.send().await.unwrap();
     let part = client.upload_part().bucket(bucket).key(key).part_number(1);
@@ -58,18 +58,18 @@ async fn fill(world: &TestStore) {
 
 #[tokio::test]
 async fn writes_every_file_and_directory_for_its_owner_alone() {
-    let world = TestStore::new().await;
-    fill(&world).await;
-    assert_private(world.folder.path());
+    let fixture = TestStore::new().await;
+    fill(&fixture).await;
+    assert_private(fixture.folder.path());
 }
 
 #[tokio::test]
 async fn narrows_a_directory_that_an_earlier_version_left_readable() {
-    let world = TestStore::new().await;
-    fill(&world).await;
+    let fixture = TestStore::new().await;
+    fill(&fixture).await;
     let TestStore {
         endpoint, folder, ..
-    } = world;
+    } = fixture;
     endpoint.stop().await;
     widen(folder.path());
     let (_endpoint, _) = EmbeddedS3::start(folder.path()).await.unwrap();

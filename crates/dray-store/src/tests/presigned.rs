@@ -29,7 +29,7 @@ impl HttpResponse {
     }
 }
 
-/// A request as a stranger sends it: the URL, its host unless another is said, and exactly these fields.
+/// A request as a stranger sends it: the URL, its host unless another is reported, and exactly these fields.
 async fn send(
     to: SocketAddr,
     method: Method,

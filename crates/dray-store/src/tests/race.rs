@@ -15,27 +15,27 @@ async fn write(store: &Store, bytes: &Bytes) -> Result<Claim, PutError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_writers_of_the_same_bytes_make_one_object() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 1);
-        let writers = (0..8).map(|_| write(&world.store, &bytes));
+        let writers = (0..8).map(|_| write(&fixture.store, &bytes));
         let claims = futures_util::future::join_all(writers).await;
         for claim in claims {
             let claim = claim.unwrap();
-            assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+            assert!(fixture.read(&tenant("acme"), &claim).await.unwrap() == bytes);
         }
     }
-    let files = world.files();
+    let files = fixture.files();
     assert_eq!(files.len(), 2, "{files:?}");
 }
 
 #[tokio::test]
 async fn the_loser_of_a_race_checks_the_object_of_the_winner() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
     for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 2);
-        let winner = write(&world.store, &bytes).await.unwrap();
+        let winner = write(&fixture.store, &bytes).await.unwrap();
         let loser = write(&store, &bytes).await.unwrap();
         assert_eq!(loser.artifact, winner.artifact);
         let head = format!("HEAD /drayage/{}", loser.artifact.key());
@@ -49,8 +49,8 @@ async fn the_loser_of_a_race_checks_the_object_of_the_winner() {
 
 #[tokio::test]
 async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
     for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 3);
         proxy.add(
@@ -60,15 +60,15 @@ async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
             .times(1),
         );
         let claim = write(&store, &bytes).await.unwrap();
-        assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+        assert!(fixture.read(&tenant("acme"), &claim).await.unwrap() == bytes);
     }
-    assert_eq!(world.files().len(), 2, "{:?}", world.files());
+    assert_eq!(fixture.files().len(), 2, "{:?}", fixture.files());
 }
 
 #[tokio::test]
 async fn a_completion_whose_answer_was_lost_is_not_lost() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
     let bytes = noise(2 * PART_BYTES + 1, 4);
     proxy.add(
         FaultRule::new(S3Fault::LostAnswer, |request| {
@@ -81,6 +81,6 @@ async fn a_completion_whose_answer_was_lost_is_not_lost() {
         .times(1),
     );
     let claim = write(&store, &bytes).await.unwrap();
-    assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
-    assert_eq!(world.files().len(), 1, "{:?}", world.files());
+    assert!(fixture.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+    assert_eq!(fixture.files().len(), 1, "{:?}", fixture.files());
 }

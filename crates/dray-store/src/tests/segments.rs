@@ -8,49 +8,54 @@ use crate::{MAX_SEGMENT_BYTES, PutError, ReadError};
 
 #[tokio::test]
 async fn segments_come_back_until_they_are_removed() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let operation = OperationId::mint();
     let bytes = noise(MAX_SEGMENT_BYTES, 1);
-    let segment = world
+    let segment = fixture
         .store
         .stage_segment(&operation, bytes.clone())
         .await
         .unwrap();
-    let reader = world
+    let reader = fixture
         .store
-        .read_segment(&operation, &segment, world.deadline())
+        .read_segment(&operation, &segment, fixture.deadline())
         .await
         .unwrap();
     assert_eq!(reader.read_all(ByteSize::mib(8)).await.unwrap(), bytes);
 
-    world
+    fixture
         .store
         .remove_segment(&operation, &segment)
         .await
         .unwrap();
-    let gone = world
+    let gone = fixture
         .store
-        .read_segment(&operation, &segment, world.deadline())
+        .read_segment(&operation, &segment, fixture.deadline())
         .await;
     assert!(matches!(gone, Err(ReadError::Missing)));
-    assert!(world.files().iter().all(|file| !file.contains("segments")));
+    assert!(
+        fixture
+            .files()
+            .iter()
+            .all(|file| !file.contains("segments"))
+    );
 }
 
 #[tokio::test]
 async fn a_segment_with_other_bytes_is_not_read_to_its_end() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let operation = OperationId::mint();
-    let segment = world
+    let segment = fixture
         .store
         .stage_segment(&operation, Bytes::from_static(b"abc"))
         .await
         .unwrap();
     let name = uuid::Uuid::from_bytes(segment.name).simple();
     let key = format!("stage/{operation}/segments/{name}");
-    world.overwrite(&key, "abd").await;
-    let reader = world
+    fixture.overwrite(&key, "abd").await;
+    let reader = fixture
         .store
-        .read_segment(&operation, &segment, world.deadline())
+        .read_segment(&operation, &segment, fixture.deadline())
         .await
         .unwrap();
     let read = reader.read_all(ByteSize::mib(1)).await;
@@ -59,8 +64,8 @@ async fn a_segment_with_other_bytes_is_not_read_to_its_end() {
 
 #[tokio::test]
 async fn a_segment_above_the_limit_is_refused() {
-    let world = TestStore::new().await;
-    let staged = world
+    let fixture = TestStore::new().await;
+    let staged = fixture
         .store
         .stage_segment(&OperationId::mint(), noise(MAX_SEGMENT_BYTES + 1, 1))
         .await;

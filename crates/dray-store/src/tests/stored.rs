@@ -10,8 +10,10 @@ use super::{TestStore, noise, tenant};
 use crate::{ArtifactLabel, MAX_TRANSFER_BYTES, PART_BYTES};
 
 /// Writes in pieces of the given sizes, over and over.
-async fn write(world: &TestStore, bytes: &Bytes, pieces: &[usize]) -> dray_types::Claim {
-    let mut writer = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
+async fn write(fixture: &TestStore, bytes: &Bytes, pieces: &[usize]) -> dray_types::Claim {
+    let mut writer = fixture
+        .store
+        .writer(&tenant("acme"), &OperationId::mint(), 1);
     let mut rest = bytes.clone();
     for size in pieces.iter().cycle() {
         if rest.is_empty() {
@@ -29,7 +31,7 @@ async fn write(world: &TestStore, bytes: &Bytes, pieces: &[usize]) -> dray_types
 
 #[tokio::test]
 async fn every_size_around_the_borders_comes_back() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let mib = 1 << 20;
     for size in [
         0,
@@ -46,20 +48,20 @@ async fn every_size_around_the_borders_comes_back() {
         16 * mib + 1,
     ] {
         let bytes = noise(size, size as u64);
-        let written = write(&world, &bytes, &[100_000]).await;
+        let written = write(&fixture, &bytes, &[100_000]).await;
         assert_eq!(written.artifact.size, size as u64);
         assert_eq!(written.artifact.sha256, Sha256Digest::of(&bytes), "{size}");
-        let read = world.read(&tenant("acme"), &written).await.unwrap();
+        let read = fixture.read(&tenant("acme"), &written).await.unwrap();
         assert!(read == bytes, "{size}");
 
-        let put = world.put(&tenant("other"), bytes.clone()).await;
+        let put = fixture.put(&tenant("other"), bytes.clone()).await;
         assert_eq!(put.artifact.sha256, written.artifact.sha256);
         assert!(
-            world.read(&tenant("other"), &put).await.unwrap() == bytes,
+            fixture.read(&tenant("other"), &put).await.unwrap() == bytes,
             "{size}"
         );
     }
-    let files = world.files();
+    let files = fixture.files();
     assert_eq!(
         files.len(),
         24,
@@ -75,34 +77,34 @@ async fn every_size_around_the_borders_comes_back() {
 
 #[tokio::test]
 async fn the_same_bytes_are_one_object_with_the_labels_of_each_claim() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let acme = tenant("acme");
-    let first = world.put(&acme, "same").await;
+    let first = fixture.put(&acme, "same").await;
     let label = ArtifactLabel::new("text/csv", "other.csv");
-    let second = world
+    let second = fixture
         .store
         .put(&acme, &OperationId::mint(), "same".into(), label)
         .await
         .unwrap();
     assert_eq!(first.artifact.key(), second.artifact.key());
     assert_eq!(second.artifact.name, "other.csv");
-    assert_eq!(world.files().len(), 1);
+    assert_eq!(fixture.files().len(), 1);
 }
 
 #[tokio::test]
 async fn tenants_never_share_an_object() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let (acme, rival) = (tenant("acme"), tenant("rival"));
-    let claim = world.put(&acme, "secret").await;
+    let claim = fixture.put(&acme, "secret").await;
 
     let digest = claim.artifact.sha256;
-    assert_eq!(world.store.find(&acme, digest).await.unwrap(), Some(6));
-    assert_eq!(world.store.find(&rival, digest).await.unwrap(), None);
+    assert_eq!(fixture.store.find(&acme, digest).await.unwrap(), Some(6));
+    assert_eq!(fixture.store.find(&rival, digest).await.unwrap(), None);
 
-    let error = world.read(&rival, &claim).await.unwrap_err();
+    let error = fixture.read(&rival, &claim).await.unwrap_err();
     assert!(matches!(error, crate::ReadError::ForeignTenant));
     let lifetime = std::time::Duration::from_mins(10);
-    let error = world
+    let error = fixture
         .store
         .presign_get(&rival, &claim, lifetime)
         .await
@@ -113,29 +115,29 @@ async fn tenants_never_share_an_object() {
     let mut forged = claim;
     forged.artifact.tenant = rival.clone();
     forged.created_at_ms = 0;
-    let error = world.read(&rival, &forged).await.unwrap_err();
+    let error = fixture.read(&rival, &forged).await.unwrap_err();
     assert!(matches!(error, crate::ReadError::Missing));
 }
 
 #[tokio::test]
 async fn a_claim_of_another_store_is_refused() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let acme = tenant("acme");
-    let mut claim = world.put(&acme, "bytes").await;
+    let mut claim = fixture.put(&acme, "bytes").await;
     claim.store = "elsewhere".to_owned();
-    let error = world.read(&acme, &claim).await.unwrap_err();
+    let error = fixture.read(&acme, &claim).await.unwrap_err();
     assert!(matches!(error, crate::ReadError::UnknownStore(alias) if alias == "elsewhere"));
 }
 
 #[tokio::test]
 async fn read_all_takes_no_more_than_its_limit() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let acme = tenant("acme");
-    let claim = world.put(&acme, noise(1000, 1)).await;
+    let claim = fixture.put(&acme, noise(1000, 1)).await;
     let open = async || {
-        world
+        fixture
             .store
-            .read(&acme, &claim, world.deadline())
+            .read(&acme, &claim, fixture.deadline())
             .await
             .unwrap()
     };
@@ -164,24 +166,26 @@ async fn read_all_takes_no_more_than_its_limit() {
 
 #[tokio::test]
 async fn an_aborted_or_dropped_writer_leaves_nothing() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     for dropped in [false, true] {
-        let mut writer = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
+        let mut writer = fixture
+            .store
+            .writer(&tenant("acme"), &OperationId::mint(), 1);
         writer.write(noise(3 * PART_BYTES, 7)).await.unwrap();
         if dropped {
             drop(writer);
         } else {
             writer.abort().await;
         }
-        world.store.settle().await;
-        assert_eq!(world.files(), Vec::<String>::new(), "dropped: {dropped}");
+        fixture.store.settle().await;
+        assert_eq!(fixture.files(), Vec::<String>::new(), "dropped: {dropped}");
     }
 }
 
 #[test]
 fn any_chunking_gives_the_same_artifact() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let world = Arc::new(runtime.block_on(TestStore::new()));
+    let fixture = Arc::new(runtime.block_on(TestStore::new()));
     let bytes = noise(PART_BYTES + PART_BYTES / 2, 9);
     let digest = Sha256Digest::of(&bytes);
     let sizes = prop_oneof![
@@ -195,11 +199,11 @@ fn any_chunking_gives_the_same_artifact() {
         let mut pieces = pieces;
         pieces.push(1 << 20);
         let part = bytes.slice(cut..);
-        let claim = runtime.block_on(write(&world, &part, &pieces));
+        let claim = runtime.block_on(write(&fixture, &part, &pieces));
         prop_assert_eq!(claim.artifact.sha256, Sha256Digest::of(&part));
-        let read = runtime.block_on(world.read(&tenant("acme"), &claim)).unwrap();
+        let read = runtime.block_on(fixture.read(&tenant("acme"), &claim)).unwrap();
         prop_assert!(read == part);
     });
-    let whole = runtime.block_on(write(&world, &bytes, &[333_333]));
+    let whole = runtime.block_on(write(&fixture, &bytes, &[333_333]));
     assert_eq!(whole.artifact.sha256, digest);
 }

@@ -34,15 +34,15 @@ async fn write(store: &Store, size: usize) -> Result<dray_types::Claim, PutError
 
 #[tokio::test]
 async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_succeeds() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
     for trouble in [S3Fault::Down, S3Fault::Status(503)] {
         proxy.add(FaultRule::new(trouble, is_copy));
         let error = write(&store, PART_BYTES + 1).await.unwrap_err();
         let fault = Fault::from(error);
         assert_eq!(fault.code, FaultCode::Unavailable, "{trouble:?}");
         assert!(fault.is_retryable());
-        let files = world.files();
+        let files = fixture.files();
         assert!(
             !files.iter().any(|file| file.contains("/cas/")),
             "{files:?}"
@@ -50,22 +50,22 @@ async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_s
         proxy.heal();
         store.settle().await;
         assert_eq!(
-            world.files(),
+            fixture.files(),
             Vec::<String>::new(),
             "what was staged is removed"
         );
     }
     let claim = write(&store, PART_BYTES + 1).await.unwrap();
     assert_eq!(
-        world.read(&tenant("acme"), &claim).await.unwrap().len(),
+        fixture.read(&tenant("acme"), &claim).await.unwrap().len(),
         PART_BYTES + 1
     );
 }
 
 #[tokio::test]
 async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
     for trouble in [
         S3Fault::Down,
         S3Fault::CutRequest(1 << 20),
@@ -83,8 +83,8 @@ async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
 
 #[tokio::test]
 async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
     for (size, at) in [(1000, 999), (PART_BYTES + 1, 17)] {
         proxy.add(FaultRule::new(S3Fault::AlterRequest(at), |request| {
             request.method == Method::PUT
@@ -96,18 +96,18 @@ async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
         );
         proxy.heal();
         store.settle().await;
-        assert_eq!(world.files(), Vec::<String>::new());
+        assert_eq!(fixture.files(), Vec::<String>::new());
     }
 }
 
 #[tokio::test]
 async fn a_download_that_breaks_or_changes_is_never_complete() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
-    let claim = world.put(&tenant("acme"), noise(3 << 20, 1)).await;
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
+    let claim = fixture.put(&tenant("acme"), noise(3 << 20, 1)).await;
     let read = async || {
         let reader = store
-            .read(&tenant("acme"), &claim, world.deadline())
+            .read(&tenant("acme"), &claim, fixture.deadline())
             .await?;
         reader.read_all(ByteSize::mib(8)).await
     };
@@ -126,10 +126,10 @@ async fn a_download_that_breaks_or_changes_is_never_complete() {
 
 #[tokio::test]
 async fn nothing_outlives_the_deadline() {
-    let world = TestStore::new().await;
-    let (store, proxy) = world.behind().await;
-    let claim = world.put(&tenant("acme"), noise(1000, 1)).await;
-    let soon = || Deadline::after(world.clock.now_ms(), Duration::from_millis(300));
+    let fixture = TestStore::new().await;
+    let (store, proxy) = fixture.behind().await;
+    let claim = fixture.put(&tenant("acme"), noise(1000, 1)).await;
+    let soon = || Deadline::after(fixture.clock.now_ms(), Duration::from_millis(300));
 
     proxy.add(FaultRule::all(S3Fault::Stall));
     let error = store
@@ -163,18 +163,18 @@ async fn nothing_outlives_the_deadline() {
 
 #[tokio::test]
 async fn readers_beyond_the_limit_wait_and_time_out() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let options = crate::StoreOptions {
         concurrency: 1,
-        ..world.options.clone()
+        ..fixture.options.clone()
     };
-    let store = Store::open(&options, world.clock.clone()).await.unwrap();
-    let claim = world.put(&tenant("acme"), "bytes").await;
+    let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
+    let claim = fixture.put(&tenant("acme"), "bytes").await;
     let first = store
-        .read(&tenant("acme"), &claim, world.deadline())
+        .read(&tenant("acme"), &claim, fixture.deadline())
         .await
         .unwrap();
-    let soon = Deadline::after(world.clock.now_ms(), Duration::from_millis(200));
+    let soon = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(200));
     let error = store.read(&tenant("acme"), &claim, soon).await.unwrap_err();
     assert!(
         matches!(error, ReadError::Request(RequestError::Busy)),
@@ -186,15 +186,15 @@ async fn readers_beyond_the_limit_wait_and_time_out() {
     write(&store, 10).await.unwrap();
     drop(first);
     store
-        .read(&tenant("acme"), &claim, world.deadline())
+        .read(&tenant("acme"), &claim, fixture.deadline())
         .await
         .unwrap();
 }
 
 #[tokio::test]
 async fn a_store_that_ignores_conditions_is_not_opened() {
-    let world = TestStore::new().await;
-    let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
+    let fixture = TestStore::new().await;
+    let proxy = dray_testkit::s3::FaultyS3::start(fixture.endpoint.address())
         .await
         .unwrap();
     // The second create is answered by the proxy, as if it had been done.
@@ -206,9 +206,9 @@ async fn a_store_that_ignores_conditions_is_not_opened() {
     }));
     let options = crate::StoreOptions {
         endpoint: proxy.endpoint(),
-        ..world.options.clone()
+        ..fixture.options.clone()
     };
-    let error = Store::open(&options, world.clock.clone())
+    let error = Store::open(&options, fixture.clock.clone())
         .await
         .unwrap_err();
     assert!(matches!(error, OpenError::Unconditional), "{error:?}");
@@ -216,8 +216,8 @@ async fn a_store_that_ignores_conditions_is_not_opened() {
 
 #[tokio::test]
 async fn a_store_that_refuses_conditional_copies_is_checked_before_a_copy() {
-    let world = TestStore::new().await;
-    let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
+    let fixture = TestStore::new().await;
+    let proxy = dray_testkit::s3::FaultyS3::start(fixture.endpoint.address())
         .await
         .unwrap();
     proxy.add(FaultRule::new(S3Fault::Status(501), |request| {
@@ -225,14 +225,14 @@ async fn a_store_that_refuses_conditional_copies_is_checked_before_a_copy() {
     }));
     let options = crate::StoreOptions {
         endpoint: proxy.endpoint(),
-        ..world.options.clone()
+        ..fixture.options.clone()
     };
-    let store = Store::open(&options, world.clock.clone()).await.unwrap();
+    let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
     assert!(!store.inner.abilities().conditional_copy);
     for _ in 0..2 {
         let claim = write(&store, PART_BYTES + 1).await.unwrap();
         assert_eq!(
-            world.read(&tenant("acme"), &claim).await.unwrap().len(),
+            fixture.read(&tenant("acme"), &claim).await.unwrap().len(),
             PART_BYTES + 1
         );
     }

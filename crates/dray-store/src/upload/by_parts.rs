@@ -73,7 +73,7 @@ pub struct SentPart {
 pub struct AssembledUpload {
     /// SHA-256 of the bytes, computed here.
     pub sha256: Sha256Digest,
-    /// The first bytes, as many as were asked for.
+    /// The first bytes, as many as were requested.
     pub head: Vec<u8>,
     tag: Option<String>,
     crc64: Option<Crc64>,

@@ -94,7 +94,7 @@ impl MultipartUpload {
         let number = i32::try_from(self.sent.len() + 1).unwrap_or(i32::MAX);
         let inner = Arc::clone(&self.inner);
         let (key, id, deadline) = (self.key.clone(), self.id.clone(), self.deadline);
-        // A task, so that it goes on while the caller fills the next part.
+        // A task, so that it continues while the caller fills the next part.
         self.sending.spawn(async move {
             let (sum, part) = if inner.abilities().verified_crc64 {
                 (ObjectChecksum::Crc64(Crc64::of(&part)), part)

@@ -254,7 +254,7 @@ fn folder_response(state: &DialState, path: &str, query: &str) -> Response<Body>
         value.parse::<usize>().ok()
     };
     let page = state.api.page.unwrap_or(100);
-    // A server may give less than was asked for; clients have to follow the token.
+    // A server may give less than was requested; clients have to follow the token.
     let limit = parameter("limit").unwrap_or(page).min(page);
     let begin = parameter("token").unwrap_or(0);
     let next = (items.len() > begin + limit).then(|| (begin + limit).to_string());

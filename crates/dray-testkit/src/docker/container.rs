@@ -133,7 +133,7 @@ impl Container {
         self.post("pause");
     }
 
-    /// Lets them go on.
+    /// Lets them continue.
     pub fn unpause(&self) {
         self.post("unpause");
     }

@@ -218,7 +218,7 @@ fn message_content(message: &Value) -> String {
     }
 }
 
-/// Tools of the newest round of calls, when results are the last that was said.
+/// Tools of the newest round of calls, when results are the last that was reported.
 fn newest_calls(messages: &[Value]) -> impl Iterator<Item = &str> {
     let is_result = |message: &&Value| pointer_text(message, "/role") == "tool";
     let answered = messages.last().is_some_and(|last| is_result(&last));

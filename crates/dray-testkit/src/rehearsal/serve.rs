@@ -47,7 +47,7 @@ pub(super) async fn answer_request(
         body: body.clone(),
     });
     let Some((model, dial)) = requested_model(path, &body) else {
-        return Ok(failed_response(404, "there is no such path"));
+        return Ok(failed_response(404, "the path does not exist"));
     };
     let Some(reply) = choose_reply(state, &model, &body) else {
         return Ok(failed_response(400, "no rule of the script fits"));

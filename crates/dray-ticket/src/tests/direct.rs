@@ -162,7 +162,7 @@ async fn the_end_needs_every_part_with_its_tag() {
         );
         assert!(!world.is_stored(&bytes).await);
     }
-    // What came is kept, and the URLs can be had again.
+    // What came is kept, and the URLs can be requested again.
     begin(&world, &url).await;
     assert_eq!(complete(&world, &url, &sent).await.status, 201);
     assert!(world.is_stored(&bytes).await);

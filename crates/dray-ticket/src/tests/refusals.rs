@@ -6,7 +6,7 @@ use super::{TestEndpoint, TestResponse, break_after, noise};
 use crate::{Principal, TicketLimits, TicketRequest};
 
 /// The ways in which a client sends a whole file.
-const PROTOCOLS: [&str; 4] = ["plain", "tus", "resumable", "form"];
+const UPLOAD_PROTOCOLS: [&str; 4] = ["plain", "tus", "resumable", "form"];
 
 /// Sends content in one request that completes the upload.
 async fn send_as(world: &TestEndpoint, protocol: &str, url: &str, content: &[u8]) -> TestResponse {
@@ -43,7 +43,7 @@ async fn send_as(world: &TestEndpoint, protocol: &str, url: &str, content: &[u8]
 async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
     let upload = || TicketRequest::upload(100);
     let other = Sha256Digest::of(b"another file");
-    for protocol in PROTOCOLS {
+    for protocol in UPLOAD_PROTOCOLS {
         for (request, status, problem) in [
             (TicketRequest::upload(8), 413, "content-too-large"),
             (upload().size(Some(20)), 422, "wrong-size"),
@@ -78,7 +78,7 @@ async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
 
 #[tokio::test]
 async fn every_protocol_refuses_tickets_that_do_not_work() {
-    for protocol in PROTOCOLS {
+    for protocol in UPLOAD_PROTOCOLS {
         let world = TestEndpoint::new().await;
         let used = world.issue(TicketRequest::upload(100)).await;
         assert!(send_as(&world, protocol, &used, b"first").await.status < 300);

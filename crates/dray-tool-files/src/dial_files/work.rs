@@ -81,7 +81,7 @@ impl<'a> DialFileCall<'a> {
             lines.push(EMPTY_FOLDER_MESSAGE.to_owned());
         }
         if listing.is_truncated {
-            lines.push("There is more.".to_owned());
+            lines.push("The list is cut off here; more entries exist.".to_owned());
         }
         Ok(lines.join("\n"))
     }
@@ -102,6 +102,7 @@ impl<'a> DialFileCall<'a> {
             number_argument(self.call, "count", DEFAULT_LINES)?,
         );
         let (content, _) = self.text_of("path", &url).await?;
+        // Counted as the model counts: a line feed at the end begins no further line.
         let all = content.lines().count();
         if start > all {
             return Ok(format!("The file has {all} lines."));
@@ -120,7 +121,10 @@ impl<'a> DialFileCall<'a> {
             next = at + 2;
         }
         if next <= all {
-            let _ = writeln!(told, "The file has {all} lines; go on with start {next}.");
+            let _ = writeln!(
+                told,
+                "The file has {all} lines; continue with start {next}."
+            );
         }
         Ok(told)
     }
@@ -142,6 +146,7 @@ impl<'a> DialFileCall<'a> {
             };
             let path = self.shown(&item.url);
             for (at, line) in content.lines().enumerate() {
+                // Not a regular expression: a pattern of the model could take exponential time.
                 if line.to_lowercase().contains(&query) {
                     hits.push(format!(
                         "{path}:{}: {}",
@@ -150,7 +155,9 @@ impl<'a> DialFileCall<'a> {
                     ));
                 }
                 if hits.len() >= MAX_HITS {
-                    hits.push("There is more; search in a folder or for a longer text.".to_owned());
+                    hits.push(
+                        "More lines match; search in a folder or for a longer text.".to_owned(),
+                    );
                     return Ok(hits.join("\n"));
                 }
             }
@@ -188,6 +195,7 @@ impl<'a> DialFileCall<'a> {
                 }
                 if !item.is_folder() {
                     found.push(item);
+                // Folders still to be listed count as well, so the walk cannot queue more than it may list.
                 } else if looked + folders.len() < MAX_SEARCHED_FOLDERS {
                     folders.push(item.url);
                 } else {
@@ -199,6 +207,7 @@ impl<'a> DialFileCall<'a> {
                 return Ok((found, false));
             }
         }
+        // The walk is depth first from a stack, so its own order would look random to the model.
         found.sort_by(|one, other| one.url.cmp(&other.url));
         Ok((found, whole))
     }
@@ -253,7 +262,7 @@ impl<'a> DialFileCall<'a> {
             .into()),
             Err(DriveError::Conflict) if is_new => Err(ToolFailure::parameter(
                 parameter,
-                "There is such a file already. Take another name, or set overwrite.",
+                "The file exists already. Choose another name, or set overwrite.",
             )),
             Err(DriveError::Conflict) => Err(HandledFailure::new(
                 "The file has changed since it was read. Read it again before you edit it.",
@@ -291,14 +300,15 @@ impl<'a> DialFileCall<'a> {
             }
             2.. if !all => {
                 let sentence = format!(
-                    "It occurs {times} times. Take more of the text around it, or set replace_all."
+                    "It occurs {times} times. Give more of the text around it, or set replace_all."
                 );
                 return Err(ToolFailure::parameter("old_text", sentence));
             }
             _ => {}
         }
+        // Without an ETag an edit could overwrite a change that happened after the read.
         let Some(etag) = item.etag else {
-            return Err(HandledFailure::new("The file storage does not tell the state of the file, so it cannot be edited safely.").into());
+            return Err(HandledFailure::new("The file storage does not report the state of the file, so it cannot be edited safely.").into());
         };
         let edited = content.replace(old, new);
         self.put(
@@ -348,8 +358,9 @@ impl<'a> DialFileCall<'a> {
         }
         match self.drive.delete(caller, &source).await {
             Ok(()) => Ok(format!("{from} is moved to {to}.")),
+            // The copy stays: to delete the target could lose the only whole file.
             Err(error) => Err(HandledFailure::new(format!(
-                "{from} is copied to {to}, but could not be deleted."
+                "{from} was copied to {to}, but could not be deleted."
             ))
             .because(error)
             .into()),
@@ -370,10 +381,11 @@ impl<'a> DialFileCall<'a> {
         }
         let bytes = self.bytes(parameter, url, MAX_TEXT_BYTES).await?;
         match String::from_utf8(bytes.into()) {
+            // NUL is valid UTF-8, but a file with one is binary.
             Ok(content) if !content.contains('\0') => Ok((content, item)),
             _ => Err(ToolFailure::parameter(
                 parameter,
-                "It is no text. read_attachment reads documents.",
+                "It is not a text. read_attachment reads documents.",
             )),
         }
     }
@@ -394,6 +406,7 @@ impl<'a> DialFileCall<'a> {
         while let Some(piece) = pieces.next().await {
             let piece = piece.map_err(|cause| failed(DriveError::of_download(cause, limit)))?;
             let size = u64::try_from(all.len() + piece.len()).unwrap_or(u64::MAX);
+            // The size of the metadata is a claim; the bytes are counted.
             if size > limit {
                 return Err(failed(DriveError::TooLarge { size, limit }));
             }
@@ -418,7 +431,7 @@ fn search_result(mut hits: Vec<String>, whole: bool) -> String {
         hits.push("Nothing was found.".to_owned());
     }
     if !whole {
-        hits.push("Not everything was looked at; search in a folder.".to_owned());
+        hits.push("Not all files were searched; search in a folder.".to_owned());
     }
     hits.join("\n")
 }

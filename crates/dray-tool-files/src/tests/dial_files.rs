@@ -216,7 +216,10 @@ async fn what_is_no_text_is_not_read_as_lines() {
     let failure = call(&files, "read_lines", json!({"path": "a.bin"}))
         .await
         .unwrap_err();
-    assert!(failure.to_string().contains("It is no text."), "{failure}");
+    assert!(
+        failure.to_string().contains("It is not a text."),
+        "{failure}"
+    );
     let failure = call(&files, "read_lines", json!({"path": "none"}))
         .await
         .unwrap_err();

@@ -287,7 +287,10 @@ async fn answers_of_sessions_without_a_sandbox_are_not_held_back() {
     let mut world = FilesFixture::new().await;
     world
         .serve(|_: &v1::ShowSessionRequest| {
-            Err(Fault::new(FaultCode::NotFound, "There is no such session."))
+            Err(Fault::new(
+                FaultCode::NotFound,
+                "The session does not exist.",
+            ))
         })
         .await;
     assert!(MediaTagFilter::new(&world.turn()).await.is_none());

@@ -141,7 +141,7 @@ async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
         let attachment = &attachments.attachments.as_ref().unwrap()[0];
         let name = attachment.url.clone().unwrap();
         assert!(name.starts_with(&format!("artifact/{digest}/3/")), "{name}");
-        // A tool that takes a URL gets one: the stable name is asked for by its id.
+        // A tool that takes a URL gets one: the stable name is requested by its id.
         let given = files
             .context
             .substitute(object(json!({"doc": name})))

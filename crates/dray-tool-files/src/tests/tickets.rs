@@ -7,7 +7,7 @@ use serde_json::json;
 use super::world::{Asked, FilesFixture, call, lock};
 use crate::{Config, tools};
 
-const URL: &str = "https://files.example/t/secret";
+const TICKET_URL: &str = "https://files.example/t/secret";
 
 /// A session with a sandbox where the operator allows links.
 async fn allowed() -> FilesFixture {
@@ -31,7 +31,7 @@ async fn issues(world: &mut FilesFixture) -> Asked<v1::IssueTicketRequest> {
                     expires_at_ms: 1_000 + u64::from(request.lifetime_s) * 1_000,
                     ..v1::Ticket::default()
                 }),
-                url: URL.to_owned(),
+                url: TICKET_URL.to_owned(),
                 ..v1::IssuedTicket::default()
             })
         })
@@ -71,7 +71,7 @@ async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
     assert!(
         output
             .content
-            .ends_with(&format!("within 5 minutes: {URL}"))
+            .ends_with(&format!("within 5 minutes: {TICKET_URL}"))
     );
     let asked = lock(&asked).clone();
     let request = &asked[0].1;
@@ -96,7 +96,7 @@ async fn a_download_link_is_for_one_file_of_the_sandbox() {
     )
     .await
     .unwrap();
-    assert!(output.content.contains(URL), "{}", output.content);
+    assert!(output.content.contains(TICKET_URL), "{}", output.content);
     let asked = lock(&asked).clone();
     assert_eq!(asked[0].1.sandbox_path, "out.zip");
     assert_eq!(asked[0].1.lifetime_s, 3_600);

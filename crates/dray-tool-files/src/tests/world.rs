@@ -1,4 +1,4 @@
-//! A bus, a store, services that answer as they are told, and a DIAL that keeps files in memory.
+//! A bus, a store, scripted services, and a DIAL that keeps files in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl FilesFixture {
         dial
     }
 
-    /// Answers one call as told, for as long as the world is there.
+    /// Answers one call as scripted, until the fixture is dropped.
     pub(super) async fn serve<C>(
         &mut self,
         answer: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
@@ -101,7 +101,7 @@ impl FilesFixture {
         asked
     }
 
-    /// The session `s` has a sandbox, and a chat when told so.
+    /// The session `s` has a sandbox, and a chat when requested.
     pub(super) async fn bind(&mut self, chat: bool) -> Asked<v1::ShowSessionRequest> {
         self.serve(move |request: &v1::ShowSessionRequest| {
             Ok(v1::Session {

@@ -96,7 +96,7 @@ pub(super) async fn make_download_link(
     ))
 }
 
-/// Asks for the ticket. It is asked for once: a repeat would make another one.
+/// Asks for the ticket. It is requested once: a repeat would make another one.
 async fn issue(
     files: &TurnFiles,
     call: &ToolCall,

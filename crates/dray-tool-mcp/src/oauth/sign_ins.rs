@@ -52,7 +52,7 @@ impl SignIns {
             all.retain(|_, sign_in| Arc::strong_count(sign_in) > 1);
         }
         let kept = all.entry(key).or_insert_with(begin);
-        // A changed manifest must not go on with the trust or the scopes of the old one.
+        // A changed manifest must not continue with the trust or the scopes of the old one.
         if kept.client != *client {
             *kept = begin();
         }

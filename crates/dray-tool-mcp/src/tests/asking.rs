@@ -22,7 +22,7 @@ use crate::{McpOptions, McpToolset, QuestionPort, UserAnswer, UserQuestion, conn
 struct AskingServer {
     /// Whether the call becomes a task that asks.
     is_task: bool,
-    /// How often the state of the task was asked for.
+    /// How often the state of the task was requested.
     polls: usize,
     /// Answers that the task got.
     updates: Vec<Value>,
@@ -213,7 +213,7 @@ async fn a_question_goes_through_the_conversation_and_the_call_goes_on_with_the_
         assert_eq!(output.state, None);
         let state = server.shared().lock();
         let arguments: Vec<_> = state.calls.iter().map(|call| &call["arguments"]).collect();
-        // A task goes on without another call.
+        // A task continues without another call.
         let expected = vec![json!({"sum": 1}); if is_task { 1 } else { 2 }];
         assert_eq!(arguments, expected.iter().collect::<Vec<_>>());
         assert!(state.cancelled.is_empty());

@@ -1,4 +1,4 @@
-//! Tool sets of DIAL: what is said when they are not there, sign-in, files.
+//! Tool sets of DIAL: what is reported when they are not there, sign-in, files.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Programs that are no good servers.
+//! Programs that are not good servers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -144,7 +144,7 @@ done
 async fn a_program_that_ignores_the_question_for_its_versions_is_set_up_within_a_few_seconds() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = shell(SILENT_SCRIPT, folder.path());
-    // `rmcp` alone waits 10 s before it goes on.
+    // `rmcp` alone waits 10 s before it continues.
     options.setup = Duration::from_secs(9);
     assert_eq!(issue(&options).await, "");
 }

@@ -134,7 +134,7 @@ pub(super) enum FakeAction {
     Resumable,
 }
 
-/// A server that misbehaves as it is told.
+/// A scripted server that misbehaves.
 #[derive(Debug, Default)]
 pub(super) struct FakeMcpServer {
     /// What happens to the next calls, one each; then they are echoed.
@@ -151,7 +151,7 @@ pub(super) struct FakeMcpServer {
     /// The id of the call whose response comes when its stream is resumed.
     pub(super) resumed: Value,
     pub(super) headers: Vec<Vec<(String, String)>>,
-    /// What DIAL itself was asked for.
+    /// What DIAL itself was requested.
     pub(super) asked: Vec<(String, Value)>,
 }
 
@@ -161,6 +161,17 @@ impl FakeMcpServer {
         *left = left.checked_sub(1)?;
         let body = json!({"secret": "of-the-server"});
         Some(fake_server::json_reply(*status, &body))
+    }
+
+    /// Records a call, and takes the action for it off the script.
+    fn next_action(&mut self, message: &Value) -> FakeAction {
+        self.calls.push(message["params"].clone());
+        self.resumed = message["id"].clone();
+        if self.acts.is_empty() {
+            FakeAction::Echo
+        } else {
+            self.acts.remove(0)
+        }
     }
 }
 
@@ -233,15 +244,7 @@ async fn answer(
                 return Ok(fake_server::with_header(reply, "mcp-session-id", &session));
             }
             "tools/list" => return Ok(result(page(&state, &message["params"]["cursor"]))),
-            "tools/call" => {
-                state.calls.push(message["params"].clone());
-                state.resumed = id.clone();
-                if state.acts.is_empty() {
-                    FakeAction::Echo
-                } else {
-                    state.acts.remove(0)
-                }
-            }
+            "tools/call" => state.next_action(&message),
             "notifications/cancelled" => {
                 state.cancelled += 1;
                 return Ok(fake_server::bytes_reply(202, "text/plain", Bytes::new()));

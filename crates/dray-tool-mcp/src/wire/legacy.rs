@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use url::Url;
 
-use super::events::{SseDecoder, message_data};
+use super::events::{EventDecoder, message_data};
 use super::{HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::{CloseReason, WireError};
 
@@ -84,7 +84,7 @@ async fn read_stream(
     found: &mut Option<oneshot::Sender<String>>,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> WireError {
-    let mut events = SseDecoder::new(limit);
+    let mut events = EventDecoder::new(limit);
     loop {
         let piece = match answer.chunk().await {
             Ok(Some(piece)) => piece,

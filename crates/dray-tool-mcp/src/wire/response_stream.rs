@@ -11,7 +11,7 @@ use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::Sse;
 
-use super::events::{SseDecoder, message_data};
+use super::events::{EventDecoder, message_data};
 use super::streamable::{Endpoint, address_response, message_event};
 use super::{is_type, parse_json, parse_messages};
 use crate::error::{REQUEST_TIMEOUT, WireError};
@@ -30,7 +30,7 @@ pub(super) struct ResponseStream {
     response: HttpResponse,
     endpoint: Endpoint,
     id: RequestId,
-    decoder: SseDecoder,
+    decoder: EventDecoder,
     ready: VecDeque<Sse>,
     bytes_read: usize,
     last_event_id: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct ResponseStream {
 
 impl ResponseStream {
     pub(super) fn new(response: HttpResponse, endpoint: Endpoint, id: RequestId) -> Self {
-        let decoder = SseDecoder::new(endpoint.settings.limit);
+        let decoder = EventDecoder::new(endpoint.settings.limit);
         Self {
             response,
             endpoint,
@@ -137,7 +137,7 @@ impl ResponseStream {
         match request.send(&|_| {}).await {
             Ok(response) if response.is_success() && is_type(&response, "text/event-stream") => {
                 self.response = response;
-                self.decoder = SseDecoder::new(self.endpoint.settings.limit);
+                self.decoder = EventDecoder::new(self.endpoint.settings.limit);
                 Ok(())
             }
             Ok(_) => Err(broken),

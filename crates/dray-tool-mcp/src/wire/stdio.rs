@@ -36,7 +36,7 @@ pub(crate) struct ProgramTransport {
     discovery: Option<RequestId>,
     /// When the wait for its response ends.
     discovery_deadline: Instant,
-    /// Whether the handshake goes on without the response.
+    /// Whether the handshake continues without the response.
     is_discovery_over: bool,
     handshake: ProgramHandshake,
     _log: JoinSet<()>,
@@ -217,7 +217,7 @@ fn log_line(program: &str, line: &[u8], is_cut: bool) {
     );
 }
 
-/// What `rmcp` takes for the response of a server that does not know `server/discover`: it goes on with `initialize`.
+/// What `rmcp` takes for the response of a server that does not know `server/discover`: it continues with `initialize`.
 fn silence_error(id: RequestId) -> ServerJsonRpcMessage {
     let error = ErrorData::invalid_request(WireError::Idle.to_string(), None);
     ServerJsonRpcMessage::error(error, Some(id))

@@ -22,7 +22,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
 
-use super::events::SseDecoder;
+use super::events::EventDecoder;
 use super::response_stream::ResponseStream;
 use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::WireError;
@@ -189,7 +189,7 @@ impl HttpBackend {
 }
 
 /// Asks for the versions of a server. Every failure that a server of before 2026-07-28 may answer with becomes an error
-/// of JSON-RPC, on which the transport goes on with `initialize`.
+/// of JSON-RPC, on which the transport continues with `initialize`.
 async fn discover(
     endpoint: Endpoint,
     message: &ClientJsonRpcMessage,
@@ -333,7 +333,7 @@ fn standing_events(
     limit: usize,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let chunks = stream::unfold(
-        (response, SseDecoder::new(limit)),
+        (response, EventDecoder::new(limit)),
         |(mut response, mut decoder)| async move {
             let chunk = response.chunk().await.ok()??;
             let events = decoder.push(&chunk).ok()?;

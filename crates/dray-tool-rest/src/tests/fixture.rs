@@ -232,7 +232,7 @@ impl RestFixture {
         ran
     }
 
-    /// Everything that stands in stages.
+    /// Everything that is in stages.
     pub(super) fn stage_text(&self) -> String {
         let events = self.events.lock().unwrap();
         let texts = events.iter().filter_map(|event| match event {

@@ -14,7 +14,7 @@ use super::*;
 use crate::fakes::{AMPLE_TIMEOUT, FakeResolver, FakeTool, test_turn};
 use crate::{CallRules, HandledFailure, StageStyle};
 
-/// What became of a call, and what the client saw of it.
+/// The outcome of a call, and what the client saw of it.
 struct CallResult {
     ended: Result<CompletedCall, RequestEnd>,
     events: Vec<Event>,
@@ -303,7 +303,7 @@ async fn a_stage_shows_only_the_text_that_its_level_allows() {
     );
     assert!(
         result.text().contains("inner"),
-        "the model is told all the same"
+        "the model gets it nevertheless"
     );
     let visible = FakeTool::named("look")
         .rules(rules(json!({})))

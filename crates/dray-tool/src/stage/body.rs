@@ -120,7 +120,7 @@ fn media_subtype(content_type: &str) -> String {
     let essence = dray_media_type::essence(content_type);
     let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
     let subtype = subtype.rsplit_once('+').map_or(subtype, |(_, last)| last);
-    // It stands behind a fence, which a backtick or a line feed would end.
+    // It is behind a fence, which a backtick or a line feed would end.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if subtype.bytes().all(fits) {
         subtype.to_owned()

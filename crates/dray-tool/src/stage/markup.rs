@@ -2,7 +2,7 @@
 
 const INDENT_STEP: &str = "    ";
 
-/// Deepest indentation; what is nested deeper stands there too.
+/// Deepest indentation; what is nested deeper is there too.
 const MAX_DEPTH: usize = 40;
 
 /// Elements of HTML without an end tag (HTML, section 13.1.2).
@@ -45,7 +45,7 @@ pub(super) fn pretty_markup(text: &str, is_html: bool) -> Option<String> {
                 push_line(&mut lines, open.len(), &[tag]);
             }
             MarkupToken::Start(tag) => match tokens.get(at..).unwrap_or_default() {
-                // A text alone, or nothing, stands on the line of its element.
+                // A text alone, or nothing, is on the line of its element.
                 [MarkupToken::Text(text), MarkupToken::End(end), ..]
                     if tag_name(tag) == tag_name(end) =>
                 {

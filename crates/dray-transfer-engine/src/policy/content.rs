@@ -58,7 +58,7 @@ fn is_key_label(label: &[u8]) -> bool {
 }
 
 /// Scans a text as it passes by, in pieces of any size, with less than 1 KiB of memory. A private key counts for more
-/// than a token that stands before it.
+/// than a token that is before it.
 #[derive(Debug, Default)]
 pub struct Scanner {
     word: Vec<u8>,
@@ -93,7 +93,7 @@ impl Scanner {
     }
 
     /// Whether a private key begins anywhere in what was scanned so far, text or not: programs that read keys skip
-    /// what stands before them.
+    /// what is before them.
     pub const fn has_private_key(&self) -> bool {
         self.private_key
     }

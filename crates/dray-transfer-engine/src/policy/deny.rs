@@ -50,7 +50,7 @@ const DENIED_STATE: [&str; 15] = [
     "browser-profile",
 ];
 
-/// Databases in a state directory, by the beginning of their names: `-wal` and `-journal` files stand beside them.
+/// Databases in a state directory, by the beginning of their names: `-wal` and `-journal` files are beside them.
 const STATE_DATABASES: [&[u8]; 2] = [b"state.db", b"kanban.db"];
 
 /// Names that mean a secret wherever they are.

@@ -56,7 +56,7 @@ impl Drop for Leftovers<'_> {
         let paths = std::mem::take(&mut self.paths);
         // The task outlives the borrow of the engine, so it holds the sandbox itself.
         let sandbox = Arc::clone(&self.engine.sandbox);
-        let longest = self.engine.options.answer;
+        let longest = self.engine.options.response_timeout;
         let removing = async move {
             for path in paths {
                 match timeout(longest, sandbox.remove(&path, false)).await {

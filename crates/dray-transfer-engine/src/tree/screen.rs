@@ -62,14 +62,18 @@ impl ScreenedMembers {
         let path = self.screen.path(&member.name)?;
         let scanned = member.size <= MAX_SCANNED_BYTES;
         // A larger file is only checked for a key at its beginning, so memory stays limited.
-        let wanted = if scanned { usize::MAX } else { Policy::HEAD };
+        let wanted = if scanned {
+            usize::MAX
+        } else {
+            Policy::KEY_FILE_HEAD_BYTES
+        };
         let (mut head, mut scanner, mut held) = (Vec::new(), Scanner::new(), 0);
         while held < wanted {
             let Some(piece) = self.fetch().await? else {
                 break;
             };
             held += piece.len();
-            let missing = Policy::HEAD.saturating_sub(head.len());
+            let missing = Policy::KEY_FILE_HEAD_BYTES.saturating_sub(head.len());
             head.extend(piece.iter().take(missing));
             if scanned {
                 scanner.push(&piece);

@@ -24,7 +24,7 @@ pub(crate) struct ConsoleArgs {
     /// Address of the console. One that other machines reach needs --url with https.
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_CONSOLE)]
     pub(crate) listen: SocketAddr,
-    /// URL under which browsers reach the console where a proxy stands before it, for example
+    /// URL under which browsers reach the console where a proxy is in front of it, for example
     /// `https://console.example.org`.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) struct UpConsoleArgs {
     /// there is none by default.
     #[arg(long, value_name = "ADDR")]
     pub(crate) console: Option<SocketAddr>,
-    /// URL under which browsers reach the console where a proxy stands before it.
+    /// URL under which browsers reach the console where a proxy is in front of it.
     #[arg(long, value_name = "URL", requires = "console")]
     pub(crate) console_url: Option<String>,
     /// Serve no console, also where one is served by default.

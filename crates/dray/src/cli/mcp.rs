@@ -76,7 +76,7 @@ pub(crate) struct McpArgs {
     /// Serve tickets on this address, and offer the tools that make them: URLs through which files pass the model.
     #[arg(long, value_name = "ADDR")]
     pub(crate) tickets: Option<SocketAddr>,
-    /// Base of ticket URLs where a proxy stands before the endpoint, for example `https://files.example.org`.
+    /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
     #[arg(long, value_name = "URL", requires = "tickets")]
     pub(crate) tickets_url: Option<String>,
 }

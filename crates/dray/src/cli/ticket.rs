@@ -36,7 +36,7 @@ pub(crate) struct TicketServe {
     /// Address of the endpoint.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7340")]
     pub(crate) listen: SocketAddr,
-    /// Base of ticket URLs where a proxy stands before the endpoint, for example `https://files.example.org`.
+    /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
 }

@@ -133,7 +133,7 @@ impl DocumentParts {
 /// The headers of a message (docs/messaging.md).
 fn headers_schema(full_name: &str, kind: SubjectKind) -> Value {
     let mut properties = json!({
-        "Dray-Schema": { "const": format!("{full_name}/{}", dray_proto::contract::REVISION) },
+        "Dray-Schema": { "const": format!("{full_name}/{}", dray_proto::contract::SCHEMA_REVISION) },
         "Dray-Operation": { "type": "string", "description": "Id of the operation; the same id is the same operation." },
         "Dray-Tenant": { "type": "string" },
         "Dray-Deadline": { "type": "string", "pattern": "^[0-9]+$", "description": "Unix milliseconds." },

@@ -17,12 +17,12 @@ impl SchemaSet {
     /// An empty set; `None` cannot occur in a correct build.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
-            pool: DescriptorPool::decode(dray_proto::DESCRIPTORS).ok()?,
+            pool: DescriptorPool::decode(dray_proto::FILE_DESCRIPTOR_SET).ok()?,
             definitions: BTreeMap::new(),
         })
     }
 
-    /// Adds a message with all that it holds; `None` when there is no such message.
+    /// Adds a message with all that it holds; `None` when the message does not exist.
     pub(crate) fn add(&mut self, full_name: &str) -> Option<()> {
         let message = self.pool.get_message_by_name(full_name)?;
         self.add_message(&message);
@@ -108,7 +108,7 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// Puts the comment of what stands at `path` into a schema.
+/// Puts the comment of what is at `path` into a schema.
 fn describe(schema: &mut Value, file: &FileDescriptorProto, path: &[i32]) {
     let locations = file.source_code_info.iter().flat_map(|info| &info.location);
     let comment = locations

@@ -51,11 +51,11 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
     print_note(&console_note(&url));
     tokio::pin!(serving);
     let ended = tokio::select! {
-        served = &mut serving => served.map_err(|error| console_failure(&error)),
+        () = &mut serving => Ok(()),
         signalled = termination() => {
             stop.cancel();
-            let served = serving.await.map_err(|error| console_failure(&error));
-            signalled.and(served)
+            serving.await;
+            signalled
         }
     };
     connection.close().await;
@@ -95,7 +95,7 @@ fn console_failure(error: &ConsoleError) -> CommandFailure {
         ConsoleError::PublicUrl(_) | ConsoleError::Exposed(_) => {
             CommandFailure::Usage(error.to_string())
         }
-        ConsoleError::Bind { .. } | ConsoleError::Failed(_) => CommandFailure::Unreachable {
+        ConsoleError::Bind { .. } => CommandFailure::Unreachable {
             what: ErrorChain(error).to_string(),
             advice: "End the program that uses the address, or name another one.".to_owned(),
         },

@@ -196,7 +196,7 @@ async fn wait_for_outcome(
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),
-            // The delivery goes on, so the failure says how to find it.
+            // The delivery continues, so the failure says how to find it.
             _ = tokio::signal::ctrl_c() => Err(interrupted_failure(delivery_id)),
         }
     };
@@ -220,7 +220,7 @@ async fn wait_for_outcome(
     Err(CommandFailure::Reported)
 }
 
-/// Remarks that the lines of the files leave out: how many did not arrive, and what became of the text.
+/// Remarks that the lines of the files leave out: how many did not arrive, and the outcome of the text.
 fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
     let arrived = |file: &&v1::DeliveredFile| file.file_state().is_shown();
     let (count, shown) = (

@@ -62,7 +62,7 @@ fn identity_of(
         tenant: world::tenant_of(global)?,
         session: token.session.clone(),
         app: token.app.clone(),
-        // Claims have whole seconds; a token never ends before the time that was asked for.
+        // Claims have whole seconds; a token never ends before the time that was requested.
         expires_s: expires_ms.div_ceil(1000),
         allow: (!token.allow.is_empty()).then(|| token.allow.clone()),
     })

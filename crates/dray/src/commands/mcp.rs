@@ -177,8 +177,7 @@ async fn serve_http(endpoint: HttpEndpoint, server: McpServer) -> Result<(), Com
         stop.cancel();
         ended
     };
-    let (served, ended) = tokio::join!(serving, stopping);
-    served.map_err(|error| http_failure(&error, OPTION_NAMES))?;
+    let ((), ended) = tokio::join!(serving, stopping);
     ended
 }
 
@@ -288,7 +287,7 @@ fn http_failure(error: &HttpError, names: OptionNames) -> CommandFailure {
             "{error}: name its file with {}, or several with {}",
             names.token_file, names.auth_file
         )),
-        HttpError::Bind { .. } | HttpError::Failed(_) => CommandFailure::Unreachable {
+        HttpError::Bind { .. } => CommandFailure::Unreachable {
             what: format!("{}", ErrorChain(error)),
             advice: format!(
                 "End the program that uses the address, or name another one: {} ADDRESS.",

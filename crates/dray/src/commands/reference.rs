@@ -92,17 +92,26 @@ fn faults_page() -> String {
 const EXIT_CODES: [(&str, &str); 9] = [
     (
         "invalid_argument",
-        "The request is wrong; sending it again changes nothing.",
+        "The request is invalid; sending it again fails again.",
     ),
-    ("not_found", "What was named does not exist."),
+    ("not_found", "The named object does not exist."),
     ("denied", "A policy or a permission refuses it."),
-    ("too_large", "A size limit was passed."),
-    ("unsupported", "The kind of thing asked for is not offered."),
-    ("rate_limited", "Too much at once; later is fine."),
-    ("timeout", "The deadline or a phase limit passed."),
-    ("unavailable", "A dependency did not do its part."),
+    ("too_large", "A size limit is exceeded."),
+    (
+        "unsupported",
+        "The requested kind of operation or content is not supported.",
+    ),
+    (
+        "rate_limited",
+        "A limit for a period or for concurrent requests is reached; a later request may succeed.",
+    ),
+    (
+        "timeout",
+        "The deadline or the time limit of a phase passed.",
+    ),
+    ("unavailable", "A dependency failed or did not respond."),
     (
         "internal",
-        "A mistake on our side; the message is always the same.",
+        "A bug of the service; the message is always the same.",
     ),
 ];

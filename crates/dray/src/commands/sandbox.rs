@@ -107,7 +107,7 @@ fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> Com
     let CommandFailure::Fault(fault) = failure else {
         return failure;
     };
-    // Its advice says that a later command can go on, which must not be lost.
+    // Its advice says that a later command can continue, which must not be lost.
     if direct::is_kept(&CommandFailure::Fault(fault.clone())) {
         return fault.into();
     }

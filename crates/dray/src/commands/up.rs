@@ -41,7 +41,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     let announce = |running: &RunningHost| {
         let bus = running.config().section::<BusSection>("bus");
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
-        let chat = running.context().doors.find("chat");
+        let chat = running.context().listen_addresses.find("chat");
         let mcp_url = mcp.as_ref().map(BoundMcp::url);
         let access = tickets.and_then(|endpoint| ticket_serve::serve_endpoint(endpoint, running));
         serving = mcp.map(|mcp| mcp.start(running, access));

@@ -57,11 +57,7 @@ impl BoundConsole {
         };
         let url = self.server.login_url(&system);
         let serving = self.server.serve(system, context.stop.clone());
-        context.tasks.spawn(async move {
-            if let Err(error) = serving.await {
-                print_note(&format!("the console ended: {}", ErrorChain(&error)));
-            }
-        });
+        context.tasks.spawn(serving);
         url
     }
 }

@@ -75,11 +75,7 @@ impl BoundMcp {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let serving = self.endpoint.serve(server, stop.clone());
-        tasks.spawn(async move {
-            if let Err(error) = serving.await {
-                print_note(&format!("the MCP endpoint ended: {}", ErrorChain(&error)));
-            }
-        });
+        tasks.spawn(serving);
         let signalled = stop.clone();
         tasks.spawn(async move {
             // The services end with the same signal; new calls must not come while they do.

@@ -1,5 +1,5 @@
 //! A whole agent: a person brings a workbook; the agent reads it, writes a file in its sandbox and sends it. A second
-//! turn goes on where the first ended. The model follows a script.
+//! turn continues where the first ended. The model follows a script.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -170,12 +170,12 @@ fn show_text(teller: &StepReporter, label: &str, text: &str) {
 }
 
 async fn ask_agent(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, CommandFailure> {
-    let door = system
+    let address = system
         .chat()
         .ok_or_else(|| untrue_claim_failure("chats are answered"))?;
     let silent = |_| late_event_failure("The agent did not answer.");
     let chat = ChatClient::open(
-        &format!("http://{door}/v1"),
+        &format!("http://{address}/v1"),
         None,
         HttpTimeouts::default(),
         None,

@@ -70,7 +70,7 @@ fn check_outcomes(report: &v1::DeliveryReport) -> Result<(), CommandFailure> {
     let (forbidden, missing) = (DeliveryErrorKind::Forbidden, DeliveryErrorKind::NotFound);
     check_claim(
         kinds == [None, None, Some(forbidden), Some(missing)],
-        "the reasons are told",
+        "the reasons are reported",
     )
 }
 
@@ -133,7 +133,7 @@ fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<()
     check_claim(!leaked, "the secret stays")?;
     check_claim(
         seen.iter().any(|shown| shown.text.contains("missing.txt")),
-        "the user is told of what did not come",
+        "the user gets a report of the missing files",
     )?;
     teller.line(
         "checked",
@@ -253,7 +253,7 @@ async fn send_tagged_text(
     )?;
     check_claim(
         reply.notices == ["lost.txt"],
-        "a tag for nothing is told of",
+        "a tag without a file is reported",
     )?;
     check_claim(!reply.text.contains("MEDIA:"), "no tag is shown")?;
     teller.line("shown", &reply.text.replace('\n', " ⏎ "));
@@ -334,7 +334,7 @@ async fn receive_message(
     // A line that was handed over is not handed over again.
     check_claim(
         system.ask(&settle).await?.uploads.is_empty(),
-        "the agent is told once",
+        "the agent gets one report",
     )?;
     let receipt = upload.receipt.unwrap_or_default();
     teller.line("agent", &expected);

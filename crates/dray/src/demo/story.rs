@@ -315,7 +315,9 @@ async fn resolve_by_event(
     );
     let observed = next_event(&mut events).await?;
     check_claim(
-        observed.subject.contains(v1::ToolCallResolved::PAST),
+        observed
+            .subject
+            .contains(v1::ToolCallResolved::PAST_PARTICIPLE),
         "the answer is a resolved event",
     )?;
     let answer =

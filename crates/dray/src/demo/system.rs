@@ -125,7 +125,7 @@ impl DemoSystem {
 
     /// The address of the chat endpoint; `None` when it does not listen.
     pub(crate) fn chat(&self) -> Option<SocketAddr> {
-        self.running.context().doors.find("chat")
+        self.running.context().listen_addresses.find("chat")
     }
 
     /// The tenant of the demo.

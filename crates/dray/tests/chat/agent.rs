@@ -53,7 +53,7 @@ pub(crate) struct AgentState {
     pub(crate) asked: Vec<ReceivedQuestion>,
     /// Streams whose client went away before they ended.
     pub(crate) left: usize,
-    /// Other paths that were asked for.
+    /// Other paths that were requested.
     pub(crate) fetched: Vec<String>,
     pub(crate) models: Vec<&'static str>,
 }

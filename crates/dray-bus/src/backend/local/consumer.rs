@@ -350,7 +350,7 @@ impl LocalAcker {
             );
         }
         drop(state);
-        // A message that is given back without a delay, or room below `max_ack_pending`, lets waiting pulls go on.
+        // A message that is given back without a delay, or room below `max_ack_pending`, lets waiting pulls continue.
         self.local.server.wake();
     }
 

@@ -2,7 +2,9 @@
 
 use super::super::Kind::{Archive, Binary, Document};
 use super::super::{mime, office};
-use super::made::{STRICT, TRANSITIONAL, compound, package, rels, types, zip};
+use super::made::{
+    STRICT_RELATIONSHIP, TRANSITIONAL_RELATIONSHIP, compound, package, rels, types, zip,
+};
 use super::{class, named};
 
 const OPEN_XML_PREFIX: &str = "application/vnd.openxmlformats-officedocument.";
@@ -46,7 +48,7 @@ fn office_files_are_named_by_their_main_part() {
             mime::POTX,
         ),
     ] {
-        for kind in [TRANSITIONAL, STRICT] {
+        for kind in [TRANSITIONAL_RELATIONSHIP, STRICT_RELATIONSHIP] {
             let bytes = package(kind, part, &content_type);
             assert_eq!(named(&bytes, "x.zip"), (Document, expected));
             assert!(class(&bytes, "x").warnings.is_empty());
@@ -104,7 +106,7 @@ fn macro_and_binary_variants_keep_their_subtype() {
         ),
     ] {
         let bytes = package(
-            TRANSITIONAL,
+            TRANSITIONAL_RELATIONSHIP,
             part,
             &format!("application/vnd.ms-{content_type}"),
         );
@@ -120,7 +122,7 @@ fn main_parts_of_any_name_and_case_are_found() {
             ("odd/Main.XML", b"<a/>"),
             (
                 "_rels/.rels",
-                rels(TRANSITIONAL, "./odd/Main.XML").as_bytes(),
+                rels(TRANSITIONAL_RELATIONSHIP, "./odd/Main.XML").as_bytes(),
             ),
             (
                 "[content_types].xml",
@@ -140,7 +142,10 @@ fn a_default_content_type_serves_when_there_is_no_override() {
     let bytes = zip(
         &[
             ("[Content_Types].xml", types.as_bytes()),
-            ("_rels/.rels", rels(TRANSITIONAL, "book.xml").as_bytes()),
+            (
+                "_rels/.rels",
+                rels(TRANSITIONAL_RELATIONSHIP, "book.xml").as_bytes(),
+            ),
             ("book.xml", b"<a/>"),
         ],
         &[],
@@ -169,7 +174,7 @@ fn without_relationships_the_folder_is_a_guess_and_says_so() {
 #[test]
 fn everything_else_in_a_zip_is_an_archive_whatever_its_name() {
     let drawing = package(
-        TRANSITIONAL,
+        TRANSITIONAL_RELATIONSHIP,
         "/visio/document.xml",
         "application/vnd.ms-visio.drawing.main+xml",
     );
@@ -189,7 +194,7 @@ fn everything_else_in_a_zip_is_an_archive_whatever_its_name() {
     let nested = zip(
         &[(
             "inner.docx",
-            package(TRANSITIONAL, "/word/document.xml", "x").as_slice(),
+            package(TRANSITIONAL_RELATIONSHIP, "/word/document.xml", "x").as_slice(),
         )],
         &[],
     );

@@ -8,16 +8,16 @@ use proptest::prelude::*;
 
 use super::super::Kind::{Archive, Binary, Document};
 use super::super::{classify, mime};
-use super::made::{TRANSITIONAL, compound, package, zip};
+use super::made::{TRANSITIONAL_RELATIONSHIP, compound, package, zip};
 use super::{class, named};
 
 /// Counts what is read.
-struct Counted {
+struct CountingReader {
     inner: Cursor<Vec<u8>>,
     read: Rc<Cell<usize>>,
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(into)?;
         self.read.set(self.read.get() + read);
@@ -25,7 +25,7 @@ impl Read for Counted {
     }
 }
 
-impl Seek for Counted {
+impl Seek for CountingReader {
     fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
         self.inner.seek(to)
     }
@@ -33,7 +33,7 @@ impl Seek for Counted {
 
 fn bytes_read(bytes: Vec<u8>) -> usize {
     let read = Rc::new(Cell::new(0));
-    let mut input = Counted {
+    let mut input = CountingReader {
         inner: Cursor::new(bytes),
         read: Rc::clone(&read),
     };
@@ -43,7 +43,7 @@ fn bytes_read(bytes: Vec<u8>) -> usize {
 
 fn docx() -> Vec<u8> {
     package(
-        TRANSITIONAL,
+        TRANSITIONAL_RELATIONSHIP,
         "/word/document.xml",
         "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
     )

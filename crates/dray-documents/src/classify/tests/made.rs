@@ -21,9 +21,9 @@ pub(super) fn zip(parts: &[(&str, &[u8])], stored: &[&str]) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-pub(super) const TRANSITIONAL: &str =
+pub(super) const TRANSITIONAL_RELATIONSHIP: &str =
     "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument";
-pub(super) const STRICT: &str =
+pub(super) const STRICT_RELATIONSHIP: &str =
     "http://purl.oclc.org/ooxml/officeDocument/relationships/officeDocument";
 
 /// Relationships of a package with this main part.

@@ -46,7 +46,7 @@ pub(super) enum NameMatch {
     Unescaped,
     /// As the listing shows it, or but for a leading `./`.
     Shown,
-    /// Byte for byte as it stands in the archive.
+    /// Byte for byte as it is in the archive.
     Exact,
 }
 
@@ -131,7 +131,7 @@ pub(super) fn max_bytes(limits: &Limits) -> u64 {
     limits.max_member_bytes.min(limits.max_inflated_bytes)
 }
 
-/// A name as it stands in a listing: what cannot be seen, or turns text around, is written as `\u{…}`.
+/// A name as it is in a listing: what cannot be seen, or turns text around, is written as `\u{…}`.
 pub(super) fn listed_name(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for character in name.chars() {

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use self::entry::{Entry, MAX_ARCHIVE_RATIO, MAX_ENTRY_RATIO, NameMatch, max_bytes};
 use self::listing::Listing;
-use self::packed::{Packing, Stream};
+use self::packed::{CompressionFormat, Stream};
 use self::tar::Tar;
-use super::{Converter, Hint};
+use super::{ConversionHint, Converter};
 use crate::classify::{self, Kind, mime};
 use crate::container::Input;
 use crate::limits::{Budget, Damage, Failure, Limit};
@@ -39,19 +39,19 @@ pub struct Member {
 }
 
 /// A file out of an archive, to be converted.
-pub(super) struct Unpacked {
+pub(super) struct UnpackedMember {
     pub(super) member: Member,
     /// For the converter of the file itself.
-    pub(super) hint: Hint,
+    pub(super) hint: ConversionHint,
     pub(super) input: Cursor<Vec<u8>>,
 }
 
 /// The converter of this family for a media type: it lists.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let name = match hint.mime.as_str() {
         mime::ZIP => "zip",
         mime::TAR => "tar",
-        other => Packing::of(other)?.name(),
+        other => CompressionFormat::of(other)?.name(),
     };
     Some(Converter {
         name,
@@ -60,12 +60,16 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 }
 
 /// Whether a file of this type holds files that can be read by their name.
-pub fn is_archive(hint: &Hint) -> bool {
+pub fn is_archive(hint: &ConversionHint) -> bool {
     converter(hint).is_some()
 }
 
 /// Writes the listing. Sizes are what the archive claims.
-fn write_listing(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn write_listing(
+    input: &mut dyn Input,
+    hint: &ConversionHint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
     let mut listing = Listing::new(out);
     let result = if hint.mime == mime::ZIP {
@@ -78,7 +82,7 @@ fn write_listing(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Resu
 
 fn list_stream(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     budget: &Rc<Budget>,
     listing: &mut Listing,
 ) -> Result<(), Failure> {
@@ -104,17 +108,17 @@ const DAMAGED_STRUCTURE: Failure = Failure::Corrupt(Damage::Structure);
 
 fn open_stream<'a>(
     input: &'a mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     max_ratio: u64,
     budget: &Rc<Budget>,
 ) -> Stream<'a> {
-    match Packing::of(&hint.mime) {
+    match CompressionFormat::of(&hint.mime) {
         Some(packing) => Stream::unpacked(input, packing, max_ratio, budget),
         None => Stream::plain(input, budget),
     }
 }
 
-/// Unpacks the file that is to be read in place of the archive: the one that was asked for, or the only one of a
+/// Unpacks the file that is to be read in place of the archive: the one that was requested, or the only one of a
 /// compressed file. Nothing when the document itself is to be converted.
 ///
 /// # Errors
@@ -123,9 +127,9 @@ fn open_stream<'a>(
 /// ratio of unpacked to packed bytes; encryption; damage.
 pub(super) fn unpack_single(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     budget: &Rc<Budget>,
-) -> Result<Option<Unpacked>, Failure> {
+) -> Result<Option<UnpackedMember>, Failure> {
     let Some(wanted) = &hint.member else {
         return only_file(input, hint, budget);
     };
@@ -140,10 +144,10 @@ pub(super) fn unpack_single(
 /// The file that a compressed file stands for; nothing for an archive.
 fn only_file(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     budget: &Rc<Budget>,
-) -> Result<Option<Unpacked>, Failure> {
-    let Some(packing) = Packing::of(&hint.mime) else {
+) -> Result<Option<UnpackedMember>, Failure> {
+    let Some(packing) = CompressionFormat::of(&hint.mime) else {
         return Ok(None);
     };
     let mut stream = Stream::unpacked(input, packing, MAX_ENTRY_RATIO, budget);
@@ -153,7 +157,7 @@ fn only_file(
         return Ok(None);
     }
     let max = max_bytes(budget.limits());
-    // One byte more than allowed shows that the file goes on.
+    // One byte more than allowed shows that the file continues.
     let bytes = stream.take(max.saturating_add(1))?;
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
@@ -164,7 +168,7 @@ fn only_file(
 /// The name and the bytes of the file that `wanted` means; of several, the last, as unpacking would leave it.
 fn tar_member(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     wanted: &str,
     budget: &Rc<Budget>,
 ) -> Result<(String, Vec<u8>), Failure> {
@@ -192,20 +196,24 @@ fn tar_member(
 }
 
 /// Finds out what an unpacked file is.
-fn classify_unpacked(name: &str, bytes: Vec<u8>, outer: &Hint) -> Result<Unpacked, Failure> {
+fn classify_unpacked(
+    name: &str,
+    bytes: Vec<u8>,
+    outer: &ConversionHint,
+) -> Result<UnpackedMember, Failure> {
     let size = bytes.len() as u64;
     let mut input = Cursor::new(bytes);
     let class = classify::classify(&mut input, name).map_err(|_| Failure::Internal)?;
     if class.encrypted {
         return Err(Failure::Encrypted);
     }
-    Ok(Unpacked {
+    Ok(UnpackedMember {
         member: Member {
             mime: class.mime.to_owned(),
             kind: class.kind,
             bytes: size,
         },
-        hint: Hint {
+        hint: ConversionHint {
             show_hidden: outer.show_hidden,
             ocr: outer.ocr.clone(),
             // An archive within an archive is listed and goes no deeper.

@@ -19,13 +19,13 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(super) enum CompressionFormat {
     Gzip,
     Xz,
     Zstandard,
 }
 
-impl Packing {
+impl CompressionFormat {
     /// The packing of a media type; nothing for any other type.
     pub(super) fn of(mime: &str) -> Option<Self> {
         Some(match mime {
@@ -76,25 +76,25 @@ impl<'a> Stream<'a> {
     /// The bytes that a compressed file unpacks to. All members, streams and frames of it, one after the other.
     pub(super) fn unpacked(
         input: &'a mut dyn Input,
-        packing: Packing,
+        packing: CompressionFormat,
         max_ratio: u64,
         budget: &Rc<Budget>,
     ) -> Self {
         let packed = Rc::<Cell<u64>>::default();
-        let counted = Counted {
+        let counted = CountingReader {
             input,
             read: Rc::clone(&packed),
         };
         let source = BufReader::with_capacity(CHUNK_BYTES, counted);
         let reader: Box<dyn Read + 'a> = match packing {
-            Packing::Gzip => Box::new(MultiGzDecoder::new(source)),
-            Packing::Xz => {
+            CompressionFormat::Gzip => Box::new(MultiGzDecoder::new(source)),
+            CompressionFormat::Xz => {
                 // The size of the dictionary is a claim of the file, and the library would set that much memory
                 // aside.
                 let kib = u32::try_from(MAX_WINDOW_BYTES / 1024).unwrap_or(u32::MAX);
                 Box::new(lzma_rust2::XzReader::new_mem_limit(source, true, kib))
             }
-            Packing::Zstandard => Box::new(ZstandardFrames::new(source)),
+            CompressionFormat::Zstandard => Box::new(ZstandardFrames::new(source)),
         };
         Self {
             reader,
@@ -205,12 +205,12 @@ fn read_failure(error: &io::Error) -> Failure {
 }
 
 /// Counts what is taken from a file.
-struct Counted<'a> {
+struct CountingReader<'a> {
     input: &'a mut dyn Input,
     read: Rc<Cell<u64>>,
 }
 
-impl Read for Counted<'_> {
+impl Read for CountingReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(into)?;
         self.read.set(self.read.get().saturating_add(read as u64));

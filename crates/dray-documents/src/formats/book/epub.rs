@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::container::{Container, Input};
 use crate::formats::office::package::resolve_part;
 use crate::formats::office::xml::{Event, Xml, decode_part};
-use crate::formats::{Hint, web};
+use crate::formats::{ConversionHint, web};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Markdown, Unit};
 
@@ -30,7 +30,7 @@ struct Book {
 /// A missing chapter is named in a warning; the book is damaged only when no chapter could be read.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());

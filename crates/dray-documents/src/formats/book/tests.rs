@@ -5,7 +5,7 @@ use crate::limits::{Damage, Failure, Limits};
 use crate::markdown::{Selection, Unit};
 
 const EPUB: &str = "application/epub+zip";
-const CONTAINER: (&str, &str) = (
+const CONTAINER_PART: (&str, &str) = (
     "META-INF/container.xml",
     "<container><rootfiles><rootfile full-path=\"O/b.opf\"/></rootfiles></container>",
 );
@@ -19,7 +19,7 @@ fn book(more: &[(&str, &str)]) -> Vec<u8> {
         <item id=\"css\" href=\"s.css\" media-type=\"text/css\"/>\
         </manifest><spine><itemref idref=\"a\"/><itemref idref=\"css\"/><itemref idref=\"b\"/></spine></package>";
     let mut parts = vec![
-        CONTAINER,
+        CONTAINER_PART,
         ("O/b.opf", opf),
         (
             "O/a.xhtml",
@@ -80,7 +80,7 @@ fn encrypted_text_needs_a_key_and_encrypted_fonts_do_not() {
 #[test]
 fn a_missing_chapter_is_said_and_a_missing_package_is_damage() {
     let parts = [
-        CONTAINER,
+        CONTAINER_PART,
         (
             "O/b.opf",
             "<package><manifest><item id=\"a\" href=\"../../etc/passwd\"/><item id=\"b\" href=\"b.html\"/></manifest><spine><itemref idref=\"a\"/><itemref idref=\"b\"/></spine></package>",

@@ -11,11 +11,11 @@ use mail_parser::{
 };
 
 use super::decode;
-use super::letter::{Address, Attachment, Body, Letter};
+use super::letter::{Address, Attachment, Body, MailMessage};
 use crate::container::Input;
-use crate::encoding::{self, Found};
+use crate::encoding::{self, DetectedEncoding};
 use crate::formats::text::source;
-use crate::formats::{Hint, web};
+use crate::formats::{ConversionHint, web};
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
@@ -31,7 +31,7 @@ const MAX_PART_DEPTH: usize = 32;
 /// A message as it travels: headers, bodies, and a list of attachments that are not opened.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let bytes = source::read_bytes(input, out.budget())?;
@@ -110,19 +110,19 @@ impl<'a> Part<'a> {
     }
 
     /// The list of headers.
-    fn letter(&self) -> Letter {
+    fn letter(&self) -> MailMessage {
         let Some(headers) = &self.headers else {
-            return Letter::default();
+            return MailMessage::default();
         };
         let date = headers.header_raw(HeaderName::Date).unwrap_or_default();
         let date = rfc3339_date(date).unwrap_or_else(|| date.to_owned());
-        Letter {
+        MailMessage {
             from: header_addresses(headers.from()),
             to: header_addresses(headers.to()),
             cc: header_addresses(headers.cc()),
             date,
             subject: headers.subject().unwrap_or_default().to_owned(),
-            ..Letter::default()
+            ..MailMessage::default()
         }
     }
 
@@ -174,7 +174,7 @@ impl<'a> Part<'a> {
         if named.is_some_and(|label| label.eq_ignore_ascii_case("utf-7")) {
             return source::line_feeds(decode::decode_utf7(&decoded));
         }
-        let label = named.filter(|label| Found::of_label(label).is_some());
+        let label = named.filter(|label| DetectedEncoding::of_label(label).is_some());
         let text = match label {
             // What says that it is ASCII and is not, may be anything.
             Some(label) if !label.eq_ignore_ascii_case("us-ascii") => {
@@ -214,14 +214,14 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
     let label = headers
         .and_then(|headers| headers.content_type())
         .and_then(|its| its.attribute("charset"));
-    let usable = |found: &Found| match found {
-        Found::Known(its) => *its != encoding_rs::UTF_8 && its.is_ascii_compatible(),
+    let usable = |found: &DetectedEncoding| match found {
+        DetectedEncoding::Known(its) => *its != encoding_rs::UTF_8 && its.is_ascii_compatible(),
         _ => false,
     };
     let sample = whole.get(..encoding::SAMPLE_BYTES).unwrap_or(whole);
     let found = label
         .filter(|label| !label.eq_ignore_ascii_case("us-ascii"))
-        .and_then(Found::of_label)
+        .and_then(DetectedEncoding::of_label)
         .filter(usable)
         .or_else(|| Some(encoding::find_encoding(sample)).filter(usable))
         .unwrap_or_else(|| encoding::find_encoding(head));
@@ -307,7 +307,7 @@ fn has_plain(bodies: &[Body]) -> bool {
     bodies.iter().any(|body| matches!(body, Body::Plain(_)))
 }
 
-/// Headers and body: what stands before and after the first blank line.
+/// Headers and body: what is before and after the first blank line.
 fn split_headers(bytes: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     while let Some(length) = bytes
@@ -325,7 +325,7 @@ fn split_headers(bytes: &[u8]) -> (&[u8], &[u8]) {
     (bytes.get(..MAX_HEADER_BYTES).unwrap_or(bytes), &[])
 }
 
-/// The parts between boundaries; what stands before the first is a note for old readers.
+/// The parts between boundaries; what is before the first is a note for old readers.
 fn split_parts<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
     let mut parts = Vec::new();
     let mut start = None;

@@ -43,7 +43,7 @@ impl Body {
 
 /// A mail, as its format gives it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Letter {
+pub(super) struct MailMessage {
     pub(super) from: Vec<Address>,
     pub(super) to: Vec<Address>,
     pub(super) cc: Vec<Address>,
@@ -53,7 +53,7 @@ pub(super) struct Letter {
     pub(super) attachments: Vec<Attachment>,
 }
 
-impl Letter {
+impl MailMessage {
     /// Writes headers, bodies and the list of attachments.
     pub(super) fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
         for (label, addresses) in [("From", &self.from), ("To", &self.to), ("Cc", &self.cc)] {
@@ -149,7 +149,7 @@ fn write_plain_body(text: &str, out: &mut Markdown) -> Result<(), Failure> {
         if level != open || rest.trim().is_empty() {
             end_paragraph(&mut lines, out)?;
         }
-        // A blank line within a quote goes on with it, one without a sign ends it.
+        // A blank line within a quote continues with it, one without a sign ends it.
         while open > level {
             out.close();
             open -= 1;

@@ -7,10 +7,10 @@ mod lzfu;
 mod msg;
 mod properties;
 
-use super::{Convert, Converter, Hint};
+use super::{ConversionHint, Convert, Converter};
 
 /// The converter of this family for a media type.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {
         "message/rfc822" | "message/global" => ("eml", eml::convert),
         "application/vnd.ms-outlook" => ("msg", msg::convert),

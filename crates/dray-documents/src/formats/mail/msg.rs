@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use super::letter::{Address, Attachment, Body, Letter};
+use super::letter::{Address, Attachment, Body, MailMessage};
 use super::lzfu;
 use super::properties::File;
 use crate::container::Input;
 use crate::formats::rtf::CodePage;
 use crate::formats::text::source;
-use crate::formats::{Hint, rtf, web};
+use crate::formats::{ConversionHint, rtf, web};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Markdown;
 
@@ -48,7 +48,7 @@ const UTF_16: u32 = 1200;
 /// A message that Outlook saved; what is attached is listed and not opened.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = std::rc::Rc::clone(out.budget());
@@ -69,7 +69,7 @@ fn read_letter(
     file: &mut File<'_>,
     warnings: &mut Vec<&'static str>,
     budget: &Budget,
-) -> Result<Letter, Failure> {
+) -> Result<MailMessage, Failure> {
     let root = Path::new("/");
     let fixed = file.fixed(root, MESSAGE_HEADER, budget)?;
     let pages = [MESSAGE_CODE_PAGE, INTERNET_CODE_PAGE].map(|id| fixed.number(id));
@@ -92,7 +92,7 @@ fn read_letter(
     let date = [SUBMIT_TIME, DELIVERY_TIME, CREATION_TIME]
         .into_iter()
         .find_map(|id| fixed.time(id));
-    Ok(Letter {
+    Ok(MailMessage {
         from: if from == Address::default() {
             Vec::new()
         } else {

@@ -101,20 +101,20 @@ impl<'i> File<'i> {
         storage: &Path,
         header: usize,
         budget: &Budget,
-    ) -> Result<Fixed, Failure> {
+    ) -> Result<FixedProperties, Failure> {
         let bytes = self.stream(&storage.join("__properties_version1.0"), budget)?;
         let entries = bytes
             .as_deref()
             .and_then(|bytes| bytes.get(header..))
             .unwrap_or_default();
-        Ok(Fixed(entries.to_vec()))
+        Ok(FixedProperties(entries.to_vec()))
     }
 }
 
 /// A table of fixed properties: sixteen bytes each, tag, flags, value.
-pub(super) struct Fixed(Vec<u8>);
+pub(super) struct FixedProperties(Vec<u8>);
 
-impl Fixed {
+impl FixedProperties {
     fn value(&self, tag: u32) -> Option<[u8; 8]> {
         let entry = self
             .0

@@ -94,7 +94,7 @@ impl Chart {
 
 /// Where the reading of a chart is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
+enum ChartPosition {
     Title,
     Name,
     Category,
@@ -108,7 +108,7 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
     let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut chart = Chart::default();
-    let mut within: Vec<Within> = Vec::new();
+    let mut within: Vec<ChartPosition> = Vec::new();
     let mut at = 0;
     let mut plot = false;
     loop {
@@ -116,27 +116,27 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
             Event::Open(e) => {
                 let next = match e.name() {
                     // Axes have titles too; the chart's own comes before what is plotted.
-                    "title" if !plot => Within::Title,
+                    "title" if !plot => ChartPosition::Title,
                     "plotArea" => {
                         plot = true;
-                        Within::Other
+                        ChartPosition::Other
                     }
                     "ser" if chart.series.len() < MAX_POINTS => {
                         chart.series.push(Series::default());
-                        Within::Other
+                        ChartPosition::Other
                     }
-                    "tx" if !within.contains(&Within::Title) => Within::Name,
-                    "cat" | "xVal" => Within::Category,
-                    "val" | "yVal" => Within::Value,
+                    "tx" if !within.contains(&ChartPosition::Title) => ChartPosition::Name,
+                    "cat" | "xVal" => ChartPosition::Category,
+                    "val" | "yVal" => ChartPosition::Value,
                     "pt" => {
                         at = e.number("idx").unwrap_or(0);
-                        Within::Point
+                        ChartPosition::Point
                     }
                     "f" | "formatCode" | "extLst" | "dLbls" | "trendline" => {
                         xml.skip()?;
                         continue;
                     }
-                    _ => Within::Other,
+                    _ => ChartPosition::Other,
                 };
                 within.push(next);
             }
@@ -147,7 +147,7 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
                 let role = within
                     .iter()
                     .rev()
-                    .find(|w| !matches!(w, Within::Other | Within::Point));
+                    .find(|w| !matches!(w, ChartPosition::Other | ChartPosition::Point));
                 chart.put(role.copied(), at, text.trim());
             }
             Event::Text(_) => {}
@@ -157,18 +157,20 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
 }
 
 impl Chart {
-    fn put(&mut self, role: Option<Within>, at: usize, text: &str) {
+    fn put(&mut self, role: Option<ChartPosition>, at: usize, text: &str) {
         let series = self.series.last_mut();
         match (role, series) {
-            (Some(Within::Title), _) => {
+            (Some(ChartPosition::Title), _) => {
                 if !self.title.is_empty() {
                     self.title.push(' ');
                 }
                 self.title.push_str(text);
             }
-            (Some(Within::Name), Some(series)) => series.name.push_str(text),
-            (Some(Within::Category), Some(series)) => place_at(&mut series.categories, at, text),
-            (Some(Within::Value), Some(series)) => {
+            (Some(ChartPosition::Name), Some(series)) => series.name.push_str(text),
+            (Some(ChartPosition::Category), Some(series)) => {
+                place_at(&mut series.categories, at, text);
+            }
+            (Some(ChartPosition::Value), Some(series)) => {
                 place_at(&mut series.values, at, &number_text(text));
             }
             _ => {}

@@ -15,10 +15,10 @@ pub(super) mod xml;
 #[cfg(test)]
 pub(super) mod tests;
 
-use super::{Converter, Hint};
+use super::{ConversionHint, Converter};
 
 /// The converter of this family for a media type.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let mime = hint.mime.as_str();
     let (name, convert): (_, super::Convert) = match mime {
         "application/msword" => ("doc", doc::convert),

@@ -10,7 +10,7 @@ mod random;
 use std::fmt::Write as _;
 use std::io::{Cursor, Write as _};
 
-use crate::formats::{Converted, Hint, convert};
+use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::Limits;
 use crate::markdown::Selection;
 
@@ -65,9 +65,9 @@ pub(in crate::formats) fn selected(
     limits: Limits,
     selection: Selection,
 ) -> Converted {
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: mime.to_owned(),
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     convert(&mut Cursor::new(bytes), &hint, limits, selection)
 }

@@ -6,7 +6,7 @@ use pdfboss_core::{AnnotationFlags, ObjRef, Object, Page, Rect};
 use pdfboss_text::TextSpan;
 
 use super::marks;
-use super::metered::Metered;
+use super::metered::MeteredDocument;
 use super::visibility::numbers;
 
 /// Annotations of one page that are looked at.
@@ -42,7 +42,7 @@ pub(super) struct Widget {
 
 impl Annotations {
     /// Reads them; what is damaged is passed over.
-    pub(super) fn read(page: &Page, source: &Metered<'_>) -> Self {
+    pub(super) fn read(page: &Page, source: &MeteredDocument<'_>) -> Self {
         let mut found = Self::default();
         let list = page.dict().get("Annots").and_then(|it| source.fetch(it));
         let Some(Object::Array(items)) = list else {
@@ -212,7 +212,7 @@ fn nearest(edges: &[usize], place: f32) -> usize {
 }
 
 /// Where an action leads to, when that is an address.
-fn url_of(action: &Object, source: &Metered<'_>) -> Option<String> {
+fn url_of(action: &Object, source: &MeteredDocument<'_>) -> Option<String> {
     let action = action.as_dict()?;
     let kind = source.fetch(action.get("S")?)?;
     if kind.as_name()?.0 != "URI" {

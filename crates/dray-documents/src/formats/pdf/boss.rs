@@ -15,7 +15,7 @@ use super::emphasis::Emphasis;
 use super::engine::{Engine, Field, Page, PageError};
 use super::fields::Form;
 use super::layout::Layout;
-use super::metered::Metered;
+use super::metered::MeteredDocument;
 use super::scan;
 use super::sizes::Sizes;
 use super::spans;
@@ -83,7 +83,7 @@ impl PdfBoss {
         let document = load_document(data, Failure::Corrupt(damage))?;
         budget.clock()?;
         let trailer = &document.xref().trailer;
-        let source = Metered::new(&document, budget);
+        let source = MeteredDocument::new(&document, budget);
         // Nothing waits here: objects come out of memory, and every future is ready.
         let layers = block_on(OcState::load_with(&source, trailer));
         let tree = block_on(StructureTree::load_with(&source, trailer));
@@ -138,12 +138,13 @@ impl PdfBoss {
         let page = self.document.page(index).map_err(|_| PageError::Damaged)?;
         // Layers that are switched off hide text as well.
         let layers = self.layers.as_ref().filter(|_| !self.show_hidden);
-        let reader = Metered::new(&self.document, &self.budget);
+        let reader = MeteredDocument::new(&self.document, &self.budget);
         let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
         let (painted, marked_page, streams) = walked.ok_or(PageError::Damaged)?;
         let cut = reader.reached();
         // A count of its own: the walk and the engine read the same objects.
-        let source = Metered::new(&self.document, &self.budget).with_marked_streams(streams);
+        let source =
+            MeteredDocument::new(&self.document, &self.budget).with_marked_streams(streams);
         let extracted = catch_panic(|| {
             block_on(
                 pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
@@ -208,7 +209,7 @@ impl PdfBoss {
             ..
         } = self;
         form.get_or_insert_with(|| {
-            let source = Metered::new(document, budget);
+            let source = MeteredDocument::new(document, budget);
             let found =
                 catch_panic(|| block_on(form_fields_with(&source, &document.xref().trailer)));
             Form::new(found.unwrap_or_default())
@@ -289,7 +290,7 @@ impl Engine for PdfBoss {
         if *page != number {
             return Vec::new();
         }
-        let source = Metered::new(&self.document, &self.budget);
+        let source = MeteredDocument::new(&self.document, &self.budget);
         let image = |at: &ObjRef| {
             let picture = source.fetch(&Object::Ref(*at))?;
             catch_panic(|| scan::image_of(picture.as_stream()?, &source))?

@@ -2,7 +2,7 @@
 //!
 //! The engine takes a gap down the page for the gutter between columns of prose only where the columns are long; short
 //! ones it reads across, line by line or as a table. Here the gap is looked for in any stretch of lines, and what
-//! stands on its sides is judged by how prose looks: full lines, letters, sentences that go on below.
+//! stands on its sides is judged by how prose looks: full lines, letters, sentences that continue below.
 
 use pdfboss_text::{Ruling, TextSpan};
 
@@ -48,7 +48,7 @@ pub(super) struct Region {
     pub(super) is_column: bool,
 }
 
-/// Cuts the text of a page into the columns of short prose and what stands between them, in reading order.
+/// Cuts the text of a page into the columns of short prose and what is between them, in reading order.
 pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
     let mut owner = vec![0_usize; spans.len()];
     let rows = rows(&spans);
@@ -287,7 +287,7 @@ fn are_prose(spans: &[TextSpan], rows: &[Row], gutters: &[Range]) -> bool {
     columns.iter().all(|lines| is_prose(lines)) && common_gaps(&columns) <= MAX_COMMON_GAPS
 }
 
-/// Whether lines are those of a paragraph: mostly letters, full, each going on with what the one before began.
+/// Whether lines are those of a paragraph: mostly letters, full, each continuing with what the one before began.
 fn is_prose(lines: &[Line]) -> bool {
     if lines.len() < MIN_LINES {
         return false;

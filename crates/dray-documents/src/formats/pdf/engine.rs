@@ -60,12 +60,12 @@ pub(super) enum Block {
     Heading {
         /// Rank over the whole document, from 1.
         level: u8,
-        /// As they stand on the page.
+        /// As they are on the page.
         lines: Vec<Line>,
     },
     /// A run of lines: a paragraph, or several that stand close.
     Paragraph {
-        /// As they stand on the page.
+        /// As they are on the page.
         lines: Vec<Line>,
         /// It is a block quotation.
         quote: bool,
@@ -104,7 +104,7 @@ pub(super) struct Item {
     pub(super) lines: Vec<Line>,
 }
 
-/// A line as it stands on the page. Lengths are in points, x to the right, y upwards.
+/// A line as it is on the page. Lengths are in points, x to the right, y upwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Line {
     /// Its text, in reading order.

@@ -1,4 +1,4 @@
-//! What a filled form says, written where its fields stand on the pages.
+//! What a filled form says, written where its fields are on the pages.
 
 use std::collections::HashMap;
 
@@ -158,7 +158,7 @@ fn baseline(area: Rect, size: f32) -> f32 {
     area.y0 + (area.height() - size) / 2.0 + size * 0.2
 }
 
-/// Whether a piece of text stands on the line of a field.
+/// Whether a piece of text is on the line of a field.
 fn is_beside(span: &TextSpan, area: Rect) -> bool {
     let size = span.size.min(MAX_SIZE);
     (span.y - baseline(area, size)).abs() <= size * 0.7
@@ -175,7 +175,7 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
             return if is_box && (-2.0..=MAX_LABEL_BEHIND).contains(&behind) {
                 Some(behind)
             } else if (-2.0..=MAX_LABEL_BEFORE).contains(&before) {
-                // A box belongs to what follows it rather than to what stands before.
+                // A box belongs to what follows it rather than to what is before.
                 Some(before + if is_box { MAX_LABEL_BEHIND } else { 0.0 })
             } else {
                 None

@@ -100,7 +100,7 @@ fn own_edges(block: &Block) -> Option<(f32, f32)> {
     Some((left, right))
 }
 
-/// What stands between two lines.
+/// What is between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineJoin {
     /// The second continues the first.
@@ -111,7 +111,7 @@ enum LineJoin {
     Paragraph,
 }
 
-/// The paragraphs of a run of lines that stands in a column.
+/// The paragraphs of a run of lines that is in a column.
 pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
     let shape = Shape::of(lines, column);
     let mut paragraphs = Vec::new();
@@ -131,13 +131,13 @@ pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
     paragraphs
 }
 
-/// The paragraphs of a page as its blocks come: one that goes on at the head of the next column is joined.
+/// The paragraphs of a page as its blocks come: one that continues at the head of the next column is joined.
 #[derive(Default)]
 pub(super) struct Flow {
     last: Option<OpenParagraph>,
 }
 
-/// A paragraph that may go on.
+/// A paragraph that may continue.
 struct OpenParagraph {
     runs: Vec<Run>,
     /// Baseline of its last line.
@@ -246,7 +246,7 @@ impl Shape {
             hanging: further * 2 > lines.len(),
         };
         let pairs = lines.len().saturating_sub(1);
-        // Lines that end a sentence may be the last ones of paragraphs, when those before them are full and go on.
+        // Lines that end a sentence may be the last ones of paragraphs, when those before them are full and continue.
         let (mut ended, mut within, mut full, mut going_on) = (0, 0, 0, 0);
         for pair in lines.windows(2) {
             let [a, b] = pair else { continue };
@@ -268,7 +268,7 @@ impl Shape {
         if a.is_entry || b.is_entry {
             return LineJoin::Paragraph;
         }
-        // Asked first: a divided word goes on below, also over a wide gap.
+        // Asked first: a divided word continues below, also over a wide gap.
         if is_hyphenated(&a.runs, b) || is_compound(&a.runs, b) {
             return LineJoin::Nothing;
         }
@@ -475,7 +475,7 @@ fn append_line(runs: &mut Vec<Run>, line: &Line) {
     }
 }
 
-/// Appends a run to the last one if it is of the same kind. A blank goes with what stands before it.
+/// Appends a run to the last one if it is of the same kind. A blank goes with what is before it.
 fn push_text(runs: &mut Vec<Run>, run: Run) {
     if run.text.is_empty() {
         return;

@@ -19,7 +19,7 @@ const MAX_MARKED_SEQUENCES: usize = 300_000;
 const MAX_STATE_DEPTH: usize = 10_000;
 
 /// A document that stops answering when a limit is reached: the engine then ends as if the rest were not there.
-pub(super) struct Metered<'a> {
+pub(super) struct MeteredDocument<'a> {
     document: &'a Document,
     budget: &'a Budget,
     objects: Cell<u64>,
@@ -32,7 +32,7 @@ pub(super) struct Metered<'a> {
     marked: RefCell<MarkedStreams>,
 }
 
-impl<'a> Metered<'a> {
+impl<'a> MeteredDocument<'a> {
     /// For one page, or for one walk through a tree.
     pub(super) fn new(document: &'a Document, budget: &'a Budget) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl<'a> Metered<'a> {
 
     /// Counts an object, and refuses it once a limit was reached.
     fn object(&self) -> Result<()> {
-        // The engine goes on after an error; from here on nothing is read for it any more.
+        // The engine continues after an error; from here on nothing is read for it any more.
         if self.refusing.get() {
             return Err(Error::Other("a limit was reached".to_owned()));
         }
@@ -130,7 +130,7 @@ impl<'a> Metered<'a> {
         Ok(data)
     }
 
-    /// Cuts a content stream off where it shows more, or nests deeper, than a page may. What stands before it is shown.
+    /// Cuts a content stream off where it shows more, or nests deeper, than a page may. What is before it is shown.
     fn cut(&self, data: &mut Vec<u8>) {
         // A scan of bytes, not of operators: brackets inside strings count too, which only ends a page earlier.
         let mut states = 0_usize;
@@ -183,7 +183,7 @@ fn is_content(stream: &Stream) -> bool {
     form && stream.dict.get("Length1").is_none()
 }
 
-impl AsyncObjectSource for Metered<'_> {
+impl AsyncObjectSource for MeteredDocument<'_> {
     fn get(&self, r: ObjRef) -> BoxFuture<'_, Result<Object>> {
         let object = self.object().and_then(|()| self.document.get(r));
         Box::pin(ready(object))

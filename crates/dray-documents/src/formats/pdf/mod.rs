@@ -28,13 +28,13 @@ mod watermark;
 use std::io::Read;
 
 use self::engine::{Block, Engine, Line, Page, PageError, Run};
-use super::{Converter, Hint};
+use super::{ConversionHint, Converter};
 use crate::container::Input;
 use crate::limits::{Damage, Failure, Limit};
 use crate::markdown::{Cell, Inline, Markdown, Marker, Selection, Unit};
 
 /// The converter of this family for a media type.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     matches!(hint.mime.as_str(), "application/pdf" | "application/x-pdf").then_some(Converter {
         name: "pdf",
         convert,
@@ -42,7 +42,11 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 }
 
 /// Reads the file whole, which the engine needs, and writes it page by page.
-fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn convert(
+    input: &mut dyn Input,
+    _hint: &ConversionHint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     let data = read_whole(input, out)?;
     let budget = std::rc::Rc::clone(out.budget());
     let mut engine = boss::PdfBoss::open(data, &budget)?.with_hidden_text(out.shows_hidden());
@@ -63,7 +67,7 @@ fn read_whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure>
     Ok(data)
 }
 
-/// What became of the pages.
+/// The outcome of the pages.
 #[derive(Default)]
 struct PageTally {
     /// The first limit that a page ran into, else the first damage.
@@ -218,7 +222,7 @@ fn end_code(code: &mut Vec<Line>, out: &mut Markdown) -> Result<(), Limit> {
     }
 }
 
-/// Words that are laid across the page; they stand at its end, as no part of its text.
+/// Words that are laid across the page; they are at its end, as no part of its text.
 fn watermarks(texts: &[String], out: &mut Markdown) -> Result<(), Limit> {
     texts.iter().try_for_each(|text| {
         let mut note = Inline::new();

@@ -4,14 +4,14 @@ mod png;
 
 use pdfboss_core::{Dict, Object, Stream};
 
-use super::metered::Metered;
+use super::metered::MeteredDocument;
 use png::{Color, Png};
 
 /// Pixels on one side of a picture that is handed over.
 const MAX_PIXELS: usize = 30_000;
 
 /// The image file of a picture; nothing when it cannot be made. A JPEG or JPEG 2000 is handed over as it is.
-pub(super) fn image_of(stream: &Stream, source: &Metered<'_>) -> Option<Vec<u8>> {
+pub(super) fn image_of(stream: &Stream, source: &MeteredDocument<'_>) -> Option<Vec<u8>> {
     let data = source.picture(stream)?;
     let starts = |magic: &[u8]| data.starts_with(magic);
     // The name of the filter is a claim: what goes to the recognising program must really be such a file.
@@ -23,7 +23,7 @@ pub(super) fn image_of(stream: &Stream, source: &Metered<'_>) -> Option<Vec<u8>>
     }
 }
 
-fn last_filter(dict: &Dict, source: &Metered<'_>) -> Option<String> {
+fn last_filter(dict: &Dict, source: &MeteredDocument<'_>) -> Option<String> {
     let filter = source.fetch(dict.get("Filter")?)?;
     let last = match filter.as_array() {
         Some(filters) => source.fetch(filters.last()?)?,
@@ -33,7 +33,7 @@ fn last_filter(dict: &Dict, source: &Metered<'_>) -> Option<String> {
 }
 
 /// Samples as a PNG file.
-fn samples_to_png(dict: &Dict, data: &[u8], source: &Metered<'_>) -> Option<Vec<u8>> {
+fn samples_to_png(dict: &Dict, data: &[u8], source: &MeteredDocument<'_>) -> Option<Vec<u8>> {
     let get = |name: &str, short: &str| dict.get(name).or_else(|| dict.get(short));
     let number = |name, short| source.fetch(get(name, short)?)?.as_int();
     let size = |name, short| usize::try_from(number(name, short)?).ok();
@@ -109,7 +109,7 @@ impl Space {
 }
 
 /// Reads a colour space. Alternatives of others nest, at most so deep as anybody writes.
-fn read_color_space(object: &Object, source: &Metered<'_>, depth: u8) -> Option<Space> {
+fn read_color_space(object: &Object, source: &MeteredDocument<'_>, depth: u8) -> Option<Space> {
     if depth > 3 {
         return None;
     }

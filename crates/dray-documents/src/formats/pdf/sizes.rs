@@ -17,7 +17,7 @@ const MAX_SIZES: usize = 64;
 /// Where the blank text stands.
 const BLANK_POSITION: f32 = -100_000.0;
 
-/// How many characters stand in each size, in half points.
+/// How many characters are in each size, in half points.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sizes(BTreeMap<i32, usize>);
 

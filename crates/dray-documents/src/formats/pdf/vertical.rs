@@ -14,7 +14,7 @@ const MIN_STEPS: usize = 8;
 const MAX_LINE_OFFSET: f32 = 0.4;
 
 /// Turns the vertical text of a page; whether there was any. Text that is set horizontally is left out of `spans` and
-/// returned, unless it stands in a vertical line as figures do.
+/// returned, unless it is in a vertical line as figures do.
 pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
     let by_font = visible(spans.iter().filter(|span| span.vertical));
     let stacked = by_font == 0 && is_stacked(spans);
@@ -109,7 +109,7 @@ impl Lines {
         Self(places)
     }
 
-    /// Whether text with this middle stands in a line.
+    /// Whether text with this middle is in a line.
     fn hold(&self, middle: f32, bbox: Rect) -> bool {
         let bbox = bbox.normalize();
         let reach = bbox.height().max(1.0);

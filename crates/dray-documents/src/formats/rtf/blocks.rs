@@ -114,7 +114,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// What was collected of the line. A link goes on in the next.
+    /// What was collected of the line. A link continues in the next.
     fn taken(&mut self) -> Inline {
         if let Some((_, begun)) = &mut self.link
             && *begun

@@ -1,4 +1,4 @@
-//! HTML that a mail program wrapped into RTF (MS-OXRTFEX): the tags stand in groups of their own, the text between them.
+//! HTML that a mail program wrapped into RTF (MS-OXRTFEX): the tags are in groups of their own, the text between them.
 
 use super::codepage::CodePage;
 use super::token::{Token, Tokens};
@@ -13,7 +13,7 @@ const MAX_HEAD_BYTES: usize = 1024;
 struct Group {
     /// Tags, and text between them.
     is_kept: bool,
-    /// It is a tag: what stands in it is HTML.
+    /// It is a tag: what is in it is HTML.
     is_tag: bool,
     /// Formatting for readers of RTF, which stands for tags.
     is_rtf_only: bool,
@@ -160,7 +160,7 @@ impl Unwrapper {
         }
     }
 
-    /// A UTF-16 unit, which stands before its fallback.
+    /// A UTF-16 unit, which is before its fallback.
     fn unicode(&mut self, number: Option<i32>) {
         // Units stay apart from bytes, so that both halves of a pair meet.
         if !self.bytes.is_empty() {

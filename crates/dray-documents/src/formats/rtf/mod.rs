@@ -13,13 +13,13 @@ pub(crate) use codepage::CodePage;
 pub(crate) use html::wrapped_html;
 
 use super::text::source;
-use super::{Converter, Hint};
+use super::{ConversionHint, Converter};
 use crate::container::Input;
 use crate::limits::{Damage, Failure};
 use crate::markdown::Markdown;
 
 /// The converter of this family for a media type.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     matches!(
         hint.mime.as_str(),
         "application/rtf" | "text/rtf" | "text/richtext"
@@ -31,7 +31,11 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 }
 
 /// A file with text becomes blocks; one with pictures alone has no text.
-fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn convert(
+    input: &mut dyn Input,
+    _hint: &ConversionHint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     let bytes = source::read_bytes(input, out.budget())?;
     write_rtf(&bytes, out)?;
     if out.is_empty() && !bytes.trim_ascii().is_empty() {
@@ -44,7 +48,7 @@ fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<()
 ///
 /// # Errors
 ///
-/// Damage when it is not RTF; the limit that was reached, and what was read before stands.
+/// Damage when it is not RTF; the limit that was reached, and what was read before is kept.
 pub(crate) fn write_rtf(bytes: &[u8], out: &mut Markdown) -> Result<(), Failure> {
     let bytes = bytes
         .strip_prefix(b"\xEF\xBB\xBF")

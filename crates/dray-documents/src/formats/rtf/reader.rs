@@ -57,7 +57,7 @@ pub(super) struct Reader<'o> {
     half: Option<u16>,
     /// Characters that are still to be skipped after `\u`.
     skip: usize,
-    /// A group has just begun, or `\*` stands at its start.
+    /// A group has just begun, or `\*` is at its start.
     fresh: bool,
     starred: bool,
     /// Text of an instruction, a marker or a style's name.
@@ -440,7 +440,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Whether text is left out here: deleted, or hidden unless that was asked for.
+    /// Whether text is left out here: deleted, or hidden unless that was requested.
     fn is_unseen(&mut self) -> bool {
         self.now.deleted || (self.now.hidden && !self.blocks.out().shows_hidden())
     }

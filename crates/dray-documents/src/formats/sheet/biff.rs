@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::biff_style::StyleRecords;
-use super::far::{MAX_RECTANGLE, Moved};
+use super::far::{MAX_RECTANGLE, MovedCells};
 use super::style::Style;
 use crate::limits::{Damage, Failure, Limit};
 
@@ -28,11 +28,11 @@ const MAX_STYLED_CELLS: usize = 1 << 20;
 
 /// What the records say of sizes, places and looks.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct RecordLooks {
     styles: Vec<Style>,
     /// Numbers of styles, by sheet by its place in the file, row, column.
     cells: HashMap<(usize, u32, u32), u16>,
-    pub(super) moved: Moved,
+    pub(super) moved: MovedCells,
     hidden_rows: HashSet<(usize, u32)>,
     /// Sheet, first and last column.
     hidden_columns: Vec<(usize, u32, u32)>,
@@ -42,7 +42,7 @@ pub(super) struct Seen {
     scanned: usize,
 }
 
-impl Seen {
+impl RecordLooks {
     /// How a cell looks.
     pub(super) fn style(&self, sheet: usize, row: u32, column: u32) -> Style {
         let number = self.cells.get(&(sheet, row, column));
@@ -137,7 +137,7 @@ pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
 ///
 /// [`Failure::Encrypted`]; the memory limit when the rectangles around the cells of all sheets would be too large;
 /// damage when a sheet lies outside of the stream.
-pub(super) fn scan_stream(stream: &mut [u8]) -> Result<Seen, Failure> {
+pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordLooks, Failure> {
     let mut at = 0;
     let mut records = StyleRecords::default();
     let mut sheets: Vec<usize> = Vec::new();
@@ -158,9 +158,9 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<Seen, Failure> {
             _ => records.note(kind, data),
         }
     }
-    let mut seen = Seen {
+    let mut seen = RecordLooks {
         styles: records.into_styles(),
-        ..Seen::default()
+        ..RecordLooks::default()
     };
     let mut all = 0_u64;
     let distinct: HashSet<usize> = sheets.iter().copied().collect();
@@ -186,7 +186,7 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<Seen, Failure> {
 }
 
 /// The cells of the rectangle around all that a sheet uses.
-fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> u64 {
+fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut RecordLooks) -> u64 {
     let mut at = place;
     let mut depth = 0_u32;
     let mut rows: Option<(u16, u16)> = None;
@@ -246,7 +246,7 @@ fn claimed_cells(data: &[u8]) -> u64 {
 }
 
 /// Remembers how a cell looks, unless it looks as any other.
-fn note_cell(seen: &mut Seen, cell: (usize, u32, u32), number: u16) {
+fn note_cell(seen: &mut RecordLooks, cell: (usize, u32, u32), number: u16) {
     let style = seen.styles.get(usize::from(number));
     let plain = style.is_none_or(|style| style.code.is_none() && !style.is_invisible);
     if !plain && seen.cells.len() < MAX_STYLED_CELLS {

@@ -1,8 +1,8 @@
 //! The cells of one worksheet part, one after the other.
 
 use super::strings::{Strings, rich_text, unescape_text};
-use super::style::{Shown, Style};
-use super::used::{Area, Used, parse_reference};
+use super::style::{CellText, Style};
+use super::used::{MergedArea, SheetReader, parse_reference};
 use super::value;
 use crate::formats::office::xml::{Element, Event, Xml};
 use crate::limits::Failure;
@@ -14,7 +14,7 @@ pub(super) struct Context<'a> {
     pub(super) strings: &'a Strings,
     pub(super) styles: &'a [Style],
     /// Areas whose colours other rules decide.
-    pub(super) coloured: &'a [Area],
+    pub(super) coloured: &'a [MergedArea],
     pub(super) epoch_1904: bool,
 }
 
@@ -32,7 +32,7 @@ impl Context<'_> {
 
 /// A cell while it is read.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenCell {
     row: u64,
     column: u32,
     kind: Option<String>,
@@ -52,7 +52,7 @@ const MAX_LINKS: usize = 10_000;
 pub(super) fn read_cells(
     xml: &mut Xml<'_>,
     context: &Context<'_>,
-    used: &mut Used,
+    used: &mut SheetReader,
     out: &Markdown,
 ) -> Result<Links, Failure> {
     let mut row = 0;
@@ -109,7 +109,7 @@ pub(super) fn read_cells(
 fn read_row(
     xml: &mut Xml<'_>,
     context: &Context<'_>,
-    used: &mut Used,
+    used: &mut SheetReader,
     out: &Markdown,
     row: &mut u64,
 ) -> Result<(), Failure> {
@@ -143,13 +143,13 @@ fn read_cell(
     xml: &mut Xml<'_>,
     context: &Context<'_>,
     (row, column): (u64, u32),
-) -> Result<Open, Failure> {
-    let mut open = Open {
+) -> Result<OpenCell, Failure> {
+    let mut open = OpenCell {
         row,
         column,
         kind: e.attr("t"),
         style: context.style(e.number("s"), (row, column)),
-        ..Open::default()
+        ..OpenCell::default()
     };
     let depth = xml.depth();
     loop {
@@ -171,9 +171,9 @@ fn read_cell(
     }
 }
 
-impl Open {
+impl OpenCell {
     /// What a person sees.
-    fn shown(mut self, context: &Context<'_>) -> Shown {
+    fn shown(mut self, context: &Context<'_>) -> CellText {
         let Some(value) = self.value.as_deref() else {
             let formula = self.unvalued();
             return self.style.text(self.inline.or(formula).unwrap_or_default());
@@ -229,10 +229,10 @@ fn boolean_text(value: &str) -> &'static str {
 }
 
 /// `A1:B2`, or one cell.
-pub(super) fn parse_area(reference: &str) -> Option<Area> {
+pub(super) fn parse_area(reference: &str) -> Option<MergedArea> {
     let (first, last) = reference.split_once(':').unwrap_or((reference, reference));
     let (first, last) = (parse_reference(first)?, parse_reference(last)?);
-    Some(Area {
+    Some(MergedArea {
         first: (first.0.min(last.0), first.1.min(last.1)),
         last: (first.0.max(last.0), first.1.max(last.1)),
     })

@@ -21,7 +21,7 @@ pub(super) struct Code {
 /// A part of a code, for some of the numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Section {
-    pieces: Vec<Piece>,
+    pieces: Vec<FormatToken>,
     /// `%`, each a factor of 100.
     percents: usize,
     /// Commas behind the last digit, each a factor of a thousandth.
@@ -39,7 +39,7 @@ struct Section {
 
 /// What a section shows.
 #[derive(Clone, Debug, PartialEq)]
-enum Piece {
+enum FormatToken {
     /// Text that is written as it is.
     Literal(String),
     /// A place of a digit before the point; the flag marks those that are always shown.
@@ -50,7 +50,7 @@ enum Piece {
 
 /// A number as a person sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum ShownNumber {
     Text(String),
     /// The code shows nothing.
     Nothing,
@@ -99,7 +99,7 @@ impl Code {
     }
 
     /// A number in this format; nothing when the code holds what is not applied here.
-    pub(super) fn apply(&self, value: f64) -> Option<Seen> {
+    pub(super) fn apply(&self, value: f64) -> Option<ShownNumber> {
         if !value.is_finite() {
             return None;
         }
@@ -115,24 +115,24 @@ impl Code {
             return None;
         }
         if section.is_general {
-            return Some(Seen::Text(section.around(&number_text(value))));
+            return Some(ShownNumber::Text(section.around(&number_text(value))));
         }
         if section.pieces.is_empty() {
-            return Some(Seen::Nothing);
+            return Some(ShownNumber::Nothing);
         }
         let (text, rounded) = section.apply(value.abs());
         // Nothing is less than zero when all its digits are.
         let sign = if rounded == 0.0 { "" } else { sign };
         let text = format!("{sign}{text}").trim().to_owned();
         if text.is_empty() {
-            return Some(Seen::Nothing);
+            return Some(ShownNumber::Nothing);
         }
         let lost = (rounded - value.abs()).abs() > value.abs() * MAX_LOSS;
         if lost && section.shows_digits() {
             let exact = section.exact(value);
-            return Some(Seen::Text(format!("{text} ({exact})")));
+            return Some(ShownNumber::Text(format!("{text} ({exact})")));
         }
-        Some(Seen::Text(text))
+        Some(ShownNumber::Text(text))
     }
 }
 
@@ -140,10 +140,10 @@ type Chars<'c> = std::iter::Peekable<std::str::Chars<'c>>;
 
 impl Section {
     fn literal(&mut self, text: &str) {
-        if let Some(Piece::Literal(last)) = self.pieces.last_mut() {
+        if let Some(FormatToken::Literal(last)) = self.pieces.last_mut() {
             last.push_str(text);
         } else if !text.is_empty() {
-            self.pieces.push(Piece::Literal(text.to_owned()));
+            self.pieces.push(FormatToken::Literal(text.to_owned()));
         }
     }
 
@@ -171,8 +171,8 @@ impl Section {
             }
             '0' | '#' | '?' => self.digit(c),
             '.' => {
-                if self.decimals == (0, 0) && !self.pieces.contains(&Piece::Decimals) {
-                    self.pieces.push(Piece::Decimals);
+                if self.decimals == (0, 0) && !self.pieces.contains(&FormatToken::Decimals) {
+                    self.pieces.push(FormatToken::Decimals);
                 }
             }
             ',' => self.comma(chars),
@@ -207,14 +207,14 @@ impl Section {
     }
 
     fn digit(&mut self, c: char) {
-        if self.pieces.contains(&Piece::Decimals) {
+        if self.pieces.contains(&FormatToken::Decimals) {
             self.decimals.0 = (self.decimals.0 + 1).min(MAX_DECIMALS);
             if c == '0' {
                 self.decimals.1 = self.decimals.0;
             }
         } else {
             self.whole += usize::from(c == '0' || self.whole > 0);
-            self.pieces.push(Piece::Digit(c == '0'));
+            self.pieces.push(FormatToken::Digit(c == '0'));
         }
     }
 
@@ -224,7 +224,7 @@ impl Section {
         let before = self
             .pieces
             .iter()
-            .any(|piece| matches!(piece, Piece::Digit(_)));
+            .any(|piece| matches!(piece, FormatToken::Digit(_)));
         match next {
             Some('0' | '#' | '?') if before => self.grouped = true,
             _ if before => self.thousandths += 1,
@@ -234,16 +234,16 @@ impl Section {
 
     fn shows_digits(&self) -> bool {
         let mut digits = self.pieces.iter();
-        digits.any(|piece| matches!(piece, Piece::Digit(_) | Piece::Decimals))
+        digits.any(|piece| matches!(piece, FormatToken::Digit(_) | FormatToken::Decimals))
     }
 
     /// A text between the literals of the section.
     fn around(&self, text: &str) -> String {
         let literals = self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Literal(text) => Some(text.as_str()),
+            FormatToken::Literal(text) => Some(text.as_str()),
             _ => None,
         });
-        // Where the number stands among them is not kept: signs of currencies stand before it.
+        // Where the number is among them is not kept: signs of currencies are before it.
         let literals: String = literals.collect();
         format!("{literals}{text}").trim().to_owned()
     }
@@ -274,7 +274,7 @@ impl Section {
         let places = self
             .pieces
             .iter()
-            .filter(|piece| matches!(piece, Piece::Digit(_)))
+            .filter(|piece| matches!(piece, FormatToken::Digit(_)))
             .count();
         let mut left = whole.len().max(self.whole);
         let padded = format!("{}{whole}", "0".repeat(left - whole.len()));
@@ -283,8 +283,8 @@ impl Section {
         let mut place = 0;
         for piece in &self.pieces {
             match piece {
-                Piece::Literal(literal) => text.push_str(literal),
-                Piece::Digit(_) => {
+                FormatToken::Literal(literal) => text.push_str(literal),
+                FormatToken::Digit(_) => {
                     // The first place takes all digits for which there is none.
                     let behind = places - place - 1;
                     while left > behind {
@@ -296,7 +296,7 @@ impl Section {
                     }
                     place += 1;
                 }
-                Piece::Decimals => {
+                FormatToken::Decimals => {
                     if places == 0 && !whole.is_empty() {
                         text.push_str(whole);
                     }
@@ -351,8 +351,8 @@ mod tests {
 
     fn seen(code: &str, value: f64) -> String {
         match Code::parse(code).unwrap().apply(value) {
-            Some(Seen::Text(text)) => text,
-            Some(Seen::Nothing) => "(nothing)".to_owned(),
+            Some(ShownNumber::Text(text)) => text,
+            Some(ShownNumber::Nothing) => "(nothing)".to_owned(),
             None => "(foreign)".to_owned(),
         }
     }

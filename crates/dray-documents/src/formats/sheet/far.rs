@@ -13,9 +13,9 @@ pub(super) const MAX_RECTANGLE: u64 = 1 << 18;
 
 /// The true rows and columns of the sheets that were moved together.
 #[derive(Debug, Default)]
-pub(super) struct Moved(HashMap<usize, (Vec<u16>, Vec<u16>)>);
+pub(super) struct MovedCells(HashMap<usize, (Vec<u16>, Vec<u16>)>);
 
-impl Moved {
+impl MovedCells {
     /// The true place of a cell.
     pub(super) fn place(&self, sheet: usize, row: u32, column: u32) -> (u32, u32) {
         let Some((rows, columns)) = self.0.get(&sheet) else {

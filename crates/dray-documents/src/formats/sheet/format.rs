@@ -15,7 +15,7 @@ pub(super) enum Format {
     DateTime {
         fraction: bool,
     },
-    /// Hours, minutes or seconds that go on counting.
+    /// Hours, minutes or seconds that continue counting.
     Duration,
 }
 
@@ -35,7 +35,7 @@ impl Format {
 
     /// Of a code such as `dd/mm/yyyy;@`. Only the first section counts, the one for positive numbers.
     pub(super) fn of_code(code: &str) -> Self {
-        let mut seen = Seen::default();
+        let mut seen = FormatParts::default();
         let mut chars = code.chars().peekable();
         while let Some(c) = chars.next() {
             match c {
@@ -110,7 +110,7 @@ fn rest_is(chars: &std::iter::Peekable<std::str::Chars<'_>>, word: &str) -> bool
     clippy::struct_excessive_bools,
     reason = "what was seen in a code, each independent of the others"
 )]
-struct Seen {
+struct FormatParts {
     percent: bool,
     date: bool,
     time: bool,
@@ -119,7 +119,7 @@ struct Seen {
     elapsed: bool,
 }
 
-impl Seen {
+impl FormatParts {
     /// `[h]`, `[mm]`, `[ss]` count on; everything else in brackets is a colour, a condition or a locale.
     fn bracket(&mut self, inner: &str) {
         let inner = inner.to_ascii_lowercase();

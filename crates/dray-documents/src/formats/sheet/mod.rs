@@ -24,10 +24,10 @@ pub(super) mod tests;
 
 pub(super) use value::number_text;
 
-use super::{Converter, Hint};
+use super::{ConversionHint, Converter};
 
 /// The converter of this family for a media type.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, super::Convert) = match hint.mime.as_str() {
         "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
         | "application/vnd.openxmlformats-officedocument.spreadsheetml.template"

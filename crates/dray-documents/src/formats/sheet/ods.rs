@@ -5,12 +5,12 @@ use std::rc::Rc;
 use super::code::{MAX_LOSS, rounded};
 use super::format::Format;
 use super::ods_styles::{CellValue, OdsStyles, conditional_areas};
-use super::style::Shown;
-use super::used::{Area, Used, column_name};
+use super::style::CellText;
+use super::used::{MergedArea, SheetReader, column_name};
 use super::value;
 use super::xlsx::write_heading;
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::formats::office::odf::{self, Source};
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::Failure;
@@ -24,7 +24,7 @@ const MAX_ROWS: u64 = 1_048_576;
 /// Reads packed and flat files; a limit inside a sheet keeps the rows before it.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
@@ -51,7 +51,7 @@ pub(super) fn convert(
                 let hide = e.attr("style-name").is_some_and(|s| styles.hides_table(&s));
                 write_heading(&name, hide, out)?;
                 let mut sheet = Sheet {
-                    used: Used::new(out),
+                    used: SheetReader::new(out),
                     styles: &styles,
                     coloured: coloured.remove(&name).unwrap_or_default(),
                     row: 0,
@@ -80,10 +80,10 @@ pub(super) fn convert(
 }
 
 struct Sheet<'a> {
-    used: Used,
+    used: SheetReader,
     styles: &'a OdsStyles,
     /// Areas whose colours other rules decide.
-    coloured: Vec<Area>,
+    coloured: Vec<MergedArea>,
     row: u64,
     /// The next column that is declared.
     column: u32,
@@ -178,7 +178,7 @@ impl Sheet<'_> {
                         for at in column..end {
                             let text = cell.text.clone();
                             self.used
-                                .shown_cell((row, at), Shown { text, is_hidden }, out)?;
+                                .shown_cell((row, at), CellText { text, is_hidden }, out)?;
                         }
                     }
                     column = column.saturating_add(times);
@@ -223,7 +223,7 @@ impl Sheet<'_> {
         let columns = e.number::<u32>("number-columns-spanned").unwrap_or(1);
         let rows = e.number::<u64>("number-rows-spanned").unwrap_or(1);
         if columns > 1 || rows > 1 {
-            self.used.merge(Area {
+            self.used.merge(MergedArea {
                 first: (row, column),
                 last: (
                     row.saturating_add(rows.saturating_sub(1)),
@@ -246,7 +246,7 @@ struct Cell {
 
 impl Cell {
     fn read(e: &Element<'_>, xml: &mut Xml<'_>) -> Result<Self, Failure> {
-        let typed = Typed::of(e);
+        let typed = TypedValue::of(e);
         let formula = e.attr("formula");
         let depth = xml.depth();
         let mut lines: Vec<String> = Vec::new();
@@ -301,13 +301,13 @@ fn cell_value(e: &Element<'_>) -> CellValue {
 }
 
 /// A value that is not a string.
-enum Typed {
+enum TypedValue {
     Text(String),
-    /// A number, what stands behind it, and the factor by which it is shown.
+    /// A number, what is behind it, and the factor by which it is shown.
     Number(f64, String, f64),
 }
 
-impl Typed {
+impl TypedValue {
     fn of(e: &Element<'_>) -> Option<Self> {
         let kind = e.attr("value-type")?;
         let value = || e.number::<f64>("value");

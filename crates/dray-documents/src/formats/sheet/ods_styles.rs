@@ -1,12 +1,12 @@
-//! How cells of an ODS look: whether their number format shows anything, and whether their text has the colour of what
-//! it stands on (OpenDocument 1.3-3, 16.2 and 16.29).
+//! How cells of an ODS look: whether their number format shows anything, and whether their text has the colour of its
+//! background (`OpenDocument` 1.3-3, 16.2 and 16.29).
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::cells::parse_area;
 use super::color::Rgb;
-use super::used::Area;
+use super::used::MergedArea;
 use crate::formats::office::xml::{Element, Event, Ns, Xml};
 use crate::limits::{Budget, Failure};
 
@@ -300,8 +300,8 @@ fn is_table_hidden(xml: &mut Xml<'_>) -> Result<bool, Failure> {
 pub(super) fn conditional_areas(
     text: &str,
     budget: &Rc<Budget>,
-) -> Result<HashMap<String, Vec<Area>>, Failure> {
-    let mut areas: HashMap<String, Vec<Area>> = HashMap::new();
+) -> Result<HashMap<String, Vec<MergedArea>>, Failure> {
+    let mut areas: HashMap<String, Vec<MergedArea>> = HashMap::new();
     // Most workbooks have none, and then the cells are not read twice.
     if !text.contains("conditional-format") {
         return Ok(areas);
@@ -338,7 +338,7 @@ pub(super) fn conditional_areas(
 }
 
 /// `Sheet1.A1:Sheet1.B2`, or one cell. Quoted names of sheets may contain points, cells cannot.
-fn parse_range(range: &str) -> Option<Area> {
+fn parse_range(range: &str) -> Option<MergedArea> {
     let cell = |reference: &str| {
         let cell = reference.rsplit('.').next().unwrap_or_default();
         cell.replace('$', "")

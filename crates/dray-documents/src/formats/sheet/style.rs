@@ -1,9 +1,9 @@
-//! How cells look: their number format, and whether their text has the colour of what it stands on.
+//! How cells look: their number format, and whether their text has the colour of what it is on.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::code::{Code, Seen};
+use super::code::{Code, ShownNumber};
 use super::color::{Colors, Rgb};
 use super::format::Format;
 use super::value;
@@ -16,13 +16,13 @@ pub(super) struct Style {
     pub(super) format: Format,
     /// The code of a number that is not a date.
     pub(super) code: Option<Rc<Code>>,
-    /// Text has the colour of what it stands on.
+    /// Text has the colour of what it is on.
     pub(super) is_invisible: bool,
 }
 
 /// What a cell shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct CellText {
     pub(super) text: String,
     /// A person does not see it.
     pub(super) is_hidden: bool,
@@ -48,7 +48,7 @@ impl Style {
     }
 
     /// A number as a person sees it.
-    pub(super) fn number(&self, value: f64, epoch_1904: bool) -> Shown {
+    pub(super) fn number(&self, value: f64, epoch_1904: bool) -> CellText {
         let plain = || value::formatted_text(value, self.format, epoch_1904);
         let seen = match (&self.code, self.format) {
             // Dates are written in the order of ISO 8601, so their code decides only that they are dates.
@@ -56,15 +56,15 @@ impl Style {
             _ => None,
         };
         match seen {
-            Some(Seen::Text(text)) => Shown {
+            Some(ShownNumber::Text(text)) => CellText {
                 text,
                 is_hidden: self.is_invisible,
             },
-            Some(Seen::Nothing) => Shown {
+            Some(ShownNumber::Nothing) => CellText {
                 text: value::number_text(value),
                 is_hidden: true,
             },
-            None => Shown {
+            None => CellText {
                 text: plain(),
                 is_hidden: self.is_invisible,
             },
@@ -72,9 +72,9 @@ impl Style {
     }
 
     /// Text in a cell that looks so.
-    pub(super) fn text(&self, text: String) -> Shown {
+    pub(super) fn text(&self, text: String) -> CellText {
         let hides = self.code.as_ref().is_some_and(|code| code.hides_text());
-        Shown {
+        CellText {
             text,
             is_hidden: self.is_invisible || hides,
         }
@@ -88,15 +88,14 @@ pub(super) fn styles(
     budget: &Rc<Budget>,
 ) -> Result<Vec<Style>, Failure> {
     let text = decode_part(bytes);
-    // The palette stands behind what refers to it.
+    // The palette is behind what refers to it.
     let mut xml = Xml::new(&text, budget);
     loop {
         match xml.next()? {
             Event::Open(e) if e.name() == "rgbColor" => {
-                let color = e.attr("rgb").and_then(|hex| Rgb::of_hex(&hex));
-                color
-                    .into_iter()
-                    .for_each(|color| colors.add_to_palette(color));
+                if let Some(color) = e.attr("rgb").and_then(|hex| Rgb::of_hex(&hex)) {
+                    colors.add_to_palette(color);
+                }
             }
             Event::End => break,
             _ => {}

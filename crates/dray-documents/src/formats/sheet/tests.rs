@@ -8,14 +8,14 @@ use std::fmt::Write as _;
 use std::io::{Cursor, Read as _};
 
 use super::super::office::tests::{converted, markdown, relations, selected, zipped};
-use crate::formats::{Hint, convert};
+use crate::formats::{ConversionHint, convert};
 use crate::limits::Limits;
 use crate::markdown::{Selection, Span, Unit};
 
 pub(in crate::formats) const XLSX: &str =
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
 
-const STYLES: &str = "<styleSheet><numFmts><numFmt numFmtId=\"164\" formatCode=\"[h]:mm:ss\"/><numFmt numFmtId=\"165\" formatCode=\"yyyy\\-mm\\-dd\\ hh:mm\"/></numFmts>\
+const STYLE_PART: &str = "<styleSheet><numFmts><numFmt numFmtId=\"164\" formatCode=\"[h]:mm:ss\"/><numFmt numFmtId=\"165\" formatCode=\"yyyy\\-mm\\-dd\\ hh:mm\"/></numFmts>\
     <cellStyleXfs><xf numFmtId=\"9\"/></cellStyleXfs>\
     <cellXfs><xf numFmtId=\"0\"/><xf numFmtId=\"14\"/><xf numFmtId=\"10\"/><xf numFmtId=\"164\"/><xf numFmtId=\"165\"/><xf numFmtId=\"21\"/></cellXfs></styleSheet>";
 
@@ -40,7 +40,7 @@ pub(in crate::formats) fn workbook(
             "_rels/.rels".to_owned(),
             relations(&[("a", "officeDocument", "xl/workbook.xml")]),
         ),
-        ("xl/styles.xml".to_owned(), STYLES.to_owned()),
+        ("xl/styles.xml".to_owned(), STYLE_PART.to_owned()),
         ("xl/sharedStrings.xml".to_owned(), strings.to_owned()),
     ];
     for (index, (attributes, content)) in sheets.iter().enumerate() {
@@ -261,10 +261,10 @@ fn hidden_rows_and_columns_are_left_out_and_shown_on_request() {
         "## S\n\n| 1 | 3 |\n|---|---|\n| 5 |  |\n"
     );
     assert_eq!(left_out.warnings, ["hidden content dropped: 2 cells"]);
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: XLSX.to_owned(),
         show_hidden: true,
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     let shown = convert(
         &mut Cursor::new(book),
@@ -337,10 +337,10 @@ fn cells_that_show_nothing_are_hidden_cells() {
         "## S\n\n| 1 | white on blue |\n|---|---|\n"
     );
     assert_eq!(left_out.warnings, ["hidden content dropped: 6 cells"]);
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: XLSX.to_owned(),
         show_hidden: true,
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     let shown = convert(
         &mut Cursor::new(book),
@@ -366,9 +366,9 @@ fn colours_that_other_rules_decide_hide_nothing() {
 #[test]
 fn a_palette_of_its_own_counts_from_the_first_index() {
     let palette: String = (0..64)
-        .map(|index| {
-            let color = if index == 16 { "00FFFFFF" } else { "00000000" };
-            format!("<rgbColor rgb=\"{color}\"/>")
+        .map(|index| match index {
+            16 => "<rgbColor rgb=\"00FFFFFF\"/>",
+            _ => "<rgbColor rgb=\"00000000\"/>",
         })
         .collect();
     let styles = format!(

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::style::Shown;
+use super::style::CellText;
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
+use crate::markdown::{Cell, Inline, MAX_TABLE_ROWS, Markdown, Marker, Span, Style};
 
 /// Empty rows between two used ones that are shown as they are; of more, one.
 const MAX_GAP_ROWS: u64 = 50;
@@ -25,12 +25,12 @@ const MAX_URL_BYTES: usize = 2048;
 
 /// Cells that are merged, from zero, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Area {
+pub(super) struct MergedArea {
     pub(super) first: (u64, u32),
     pub(super) last: (u64, u32),
 }
 
-impl Area {
+impl MergedArea {
     /// Whether a cell lies in it.
     pub(super) fn holds(&self, (row, column): (u64, u32)) -> bool {
         (self.first.0..=self.last.0).contains(&row)
@@ -40,7 +40,7 @@ impl Area {
 
 /// A worksheet while it is read. Rows and columns count from zero.
 #[derive(Debug)]
-pub(super) struct Used {
+pub(super) struct SheetReader {
     rows: Vec<(u64, Vec<(u32, String)>)>,
     window: Option<Span>,
     now: Option<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Used {
     keeping: bool,
     beyond: u64,
     bytes: u64,
-    areas: Vec<Area>,
+    areas: Vec<MergedArea>,
     comments: Vec<(String, String)>,
     links: HashMap<(u64, u32), String>,
     /// Hidden columns: first and last, inclusive.
@@ -57,7 +57,7 @@ pub(super) struct Used {
     hidden_cells: u64,
 }
 
-impl Used {
+impl SheetReader {
     /// Nothing yet; only the rows that are wanted will be kept.
     pub(super) fn new(out: &Markdown) -> Self {
         Self {
@@ -102,11 +102,11 @@ impl Used {
     ///
     /// # Errors
     ///
-    /// As [`Used::cell`].
+    /// As [`SheetReader::cell`].
     pub(super) fn shown_cell(
         &mut self,
         (row, column): (u64, u32),
-        shown: Shown,
+        shown: CellText,
         out: &Markdown,
     ) -> Result<(), Limit> {
         let is_new = shown.is_hidden && !shown.text.trim().is_empty();
@@ -162,7 +162,7 @@ impl Used {
         let header = self.rows.is_empty();
         let wanted = header || self.window.is_none_or(|w| w.holds(row + 1));
         // The first row is the header, so one more than the rows of a body is kept.
-        self.keeping = wanted && self.rows.len() <= ROWS;
+        self.keeping = wanted && self.rows.len() <= MAX_TABLE_ROWS;
         if wanted {
             out.budget().element()?;
             if self.keeping {
@@ -184,7 +184,7 @@ impl Used {
             _ => Vec::new(),
         };
         for again in 1..=times {
-            if self.rows.len() > ROWS {
+            if self.rows.len() > MAX_TABLE_ROWS {
                 self.beyond += times - again + 1;
                 break;
             }
@@ -200,7 +200,7 @@ impl Used {
     }
 
     /// Cells that are merged: only the first shows.
-    pub(super) fn merge(&mut self, area: Area) {
+    pub(super) fn merge(&mut self, area: MergedArea) {
         if self.areas.len() < MAX_MERGED_AREAS && area.first != area.last {
             self.areas.push(area);
         }
@@ -306,7 +306,7 @@ impl Used {
         for (row, cells) in &mut self.rows {
             // Rows times areas is quadratic, and counts no elements.
             out.budget().clock()?;
-            let over: Vec<Area> = self
+            let over: Vec<MergedArea> = self
                 .areas
                 .iter()
                 .take_while(|area| area.first.0 <= *row)

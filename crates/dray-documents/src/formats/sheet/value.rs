@@ -63,7 +63,7 @@ pub(super) fn formatted_text(value: f64, format: Format, epoch_1904: bool) -> St
     }
 }
 
-/// Hours that go on counting, minutes and seconds: `27:30:00`.
+/// Hours that continue counting, minutes and seconds: `27:30:00`.
 fn duration_text(days: f64) -> String {
     if !days.is_finite() || days.abs() > 1e9 {
         return number_text(days);

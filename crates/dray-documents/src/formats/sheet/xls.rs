@@ -5,21 +5,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{Data, Reader as _, SheetType, SheetVisible, Xls};
 
-use super::biff::{self, Seen};
+use super::biff::{self, RecordLooks};
 use super::format::Format;
-use super::style::{Shown, Style};
-use super::used::{Area, Used};
+use super::style::{CellText, Style};
+use super::used::{MergedArea, SheetReader};
 use super::value;
 use super::xlsx::write_heading;
 use crate::container::{Container, Input};
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::{Damage, Failure, Limit};
 use crate::markdown::{Markdown, Unit};
 
 /// The converter. A workbook that is XML in a ZIP, under any name, is read as such.
 pub(super) fn convert(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let broken = |_| Failure::Corrupt(Damage::Structure);
@@ -65,7 +65,7 @@ pub(super) fn convert(
 }
 
 /// Looks over the stream of the workbook.
-fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
+fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordLooks, Failure> {
     let length = bytes.len() as u64;
     let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -98,15 +98,15 @@ fn write_sheet(
     book: &mut Xls<Cursor<Vec<u8>>>,
     index: usize,
     name: &str,
-    seen: &Seen,
+    seen: &RecordLooks,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let mut used = Used::new(out);
+    let mut used = SheetReader::new(out);
     let (Ok(values), formulas) = (book.worksheet_range(name), book.worksheet_formula(name)) else {
         return used.finish(out);
     };
     for area in book.merge_cells_by_sheet_id(index).unwrap_or_default() {
-        used.merge(Area {
+        used.merge(MergedArea {
             first: (u64::from(area.start.0), area.start.1),
             last: (u64::from(area.end.0), area.end.1),
         });
@@ -139,7 +139,7 @@ fn write_sheet(
 }
 
 /// What a person sees of a value that the library read.
-pub(super) fn value_text(data: &Data, style: &Style) -> Shown {
+pub(super) fn value_text(data: &Data, style: &Style) -> CellText {
     let text = match data {
         Data::Empty => String::new(),
         Data::String(text) => text.clone(),
@@ -165,7 +165,7 @@ fn moment_text(moment: &calamine::ExcelDateTime) -> String {
     if moment.is_duration() {
         return value::formatted_text(value, Format::Duration, false);
     }
-    // It also counts 1904 on, so its own calendar is asked for what the system is.
+    // It also counts 1904 on, so the system is taken from its own calendar.
     let (year, ..) = moment.to_ymd_hms_milli();
     let alone = calamine::ExcelDateTime::new(value, calamine::ExcelDateTimeType::DateTime, false);
     let epoch_1904 = alone.to_ymd_hms_milli().0 != year;

@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{Data, Reader as _, SheetType, SheetVisible, Xlsb};
 
-use super::used::Used;
+use super::used::SheetReader;
 use super::xls::{value_text, within_limits};
-use super::xlsb_looks::Looks;
+use super::xlsb_looks::WorkbookLooks;
 use super::xlsx::write_heading;
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::formats::office::package::spare_failure;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Markdown, Unit};
@@ -17,13 +17,13 @@ use crate::markdown::{Markdown, Unit};
 /// The converter. The library checks little of what it reads, so a panic in it means a damaged file.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     within_limits(input, out)?;
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
-    let looks = Looks::read(input, out);
+    let looks = WorkbookLooks::read(input, out);
     let looks = spare_failure(looks, out, "number formats are")?;
     input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
@@ -40,7 +40,7 @@ pub(super) fn convert(
             out.note("chart sheet")?;
             continue;
         }
-        let mut used = Used::new(out);
+        let mut used = SheetReader::new(out);
         let read = catch_unwind(AssertUnwindSafe(|| {
             read_sheet(&mut book, (index, &sheet.name), &looks, &mut used, out)
         }))
@@ -63,8 +63,8 @@ pub(super) fn convert(
 fn read_sheet(
     book: &mut Xlsb<&mut dyn Input>,
     (index, name): (usize, &str),
-    looks: &Looks,
-    used: &mut Used,
+    looks: &WorkbookLooks,
+    used: &mut SheetReader,
     out: &Markdown,
 ) -> Result<(), Failure> {
     let damaged = Failure::Corrupt(Damage::Malformed);

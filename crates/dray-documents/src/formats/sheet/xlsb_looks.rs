@@ -31,7 +31,7 @@ const RECORDS_PER_LOOK: usize = 4096;
 
 /// How a workbook looks.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct WorkbookLooks {
     /// In the order of the workbook.
     pub(super) sheets: Vec<SheetLooks>,
     styles: Vec<Style>,
@@ -47,7 +47,7 @@ pub(super) struct SheetLooks {
     cells: HashMap<(u32, u32), u32>,
 }
 
-impl Looks {
+impl WorkbookLooks {
     /// Reads the parts of a workbook.
     pub(super) fn read(input: &mut dyn Input, out: &Markdown) -> Result<Self, Failure> {
         let budget = std::rc::Rc::clone(out.budget());
@@ -147,7 +147,7 @@ impl SheetLooks {
 
 /// The styles of cells by their numbers.
 fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
-    // The palette stands behind what refers to it.
+    // The palette is behind what refers to it.
     for (_, data) in Records(bytes).filter(|(kind, _)| *kind == PALETTE_RECORD) {
         if let [red, green, blue, _] = *data {
             colors.add_to_palette(Rgb::of_number(u32::from_be_bytes([0, red, green, blue])));

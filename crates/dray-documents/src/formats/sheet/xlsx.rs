@@ -10,10 +10,10 @@ use super::cells::{self, Context};
 use super::color::Colors;
 use super::strings::{Strings, rich_text};
 use super::style;
-use super::used::{Area, Used};
+use super::used::{MergedArea, SheetReader};
 use super::workbook::{Kind, Sheet, Workbook};
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::formats::office::package::{Package, Relations, spare_failure};
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Damage, Failure};
@@ -25,7 +25,7 @@ const MAX_COLOURED_AREAS: usize = 256;
 /// A damaged sheet is named in a warning; the workbook is damaged only when no sheet could be read.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
@@ -120,7 +120,7 @@ fn write_sheet(
         .part(&sheet.part)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let budget = Rc::clone(package.budget());
-    let mut used = Used::new(out);
+    let mut used = SheetReader::new(out);
     let text = decode_part(&bytes);
     let coloured = coloured(&text, &sheet.part, package);
     let context = &Context {
@@ -150,7 +150,7 @@ fn write_sheet(
 }
 
 /// Areas that conditional formats and tables paint in colours of their own. They stand behind the cells.
-fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Area> {
+fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea> {
     let mut areas = Vec::new();
     // Searched for as text: a second walk through the markup would cost as much as the cells.
     for (at, _) in text
@@ -192,7 +192,7 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Area> {
 fn sheet_comments(
     relations: &Relations,
     package: &mut Package<'_>,
-    used: &mut Used,
+    used: &mut SheetReader,
 ) -> Result<(), Failure> {
     let mut threaded = HashSet::new();
     for relation in relations.of_kind("threadedComment") {

@@ -4,11 +4,11 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use record::{Flaw, Records};
+use record::{Records, UnclosedQuote};
 
 use super::{source, terminal};
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Markdown, Table};
 
@@ -20,7 +20,7 @@ const RECORDS_PER_LOOK: u64 = 256;
 /// One table. Values stay as they are spelled.
 pub(super) fn convert(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;
@@ -32,7 +32,7 @@ pub(super) fn convert(
         None => (detect_delimiter(&text, tabs), &*text),
     };
     let (table, result) = match read_table(Records::new(text, delimiter, true), out) {
-        Err(Flaw) => {
+        Err(UnclosedQuote) => {
             out.warn("a quote is never closed; quotes are shown as text");
             // Without quotes there is none that could be left open.
             read_table(Records::new(text, delimiter, false), out).unwrap_or_default()
@@ -50,7 +50,10 @@ pub(super) fn convert(
 }
 
 /// All records as a table, and the limit that ended it early.
-fn read_table(mut records: Records<'_>, out: &Markdown) -> Result<(Table, Option<Limit>), Flaw> {
+fn read_table(
+    mut records: Records<'_>,
+    out: &Markdown,
+) -> Result<(Table, Option<Limit>), UnclosedQuote> {
     let budget = out.budget();
     let room = budget.text_left();
     let mut table = out.new_table();
@@ -99,7 +102,7 @@ fn declared_delimiter(text: &str) -> Option<(u8, &str)> {
     }
 }
 
-/// The delimiter that cuts most of the first records into the same number of fields. A comma also stands in numbers
+/// The delimiter that cuts most of the first records into the same number of fields. A comma also is in numbers
 /// and sentences, so it comes last where several cut alike; where none cuts, it is the comma or, by name, the tab.
 fn detect_delimiter(text: &str, tabs: bool) -> u8 {
     let mut best = (0, if tabs { b'\t' } else { b',' });
@@ -124,7 +127,7 @@ fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
         let fields = match records.next(true) {
             Ok(Some(fields)) => fields.len(),
             Ok(None) => break,
-            Err(Flaw) => {
+            Err(UnclosedQuote) => {
                 // The record with the open quote is read again as text.
                 records.unquote();
                 continue;

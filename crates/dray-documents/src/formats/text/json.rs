@@ -4,7 +4,7 @@
 
 use super::source;
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::hex::parse_hex;
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
@@ -17,7 +17,7 @@ const LINES_PER_LOOK: usize = 256;
 /// One JSON text, laid out; a text that is not JSON is shown as it is, with a warning.
 pub(super) fn convert(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;
@@ -33,12 +33,12 @@ pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> 
     let budget = out.budget().clone();
     match pretty_print(text, Form::Indented, room, &budget) {
         Ok(pretty) => out.code("json", &pretty)?,
-        Err(Flaw::Limit(limit)) => return Err(limit.into()),
-        Err(Flaw::Malformed) => {
+        Err(JsonError::Limit(limit)) => return Err(limit.into()),
+        Err(JsonError::Malformed) => {
             out.warn("the JSON is malformed and shown as it is");
             out.code("", text)?;
         }
-        Err(Flaw::Deep) => {
+        Err(JsonError::Deep) => {
             out.warn("the JSON is nested too deeply and shown as it is");
             out.code("", text)?;
         }
@@ -49,7 +49,7 @@ pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> 
 /// Lines of JSON, each compact; a line that cannot be read stays as it is.
 pub(super) fn write_json_lines(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;
@@ -92,7 +92,7 @@ enum Form {
 
 /// Why a text is not laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flaw {
+enum JsonError {
     Malformed,
     Deep,
     Limit(Limit),
@@ -100,7 +100,7 @@ enum Flaw {
 
 /// Lays a JSON text out. What is more than `room` bytes is left off, but read to its end: a text that turns out to be
 /// malformed is not laid out at all.
-fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, Flaw> {
+fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, JsonError> {
     let mut printer = Printer {
         rest: text.trim_start_matches('\u{FEFF}'),
         out: String::with_capacity(text.len().min(room)),
@@ -116,7 +116,7 @@ fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<
         tokens += 1;
         if tokens >= TOKENS_PER_LOOK {
             tokens = 0;
-            budget.clock().map_err(Flaw::Limit)?;
+            budget.clock().map_err(JsonError::Limit)?;
         }
     }
     Ok(printer.out)
@@ -146,12 +146,16 @@ struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     /// Reads one token and says what may follow; nothing at the end.
-    fn step(&mut self, expected: Expected, depth: usize) -> Result<Option<Expected>, Flaw> {
+    fn step(&mut self, expected: Expected, depth: usize) -> Result<Option<Expected>, JsonError> {
         // Only these four are white space in JSON (RFC 8259, 2); `trim` would take others along.
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
         let Some(first) = self.rest.bytes().next() else {
             let done = expected == Expected::More && self.open.is_empty();
-            return if done { Ok(None) } else { Err(Flaw::Malformed) };
+            return if done {
+                Ok(None)
+            } else {
+                Err(JsonError::Malformed)
+            };
         };
         match (expected, first) {
             (Expected::ValueOrEnd, b']') | (Expected::KeyOrEnd, b'}') => {
@@ -164,7 +168,7 @@ impl<'a> Printer<'a> {
                 self.string()?;
                 self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
                 if !self.rest.starts_with(':') {
-                    return Err(Flaw::Malformed);
+                    return Err(JsonError::Malformed);
                 }
                 self.take(1);
                 if self.form == Form::Indented {
@@ -179,7 +183,7 @@ impl<'a> Printer<'a> {
                 self.value(first, depth).map(Some)
             }
             (Expected::More, b',') => {
-                let object = *self.open.last().ok_or(Flaw::Malformed)?;
+                let object = *self.open.last().ok_or(JsonError::Malformed)?;
                 self.take(1);
                 Ok(Some(if object {
                     Expected::Key
@@ -189,22 +193,22 @@ impl<'a> Printer<'a> {
             }
             (Expected::More, b']' | b'}') => {
                 if self.open.pop() != Some(first == b'}') {
-                    return Err(Flaw::Malformed);
+                    return Err(JsonError::Malformed);
                 }
                 self.indent();
                 self.take(1);
                 Ok(Some(Expected::More))
             }
-            _ => Err(Flaw::Malformed),
+            _ => Err(JsonError::Malformed),
         }
     }
 
     /// A value, or the beginning of a container.
-    fn value(&mut self, first: u8, depth: usize) -> Result<Expected, Flaw> {
+    fn value(&mut self, first: u8, depth: usize) -> Result<Expected, JsonError> {
         match first {
             b'{' | b'[' => {
                 if self.open.len() >= depth {
-                    return Err(Flaw::Deep);
+                    return Err(JsonError::Deep);
                 }
                 self.open.push(first == b'{');
                 self.take(1);
@@ -222,7 +226,7 @@ impl<'a> Printer<'a> {
                     .unwrap_or(self.rest.len());
                 let word = self.rest.get(..end).unwrap_or_default();
                 if !matches!(word, "true" | "false" | "null") && !is_number(word) {
-                    return Err(Flaw::Malformed);
+                    return Err(JsonError::Malformed);
                 }
                 self.take(end);
             }
@@ -231,14 +235,14 @@ impl<'a> Printer<'a> {
     }
 
     /// A string with its quotes. Escapes of characters that can be shown become those; others stay.
-    fn string(&mut self) -> Result<(), Flaw> {
+    fn string(&mut self) -> Result<(), JsonError> {
         self.take(1);
         loop {
             let end = self
                 .rest
                 .bytes()
                 .position(|byte| byte == b'"' || byte == b'\\' || byte < 0x20)
-                .ok_or(Flaw::Malformed)?;
+                .ok_or(JsonError::Malformed)?;
             self.take(end);
             match self.rest.bytes().next() {
                 Some(b'"') => {
@@ -246,12 +250,12 @@ impl<'a> Printer<'a> {
                     return Ok(());
                 }
                 Some(b'\\') => self.escape()?,
-                _ => return Err(Flaw::Malformed),
+                _ => return Err(JsonError::Malformed),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), Flaw> {
+    fn escape(&mut self) -> Result<(), JsonError> {
         match self.rest.as_bytes().get(1) {
             Some(b'/') => {
                 self.rest = self.rest.get(1..).unwrap_or_default();
@@ -259,7 +263,7 @@ impl<'a> Printer<'a> {
             }
             Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => self.take(2),
             Some(b'u') => {
-                let unit = code_unit(self.rest).ok_or(Flaw::Malformed)?;
+                let unit = code_unit(self.rest).ok_or(JsonError::Malformed)?;
                 let pair = self.rest.get(6..).and_then(unit_of_pair);
                 let units = [
                     Some(unit),
@@ -276,7 +280,7 @@ impl<'a> Printer<'a> {
                     _ => self.take(6),
                 }
             }
-            _ => return Err(Flaw::Malformed),
+            _ => return Err(JsonError::Malformed),
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ mod terminal;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use super::{Convert, Converter, Hint};
+use super::{ConversionHint, Convert, Converter};
 
 /// Types that are text though their name does not begin so.
 const TEXT_APPLICATION_TYPES: &[&str] = &[
@@ -31,7 +31,7 @@ const TEXT_APPLICATION_TYPES: &[&str] = &[
 const NON_TEXT_FAMILY_TYPES: &[&str] = &["text/html", "text/xml", "text/rtf", "text/richtext"];
 
 /// The converter of this family for a media type.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {
         "text/csv" | "text/tab-separated-values" => ("csv", csv::convert),
         "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{json, payload, source, terminal};
 use crate::container::Input;
-use crate::formats::{Hint, web};
+use crate::formats::{ConversionHint, web};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
@@ -16,7 +16,7 @@ const MAX_LANGUAGE_BYTES: usize = 32;
 /// A notebook; as JSON when it is none after all.
 pub(super) fn convert(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;

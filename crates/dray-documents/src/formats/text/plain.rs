@@ -2,14 +2,14 @@
 
 use super::{payload, source, terminal};
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
 /// Text as it is, or in a fence when it is code. A blank file writes nothing.
 pub(super) fn convert(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;
@@ -27,7 +27,7 @@ pub(super) fn convert(
 /// Markdown, unchanged but for line ends, terminal escapes and payloads.
 pub(super) fn convert_markdown(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;
@@ -42,7 +42,7 @@ pub(super) fn convert_markdown(
 }
 
 /// The tag of the fence; nothing for text that is not code. The name's extension decides, then the media type.
-fn fence_language(hint: &Hint) -> Option<&'static str> {
+fn fence_language(hint: &ConversionHint) -> Option<&'static str> {
     of_extension(&hint.extension).or(match hint.mime.as_str() {
         "application/yaml" | "application/x-yaml" => Some("yaml"),
         "application/toml" => Some("toml"),

@@ -4,7 +4,7 @@ use std::io::{Read as _, SeekFrom};
 
 use crate::container::Input;
 use crate::encoding;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::{Budget, Failure, Limit};
 
 /// How much is read between two looks at the clock.
@@ -23,7 +23,7 @@ pub(crate) fn read_bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u
         .map_err(|_| Failure::Internal)?;
     let mut bytes = Vec::new();
     loop {
-        // One byte more than allowed is asked for, since only that shows that the file goes on.
+        // One byte more than allowed is requested, since only that shows that the file continues.
         let step = READ_STEP_BYTES.min(max.saturating_add(1).saturating_sub(bytes.len() as u64));
         let read = (&mut *input)
             .take(step)
@@ -46,7 +46,7 @@ pub(crate) fn read_bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u
 /// As [`read_bytes`].
 pub(crate) fn read_text(
     input: &mut dyn Input,
-    hint: &Hint,
+    hint: &ConversionHint,
     budget: &Budget,
 ) -> Result<String, Failure> {
     let bytes = read_bytes(input, budget)?;

@@ -2,21 +2,21 @@
 
 use std::io::Cursor;
 
-use crate::formats::{Converted, Hint, convert};
+use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::{Limit, Limits};
 use crate::markdown::Selection;
 
 /// A hint of a media type and an extension.
-pub(crate) fn test_hint(mime: &str, extension: &str) -> Hint {
-    Hint {
+pub(crate) fn test_hint(mime: &str, extension: &str) -> ConversionHint {
+    ConversionHint {
         mime: mime.to_owned(),
         extension: extension.to_owned(),
-        ..Hint::default()
+        ..ConversionHint::default()
     }
 }
 
 /// Converts bytes and gives everything that a conversion reports.
-pub(crate) fn convert_bytes(hint: &Hint, bytes: &[u8], limits: Limits) -> Converted {
+pub(crate) fn convert_bytes(hint: &ConversionHint, bytes: &[u8], limits: Limits) -> Converted {
     convert(&mut Cursor::new(bytes), hint, limits, Selection::All)
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::encoding::{self, Found};
+use crate::encoding::{self, DetectedEncoding};
 
 /// How far into the file a name of an encoding is looked for (HTML standard, 13.2.3.2).
 const CHARSET_SEARCH_BYTES: usize = 1024;
@@ -28,7 +28,7 @@ fn declared_charset(head: &[u8]) -> Option<String> {
             .skip(1)
             .find_map(|rest| value_after(rest.split('>').next().unwrap_or_default(), "charset"))
     })?;
-    let name = Found::of_label(label)?.name();
+    let name = DetectedEncoding::of_label(label)?.name();
     // The head was read as ASCII, so UTF-16 is a false name; the standard reads it as UTF-8.
     Some(if name.starts_with("UTF-") {
         "UTF-8".to_owned()

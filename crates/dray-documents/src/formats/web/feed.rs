@@ -149,7 +149,7 @@ impl Entry {
             _ => return,
         };
         if field.is_empty() {
-            // XHTML stands in the element as markup; HTML stands there escaped, as text.
+            // XHTML is in the element as markup; HTML is there escaped, as text.
             *field = if attribute("type").as_deref() == Some("xhtml") {
                 inner.to_owned()
             } else {

@@ -9,13 +9,13 @@ pub(crate) use charset::decode_page as page_text;
 pub(crate) use html::write_html;
 
 use super::text::{payload, source};
-use super::{Convert, Converter, Hint};
+use super::{ConversionHint, Convert, Converter};
 use crate::container::Input;
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
 /// The converter of this family for a media type.
-pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {
         "text/html" | "application/xhtml+xml" => ("html", convert_page),
         "image/svg+xml" => ("svg", convert_svg),
@@ -28,7 +28,11 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 }
 
 /// The file as text with `\n` line ends, by the encoding that it names for itself.
-fn read_text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<String, Failure> {
+fn read_text(
+    input: &mut dyn Input,
+    hint: &ConversionHint,
+    out: &Markdown,
+) -> Result<String, Failure> {
     let bytes = source::read_bytes(input, out.budget())?;
     let text = charset::decode_page(&bytes, hint.encoding.as_deref()).into_owned();
     out.budget().clock()?;
@@ -36,7 +40,11 @@ fn read_text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<Strin
 }
 
 /// Converts an HTML page. A page whose text only its scripts would draw gets another note than an empty file.
-fn convert_page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn convert_page(
+    input: &mut dyn Input,
+    hint: &ConversionHint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     let text = read_text(input, hint, out)?;
     write_html(&text, out)?;
     if out.is_empty() && !text.trim().is_empty() {
@@ -46,12 +54,20 @@ fn convert_page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Resul
 }
 
 /// XML of any vocabulary, indented in a fence.
-fn plain_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn plain_xml(
+    input: &mut dyn Input,
+    hint: &ConversionHint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     xml::write_xml(&read_text(input, hint, out)?, out)
 }
 
 /// A feed by its entries; as XML when it has none.
-fn feed_or_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn feed_or_xml(
+    input: &mut dyn Input,
+    hint: &ConversionHint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     let text = read_text(input, hint, out)?;
     match feed::read_feed(&text, out.budget())? {
         Some(feed) => feed.write(out),
@@ -60,7 +76,11 @@ fn feed_or_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result
 }
 
 /// A drawing, as it is but for payloads.
-fn convert_svg(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+fn convert_svg(
+    input: &mut dyn Input,
+    hint: &ConversionHint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     let text = read_text(input, hint, out)?;
     if !text.trim().is_empty() {
         out.code("xml", &payload::without_payloads(&text))?;

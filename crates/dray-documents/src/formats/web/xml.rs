@@ -24,9 +24,9 @@ pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
             out.code("xml", &payload::without_payloads(&pretty))?;
             return Ok(());
         }
-        Err(Flaw::Limit(limit)) => return Err(limit.into()),
-        Err(Flaw::Malformed) => "the XML is malformed and shown as it is",
-        Err(Flaw::Deep) => "the XML is nested too deeply and shown as it is",
+        Err(XmlError::Limit(limit)) => return Err(limit.into()),
+        Err(XmlError::Malformed) => "the XML is malformed and shown as it is",
+        Err(XmlError::Deep) => "the XML is nested too deeply and shown as it is",
     };
     out.warn(flaw);
     out.code("xml", &payload::without_payloads(text))?;
@@ -35,14 +35,14 @@ pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
 
 /// Why a document is not laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flaw {
+enum XmlError {
     Malformed,
     Deep,
     Limit(Limit),
 }
 
 /// Lays a document out. What is more than can be written is left off, but read to its end.
-fn pretty_print(text: &str, budget: &Budget) -> Result<String, Flaw> {
+fn pretty_print(text: &str, budget: &Budget) -> Result<String, XmlError> {
     let mut printer = Printer {
         out: String::new(),
         room: usize::try_from(budget.text_left()).unwrap_or(usize::MAX),
@@ -60,19 +60,19 @@ fn pretty_print(text: &str, budget: &Budget) -> Result<String, Flaw> {
         events += 1;
         if events >= EVENTS_PER_LOOK {
             events = 0;
-            budget.clock().map_err(Flaw::Limit)?;
+            budget.clock().map_err(XmlError::Limit)?;
         }
-        match reader.read_event().map_err(|_| Flaw::Malformed)? {
+        match reader.read_event().map_err(|_| XmlError::Malformed)? {
             Event::Eof => break,
             event => printer.event(event)?,
         }
         if printer.depth > most {
-            return Err(Flaw::Deep);
+            return Err(XmlError::Deep);
         }
     }
     printer.end_text();
     if printer.depth > 0 || printer.roots != 1 {
-        return Err(Flaw::Malformed);
+        return Err(XmlError::Malformed);
     }
     Ok(printer.out)
 }
@@ -89,7 +89,7 @@ struct Printer {
 }
 
 impl Printer {
-    fn event(&mut self, event: Event<'_>) -> Result<(), Flaw> {
+    fn event(&mut self, event: Event<'_>) -> Result<(), XmlError> {
         match event {
             Event::Start(tag) => {
                 self.tag(&tag, ">")?;
@@ -99,7 +99,7 @@ impl Printer {
             Event::Empty(tag) => self.tag(&tag, "/>")?,
             Event::End(tag) => {
                 let name = tag.name();
-                self.depth = self.depth.checked_sub(1).ok_or(Flaw::Malformed)?;
+                self.depth = self.depth.checked_sub(1).ok_or(XmlError::Malformed)?;
                 if self.open {
                     let text = std::mem::take(&mut self.text);
                     self.push(text.trim());
@@ -125,9 +125,9 @@ impl Printer {
     }
 
     /// Text outside of the root makes a document malformed.
-    fn collect(&mut self, text: &str) -> Result<(), Flaw> {
+    fn collect(&mut self, text: &str) -> Result<(), XmlError> {
         if self.depth == 0 && !text.trim().is_empty() {
-            return Err(Flaw::Malformed);
+            return Err(XmlError::Malformed);
         }
         // More text than can be written is dropped here, so that one element cannot take all memory.
         if self.text.len() <= self.room {
@@ -137,12 +137,12 @@ impl Printer {
     }
 
     /// A start tag on a line of its own.
-    fn tag(&mut self, tag: &BytesStart<'_>, end: &str) -> Result<(), Flaw> {
+    fn tag(&mut self, tag: &BytesStart<'_>, end: &str) -> Result<(), XmlError> {
         if self.depth == 0 {
             self.roots = self.roots.saturating_add(1);
         }
         if tag.attributes().with_checks(false).any(|its| its.is_err()) {
-            return Err(Flaw::Malformed);
+            return Err(XmlError::Malformed);
         }
         let name = tag.name();
         let attributes = tag.attributes_raw().trim_end().replace('\n', " ");

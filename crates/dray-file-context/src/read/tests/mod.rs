@@ -69,7 +69,7 @@ fn the_schema_is_exact() {
 }
 
 #[test]
-fn r_7_only_readable_formats_are_advertised_and_media_are_said_to_be_none() {
+fn r_7_the_schema_names_readable_formats_only_and_excludes_media() {
     let formats = ReadableFormats::of(&["txt", "PDF"]);
     let schema = tool_schema(ContractGeneration::Stable, ToolVariant::Agent, &formats, 0);
     let description = schema["function"]["description"].as_str().unwrap();
@@ -148,7 +148,7 @@ fn order_and_duplicates_are_kept_and_no_ids_give_an_empty_array() {
 }
 
 #[test]
-fn arguments_that_are_no_array_of_strings_are_refused_as_a_whole() {
+fn arguments_other_than_an_array_of_strings_are_refused_as_a_whole() {
     for wrong in [
         json!({"ids": "h-0"}),
         json!({"ids": [1]}),

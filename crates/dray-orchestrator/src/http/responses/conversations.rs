@@ -111,7 +111,7 @@ pub(in crate::http) async fn add_items(
         let items = take_items(&mut body)?;
         refuse_rest(&body)?;
         if items.is_empty() {
-            return Err(invalid("items", "There is nothing to add."));
+            return Err(invalid("items", "The list of items is empty."));
         }
         let responses = &surface.state.responses;
         responses.add_items(&principal, &id, items.clone()).await?;

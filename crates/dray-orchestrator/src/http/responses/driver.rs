@@ -38,7 +38,7 @@ pub(super) enum Listener {
         sender: mpsc::Sender<Bytes>,
         /// How long it may be silent before a comment keeps it open.
         heartbeat: Duration,
-        /// Whether the response goes on without it.
+        /// Whether the response continues without it.
         may_leave: bool,
     },
     /// A request that waits for the whole response.
@@ -58,7 +58,7 @@ pub(super) struct ResponseDriver {
     pub(super) input: Vec<Value>,
     /// The input item of each message of the turn.
     pub(super) places: Vec<Option<usize>>,
-    /// How long it may go on when the service ends.
+    /// How long it may continue when the service ends.
     pub(super) drain: Duration,
     pub(super) stop: CancellationToken,
 }

@@ -208,7 +208,7 @@ impl OpenMessage {
         if is_refusal {
             return ("response.refusal.delta", delta);
         }
-        // The model's service sends them after the text; they stand in the part when it is done.
+        // The model's service sends them after the text; they are in the part when it is done.
         let delta = with_member(delta, "logprobs", json!([]));
         ("response.output_text.delta", delta)
     }

@@ -95,7 +95,7 @@ pub(super) fn read_response_request(body: Value) -> Result<ResponseRequest, Requ
     let input = match body.shift_remove("input") {
         Some(input) => read_input(input)?,
         None if previous.is_some() || conversation.is_some() => InputItems::default(),
-        None => return Err(invalid("input", "There is nothing to respond to.")),
+        None => return Err(invalid("input", "The input is empty.")),
     };
     let mut chat = Map::new();
     let mut echo = usual_echo();

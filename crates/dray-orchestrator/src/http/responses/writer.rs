@@ -327,7 +327,7 @@ impl ResponseWriter {
     }
 }
 
-/// Adds one event of a stream of responses to `out`: its name stands before its data.
+/// Adds one event of a stream of responses to `out`: its name is before its data.
 pub(super) fn write_response_event(out: &mut Vec<u8>, event: &Value) {
     let kind = event.get("type").and_then(Value::as_str);
     out.extend_from_slice(b"event: ");

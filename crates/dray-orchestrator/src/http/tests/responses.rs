@@ -1,4 +1,4 @@
-//! State of `/v1/responses`: whose it is, and what becomes of responses whose client, process or store goes away.
+//! State of `/v1/responses`: whose it is, and what happens to responses whose client, process or store goes away.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -41,7 +41,7 @@ use crate::responses::ResponseStore;
 #[derive(Clone, Debug)]
 pub(super) enum ScriptedStep {
     Send(Event),
-    /// Never goes on.
+    /// Never continues.
     Hang,
     Panic,
     Fail(RequestFailure),

@@ -1,4 +1,4 @@
-//! Which calls are made, and what becomes of their results.
+//! Which calls are made, and what happens to their results.
 
 use serde_json::json;
 
@@ -81,7 +81,7 @@ fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
         [HookIssue {
             event: "on_completion".to_owned(),
             tool: "u".to_owned(),
-            message: "There is no tool of this name; the hook is not called.".to_owned(),
+            message: "No tool has this name; the hook is not called.".to_owned(),
         }]
     );
 }

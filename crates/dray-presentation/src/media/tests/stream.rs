@@ -128,7 +128,7 @@ proptest! {
             prop_assert!(EXISTING_PATHS.contains(&file.as_str()));
         }
         prop_assert_eq!(found.text.trim(), &found.text);
-        // Nothing is said that was not written: what remains is in the message, in order.
+        // Nothing is reported that was not written: what remains is in the message, in order.
         let mut rest = text.chars();
         for character in found.text.chars() {
             prop_assert!(rest.any(|written| written == character), "{:?} from {:?}", found.text, text);

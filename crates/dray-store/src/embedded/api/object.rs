@@ -218,7 +218,7 @@ impl S3Api {
             .continuation_token
             .clone()
             .or(input.start_after.clone());
-        // The token is the last key, so a list goes on correctly when objects come and go.
+        // The token is the last key, so a list continues correctly when objects come and go.
         let (objects, more) = self
             .on_folder(move |folder| {
                 let wanted = ListRequest {

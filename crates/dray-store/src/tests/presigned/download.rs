@@ -11,10 +11,10 @@ use crate::{ArtifactLabel, Store, StoreOptions};
 
 const ONE_HOUR: Duration = Duration::from_hours(1);
 
-async fn put(world: &TestStore, media_type: &str, name: &str) -> Claim {
+async fn put(fixture: &TestStore, media_type: &str, name: &str) -> Claim {
     let label = ArtifactLabel::new(media_type, name);
     let operation = OperationId::mint();
-    world
+    fixture
         .store
         .put(&tenant("acme"), &operation, "<b>hello</b>".into(), label)
         .await
@@ -23,10 +23,10 @@ async fn put(world: &TestStore, media_type: &str, name: &str) -> Claim {
 
 #[tokio::test]
 async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
-    let world = TestStore::new().await;
-    let to = world.endpoint.address();
-    let claim = put(&world, "text/html", "naïve.html").await;
-    let link = world
+    let fixture = TestStore::new().await;
+    let to = fixture.endpoint.address();
+    let claim = put(&fixture, "text/html", "naïve.html").await;
+    let link = fixture
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
@@ -40,8 +40,8 @@ async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
         "attachment; filename*=UTF-8''na%C3%AFve.html"
     );
 
-    let claim = put(&world, "image/png", "").await;
-    let link = world
+    let claim = put(&fixture, "image/png", "").await;
+    let link = fixture
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
@@ -58,11 +58,11 @@ async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
 
 #[tokio::test]
 async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
-    let world = TestStore::new().await;
-    let to = world.endpoint.address();
-    let claim = put(&world, "text/html", "a.html").await;
-    let other = world.put(&tenant("rival"), "other").await;
-    let link = world
+    let fixture = TestStore::new().await;
+    let to = fixture.endpoint.address();
+    let claim = put(&fixture, "text/html", "a.html").await;
+    let other = fixture.put(&tenant("rival"), "other").await;
+    let link = fixture
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
@@ -90,21 +90,21 @@ async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
         assert!(!String::from_utf8_lossy(&answer.body).contains("hello"));
     }
     assert_eq!(
-        world.read(&tenant("acme"), &claim).await.unwrap(),
+        fixture.read(&tenant("acme"), &claim).await.unwrap(),
         "<b>hello</b>"
     );
 }
 
 #[tokio::test]
 async fn links_carry_the_host_that_clients_use() {
-    let world = TestStore::new().await;
-    let to = world.endpoint.address();
-    let claim = put(&world, "text/plain", "a.txt").await;
+    let fixture = TestStore::new().await;
+    let to = fixture.endpoint.address();
+    let claim = put(&fixture, "text/plain", "a.txt").await;
     let options = StoreOptions {
         public_endpoint: "https://files.example".to_owned(),
-        ..world.options.clone()
+        ..fixture.options.clone()
     };
-    let store = Store::open(&options, world.clock.clone()).await.unwrap();
+    let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
     let link = store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
@@ -117,26 +117,26 @@ async fn links_carry_the_host_that_clients_use() {
     // As a proxy in front that keeps the host would pass it on.
     let answer = send(to, Method::GET, url, &[], "").await;
     assert_eq!(answer.status, StatusCode::OK);
-    let inside = world.endpoint.address().to_string();
+    let inside = fixture.endpoint.address().to_string();
     let answer = send(to, Method::GET, url, &[("host", &inside)], "").await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
 async fn links_do_not_print() {
-    let world = TestStore::new().await;
-    let claim = put(&world, "text/plain", "a.txt").await;
-    let link = world
+    let fixture = TestStore::new().await;
+    let claim = put(&fixture, "text/plain", "a.txt").await;
+    let link = fixture
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     assert!(link.url.expose().contains("X-Amz-Signature="));
-    let printed = format!("{link:?} {:?} {:?}", world.store, world.options);
+    let printed = format!("{link:?} {:?} {:?}", fixture.store, fixture.options);
     for secret in [
         "X-Amz",
         "http://127.0.0.1:0",
-        world.options.secret_key.expose(),
+        fixture.options.secret_key.expose(),
     ] {
         assert!(!printed.contains(secret), "{printed}");
     }

@@ -14,26 +14,26 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Mints at [`NOW_MS`] for an object that ends `object` later and credentials that end `credentials` later.
 async fn mint(
-    world: &TestStore,
+    fixture: &TestStore,
     wanted: Duration,
     object: u64,
     credentials: Option<u64>,
 ) -> Result<PresignedLink, PresignError> {
     let options = StoreOptions {
         credentials_expire_at_ms: credentials.map_or(0, |left| NOW_MS + left),
-        ..world.options.clone()
+        ..fixture.options.clone()
     };
     let store = Store::open(&options, Clock::manual(NOW_MS)).await.unwrap();
     let claim = Claim {
         expires_at_ms: NOW_MS + object,
-        ..world.put(&tenant("acme"), "bytes").await
+        ..fixture.put(&tenant("acme"), "bytes").await
     };
     store.presign_get(&tenant("acme"), &claim, wanted).await
 }
 
 #[tokio::test]
 async fn lifetimes_are_clamped_and_returned() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let hour = Duration::from_hours(1);
     let week = 7 * DAY_MS;
     for (wanted, object, credentials, expected_ms) in [
@@ -51,7 +51,7 @@ async fn lifetimes_are_clamped_and_returned() {
         (hour, week, Some(3_659_000), 3_599_000),
         (hour, week, Some(61_000), 1000),
     ] {
-        let link = mint(&world, wanted, object, credentials).await.unwrap();
+        let link = mint(&fixture, wanted, object, credentials).await.unwrap();
         assert_eq!(
             link.expires_at_ms,
             NOW_MS + expected_ms,
@@ -64,13 +64,13 @@ async fn lifetimes_are_clamped_and_returned() {
 
 #[tokio::test]
 async fn no_link_is_made_for_an_object_that_ends_soon() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let hour = Duration::from_hours(1);
-    let error = mint(&world, hour, 999, None).await.unwrap_err();
+    let error = mint(&fixture, hour, 999, None).await.unwrap_err();
     assert!(matches!(error, PresignError::ObjectEnds));
     assert_eq!(Fault::from(error).detail, "claim_missing");
     for left in [0, 1000, 60_999] {
-        let error = mint(&world, hour, DAY_MS, Some(left)).await.unwrap_err();
+        let error = mint(&fixture, hour, DAY_MS, Some(left)).await.unwrap_err();
         assert!(matches!(error, PresignError::CredentialsEnd), "{left}");
         assert!(Fault::from(error).is_retryable());
     }
@@ -78,9 +78,9 @@ async fn no_link_is_made_for_an_object_that_ends_soon() {
 
 #[tokio::test]
 async fn a_link_works_until_it_ends_and_not_after() {
-    let world = TestStore::new().await;
-    let claim = world.put(&tenant("acme"), "bytes").await;
-    let now = world.clock.now_ms();
+    let fixture = TestStore::new().await;
+    let claim = fixture.put(&tenant("acme"), "bytes").await;
+    let now = fixture.clock.now_ms();
     // Seconds after minting at which the link is used; its lifetime is 300 s.
     for (age, status) in [
         (0, StatusCode::OK),
@@ -88,23 +88,23 @@ async fn a_link_works_until_it_ends_and_not_after() {
         (301, StatusCode::FORBIDDEN),
         (86_400, StatusCode::FORBIDDEN),
     ] {
-        let (store, _) = world.at(now - age * 1000).await;
+        let (store, _) = fixture.at(now - age * 1000).await;
         let link = store
             .presign_get(&tenant("acme"), &claim, MIN_LIFETIME)
             .await
             .unwrap();
-        let to = world.endpoint.address();
+        let to = fixture.endpoint.address();
         let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
         assert_eq!(answer.status, status, "{age}");
     }
     // Far from the future it is not valid yet.
-    let (store, _) = world.at(now + DAY_MS).await;
+    let (store, _) = fixture.at(now + DAY_MS).await;
     let link = store
         .presign_get(&tenant("acme"), &claim, MIN_LIFETIME)
         .await
         .unwrap();
     let answer = send(
-        world.endpoint.address(),
+        fixture.endpoint.address(),
         Method::GET,
         link.url.expose(),
         &[],

@@ -12,13 +12,13 @@ use crate::{
     ArtifactLabel, ConfirmError, ExpectedUpload, MAX_SINGLE_PUT_BYTES, PresignError, UploadTicket,
 };
 
-async fn ticket(world: &TestStore, size: u64, sha256: Option<Sha256Digest>) -> UploadTicket {
+async fn ticket(fixture: &TestStore, size: u64, sha256: Option<Sha256Digest>) -> UploadTicket {
     let expected = ExpectedUpload {
         size,
         media_type: "text/plain".to_owned(),
         sha256,
     };
-    world
+    fixture
         .store
         .presign_put(
             &tenant("acme"),
@@ -33,7 +33,7 @@ async fn ticket(world: &TestStore, size: u64, sha256: Option<Sha256Digest>) -> U
 
 /// Sends the announced fields, with one of them changed or left out.
 async fn upload(
-    world: &TestStore,
+    fixture: &TestStore,
     ticket: &UploadTicket,
     change: Option<(&str, &str)>,
     body: Bytes,
@@ -47,50 +47,50 @@ async fn upload(
         })
         .filter(|(_, value)| !value.is_empty())
         .collect();
-    let to = world.endpoint.address();
+    let to = fixture.endpoint.address();
     send(to, Method::PUT, ticket.url.expose(), &fields, body).await
 }
 
 async fn confirm(
-    world: &TestStore,
+    fixture: &TestStore,
     ticket: &UploadTicket,
 ) -> Result<dray_types::Claim, ConfirmError> {
     let label = ArtifactLabel::new("text/plain", "up.txt");
-    world
+    fixture
         .store
-        .confirm_upload(ticket, label, world.deadline())
+        .confirm_upload(ticket, label, fixture.deadline())
         .await
 }
 
 #[tokio::test]
 async fn an_upload_becomes_a_claim_when_it_is_confirmed() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     for size in [0, 5, 3 << 20] {
         let bytes = noise(size, 1);
         let digest = Sha256Digest::of(&bytes);
         for announced in [Some(digest), None] {
-            let ticket = ticket(&world, size as u64, announced).await;
-            let answer = upload(&world, &ticket, None, bytes.clone()).await;
+            let ticket = ticket(&fixture, size as u64, announced).await;
+            let answer = upload(&fixture, &ticket, None, bytes.clone()).await;
             assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
-            let claim = confirm(&world, &ticket).await.unwrap();
+            let claim = confirm(&fixture, &ticket).await.unwrap();
             assert_eq!(
                 (claim.artifact.sha256, claim.artifact.size),
                 (digest, size as u64)
             );
-            assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
-            let again = confirm(&world, &ticket).await.unwrap_err();
+            assert!(fixture.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+            let again = confirm(&fixture, &ticket).await.unwrap_err();
             assert!(matches!(again, ConfirmError::NotUploaded));
         }
     }
-    let files = world.files();
+    let files = fixture.files();
     assert_eq!(files.len(), 3, "nothing stays staged: {files:?}");
 }
 
 #[tokio::test]
 async fn the_signed_fields_cannot_be_changed_or_left_out() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let digest = Sha256Digest::of(b"hello");
-    let ticket = ticket(&world, 5, Some(digest)).await;
+    let ticket = ticket(&fixture, 5, Some(digest)).await;
     let names: Vec<_> = ticket
         .headers
         .iter()
@@ -115,7 +115,7 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
             "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
         ),
     ] {
-        let answer = upload(&world, &ticket, Some(change), hello()).await;
+        let answer = upload(&fixture, &ticket, Some(change), hello()).await;
         assert_eq!(
             answer.status,
             StatusCode::FORBIDDEN,
@@ -124,12 +124,12 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
     }
     for (length, body) in [("4", "hell"), ("6", "hello!")] {
         let change = Some(("content-length", length));
-        let answer = upload(&world, &ticket, change, body.into()).await;
+        let answer = upload(&fixture, &ticket, change, body.into()).await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN, "{length}");
     }
     for method in [Method::GET, Method::DELETE, Method::POST] {
         let answer = send(
-            world.endpoint.address(),
+            fixture.endpoint.address(),
             method,
             ticket.url.expose(),
             &[],
@@ -139,34 +139,34 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
         assert_ne!(answer.status, StatusCode::OK);
         assert!(!answer.status.is_success());
     }
-    assert_eq!(world.files(), Vec::<String>::new());
+    assert_eq!(fixture.files(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let hello = || Bytes::from_static(b"hello");
-    let ticket = ticket(&world, 5, Some(Sha256Digest::of(b"hello"))).await;
+    let ticket = ticket(&fixture, 5, Some(Sha256Digest::of(b"hello"))).await;
 
     // Other bytes of the same length do not match the checksum.
-    let answer = upload(&world, &ticket, None, Bytes::from_static(b"HELLO")).await;
+    let answer = upload(&fixture, &ticket, None, Bytes::from_static(b"HELLO")).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
-    assert_eq!(world.files(), Vec::<String>::new());
+    assert_eq!(fixture.files(), Vec::<String>::new());
 
     // And it is good for one upload.
     assert_eq!(
-        upload(&world, &ticket, None, hello()).await.status,
+        upload(&fixture, &ticket, None, hello()).await.status,
         StatusCode::OK
     );
-    let answer = upload(&world, &ticket, None, hello()).await;
+    let answer = upload(&fixture, &ticket, None, hello()).await;
     assert_eq!(answer.status, StatusCode::PRECONDITION_FAILED);
 }
 
 #[tokio::test]
 async fn missing_and_differing_uploads_are_not_claimed() {
-    let world = TestStore::new().await;
-    let none = ticket(&world, 5, None).await;
-    let error = confirm(&world, &none).await.unwrap_err();
+    let fixture = TestStore::new().await;
+    let none = ticket(&fixture, 5, None).await;
+    let error = confirm(&fixture, &none).await.unwrap_err();
     assert!(matches!(error, ConfirmError::NotUploaded));
     assert_eq!(Fault::from(error).code, FaultCode::NotFound);
 
@@ -177,13 +177,13 @@ async fn missing_and_differing_uploads_are_not_claimed() {
         (Some(digest), "HELLO"),
         (Some(digest), "hello!"),
     ] {
-        let ticket = ticket(&world, 5, announced).await;
-        world.overwrite(&ticket.key, stored).await;
-        let error = confirm(&world, &ticket).await.unwrap_err();
+        let ticket = ticket(&fixture, 5, announced).await;
+        fixture.overwrite(&ticket.key, stored).await;
+        let error = confirm(&fixture, &ticket).await.unwrap_err();
         assert!(matches!(error, ConfirmError::Mismatch(_)), "{error:?}");
         assert_eq!(Fault::from(error).code, FaultCode::InvalidArgument);
         assert_eq!(
-            world.files(),
+            fixture.files(),
             Vec::<String>::new(),
             "what is wrong is removed"
         );
@@ -192,14 +192,14 @@ async fn missing_and_differing_uploads_are_not_claimed() {
 
 #[tokio::test]
 async fn announcements_that_cannot_be_signed_are_refused() {
-    let world = TestStore::new().await;
+    let fixture = TestStore::new().await;
     let presign = async |size, media_type: &str| {
         let expected = ExpectedUpload {
             size,
             media_type: media_type.to_owned(),
             sha256: None,
         };
-        world
+        fixture
             .store
             .presign_put(
                 &tenant("acme"),

@@ -60,7 +60,7 @@ fn refuses_a_key_file_whose_private_key_stands_behind_other_text() {
                     policy
                         .check_key_file(
                             &path(name),
-                            &text[..Policy::HEAD.min(text.len())],
+                            &text[..Policy::KEY_FILE_HEAD_BYTES.min(text.len())],
                             scanner.has_private_key(),
                         )
                         .is_err()

@@ -31,7 +31,7 @@ pub(super) struct DownloadDirectory {
     dial: Option<(DialClient, Caller)>,
 }
 
-/// What became of one received file.
+/// The outcome of one received file.
 #[derive(Debug)]
 pub(super) enum DownloadOutcome {
     /// Written below the directory.

@@ -124,7 +124,7 @@ fn plain_manifest(
             "name the model with --model, or a folder of manifests with --manifests".to_owned(),
         ));
     };
-    // The manifest that was asked for cannot be the one that is made here.
+    // The manifest that was requested cannot be the one that is made here.
     if let Some(name) = &chat.manifest {
         return Err(CommandFailure::Usage(format!(
             "name the folder that holds the manifest {name} with --manifests"

@@ -90,7 +90,7 @@ impl ChatPeer {
         let silence = Duration::from_secs(chat.timeout);
         let limits = HttpTimeouts {
             idle: silence,
-            answer: silence,
+            response: silence,
             ..HttpTimeouts::default()
         };
         let place = PeerAddress {

@@ -146,7 +146,7 @@ impl ChatScreen {
         }
     }
 
-    /// Shows a received file and what became of it. Returns the line, for `/files`.
+    /// Shows a received file and its outcome. Returns the line, for `/files`.
     pub(super) fn file(
         &mut self,
         attachment: &Attachment,
@@ -228,7 +228,7 @@ impl ChatScreen {
         outcome::print_note(line);
     }
 
-    /// Shows on a terminal that work goes on, with this text.
+    /// Shows on a terminal that work continues, with this text.
     fn working(&mut self, text: &str) {
         if self.json || !self.err_is_terminal {
             return;

@@ -174,7 +174,7 @@ impl<'a> ChatSession<'a> {
         self.ended
     }
 
-    /// Notes that a person went on after an interruption.
+    /// Notes that a person continued after an interruption.
     pub(super) const fn forget_interruption(&mut self) {
         self.interrupted = false;
     }

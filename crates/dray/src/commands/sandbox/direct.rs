@@ -74,7 +74,7 @@ async fn fetch_to_target(
         None
     };
     let output = get.output.as_deref();
-    // The name is asked for only where the output does not have one.
+    // The name is requested only where the output does not have one.
     let mut target = DownloadTarget::new(output, origin, || sandbox.file_name(&path))?;
     let got = sandbox
         .get(&path, most, &mut target.sink, bar, cancel)
@@ -188,7 +188,7 @@ fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
 }
 
 /// Waits for the work until it ends, until its time is over, or until Ctrl-C. In the last two cases partial files are
-/// removed before this returns, unless a later command can go on with them.
+/// removed before this returns, unless a later command can continue with them.
 pub(super) async fn run_until<T>(
     time: Duration,
     cancel: &CancellationToken,
@@ -213,7 +213,7 @@ pub(super) async fn run_until<T>(
     Err(failure.into())
 }
 
-/// Whether a later command can go on from where this failure stopped.
+/// Whether a later command can continue from where this failure stopped.
 pub(super) fn is_kept(failure: &CommandFailure) -> bool {
     matches!(failure, CommandFailure::Fault(fault) if fault.advice == KEPT_ADVICE)
 }

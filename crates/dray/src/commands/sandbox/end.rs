@@ -14,7 +14,7 @@ use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
 use crate::outcome::CommandFailure;
 use crate::world::SystemConnection;
 
-/// Levels and entries of one listing that a running system is asked for.
+/// Levels and entries of one listing that a running system is requested.
 const MAX_SERVED_DEPTH: u32 = 64;
 const MAX_SERVED_ENTRIES: u32 = 10_000;
 /// Entries of a whole directory, as many as without a running system.
@@ -241,7 +241,7 @@ fn add_served_entry(tree: &mut Tree, entry: &v1::SandboxEntry) {
     }
 }
 
-/// Checks that several sources have a directory to go to. One that does not exist is asked for with a slash at its
+/// Checks that several sources have a directory to go to. One that does not exist is requested with a slash at its
 /// end.
 pub(super) async fn check_directory(
     target: &CopyEndpoint<'_>,

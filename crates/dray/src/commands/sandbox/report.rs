@@ -1,4 +1,4 @@
-//! The report of a copy: what became of every file.
+//! The report of a copy: the outcome of every file.
 
 use std::fmt::Write as _;
 

@@ -8,7 +8,7 @@ mod member;
 use std::io::Cursor;
 
 use crate::classify::classify;
-use crate::formats::{Converted, Hint, convert};
+use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::Limits;
 use crate::markdown::Selection;
 
@@ -16,7 +16,7 @@ use crate::markdown::Selection;
 fn read_within(name: &str, bytes: &[u8], member: Option<&str>, limits: Limits) -> Converted {
     let mut input = Cursor::new(bytes);
     let class = classify(&mut input, name).unwrap();
-    let hint = Hint {
+    let hint = ConversionHint {
         member: member.map(str::to_owned),
         ..class.hint()
     };

@@ -13,7 +13,7 @@ const PAIRS_OFFSET: usize = 154;
 
 /// Where the parts of the text begin and end, in characters.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stories {
+pub(super) struct StoryBounds {
     pub(super) body: usize,
     pub(super) footnotes: usize,
     pub(super) headers: usize,
@@ -41,7 +41,7 @@ pub(super) struct File {
     /// The stream with the text.
     pub(super) main: Vec<u8>,
     table: Vec<u8>,
-    pub(super) stories: Stories,
+    pub(super) stories: StoryBounds,
     /// Of Word 6 and 95: where the text lies, one byte for each character.
     pub(super) plain: Option<std::ops::Range<usize>>,
 }
@@ -72,9 +72,9 @@ impl File {
             let end = last.min(first.saturating_add(body)).min(main.len());
             let plain = first.min(end)..end;
             return Ok(Self {
-                stories: Stories {
+                stories: StoryBounds {
                     body: plain.len(),
-                    ..Stories::default()
+                    ..StoryBounds::default()
                 },
                 main,
                 table: Vec::new(),
@@ -90,7 +90,7 @@ impl File {
         let table = compound.stream(name, budget)?.unwrap_or_default();
         let count = |at| offset_at(&main, at).unwrap_or(0);
         Ok(Self {
-            stories: Stories {
+            stories: StoryBounds {
                 body: count(0x4C),
                 footnotes: count(0x50),
                 headers: count(0x54) + count(0x58),
@@ -124,7 +124,7 @@ pub(super) fn table_positions(table: &[u8], data: usize) -> impl Iterator<Item =
 
 /// One piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct TextPiece {
     /// First character and the one after the last.
     pub(super) first: usize,
     pub(super) end: usize,
@@ -135,9 +135,9 @@ pub(super) struct Piece {
 }
 
 /// The pieces of the text in their order (MS-DOC 2.9.177); those that go backwards are left out.
-pub(super) fn text_pieces(file: &File) -> Vec<Piece> {
+pub(super) fn text_pieces(file: &File) -> Vec<TextPiece> {
     if let Some(plain) = &file.plain {
-        return vec![Piece {
+        return vec![TextPiece {
             first: 0,
             end: plain.len(),
             offset: plain.start,
@@ -148,7 +148,7 @@ pub(super) fn text_pieces(file: &File) -> Vec<Piece> {
         return Vec::new();
     };
     let count = table.len().saturating_sub(4) / 12;
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<TextPiece> = Vec::new();
     for index in 0..count {
         let descriptor = (count + 1) * 4 + index * 8;
         let (Some(first), Some(end), Some(place)) = (
@@ -163,7 +163,7 @@ pub(super) fn text_pieces(file: &File) -> Vec<Piece> {
         let place = usize::try_from(place & 0x3FFF_FFFF).unwrap_or(usize::MAX);
         let after = pieces.last().map_or(0, |piece| piece.end);
         if first >= after && end > first {
-            pieces.push(Piece {
+            pieces.push(TextPiece {
                 first,
                 end,
                 offset: if narrow { place / 2 } else { place },

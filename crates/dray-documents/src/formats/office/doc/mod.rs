@@ -17,14 +17,14 @@ use self::text::Walker;
 use super::deck::write_comments;
 use crate::compound::Compound;
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Inline, Markdown};
 
 /// Writes the body, then text boxes, notes and comments, each from its own story.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());

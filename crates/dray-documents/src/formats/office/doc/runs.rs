@@ -95,7 +95,7 @@ impl<L: Copy + Default> Runs<L> {
     /// How what lies at an offset looks.
     pub(super) fn at(&mut self, offset: usize) -> L {
         let holds = |run: &Run<L>| (run.first..run.end).contains(&offset);
-        // Text is asked for in the order of its places, so the last run nearly always holds the next character
+        // Text is requested in the order of its places, so the last run nearly always holds the next character
         // too.
         if let Some(run) = self.runs.get(self.last).filter(|run| holds(run)) {
             return run.look;

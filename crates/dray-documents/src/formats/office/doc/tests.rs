@@ -4,12 +4,12 @@ use std::io::{Cursor, Write as _};
 
 use proptest::prelude::*;
 
-use crate::formats::{Converted, Hint, convert};
+use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::{Damage, Failure, Limit, Limits};
 use crate::markdown::Selection;
 
 /// Where the text lies in the main stream.
-const TEXT: usize = 1024;
+const TEXT_OFFSET: usize = 1024;
 
 /// A document in the making.
 #[derive(Clone, Default)]
@@ -38,7 +38,7 @@ fn word(number: usize) -> [u8; 4] {
 /// A page of 512 bytes: bounds of the runs, entries of this size, and what each leads to.
 fn page(runs: &[(usize, Vec<u8>)], entry: usize) -> Vec<u8> {
     let mut page = vec![0; 512];
-    let mut offset = TEXT;
+    let mut offset = TEXT_OFFSET;
     let mut free = 510;
     for (at, (length, data)) in runs.iter().enumerate() {
         put(&mut page, at * 4, &word(offset));
@@ -100,7 +100,7 @@ impl Doc {
     }
 
     fn bytes(mut self) -> Vec<u8> {
-        let mut main = vec![0; TEXT];
+        let mut main = vec![0; TEXT_OFFSET];
         let (mut bounds, mut places) = (word(0).to_vec(), Vec::new());
         let mut count = 0;
         for (text, narrow) in &self.pieces {
@@ -146,11 +146,11 @@ impl Doc {
     }
 }
 
-fn hint(show_hidden: bool) -> Hint {
-    Hint {
+fn hint(show_hidden: bool) -> ConversionHint {
+    ConversionHint {
         mime: "application/msword".to_owned(),
         show_hidden,
-        ..Hint::default()
+        ..ConversionHint::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::file::{File, Piece};
+use super::file::{File, TextPiece};
 use super::runs::{self, CharacterLook, ParagraphLook, Runs};
 use crate::compound::{u8_at, u16_at};
 use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
@@ -21,7 +21,7 @@ const MAX_CELLS: usize = 1024;
 /// The walk over the text.
 pub(super) struct Walker<'f> {
     file: &'f File,
-    pieces: Vec<Piece>,
+    pieces: Vec<TextPiece>,
     characters: Runs<CharacterLook>,
     paragraphs: Runs<ParagraphLook>,
     headings: Vec<Option<u8>>,
@@ -44,7 +44,7 @@ pub(super) struct Walker<'f> {
 impl<'f> Walker<'f> {
     pub(super) fn new(
         file: &'f File,
-        pieces: Vec<Piece>,
+        pieces: Vec<TextPiece>,
         budget: &Budget,
     ) -> Result<Self, Failure> {
         let every: Vec<u8> = (0..=u8::MAX).collect();
@@ -103,7 +103,7 @@ impl<'f> Walker<'f> {
         let first = self
             .pieces
             .partition_point(|piece| piece.end <= range.start);
-        let pieces: Vec<Piece> = self
+        let pieces: Vec<TextPiece> = self
             .pieces
             .iter()
             .skip(first)
@@ -118,7 +118,7 @@ impl<'f> Walker<'f> {
 
     fn piece(
         &mut self,
-        piece: Piece,
+        piece: TextPiece,
         range: &Range<usize>,
         out: &mut Markdown,
     ) -> Result<(), Failure> {
@@ -231,7 +231,7 @@ impl<'f> Walker<'f> {
             '\u{1e}' => self.run.push('-'),
             '\t' | '\u{e}' => self.run.push(' '),
             control if control.is_control() || control == '\u{1f}' => {}
-            // What stands before the text of a note or a paragraph.
+            // What is before the text of a note or a paragraph.
             ' ' if self.run.is_empty() && self.line.is_blank() => {}
             text => self.run.push(text),
         }

@@ -43,7 +43,7 @@ impl Walker {
             return Ok(());
         };
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
-        // A link that is still open goes on in the next paragraph, which begins it again.
+        // A link that is still open continues in the next paragraph, which begins it again.
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
         if para.merges {
@@ -94,7 +94,7 @@ impl Walker {
             return;
         };
         table.cells.push(GridCell {
-            // The text of merged cells stands in the first one.
+            // The text of merged cells is in the first one.
             lines: if table.continues { Vec::new() } else { lines },
             columns: table.span,
             rows: 1,

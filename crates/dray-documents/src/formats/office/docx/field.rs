@@ -25,7 +25,7 @@ impl Field {
 
 /// The target of a `HYPERLINK` instruction; nothing for other fields and for places within the document.
 pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<String> {
-    let mut words = Words(instruction);
+    let mut words = FieldWords(instruction);
     if !words.next()?.0.eq_ignore_ascii_case("hyperlink") {
         return None;
     }
@@ -52,9 +52,9 @@ pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<
 }
 
 /// Words of an instruction: quoted or up to white space. Within quotes a backslash marks the next character.
-struct Words<'a>(&'a str);
+struct FieldWords<'a>(&'a str);
 
-impl Words<'_> {
+impl FieldWords<'_> {
     fn next(&mut self) -> Option<(String, bool)> {
         let rest = self.0.trim_start();
         if let Some(quoted) = rest.strip_prefix('"') {

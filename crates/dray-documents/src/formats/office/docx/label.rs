@@ -2,7 +2,7 @@
 
 /// How a level spells its numbers; what is not known is spelled in digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Spelling {
+pub(super) enum NumberSpelling {
     #[default]
     Digits,
     Letters {
@@ -13,7 +13,7 @@ pub(super) enum Spelling {
     },
 }
 
-impl Spelling {
+impl NumberSpelling {
     /// By the name of the format.
     pub(super) fn of(format: &str) -> Self {
         match format {
@@ -42,7 +42,7 @@ impl Spelling {
 /// The pattern of a level with its `%1` to `%9` replaced by what `level` answers for 0 to 8.
 pub(super) fn level_label(
     pattern: &str,
-    level: impl Fn(usize) -> Option<(Spelling, u64)>,
+    level: impl Fn(usize) -> Option<(NumberSpelling, u64)>,
 ) -> String {
     let mut out = String::new();
     let mut signs = pattern.chars().peekable();
@@ -103,7 +103,7 @@ fn roman_of(number: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Spelling, level_label};
+    use super::{NumberSpelling, level_label};
 
     #[test]
     fn numbers_are_spelled_as_their_level_asks() {
@@ -117,13 +117,13 @@ mod tests {
             ("lowerLetter", u64::MAX, "18446744073709551615"),
             ("ideographDigital", 5, "5"),
         ] {
-            assert_eq!(Spelling::of(format).spell(number), spelled);
+            assert_eq!(NumberSpelling::of(format).spell(number), spelled);
         }
     }
 
     #[test]
     fn patterns_keep_what_is_no_level() {
-        let level = |at| (at < 2).then_some((Spelling::Digits, 7 + at as u64));
+        let level = |at| (at < 2).then_some((NumberSpelling::Digits, 7 + at as u64));
         for (pattern, shown) in [
             ("%1.%2", "7.8"),
             ("Article %1:", "Article 7:"),

@@ -15,14 +15,14 @@ use styles::Styles;
 use super::package::{Package, Relations, spare_failure};
 use super::xml::{Event, Xml, decode_part};
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
 /// Writes the body, then notes and comments; styles, lists and notes that are damaged cost only themselves.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = std::rc::Rc::clone(out.budget());

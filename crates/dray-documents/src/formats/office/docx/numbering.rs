@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::label::{Spelling, level_label};
+use super::label::{NumberSpelling, level_label};
 use super::styles::ListMembership;
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
@@ -28,7 +28,7 @@ struct Level {
     start: u64,
     /// What is shown, with `%1` for the number of the first level, and how this level spells its own.
     pattern: String,
-    spelling: Spelling,
+    spelling: NumberSpelling,
     /// All numbers are shown in digits.
     legal: bool,
     /// Goes back to its start only after a level up to this one (from 1); 0 means never.
@@ -43,7 +43,7 @@ impl Default for Level {
             kind: Kind::Number,
             start: 1,
             pattern: String::new(),
-            spelling: Spelling::default(),
+            spelling: NumberSpelling::default(),
             legal: false,
             restart: None,
             style: None,
@@ -249,7 +249,7 @@ fn full_label(
     level_label(&level.pattern, |at| {
         let of = definition.levels.get(&at).or_else(|| levels.get(at))?;
         let spelling = if level.legal {
-            Spelling::Digits
+            NumberSpelling::Digits
         } else {
             of.spelling
         };
@@ -273,7 +273,7 @@ fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
                 "isLgl" => level.legal = !matches!(e.attr("val").as_deref(), Some("0" | "false")),
                 "numFmt" => {
                     let format = e.attr("val");
-                    level.spelling = Spelling::of(format.as_deref().unwrap_or_default());
+                    level.spelling = NumberSpelling::of(format.as_deref().unwrap_or_default());
                     level.kind = match format.as_deref() {
                         Some("bullet") => Kind::Bullet,
                         Some("none") => Kind::None,

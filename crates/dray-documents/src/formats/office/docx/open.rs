@@ -198,7 +198,7 @@ impl Walker {
         }
     }
 
-    /// What stands in a paragraph.
+    /// What is in a paragraph.
     fn content(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Tag {
         let in_run = matches!(self.tags.last(), Some(Tag::Run(_)));
         match e.name() {

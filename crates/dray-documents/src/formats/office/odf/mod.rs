@@ -16,14 +16,14 @@ use super::blocks::one_line;
 use super::deck::write_comments;
 use super::xml::{Event, Ns, Xml, decode_part};
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
 
 /// The converter of texts.
 pub(in crate::formats) fn convert_text(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let mut walker = walk_document(input, out)?;
@@ -49,7 +49,7 @@ pub(in crate::formats) fn convert_text(
 /// The converter of presentations; slides are written as they end.
 pub(in crate::formats) fn convert_slides(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     walk_document(input, out)?;

@@ -89,7 +89,7 @@ pub(super) struct Notes {
 
 /// Lists and format around something that stands aside from the text.
 #[derive(Debug)]
-pub(super) struct Around {
+pub(super) struct OuterState {
     lists: Vec<List>,
     look: Style,
     hide: bool,
@@ -104,7 +104,7 @@ pub(super) struct Walker {
     pub(super) paras: Vec<Para>,
     pub(super) lists: Vec<List>,
     /// What was open around a note, comment or text box, which does not reach into it.
-    pub(super) around: Vec<Around>,
+    pub(super) around: Vec<OuterState>,
     /// The last number of each style of lists and level, for lists that continue.
     pub(super) counts: HashMap<(String, usize), u64>,
     pub(super) tables: Vec<OpenTable>,
@@ -148,7 +148,7 @@ impl Walker {
 
     /// Something begins that stands aside from the text: its blocks are kept.
     pub(super) fn begin_aside(&mut self) {
-        self.around.push(Around {
+        self.around.push(OuterState {
             lists: std::mem::take(&mut self.lists),
             look: std::mem::take(&mut self.look),
             hide: std::mem::take(&mut self.hide),

@@ -10,12 +10,12 @@ mod tests;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use self::records::{Objects, Records, kind};
+use self::records::{ObjectTable, Records, kind};
 use self::shapes::{ShapeReader, Text, container_texts};
 use super::deck::Slide;
 use crate::compound::{Compound, u16_at, u32_at};
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
@@ -37,7 +37,7 @@ struct Entry<'d> {
 /// A slide whose record is missing is named in a warning; its texts in the list of slides stay.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
@@ -50,7 +50,7 @@ pub(super) fn convert(
     let user = compound
         .stream("/Current User", &budget)?
         .unwrap_or_default();
-    let objects = Objects::read(&user, &stream, &budget)?;
+    let objects = ObjectTable::read(&user, &stream, &budget)?;
     let document = objects
         .document(&stream)
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
@@ -112,7 +112,7 @@ fn texts_until_next(data: &[u8]) -> &[u8] {
 fn read_slide(
     number: u32,
     entry: &Entry<'_>,
-    objects: &Objects,
+    objects: &ObjectTable,
     notes: &HashMap<u32, u32>,
     stream: &[u8],
     budget: &Budget,

@@ -81,12 +81,12 @@ pub(super) fn record_at(data: &[u8], at: usize) -> Option<Record<'_>> {
 
 /// Where the persistent objects of the last edit lie, by number.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct ObjectTable {
     offsets: HashMap<u32, usize>,
     document: u32,
 }
 
-impl Objects {
+impl ObjectTable {
     /// Follows the edits from the last one back (MS-PPT 2.1.2).
     ///
     /// # Errors

@@ -98,7 +98,7 @@ pub(super) fn text_blocks(text: &Text) -> Vec<Block> {
 
 /// Collects the shapes of a drawing.
 pub(super) struct ShapeReader<'a> {
-    /// Texts of the slide that stand in the list of slides.
+    /// Texts of the slide that are in the list of slides.
     pub(super) outline: &'a [Text],
     pub(super) budget: &'a Budget,
     pub(super) shapes: Vec<Shape>,

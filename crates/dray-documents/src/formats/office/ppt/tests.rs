@@ -4,7 +4,7 @@ use std::io::{Cursor, Write as _};
 
 use proptest::prelude::*;
 
-use crate::formats::{Converted, Hint, convert};
+use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::{Damage, Failure, Limits};
 use crate::markdown::{Selection, Span, Unit};
 
@@ -162,10 +162,10 @@ fn deck() -> Vec<Vec<u8>> {
     ]
 }
 
-fn hint() -> Hint {
-    Hint {
+fn hint() -> ConversionHint {
+    ConversionHint {
         mime: "application/vnd.ms-powerpoint".to_owned(),
-        ..Hint::default()
+        ..ConversionHint::default()
     }
 }
 

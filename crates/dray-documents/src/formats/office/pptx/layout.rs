@@ -16,7 +16,7 @@ pub(super) type Bullets = [Option<bool>; TEXT_LEVELS];
 /// Which placeholder a shape is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Role {
-    /// `title`, `body`, …; `obj` when it is not said.
+    /// `title`, `body`, …; `obj` when it is not stated.
     pub(super) kind: String,
     pub(super) index: Option<u32>,
 }

@@ -15,14 +15,14 @@ use super::deck::{Shape, Slide};
 use super::package::{Package, Relations, spare_failure};
 use super::xml::{Event, Ns, Xml, decode_part};
 use crate::container::Input;
-use crate::formats::Hint;
+use crate::formats::ConversionHint;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
 /// A damaged slide is named in a warning; the presentation is damaged only when no slide could be read.
 pub(super) fn convert(
     input: &mut dyn Input,
-    _hint: &Hint,
+    _hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());

@@ -209,7 +209,7 @@ impl Walker {
 
     /// Where a shape or the children of a group stand.
     fn transform(&mut self, e: &Element<'_>) {
-        // The element stands in a transform, whose parent says what it moves.
+        // The element is in a transform, whose parent says what it moves.
         let in_group = self.tags.iter().rev().nth(1);
         if matches!(in_group, Some(Tag::GroupProps)) {
             let pair = |y, x| Some((e.number::<i64>(y)?, e.number::<i64>(x)?));

@@ -13,7 +13,7 @@ const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0
     xmlns:svg=\"urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0\" \
     xmlns:dc=\"http://purl.org/dc/elements/1.1/\" xmlns:xlink=\"http://www.w3.org/1999/xlink\"";
 
-const STYLES: &str = "<office:automatic-styles>\
+const AUTOMATIC_STYLES: &str = "<office:automatic-styles>\
     <style:style style:name=\"T1\" style:family=\"text\"><style:text-properties fo:font-weight=\"bold\"/></style:style>\
     <style:style style:name=\"P1\" style:family=\"paragraph\" style:parent-style-name=\"Title\"/>\
     <style:style style:name=\"dp2\" style:family=\"drawing-page\"><style:drawing-page-properties presentation:visibility=\"hidden\"/></style:style>\
@@ -22,7 +22,7 @@ const STYLES: &str = "<office:automatic-styles>\
 
 fn content(kind: &str, body: &str) -> Vec<u8> {
     let body = format!(
-        "<office:document-content {O}>{STYLES}<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
+        "<office:document-content {O}>{AUTOMATIC_STYLES}<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
     );
     zipped(&[("content.xml", &body)])
 }
@@ -144,7 +144,7 @@ fn slides_keep_titles_visual_order_notes_and_hiding() {
 #[test]
 fn a_flat_file_reads_as_a_package_does() {
     let flat = format!(
-        "<?xml version=\"1.0\"?><office:document {O}>{STYLES}<office:body><office:text><text:p>flat <text:span text:style-name=\"T1\">file</text:span></text:p></office:text></office:body></office:document>"
+        "<?xml version=\"1.0\"?><office:document {O}>{AUTOMATIC_STYLES}<office:body><office:text><text:p>flat <text:span text:style-name=\"T1\">file</text:span></text:p></office:text></office:body></office:document>"
     );
     let mime = "application/vnd.oasis.opendocument.text-flat-xml";
     assert_eq!(markdown(mime, flat.as_bytes()), "flat **file**\n");

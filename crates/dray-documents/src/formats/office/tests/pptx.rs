@@ -18,7 +18,7 @@ struct Own<'a> {
     parts: &'a [(&'a str, &'a str)],
 }
 
-const NONE: Own<'_> = Own {
+const NO_PARTS: Own<'_> = Own {
     relations: &[],
     parts: &[],
 };
@@ -102,7 +102,7 @@ fn slides_come_in_order_with_title_and_visual_order() {
     );
     let second = slide("show=\"0\"", "");
     assert_eq!(
-        markdown(PPTX, &deck(&[(first, NONE), (second, NONE)])),
+        markdown(PPTX, &deck(&[(first, NO_PARTS), (second, NO_PARTS)])),
         "## Slide 1\n\n### The title\n\nleft\n\nright\n\nbelow\n\n## Slide 2 (hidden)\n"
     );
 }
@@ -125,7 +125,7 @@ fn bodies_have_bullets_by_level_and_numbers_where_asked() {
     .concat();
     let slide = slide("", &shape("<p:ph idx=\"1\"/>", 0, 0, &body));
     assert_eq!(
-        markdown(PPTX, &deck(&[(slide, NONE)])),
+        markdown(PPTX, &deck(&[(slide, NO_PARTS)])),
         "## Slide 1\n\n- one\n  - deep\n\nplain\n\n4. four\n5. five\n"
     );
 }
@@ -175,7 +175,7 @@ fn groups_are_opened_where_they_stand() {
         .concat(),
     );
     assert_eq!(
-        markdown(PPTX, &deck(&[(content, NONE)])),
+        markdown(PPTX, &deck(&[(content, NO_PARTS)])),
         "## Slide 1\n\nfirst\n\ninner high\n\ninner low\n\nlast\n"
     );
 }
@@ -273,7 +273,7 @@ fn a_range_of_slides_reads_only_those() {
     let slides: Vec<(String, Own<'_>)> = (1..=3)
         .map(|n| {
             let text = paragraph("", &format!("text {n}"));
-            (slide("", &shape("", 0, 0, &text)), NONE)
+            (slide("", &shape("", 0, 0, &text)), NO_PARTS)
         })
         .collect();
     let selection = Selection::Parts {
@@ -288,11 +288,11 @@ fn a_range_of_slides_reads_only_those() {
 #[test]
 fn a_damaged_slide_costs_only_itself() {
     let good = slide("", &shape("", 0, 0, &paragraph("", "fine")));
-    let bytes = deck(&[("<p:sld".to_owned(), NONE), (good, NONE)]);
+    let bytes = deck(&[("<p:sld".to_owned(), NO_PARTS), (good, NO_PARTS)]);
     let converted = super::converted(PPTX, &bytes);
     assert_eq!(converted.failure, None);
     assert_eq!(converted.markdown, "## Slide 1\n\n## Slide 2\n\nfine\n");
     assert_eq!(converted.warnings, ["slide 1 is damaged"]);
-    let all = super::converted(PPTX, &deck(&[("<p:sld".to_owned(), NONE)]));
+    let all = super::converted(PPTX, &deck(&[("<p:sld".to_owned(), NO_PARTS)]));
     assert_eq!(all.failure, Some(Failure::Corrupt(Damage::Truncated)));
 }

@@ -124,7 +124,7 @@ const XML_PIECES: &[&str] = &[
     "<?pi?>",
 ];
 
-const NAMESPACES: &str = "xmlns:w=\"http://schemas.openxmlformats.org/wordprocessingml/2006/main\" \
+const WORD_NAMESPACES: &str = "xmlns:w=\"http://schemas.openxmlformats.org/wordprocessingml/2006/main\" \
     xmlns:mc=\"http://schemas.openxmlformats.org/markup-compatibility/2006\"";
 
 fn check(got: &Converted) -> Result<(), TestCaseError> {
@@ -181,8 +181,8 @@ proptest! {
     ) {
         let markup = if whole { balanced(&pieces) } else { pieces.concat() };
         check(&converted_within(DOCX, &docx(&markup, &[
-            ("numbering.xml", "numbering", &format!("<w:numbering {NAMESPACES}>{markup}</w:numbering>")),
-            ("footnotes.xml", "footnotes", &format!("<w:footnotes {NAMESPACES}><w:footnote w:id=\"1\">{markup}</w:footnote></w:footnotes>")),
+            ("numbering.xml", "numbering", &format!("<w:numbering {WORD_NAMESPACES}>{markup}</w:numbering>")),
+            ("footnotes.xml", "footnotes", &format!("<w:footnotes {WORD_NAMESPACES}><w:footnote w:id=\"1\">{markup}</w:footnote></w:footnotes>")),
         ]), limits()))?;
         let slide = format!("<p:sld>{markup}</p:sld>");
         let deck = zipped(&[

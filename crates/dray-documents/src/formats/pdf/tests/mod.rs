@@ -1,4 +1,4 @@
-//! What becomes of pages that fail, of blocks, ranges and limits. Whole files are tried in `tests/corpus.rs`.
+//! What happens to pages that fail, of blocks, ranges and limits. Whole files are tried in `tests/corpus.rs`.
 
 mod join;
 mod pages;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use super::engine::{Block, Cell, Engine, Field, Item, Line, Page, PageError, Run};
-use crate::formats::{Hint, convert};
+use crate::formats::{ConversionHint, convert};
 use crate::limits::{Budget, Damage, Failure, Limit, Limits};
 use crate::markdown::{Markdown, Selection, Span, Unit};
 
@@ -37,7 +37,7 @@ fn line(text: &str, x: f32, y: f32) -> Line {
     }
 }
 
-/// An engine whose pages are told beforehand.
+/// An engine whose pages are set in advance.
 struct ScriptedEngine(Vec<Result<Page, PageError>>);
 
 impl Engine for ScriptedEngine {
@@ -205,10 +205,10 @@ fn three_pages() -> Vec<u8> {
     file.into_bytes()
 }
 
-fn pdf() -> Hint {
-    Hint {
+fn pdf() -> ConversionHint {
+    ConversionHint {
         mime: "application/pdf".to_owned(),
-        ..Hint::default()
+        ..ConversionHint::default()
     }
 }
 

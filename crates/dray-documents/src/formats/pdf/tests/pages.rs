@@ -1,9 +1,9 @@
-//! What stands on pages beside plain text: links, emphasis, code, forms, watermarks, columns, vertical lines.
+//! What is on pages beside plain text: links, emphasis, code, forms, watermarks, columns, vertical lines.
 
 use std::fmt::Write as _;
 use std::io::Cursor;
 
-use crate::formats::{Converted, Hint, convert};
+use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::Limits;
 use crate::markdown::Selection;
 
@@ -51,10 +51,10 @@ fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
 }
 
 fn read_file(file: Vec<u8>, show_hidden: bool) -> Converted {
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: "application/pdf".to_owned(),
         show_hidden,
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     convert(
         &mut Cursor::new(file),

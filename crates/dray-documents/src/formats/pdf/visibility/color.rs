@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use pdfboss_core::Object;
 
-use crate::formats::pdf::metered::Metered;
+use crate::formats::pdf::metered::MeteredDocument;
 
 /// How far two colours may differ in one channel and still look the same.
 const MAX_CHANNEL_DIFFERENCE: f32 = 0.06;
@@ -61,7 +61,7 @@ pub(super) enum Space {
 
 impl Space {
     /// The space that a resource names.
-    pub(super) fn of(object: &Object, source: &Metered<'_>) -> Self {
+    pub(super) fn of(object: &Object, source: &MeteredDocument<'_>) -> Self {
         let array = object.as_array().unwrap_or_default();
         let family = object.as_name().or_else(|| array.first()?.as_name());
         match family.map(|name| name.0.as_str()) {
@@ -117,7 +117,7 @@ impl Space {
 }
 
 /// The colours of an indexed space: `[/Indexed base last table]`, the table a string or a stream.
-fn table(array: &[Object], source: &Metered<'_>) -> Option<Vec<Ink>> {
+fn table(array: &[Object], source: &MeteredDocument<'_>) -> Option<Vec<Ink>> {
     let base = source.fetch(array.get(1)?)?;
     let components = match base.as_name().map(|name| name.0.as_str()) {
         Some("DeviceGray" | "CalGray" | "G") => 1,
@@ -141,7 +141,7 @@ fn table(array: &[Object], source: &Metered<'_>) -> Option<Vec<Ink>> {
 }
 
 /// How many components a space has that is described by an array.
-fn components_of(array: &[Object], source: &Metered<'_>) -> Option<usize> {
+fn components_of(array: &[Object], source: &MeteredDocument<'_>) -> Option<usize> {
     match array.first()?.as_name()?.0.as_str() {
         "CalGray" => Some(1),
         "CalRGB" => Some(3),

@@ -5,7 +5,7 @@ use pdfboss_core::{Dict, Object, Rect};
 use super::color::{Ink, device};
 use super::resources::number;
 use super::{MIN_ALPHA, Paint, covers};
-use crate::formats::pdf::metered::Metered;
+use crate::formats::pdf::metered::MeteredDocument;
 
 /// Components of a backdrop's colour.
 const MAX_COMPONENTS: usize = 4;
@@ -39,7 +39,7 @@ pub(super) struct SoftMask {
 
 impl MaskKind {
     /// Reads the dictionary of a mask; nothing when it holds what is not computed here.
-    pub(super) fn of(dict: &Dict, source: &Metered<'_>) -> Option<Self> {
+    pub(super) fn of(dict: &Dict, source: &MeteredDocument<'_>) -> Option<Self> {
         let transfer = dict.get("TR").and_then(|it| source.fetch(it));
         // A function may turn what is dark into what is seen.
         if transfer.is_some_and(|it| it.as_name().is_none_or(|name| name.0 != "Identity")) {
@@ -54,7 +54,7 @@ impl MaskKind {
 }
 
 /// The colour under the group: black unless the mask says otherwise.
-fn backdrop(dict: &Dict, source: &Metered<'_>) -> Ink {
+fn backdrop(dict: &Dict, source: &MeteredDocument<'_>) -> Ink {
     let Some(color) = dict.get("BC").and_then(|it| source.fetch(it)) else {
         return Ink::BLACK;
     };

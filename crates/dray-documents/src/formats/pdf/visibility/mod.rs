@@ -86,7 +86,7 @@ pub(super) struct PaintedPage {
 
 /// Whether a piece of text can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight {
+enum TextVisibility {
     Seen,
     Hidden,
     /// Hidden by the picture of this index, unless the picture is a scan and the text its layer of OCR.
@@ -115,9 +115,9 @@ impl PaintedPage {
         }
         let is_scan = self.is_scan(spans, &sights, page.crop_box);
         let hidden = sights.iter().map(|sight| match sight {
-            Sight::Seen => false,
-            Sight::Hidden => true,
-            Sight::BehindPicture(_) => !is_scan,
+            TextVisibility::Seen => false,
+            TextVisibility::Hidden => true,
+            TextVisibility::BehindPicture(_) => !is_scan,
         });
         Ok(hidden.collect())
     }
@@ -130,9 +130,9 @@ impl PaintedPage {
         })
     }
 
-    fn sight(&self, span: &TextSpan, page: Rect, bands: &Bands) -> Sight {
+    fn sight(&self, span: &TextSpan, page: Rect, bands: &Bands) -> TextVisibility {
         if span.text.trim().is_empty() {
-            return Sight::Seen;
+            return TextVisibility::Seen;
         }
         let core = core(span);
         let shown = mark::read(span.color)
@@ -141,25 +141,29 @@ impl PaintedPage {
             .filter(|shown| matches!(shown.render_mode, 3 | 7) == span.invisible);
         let scale = shown.map_or(1.0, |shown| shown.glyph_scale);
         if is_outside(span.bbox, page) || span.size * scale < MIN_POINTS {
-            return Sight::Hidden;
+            return TextVisibility::Hidden;
         }
         let Some(shown) = shown else {
             let seen = !span.invisible || self.has_picture(core, bands);
-            return if seen { Sight::Seen } else { Sight::Hidden };
+            return if seen {
+                TextVisibility::Seen
+            } else {
+                TextVisibility::Hidden
+            };
         };
         if core.intersect(shown.clip.area).is_none() || self.is_masked(shown.mask, core) {
-            return Sight::Hidden;
+            return TextVisibility::Hidden;
         }
         match shown.render_mode {
-            3 if self.has_picture(core, bands) => Sight::Seen,
+            3 if self.has_picture(core, bands) => TextVisibility::Seen,
             // The text is a clip: what is painted next shows in its shape.
-            7 if self.paints.len() > shown.paints_before => Sight::Seen,
-            3 | 7 => Sight::Hidden,
+            7 if self.paints.len() > shown.paints_before => TextVisibility::Seen,
+            3 | 7 => TextVisibility::Hidden,
             _ => self.cover(core, shown, bands).unwrap_or_else(|| {
                 if self.has_contrast(core, shown, bands) {
-                    Sight::Seen
+                    TextVisibility::Seen
                 } else {
-                    Sight::Hidden
+                    TextVisibility::Hidden
                 }
             }),
         }
@@ -173,7 +177,7 @@ impl PaintedPage {
     }
 
     /// What covers the text; nothing when it is open.
-    fn cover(&self, core: Rect, shown: &ShownText, bands: &Bands) -> Option<Sight> {
+    fn cover(&self, core: Rect, shown: &ShownText, bands: &Bands) -> Option<TextVisibility> {
         let mut behind = None;
         // Paints are in their order: the earlier ones lie below the text.
         for at in bands.at(core).iter().rev() {
@@ -185,9 +189,9 @@ impl PaintedPage {
             };
             if paint.opaque && paint.region.filled && covers(paint.region.area, core) {
                 if paint.picture.is_none() {
-                    return Some(Sight::Hidden);
+                    return Some(TextVisibility::Hidden);
                 }
-                behind = Some(Sight::BehindPicture(*at));
+                behind = Some(TextVisibility::BehindPicture(*at));
             }
         }
         behind
@@ -240,14 +244,14 @@ impl PaintedPage {
     }
 
     /// Whether the pictures that cover text are a scan of the page, and that text what was recognised on it.
-    fn is_scan(&self, spans: &[TextSpan], sights: &[Sight], page: Rect) -> bool {
+    fn is_scan(&self, spans: &[TextSpan], sights: &[TextVisibility], page: Rect) -> bool {
         let mut pictures = Vec::new();
         let (mut seen, mut behind) = (0, 0);
         for (span, sight) in spans.iter().zip(sights) {
             match sight {
-                Sight::Seen => seen += visible_characters(&span.text),
-                Sight::Hidden => {}
-                Sight::BehindPicture(at) => {
+                TextVisibility::Seen => seen += visible_characters(&span.text),
+                TextVisibility::Hidden => {}
+                TextVisibility::BehindPicture(at) => {
                     behind += visible_characters(&span.text);
                     if !pictures.contains(at) && pictures.len() < BAND_COUNT {
                         pictures.push(*at);

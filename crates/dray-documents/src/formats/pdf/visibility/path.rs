@@ -9,7 +9,7 @@ const MAX_CORNERS: usize = 6;
 /// How far apart two coordinates may be to count as one.
 const COORDINATE_TOLERANCE: f32 = 0.5;
 /// The region of a page without a clip.
-const EVERYWHERE: Rect = Rect::new(-1e9, -1e9, 1e9, 1e9);
+const UNCLIPPED_AREA: Rect = Rect::new(-1e9, -1e9, 1e9, 1e9);
 
 /// A region of the page.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,8 +22,8 @@ pub(super) struct Region {
 
 impl Region {
     /// The whole plane, where nothing clips.
-    pub(super) const EVERYWHERE: Self = Self {
-        area: EVERYWHERE,
+    pub(super) const WHOLE_PLANE: Self = Self {
+        area: UNCLIPPED_AREA,
         filled: true,
     };
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use pdfboss_core::{Dict, ObjRef, Object};
 
-use super::super::metered::Metered;
+use super::super::metered::MeteredDocument;
 
 /// One resource dictionary, and its categories resolved.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Resources {
         })
     }
 
-    fn category(&self, name: &'static str, source: &Metered<'_>) -> Option<Rc<Dict>> {
+    fn category(&self, name: &'static str, source: &MeteredDocument<'_>) -> Option<Rc<Dict>> {
         if let Some(known) = self.categories.borrow().get(name) {
             return known.clone();
         }
@@ -35,7 +35,7 @@ impl Resources {
 }
 
 /// What a name stands for: its value, and the object it refers to.
-pub(super) struct Found {
+pub(super) struct NamedResource {
     pub(super) object: Object,
     pub(super) reference: Option<ObjRef>,
 }
@@ -45,12 +45,12 @@ pub(super) fn find(
     chain: &[Rc<Resources>],
     category: &'static str,
     name: &str,
-    source: &Metered<'_>,
-) -> Option<Found> {
+    source: &MeteredDocument<'_>,
+) -> Option<NamedResource> {
     chain.iter().find_map(|resources| {
         let category = resources.category(category, source)?;
         let value = category.get(name)?;
-        Some(Found {
+        Some(NamedResource {
             object: source.fetch(value)?,
             reference: value.as_ref(),
         })
@@ -60,7 +60,7 @@ pub(super) fn find(
 /// Numbers of an array, resolved.
 pub(in crate::formats::pdf) fn numbers<const N: usize>(
     object: Option<&Object>,
-    source: &Metered<'_>,
+    source: &MeteredDocument<'_>,
 ) -> Option<[f32; N]> {
     let array = source.fetch(object?)?;
     let items = array.as_array()?;
@@ -74,7 +74,7 @@ pub(in crate::formats::pdf) fn numbers<const N: usize>(
 /// A number, resolved; `None` for infinities and what is not a number.
 pub(in crate::formats::pdf) fn number(
     object: Option<&Object>,
-    source: &Metered<'_>,
+    source: &MeteredDocument<'_>,
 ) -> Option<f32> {
     let value = source.fetch(object?)?.as_f64()?;
     #[expect(

@@ -8,7 +8,7 @@ use super::mask::MaskState;
 use super::path::{Path, Region, union};
 use super::resources::number;
 use super::{Paint, ShownText};
-use crate::formats::pdf::metered::Metered;
+use crate::formats::pdf::metered::MeteredDocument;
 
 /// Least width of a line that text can stand on, points.
 const MIN_LINE_WIDTH: f32 = 4.0;
@@ -36,7 +36,7 @@ impl State {
     pub(super) fn new() -> Self {
         Self {
             matrix: Matrix::identity(),
-            clip: Region::EVERYWHERE,
+            clip: Region::WHOLE_PLANE,
             fill_space: Space::Device,
             stroke_space: Space::Device,
             fill: Ink::BLACK,
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// Applies the entries of an `ExtGState`, except its soft mask.
-    pub(super) fn apply(&mut self, dict: &Dict, source: &Metered<'_>) {
+    pub(super) fn apply(&mut self, dict: &Dict, source: &MeteredDocument<'_>) {
         if let Some(width) = number(dict.get("LW"), source) {
             self.line_width = width;
         }
@@ -274,7 +274,7 @@ pub(super) struct Picture {
 
 impl Picture {
     /// Reads the dictionary of an image; the short names are those of inline images.
-    pub(super) fn of(dict: &Dict, source: &Metered<'_>) -> Self {
+    pub(super) fn of(dict: &Dict, source: &MeteredDocument<'_>) -> Self {
         let entry = |long: &str, short: &str| dict.get(long).or_else(|| dict.get(short));
         let size = |long: &str, short: &str| number(entry(long, short), source).unwrap_or(0.0);
         let stencil = entry("ImageMask", "IM")
@@ -293,7 +293,7 @@ impl Picture {
 
 /// Whether a mask of a picture lets all of it be seen, but for some of its edge. A soft mask gives opacities, another one
 /// marks what is not painted.
-fn is_solid(mask: &Object, is_soft: bool, source: &Metered<'_>) -> bool {
+fn is_solid(mask: &Object, is_soft: bool, source: &MeteredDocument<'_>) -> bool {
     let Some(Object::Stream(mask)) = source.fetch(mask) else {
         return false;
     };

@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use proptest::prelude::*;
 
-use crate::formats::{Converted, Hint, convert};
+use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::Limits;
 use crate::markdown::Selection;
 
@@ -19,6 +19,9 @@ const PAGE_RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 
     /Shaped << /SMask << /S /Luminosity /G 20 0 R >> >> /Again << /SMask << /S /Luminosity /G 21 0 R >> >> >> \
     /ColorSpace << /Lab [/Lab << /WhitePoint [0.9505 1 1.089] >>] /Few [/Indexed /DeviceRGB 1 <000000ffffff>] /Spot [/Separation /Orange /DeviceCMYK << /FunctionType 2 /Domain [0 1] /C0 [0 0 0 0] \
     /C1 [0 0.5 1 0] /N 1 >>] >>";
+
+/// Entries of a form whose group is the source of a soft mask.
+const GROUP_ENTRIES: &str = "/Type /XObject /Subtype /Form /BBox [0 0 612 792] /Group << /S /Transparency /CS /DeviceGray >>";
 
 /// A file of one page.
 fn page(content: &str) -> Vec<u8> {
@@ -50,10 +53,7 @@ fn page(content: &str) -> Vec<u8> {
         );
         stream(&dict, &format!("{sample}>"))
     };
-    let group = |content: &str| {
-        let dict = "/Type /XObject /Subtype /Form /BBox [0 0 612 792] /Group << /S /Transparency /CS /DeviceGray >>";
-        stream(dict, content)
-    };
+    let group = |content: &str| stream(GROUP_ENTRIES, content);
     let objects = [
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>".to_owned(),
@@ -85,6 +85,11 @@ fn page(content: &str) -> Vec<u8> {
         group("BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET"),
         group("/Again gs 0 g 60 590 200 40 re f"),
     ];
+    pdf_of(&objects)
+}
+
+/// A file of these objects, numbered from 1. It has no cross-reference table, so readers search for the objects.
+fn pdf_of(objects: &[String]) -> Vec<u8> {
     let mut file = "%PDF-1.4\n".to_owned();
     for (at, object) in objects.iter().enumerate() {
         write!(file, "{} 0 obj\n{object}\nendobj\n", at + 1).unwrap();
@@ -94,10 +99,10 @@ fn page(content: &str) -> Vec<u8> {
 }
 
 fn read(file: Vec<u8>, show_hidden: bool) -> Converted {
-    let hint = Hint {
+    let hint = ConversionHint {
         mime: "application/pdf".to_owned(),
         show_hidden,
-        ..Hint::default()
+        ..ConversionHint::default()
     };
     convert(
         &mut Cursor::new(file),
@@ -107,7 +112,7 @@ fn read(file: Vec<u8>, show_hidden: bool) -> Converted {
     )
 }
 
-const SEEN: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
+const VISIBLE_TEXT: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
 
 /// Content that hides the word `secret`, each in another way.
 const HIDING_CONTENTS: [(&str, &str); 25] = [
@@ -198,7 +203,7 @@ const HIDING_CONTENTS: [(&str, &str); 25] = [
 #[test]
 fn text_that_a_person_cannot_see_is_left_out_and_counted() {
     for (how, content) in HIDING_CONTENTS {
-        let got = read(page(&format!("{SEEN}{content}")), false);
+        let got = read(page(&format!("{VISIBLE_TEXT}{content}")), false);
         assert_eq!(got.markdown, "This can be read.\n", "{how}");
         assert_eq!(
             got.warnings,
@@ -211,7 +216,7 @@ fn text_that_a_person_cannot_see_is_left_out_and_counted() {
 #[test]
 fn hidden_text_is_shown_on_request_and_still_counted() {
     for (how, content) in HIDING_CONTENTS {
-        let got = read(page(&format!("{SEEN}{content}")), true);
+        let got = read(page(&format!("{VISIBLE_TEXT}{content}")), true);
         assert!(got.markdown.contains("secret"), "{how}: {}", got.markdown);
         assert_eq!(
             got.warnings,
@@ -309,7 +314,7 @@ const LOOKING_HIDDEN: [(&str, &str); 20] = [
 #[test]
 fn text_that_only_looks_hidden_to_a_program_stays() {
     for (how, content) in LOOKING_HIDDEN {
-        let got = read(page(&format!("{SEEN}{content}")), false);
+        let got = read(page(&format!("{VISIBLE_TEXT}{content}")), false);
         assert!(
             got.markdown.contains("seen"),
             "{how}: {} {:?}",
@@ -351,7 +356,8 @@ fn a_page_with_only_hidden_text_says_so() {
 
 #[test]
 fn a_form_is_judged_each_time_it_is_drawn() {
-    let content = format!("{SEEN}/Form Do 0 g 60 490 200 40 re f q 1 0 0 1 0 0 cm /Form Do Q");
+    let content =
+        format!("{VISIBLE_TEXT}/Form Do 0 g 60 490 200 40 re f q 1 0 0 1 0 0 cm /Form Do Q");
     let got = read(page(&content), false);
     assert_eq!(
         got.markdown.matches("secret").count(),

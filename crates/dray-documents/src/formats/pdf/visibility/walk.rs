@@ -17,7 +17,7 @@ use super::path::Path;
 use super::resources::{Resources, find, numbers};
 use super::state::{Picture, State};
 use super::{Paint, PaintedPage, mark};
-use crate::formats::pdf::metered::Metered;
+use crate::formats::pdf::metered::MeteredDocument;
 
 /// How deep forms are nested, and how many are drawn on one page: as many as the engine draws.
 const MAX_FORM_DEPTH: usize = 16;
@@ -55,7 +55,7 @@ fn key(stream: &Stream) -> u64 {
 /// Runs over a page. Gives what it paints, and the page and the streams that the engine is to read instead.
 pub(in crate::formats::pdf) fn walk(
     page: &Page,
-    source: &Metered<'_>,
+    source: &MeteredDocument<'_>,
     layers: Option<&OcState>,
 ) -> (PaintedPage, Page, MarkedStreams) {
     let mut walker = Walker {
@@ -105,7 +105,7 @@ fn with_content(page: &Page, data: Vec<u8>) -> Page {
 }
 
 struct Walker<'a> {
-    source: &'a Metered<'a>,
+    source: &'a MeteredDocument<'a>,
     layers: Option<&'a OcState>,
     painted: PaintedPage,
     streams: VecDeque<(u64, Vec<u8>)>,

@@ -150,7 +150,7 @@ fn hidden_rows_and_columns_are_left_out() {
     assert_eq!(got.warnings, ["hidden content dropped: 2 cells"]);
 }
 
-/// The formats `;;;` and `0;;`, and styles that hide text by its colour or do not, as LibreOffice writes them.
+/// The formats `;;;` and `0;;`, and styles that hide text by its colour or do not, as `LibreOffice` writes them.
 const HIDING_STYLES: &str = r##"
 <number:number-style style:name="N1P0" style:volatile="true"><number:text/></number:number-style>
 <number:text-style style:name="N1"><number:text/>

@@ -9,7 +9,7 @@ const MAX_FIELDS: usize = 4096;
 
 /// A quote that is not closed within reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flaw;
+pub(super) struct UnclosedQuote;
 
 /// Reads record by record.
 #[derive(Clone, Debug)]
@@ -34,9 +34,12 @@ impl<'a> Records<'a> {
         self.quotes = false;
     }
 
-    /// The next record that is not blank; its fields only when they are wanted. After a [`Flaw`] it stands at the
+    /// The next record that is not blank; its fields only when they are wanted. After a [`UnclosedQuote`] it is at the
     /// record that has it.
-    pub(super) fn next(&mut self, wanted: bool) -> Result<Option<Vec<Cow<'a, str>>>, Flaw> {
+    pub(super) fn next(
+        &mut self,
+        wanted: bool,
+    ) -> Result<Option<Vec<Cow<'a, str>>>, UnclosedQuote> {
         loop {
             let line = self.rest.find('\n').unwrap_or(self.rest.len());
             let (blank, _) = self.rest.split_at(line);
@@ -72,15 +75,15 @@ impl<'a> Records<'a> {
     }
 
     /// One field, and what follows it: a delimiter, a line end or nothing.
-    fn field(&self, text: &'a str) -> Result<(Cow<'a, str>, &'a str), Flaw> {
+    fn field(&self, text: &'a str) -> Result<(Cow<'a, str>, &'a str), UnclosedQuote> {
         let Some(quoted) = text.strip_prefix('"').filter(|_| self.quotes) else {
             let (field, rest) = text.split_at(self.end(text));
             return Ok((field.into(), rest));
         };
-        let close = closing_quote(quoted).ok_or(Flaw)?;
+        let close = closing_quote(quoted).ok_or(UnclosedQuote)?;
         let (inner, rest) = quoted.split_at(close);
         let rest = rest.get(1..).unwrap_or_default();
-        // What stands between a closing quote and the delimiter belongs to the field.
+        // What is between a closing quote and the delimiter belongs to the field.
         let (tail, rest) = rest.split_at(self.end(rest));
         let mut field = Cow::Borrowed(inner);
         if inner.contains("\"\"") {
@@ -105,7 +108,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     loop {
-        // The bound stands in the search: a quote left open in every line would otherwise read the file once
+        // The bound is in the search: a quote left open in every line would otherwise read the file once
         // for each.
         let rest = bytes.get(at..bytes.len().min(MAX_QUOTED_BYTES + 1))?;
         let quote = at + rest.iter().position(|byte| *byte == b'"')?;

@@ -114,12 +114,13 @@ impl Walker<'_> {
             Kind::Table => {
                 let nested = self.cell().is_some();
                 let table = self.out.new_table();
-                self.tables.push(table::Open::new(layout, nested, table));
+                self.tables
+                    .push(table::OpenTable::new(layout, nested, table));
             }
             Kind::Row => self.begin_row()?,
             Kind::Cell => {
                 if let Some(table) = self.tables.last_mut().filter(|table| !table.layout) {
-                    table.cell = Some(table::Filling::spanning(spans.0, spans.1));
+                    table.cell = Some(table::OpenCell::spanning(spans.0, spans.1));
                 }
                 self.count("| ".len())?;
             }

@@ -31,7 +31,7 @@ const TOKENS_PER_LOOK: u32 = 256;
 ///
 /// # Errors
 ///
-/// The limit that was reached; what was read before stands.
+/// The limit that was reached; what was read before is kept.
 pub(crate) fn write_html(source: &str, out: &mut Markdown) -> Result<(), Failure> {
     let xml = is_xml(source);
     let source = if xml {

@@ -6,7 +6,7 @@ use crate::markdown::{Cell, Inline, Style, Table};
 const MAX_ROW_CELLS: usize = 4096;
 
 /// A table that is open.
-pub(super) struct Open {
+pub(super) struct OpenTable {
     /// Whether the table only arranges blocks (`role=presentation`), so that its cells are ordinary blocks.
     pub(super) layout: bool,
     /// Whether the table is inside a cell.
@@ -14,22 +14,22 @@ pub(super) struct Open {
     /// The rows so far, of a table that is not nested.
     pub(super) table: Table,
     /// The cell that is open.
-    pub(super) cell: Option<Filling>,
+    pub(super) cell: Option<OpenCell>,
     /// Rows that began so far, shown or not.
     pub(super) rows: u64,
-    row: Vec<Filling>,
+    row: Vec<OpenCell>,
 }
 
 /// A cell while it is filled.
 #[derive(Default)]
-pub(super) struct Filling {
+pub(super) struct OpenCell {
     /// Its blocks, one line each.
     pub(super) lines: Vec<Inline>,
     columns: usize,
     rows: usize,
 }
 
-impl Filling {
+impl OpenCell {
     /// An empty cell that spans so much.
     pub(super) fn spanning(columns: usize, rows: usize) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Filling {
     }
 }
 
-impl Open {
+impl OpenTable {
     /// A table without rows; `layout` and `nested` hold for all of its life.
     pub(super) fn new(layout: bool, nested: bool, table: Table) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Open {
             return flatten_row(row);
         }
         if self.table.wants(self.rows) {
-            let cells = row.into_iter().map(Filling::into_cell).collect();
+            let cells = row.into_iter().map(OpenCell::into_cell).collect();
             self.table.row(self.rows, cells);
         } else {
             self.table.skip(self.rows);
@@ -96,8 +96,8 @@ impl Open {
 }
 
 /// A row of a nested table: its cells with semicolons between them.
-fn flatten_row(mut row: Vec<Filling>) -> Option<Inline> {
-    let used = |cell: &Filling| cell.lines.iter().any(|line| !line.is_blank());
+fn flatten_row(mut row: Vec<OpenCell>) -> Option<Inline> {
+    let used = |cell: &OpenCell| cell.lines.iter().any(|line| !line.is_blank());
     let last = row.iter().rposition(used)?;
     row.truncate(last + 1);
     let mut out = Inline::new();

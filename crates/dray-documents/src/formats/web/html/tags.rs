@@ -2,7 +2,7 @@
 
 use super::attributes::{Tag, is_hidden};
 use super::kinds::Kind;
-use super::walker::{Open, Walker};
+use super::walker::{OpenElement, Walker};
 use crate::limits::Limit;
 
 impl Walker<'_> {
@@ -154,7 +154,7 @@ impl Walker<'_> {
         let concealed = hidden && !matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
         self.hidden += u32::from(hidden);
         self.concealed += u32::from(concealed);
-        self.open.push(Open {
+        self.open.push(OpenElement {
             name,
             kind,
             hidden,
@@ -215,9 +215,9 @@ impl Walker<'_> {
         }
     }
 
-    /// The innermost element of some kinds, unless one of the barriers stands before it.
+    /// The innermost element of some kinds, unless one of the barriers is before it.
     fn last(&self, wanted: &[Kind], barriers: &[Kind]) -> Option<usize> {
-        let of = |kinds: &[Kind], open: &Open| kinds.contains(&open.kind);
+        let of = |kinds: &[Kind], open: &OpenElement| kinds.contains(&open.kind);
         let at = self.open.iter().rposition(|open| {
             of(wanted, open) || of(barriers, open) || open.kind == Kind::Dropped
         })?;

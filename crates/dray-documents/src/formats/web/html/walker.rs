@@ -9,7 +9,7 @@ use crate::markdown::{Inline, Markdown, Style, visible_characters};
 const MAX_TITLE_BYTES: usize = 1000;
 
 /// An element that is open.
-pub(super) struct Open {
+pub(super) struct OpenElement {
     pub(super) name: Vec<u8>,
     pub(super) kind: Kind,
     /// Neither it nor what is in it is shown.
@@ -67,7 +67,7 @@ pub(super) struct Walker<'o> {
     pub(super) out: &'o mut Markdown,
     xml: bool,
     depth: usize,
-    pub(super) open: Vec<Open>,
+    pub(super) open: Vec<OpenElement>,
     /// Elements that were not opened because they lie too deep.
     pub(super) beyond: u32,
     /// Open elements that are hidden.
@@ -81,7 +81,7 @@ pub(super) struct Walker<'o> {
     pub(super) line: Inline,
     pub(super) heading: Option<u8>,
     pub(super) code: Option<Code>,
-    pub(super) tables: Vec<table::Open>,
+    pub(super) tables: Vec<table::OpenTable>,
     /// The row that is open is counted and not shown.
     pub(super) muted: bool,
     /// Text that is collected and not yet written, in bytes.
@@ -251,7 +251,7 @@ impl<'o> Walker<'o> {
     }
 
     /// The innermost cell that is open, of tables that are tables.
-    pub(super) fn cell(&mut self) -> Option<&mut table::Filling> {
+    pub(super) fn cell(&mut self) -> Option<&mut table::OpenCell> {
         self.tables
             .iter_mut()
             .rev()
@@ -325,7 +325,7 @@ impl<'o> Walker<'o> {
     }
 }
 
-/// Runs of white space as one space; none where one stands before.
+/// Runs of white space as one space; none where one is before.
 fn collapse_white_space(text: &str, mut blank: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

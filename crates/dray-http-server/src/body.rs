@@ -1,0 +1,99 @@
+//! A request body whose chunks must arrive in time. It counts waits, not the whole body: a large upload over a slow
+//! line is fine as long as it moves.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+/// Why the body of a request cannot be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The peer sent nothing for [`crate::ConnectionLimits::body_idle_timeout`].
+    #[error("the request body stalled for {} s", .0.as_secs())]
+    Stalled(Duration),
+    /// The connection broke, or the framing of the body is wrong.
+    #[error("the request body broke off")]
+    Broken(#[source] hyper::Error),
+}
+
+/// The body of a request. Reading it fails with [`BodyError::Stalled`] when the peer pauses for too long.
+#[derive(Debug)]
+pub struct RequestBody {
+    incoming: Incoming,
+    idle: Option<IdleTimer>,
+}
+
+#[derive(Debug)]
+struct IdleTimer {
+    timeout: Duration,
+    /// Kept from wait to wait, because a body has thousands of them.
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Whether the present wait has started. It starts when a reader waits: a handler that is slow to read must not
+    /// cost the peer its time.
+    is_waiting: bool,
+}
+
+impl RequestBody {
+    pub(crate) fn new(incoming: Incoming, idle_timeout: Option<Duration>) -> Self {
+        Self {
+            incoming,
+            idle: idle_timeout.map(|timeout| IdleTimer {
+                timeout,
+                sleep: None,
+                is_waiting: false,
+            }),
+        }
+    }
+}
+
+impl IdleTimer {
+    /// Ready when the present wait has lasted too long.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        let end = Instant::now() + self.timeout;
+        let sleep = self
+            .sleep
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            sleep.as_mut().reset(end);
+        }
+        sleep.as_mut().poll(cx).map(|()| self.timeout)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) {
+            if let Some(idle) = &mut this.idle {
+                idle.is_waiting = false;
+            }
+            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)));
+        }
+        match &mut this.idle {
+            Some(idle) => idle
+                .poll_stalled(cx)
+                .map(|timeout| Some(Err(BodyError::Stalled(timeout)))),
+            None => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

@@ -1,0 +1,32 @@
+//! Serves HTTP/1.1 connections with limits. Every HTTP listener of the project is served here.
+//!
+//! A peer that sends its request byte by byte ("slow loris") holds a connection for as long as it likes unless the
+//! server sets a timeout for the request head and for each wait in the body. [`serve`] sets both, bounds the number of
+//! connections, and turns Nagle's algorithm off, so that small responses leave immediately. RFC 9112 is the wire.
+//!
+//! It does not terminate TLS, does not speak HTTP/2, and knows no routes: the service decides what a request means. A
+//! handler that runs for long is the handler's own affair; no timeout ends it here.
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use dray_http_server::{ConnectionLimits, serve};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let router = Router::new().route("/live", get(async || "ok"));
+//! let stop = CancellationToken::new();
+//! # stop.cancel();
+//! serve(listener, router, ConnectionLimits::default(), stop).await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod body;
+mod connections;
+#[cfg(test)]
+mod tests;
+
+pub use body::{BodyError, RequestBody};
+pub use connections::{ConnectionLimits, DrainOutcome, serve};

@@ -1,0 +1,185 @@
+//! Clients that stall, lie about lengths, or stay at a stop, over real sockets. The clock is paused: it advances to the
+//! next timer when all tasks wait, so no test takes the time of the timeout that it checks.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{ConnectionLimits, DrainOutcome, serve};
+
+/// Longer than every timeout of the limits.
+const TEST_TIMEOUT: Duration = Duration::from_hours(1);
+
+struct RunningServer {
+    address: std::net::SocketAddr,
+    stop: CancellationToken,
+    served: JoinHandle<DrainOutcome>,
+}
+
+impl RunningServer {
+    async fn start(limits: ConnectionLimits) -> Self {
+        let router = Router::new()
+            .route("/", get(async || "ok"))
+            .route("/endless", get(std::future::pending::<StatusCode>))
+            .route("/body", post(read_body));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the server of this test, joined by it"
+        )]
+        let served = tokio::spawn(serve(listener, router, limits, stop.clone()));
+        Self {
+            address,
+            stop,
+            served,
+        }
+    }
+
+    async fn client(&self) -> TcpStream {
+        #[expect(clippy::disallowed_methods, reason = "a client of this test")]
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    async fn send(&self, text: &str) -> TcpStream {
+        let mut client = self.client().await;
+        client.write_all(text.as_bytes()).await.unwrap();
+        client
+    }
+}
+
+async fn read_body(request: Request) -> (StatusCode, String) {
+    match axum::body::to_bytes(request.into_body(), 1 << 20).await {
+        Ok(bytes) => (StatusCode::OK, bytes.len().to_string()),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            (StatusCode::REQUEST_TIMEOUT, cause.unwrap_or_default())
+        }
+    }
+}
+
+/// All that the server sends until it closes.
+async fn read_all(mut client: TcpStream) -> String {
+    let mut response = Vec::new();
+    let read = client.read_to_end(&mut response);
+    tokio::time::timeout(TEST_TIMEOUT, read)
+        .await
+        .expect("the server must close the connection")
+        .unwrap();
+    String::from_utf8(response).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_a_connection_whose_request_head_stalls() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    for start in [
+        "",
+        "GET / HT",
+        "GET / HTTP/1.1\r\nHost: example\r\nX-Slow: ",
+    ] {
+        let response = read_all(server.send(start).await).await;
+        assert!(!response.contains("200"), "{start:?}: {response}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_a_connection_that_stays_idle_after_a_response() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    let client = server.send("GET / HTTP/1.1\r\nHost: example\r\n\r\n").await;
+    let response = read_all(client).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fails_a_request_whose_body_stalls() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    let head = "POST /body HTTP/1.1\r\nHost: example\r\nContent-Length: 9\r\n\r\n";
+    let complete = format!("{head}nine char");
+    let response = read_all(server.send(&complete).await).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let response = read_all(server.send(&format!("{head}four")).await).await;
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
+    assert!(response.contains("stalled for 60 s"), "{response}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_moves_may_take_longer_than_the_idle_timeout() {
+    let limits = ConnectionLimits {
+        body_idle_timeout: Some(Duration::from_secs(10)),
+        ..ConnectionLimits::default()
+    };
+    let server = RunningServer::start(limits).await;
+    let head = "POST /body HTTP/1.1\r\nHost: example\r\nContent-Length: 6\r\n\r\n";
+    let mut client = server.send(head).await;
+    for _ in 0..6 {
+        tokio::time::advance(Duration::from_secs(8)).await;
+        client.write_all(b"x").await.unwrap();
+        // Until the server has read the byte: it makes a new timer for each wait.
+        for _ in 0..64 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let response = read_all(client).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+#[tokio::test]
+async fn refuses_a_head_that_is_too_long() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    let long = "x".repeat(128 * 1024);
+    let request = format!("GET / HTTP/1.1\r\nHost: example\r\nX-Long: {long}");
+    let mut client = server.client().await;
+    // The server may close before it has read everything.
+    let _ = client.write_all(request.as_bytes()).await;
+    let mut start = [0; 12];
+    client.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 431");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_over_the_limit_wait_until_one_ends() {
+    let limits = ConnectionLimits {
+        max_connections: 1,
+        ..ConnectionLimits::default()
+    };
+    let server = RunningServer::start(limits).await;
+    let stalled = server.send("GET /").await;
+    let waiting = server
+        .send("GET / HTTP/1.1\r\nHost: example\r\nConnection: close\r\n\r\n")
+        .await;
+    // The stalled one loses its place at the head timeout, and the other one is served.
+    let response = read_all(waiting).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    drop(stalled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_idle_connections_and_cuts_requests_off_after_the_drain() {
+    let limits = ConnectionLimits {
+        drain_timeout: Some(Duration::from_secs(5)),
+        ..ConnectionLimits::default()
+    };
+    let server = RunningServer::start(limits).await;
+    server.stop.cancel();
+    assert_eq!(server.served.await.unwrap(), DrainOutcome::Complete);
+
+    let server = RunningServer::start(limits).await;
+    let mut client = server
+        .send(
+            "GET / HTTP/1.1\r\nHost: example\r\n\r\nGET /endless HTTP/1.1\r\nHost: example\r\n\r\n",
+        )
+        .await;
+    // The first response shows that the connection is accepted before the stop.
+    let mut start = [0; 12];
+    client.read_exact(&mut start).await.unwrap();
+    server.stop.cancel();
+    assert_eq!(server.served.await.unwrap(), DrainOutcome::CutOff);
+}
