@@ -308,7 +308,7 @@ impl Event for v1::ToolCallRejected {
 
 impl Audit for v1::ApprovalAudit {
     const AREA: &'static str = "approval";
-    const PAST: &'static str = "decided";
+    const PAST_PARTICIPLE: &'static str = "decided";
 }
 
 impl Audit for v1::ConsoleAudit {
@@ -318,7 +318,7 @@ impl Audit for v1::ConsoleAudit {
 
 impl Audit for v1::TicketAudit {
     const AREA: &'static str = "ticket";
-    const PAST: &'static str = "changed";
+    const PAST_PARTICIPLE: &'static str = "changed";
 }
 
 impl Audit for v1::EgressAudit {

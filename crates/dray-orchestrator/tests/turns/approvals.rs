@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, kept, result, user};
 use crate::responses::create;
-use crate::world::{ChatResult, TurnWorld, manifest, rest};
+use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 /// The model calls both tools of the shop in one round; of these `b` needs approval.
 const ORDER_SCRIPT: &str = r#"{"rules": [
@@ -24,10 +24,10 @@ fn rules(rules: Value) -> Vec<ApprovalRule> {
 }
 
 /// An agent of which `shop_b` needs approval.
-async fn shop(endpoint: &CountingEndpoint, change: impl FnOnce(&mut Config)) -> TurnWorld {
+async fn shop(endpoint: &CountingEndpoint, change: impl FnOnce(&mut Config)) -> TurnFixture {
     let mut agent = manifest(json!([rest(&endpoint.url(), &["a", "b"])]));
     agent["require_approval"] = json!([{"tools": ["shop_b"]}]);
-    TurnWorld::with(&agent, ORDER_SCRIPT, change).await
+    TurnFixture::with(&agent, ORDER_SCRIPT, change).await
 }
 
 fn approval_tool() -> Value {
@@ -259,7 +259,7 @@ async fn the_operator_s_rule_holds_for_hooks_and_for_sets_under_another_name() {
     agent["hooks"] = json!([
         {"type": "tool", "event": "on_request_start", "tool": "shop_a", "arguments": {"q": "hook"}},
     ]);
-    let world = TurnWorld::with(&agent, ORDER_SCRIPT, |config| {
+    let world = TurnFixture::with(&agent, ORDER_SCRIPT, |config| {
         config.preview = true;
         // By the host, which the manifest cannot choose for the same server.
         config.require_approval = rules(json!([{"tool_sets": ["127.0.0.1"]}]));
