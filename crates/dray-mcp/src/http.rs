@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware;
+use futures_util::future::BoxFuture;
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -88,15 +89,22 @@ impl HttpEndpoint {
         format!("http://{}{ENDPOINT_PATH}", self.address)
     }
 
-    /// Serves clients until `stop` is cancelled, which also ends their calls.
+    /// Serves clients until `stop` is cancelled, which also ends their calls. The future is boxed, so that the protocol
+    /// is compiled here and not by the caller.
     ///
     /// # Errors
     ///
     /// [`HttpError::Failed`].
-    pub async fn serve(self, server: McpServer, stop: CancellationToken) -> Result<(), HttpError> {
-        let client = server.client().clone();
-        self.serve_with(move || server.for_session(), Some(client), stop)
-            .await
+    pub fn serve(
+        self,
+        server: McpServer,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), HttpError>> {
+        Box::pin(async move {
+            let client = server.client().clone();
+            self.serve_with(move || server.for_session(), Some(client), stop)
+                .await
+        })
     }
 
     /// As [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each
