@@ -76,3 +76,23 @@ async fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
     check(&refused, 1, "");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("accounts.conf"));
 }
+
+#[test]
+fn a_wrong_password_is_reported_as_a_refused_identity() {
+    let server = NatsServerOptions::default().config(NARROW_ACCOUNTS).start();
+    let home = CliHome::new();
+    let mut command = home.dray(&["sandbox", "ls", "docker:web", "--nats", &server.url()]);
+    command.args(["--set", "bus.nats.user=narrow"]);
+    command.args(["--set", "bus.nats.password=another"]);
+    let refused = command.output().unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        text.contains("The server runs and refuses this identity"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("another"),
+        "the password is not shown: {text}"
+    );
+}

@@ -88,6 +88,29 @@ fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
 }
 
 #[test]
+fn a_state_directory_that_another_process_serves_gets_its_own_advice() {
+    let home = CliHome::new();
+    let state = home.0.path().join("state");
+    let flags = ["--http", "127.0.0.1:0", "--chat", "127.0.0.1:0", "--state"];
+    let up = |stderr: Stdio| {
+        let mut up = home.dray(&["up"]);
+        up.args(flags).arg(&state).stderr(stderr).spawn().unwrap()
+    };
+    let mut first = up(Stdio::piped());
+    let mut lines = BufReader::new(first.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("running: ")));
+    let second = up(Stdio::piped()).wait_with_output().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let text = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success(), "{text}");
+    assert!(
+        text.contains("Another dray process serves this folder"),
+        "{text}"
+    );
+}
+
+#[test]
 fn completions_and_man_pages_are_generated_from_the_command_line() {
     let home = CliHome::new();
     for (shell, marker) in [

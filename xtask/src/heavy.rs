@@ -1,7 +1,8 @@
 //! `cargo xtask heavy`: what a newcomer's first build spends its time on, as a tree.
 //!
 //! Every crate stands once, under the nearest crate that needs it, with the seconds of all below it. Shared crates
-//! are near the root, what only one of ours brings along is under that one.
+//! are near the root, what only one of ours brings along is under that one. Seconds depend on what else the machine does;
+//! the share of the whole beside them hardly does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -100,7 +101,7 @@ fn dependency_tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String
     let tree = DependencyTree {
         seconds: &timings.seconds,
         below,
-        least: whole * MIN_SHOWN_SHARE,
+        whole,
     };
     let mut text = format!(
         "dray: {whole:.0} s of compiler time, {:.0} s from start to end\n",
@@ -136,7 +137,8 @@ fn nearest_parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, Str
 struct DependencyTree<'a> {
     seconds: &'a BTreeMap<String, f64>,
     below: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    least: f64,
+    /// Seconds of all crates.
+    whole: f64,
 }
 
 impl DependencyTree<'_> {
@@ -157,7 +159,7 @@ impl DependencyTree<'_> {
         let mut heavy: Vec<(f64, &str)> = self
             .children(name)
             .map(|child| (self.sum(child), child))
-            .filter(|(seconds, _)| *seconds >= self.least)
+            .filter(|(seconds, _)| *seconds >= self.whole * MIN_SHOWN_SHARE)
             .collect();
         heavy.sort_by(|a, b| b.0.total_cmp(&a.0));
         let last = heavy.len();
@@ -169,7 +171,8 @@ impl DependencyTree<'_> {
             };
             let label = format!("{indent}{branch}{child}");
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{label:<44}{seconds:>6.1} s");
+            let share = seconds / self.whole * 100.0;
+            let _ = writeln!(text, "{label:<44}{seconds:>6.1} s {share:>5.1} %");
             if depth < MAX_DEPTH {
                 self.write(text, child, &format!("{indent}{next}"), depth + 1);
             }
@@ -242,9 +245,9 @@ const CONCURRENCY_DATA = [];</script>"#;
             lines,
             [
                 "dray: 40 s of compiler time, 40 s from start to end",
-                "├─ store 26.0 s",
-                "│ └─ aws 21.0 s",
-                "└─ cc 4.0 s",
+                "├─ store 26.0 s 64.8 %",
+                "│ └─ aws 21.0 s 52.4 %",
+                "└─ cc 4.0 s 10.0 %",
             ]
         );
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dray_bus::{Meta, Permissions};
 use dray_guard::AppPolicy;
 use dray_proto::v1;
-use dray_service::{Request, Router, Service, ServiceContext, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
@@ -48,6 +48,11 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 impl Service for EgressFetcher {
     const NAME: &'static str = "egress-fetcher";
     type Config = Config;
+
+    fn plan() -> ServicePlan {
+        // Written out, so that it is compiled here.
+        ServicePlan::of::<Self>()
+    }
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let compiled = compile_config(&config)?;
@@ -121,6 +126,11 @@ impl EgressFetcher {
     ) -> Result<Self, StartError> {
         let compiled = compile_config(&config)?;
         Self::assemble(&config, compiled, &cx, network, Vec::new()).await
+    }
+
+    /// The plan of a fetcher over another network: [`Self::start_with`], compiled here and not by the caller.
+    pub fn plan_with(network: NetworkAccess) -> ServicePlan {
+        ServicePlan::with_start::<Self, _, _>(|config, cx| Self::start_with(config, cx, network))
     }
 
     async fn assemble(

@@ -12,7 +12,7 @@ use dray_bus::{Meta, Permissions};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
-use dray_service::{Request, Router, Service, ServiceContext, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Fault, Secret};
 
@@ -42,6 +42,11 @@ pub struct FileResolver {
 impl Service for FileResolver {
     const NAME: &'static str = "file-resolver";
     type Config = Config;
+
+    fn plan() -> ServicePlan {
+        // Written out, so that it is compiled here.
+        ServicePlan::of::<Self>()
+    }
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let dial = match &config.dial_url {

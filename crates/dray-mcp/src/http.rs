@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware;
 use dray_http_server::{ConnectionLimits, serve};
+use futures_util::future::BoxFuture;
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -86,11 +87,14 @@ impl HttpEndpoint {
         format!("http://{}{ENDPOINT_PATH}", self.address)
     }
 
-    /// Serves clients until `stop` is cancelled, which also ends their calls.
-    pub async fn serve(self, server: McpServer, stop: CancellationToken) {
-        let client = server.client().clone();
-        self.serve_with(move || server.for_session(), Some(client), stop)
-            .await;
+    /// Serves clients until `stop` is cancelled, which also ends their calls. The future is boxed, so that the protocol
+    /// is compiled here and not by the caller.
+    pub fn serve(self, server: McpServer, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let client = server.client().clone();
+            self.serve_with(move || server.for_session(), Some(client), stop)
+                .await;
+        })
     }
 
     /// As [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each

@@ -1,5 +1,6 @@
 //! The server on the standard streams of its process.
 
+use futures_util::future::BoxFuture;
 use rmcp::ServiceExt as _;
 
 use crate::McpServer;
@@ -20,13 +21,17 @@ pub enum StdioError {
 /// # Errors
 ///
 /// [`StdioError`], except that a client that closes the input before its first request is not an error.
-pub async fn serve_stdio(server: McpServer) -> Result<(), StdioError> {
-    // Without blocking reads where both are pipes: a read that blocks would keep the process alive after a signal.
-    let running = match server.serve(rmcp::transport::stdio_pipes()).await {
-        Ok(running) => running,
-        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(StdioError::Begin(Box::new(error))),
-    };
-    running.waiting().await.map_err(StdioError::Failed)?;
-    Ok(())
+///
+/// The future is boxed, so that the protocol is compiled here and not by the caller.
+pub fn serve_stdio(server: McpServer) -> BoxFuture<'static, Result<(), StdioError>> {
+    Box::pin(async move {
+        // Without blocking reads where both are pipes: a read that blocks would keep the process alive after a signal.
+        let running = match server.serve(rmcp::transport::stdio_pipes()).await {
+            Ok(running) => running,
+            Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+            Err(error) => return Err(StdioError::Begin(Box::new(error))),
+        };
+        running.waiting().await.map_err(StdioError::Failed)?;
+        Ok(())
+    })
 }

@@ -12,7 +12,7 @@ use dray_dial::chat::ChatClient;
 use dray_dial::{DialClient, DialPort, InterpreterEndpoint};
 use dray_http::{HttpClient, HttpTimeouts, TrustedAuthorities};
 use dray_proto::v1;
-use dray_service::{Router, Service, ServiceContext, StartError};
+use dray_service::{Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
 use dray_tool_mcp::ProgramPool;
 use dray_types::TenantId;
@@ -45,6 +45,11 @@ pub struct Orchestrator {
 impl Service for Orchestrator {
     const NAME: &'static str = "orchestrator";
     type Config = Config;
+
+    fn plan() -> ServicePlan {
+        // Written out, so that it is compiled here.
+        ServicePlan::of::<Self>()
+    }
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         // First, so that a port in use stops the start before anything else is opened.

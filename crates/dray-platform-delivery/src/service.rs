@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use dray_bus::{Permissions, WorkCompleted, WorkDelivery, WorkFailure};
 use dray_proto::queue::{INBOUND_QUEUE, platform_queue};
 use dray_proto::v1::{self, DeliveryStage};
-use dray_service::{Request, Router, Service, ServiceContext, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Fault, PlatformKind};
 
@@ -33,6 +33,11 @@ pub struct PlatformDelivery {
 impl Service for PlatformDelivery {
     const NAME: &'static str = "platform-delivery";
     type Config = Config;
+
+    fn plan() -> ServicePlan {
+        // Written out, so that it is compiled here.
+        ServicePlan::of::<Self>()
+    }
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let accounts = config.accounts(&cx.clock)?;

@@ -11,7 +11,7 @@ use dray_bus::{Meta, Permissions};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::{Address, Backend, Handle, SandboxPath};
-use dray_service::{Router, Service, ServiceContext, StartError};
+use dray_service::{Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::{Store, StoreAccess};
 use dray_transfer_engine::policy::{Policy, expand};
 use dray_transfer_engine::{Engine, TransferFailure};
@@ -40,6 +40,11 @@ pub struct SandboxTransfer {
 impl Service for SandboxTransfer {
     const NAME: &'static str = "sandbox-transfer";
     type Config = Config;
+
+    fn plan() -> ServicePlan {
+        // Written out, so that it is compiled here.
+        ServicePlan::of::<Self>()
+    }
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let backends = config

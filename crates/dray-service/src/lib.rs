@@ -64,7 +64,7 @@ mod tests;
 pub use context::{ListenAddresses, ServiceContext};
 pub use edge::{ExitStatus, main, run_host, serve_until_signal, serve_with};
 pub use grpc::{ReflectionError, SecurityFileError, fault_of, status_of};
-pub use host::{Host, HostError, RunningHost};
+pub use host::{Host, HostError, RunningHost, ServicePlan};
 pub use listener::NoDelayListener;
 pub use router::{Request, Router, release_permit_while};
 pub use service::{Service, StartError};

@@ -7,7 +7,7 @@ use dray_bus::Permissions;
 use dray_store::StoreAccess;
 use opentelemetry::metrics::Meter;
 
-use crate::{Router, ServiceContext, config};
+use crate::{Router, ServiceContext, ServicePlan, config};
 
 /// One service: a name, a configuration and handlers. The [`Host`](crate::Host) does the rest.
 pub trait Service: Sized + Send + Sync + 'static {
@@ -43,6 +43,12 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// without starting anything. Usually `Metrics::new(meter);`.
     fn instruments(meter: &Meter) {
         let _ = meter;
+    }
+
+    /// The service as a host starts it. Every service writes this method out, with the default's body: so its handlers
+    /// are compiled once, in its own crate, and not again in each program and test that runs it.
+    fn plan() -> ServicePlan {
+        ServicePlan::of::<Self>()
     }
 
     /// Closes what the service opened. Runs after the last handler has returned, and before background tasks end.

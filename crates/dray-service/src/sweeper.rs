@@ -5,7 +5,7 @@ use dray_bus::Permissions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Router, Service, ServiceContext, StartError, config};
+use crate::{Router, Service, ServiceContext, ServicePlan, StartError, config};
 
 /// Runs the sweeper of the bus in a process of its own. One replica is enough; several do no harm.
 #[derive(Debug)]
@@ -21,6 +21,11 @@ impl config::Section for SweeperSection {}
 impl Service for SweeperService {
     const NAME: &'static str = "sweeper";
     type Config = SweeperSection;
+
+    fn plan() -> ServicePlan {
+        // Written out, so that it is compiled here.
+        ServicePlan::of::<Self>()
+    }
 
     async fn start(_config: SweeperSection, cx: &ServiceContext) -> Result<Self, StartError> {
         let sweeper = dray_bus::WorkSweeper::new(cx.bus.clone());

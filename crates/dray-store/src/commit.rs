@@ -1,8 +1,12 @@
 //! Makes content visible under its finished key, exactly once and only when it is checked (messaging-reliability
 //! K-4). The bytes are in memory with their digest, or at a staging key.
+//!
+//! Futures of requests are boxed where they are made, here and in the modules beside this one: the body of an async
+//! function is compiled in each crate that polls it, and ten crates use the store.
 
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, Period, Sha256Digest, TenantId};
+use futures_util::future::BoxFuture;
 
 use crate::cache::{ArtifactLocation, ObjectArea};
 use crate::checksum::{Crc64, ObjectChecksum};
@@ -52,23 +56,25 @@ pub(crate) fn new_artifact(
 }
 
 /// Puts a body whose digest is known beforehand, if nothing is there; an object that is there already is adopted.
-pub(crate) async fn create_object(
+pub(crate) fn create_object(
     inner: &StoreInner,
     home: ArtifactLocation,
     body: Vec<Bytes>,
     deadline: Option<Deadline>,
-) -> Result<Claim, PutError> {
-    let key = home.key();
-    let sum = ObjectChecksum::Sha256(home.artifact.sha256);
-    // Shares the bytes. They are needed again only if the object exists.
-    let pieces = body.clone();
-    match object::put_object(inner, &key, body, sum, deadline).await {
-        Ok(version) => Ok(fresh_claim(inner, home, version)),
-        Err(RequestError::Exists) => {
-            adopt_existing(inner, home, Some(Crc64::of(&pieces)), deadline).await
+) -> BoxFuture<'_, Result<Claim, PutError>> {
+    Box::pin(async move {
+        let key = home.key();
+        let sum = ObjectChecksum::Sha256(home.artifact.sha256);
+        // Shares the bytes. They are needed again only if the object exists.
+        let pieces = body.clone();
+        match object::put_object(inner, &key, body, sum, deadline).await {
+            Ok(version) => Ok(fresh_claim(inner, home, version)),
+            Err(RequestError::Exists) => {
+                adopt_existing(inner, home, Some(Crc64::of(&pieces)), deadline).await
+            }
+            Err(error) => Err(error.into()),
         }
-        Err(error) => Err(error.into()),
-    }
+    })
 }
 
 /// Bytes at a staging key that are known to be those of an artifact.
@@ -82,104 +88,111 @@ pub(crate) struct StagedArtifact<'a> {
 }
 
 /// Copies from a staging key inside the store. An object that is there already is adopted.
-pub(crate) async fn publish_staged(
-    inner: &StoreInner,
-    staged: StagedArtifact<'_>,
+pub(crate) fn publish_staged<'a>(
+    inner: &'a StoreInner,
+    staged: StagedArtifact<'a>,
     home: ArtifactLocation,
     deadline: Option<Deadline>,
-) -> Result<Claim, PutError> {
-    let key = home.key();
-    // Without conditional copies two writers may both copy, which leaves the same bytes.
-    let create = inner.abilities().conditional_copy;
-    if !create && object::head_object(inner, &key, deadline).await?.is_some() {
-        return adopt_existing(inner, home, staged.crc64, deadline).await;
-    }
-    let copy = ObjectCopy {
-        from: staged.key,
-        to: &key,
-        tag: staged.tag,
-        create,
-    };
-    let size = home.artifact.size;
-    match copy_any_size(inner, copy, size, staged.crc64, deadline).await {
-        Ok(copied)
-            if copied
-                // AWS computes it itself while it copies; a difference means that the staged bytes are wrong.
-                .sha256
-                .is_some_and(|sha256| sha256 != home.artifact.sha256) =>
-        {
-            Err(PutError::Corrupted)
+) -> BoxFuture<'a, Result<Claim, PutError>> {
+    Box::pin(async move {
+        let key = home.key();
+        // Without conditional copies two writers may both copy, which leaves the same bytes.
+        let create = inner.abilities().conditional_copy;
+        if !create && object::head_object(inner, &key, deadline).await?.is_some() {
+            return adopt_existing(inner, home, staged.crc64, deadline).await;
         }
-        Ok(copied) => Ok(fresh_claim(inner, home, copied.version)),
-        Err(RequestError::Exists) => adopt_existing(inner, home, staged.crc64, deadline).await,
-        Err(error) => Err(error.into()),
-    }
+        let copy = ObjectCopy {
+            from: staged.key,
+            to: &key,
+            tag: staged.tag,
+            create,
+        };
+        let size = home.artifact.size;
+        match copy_any_size(inner, copy, size, staged.crc64, deadline).await {
+            Ok(copied)
+                if copied
+                    // AWS computes it itself while it copies; a difference means that the staged bytes are wrong.
+                    .sha256
+                    .is_some_and(|sha256| sha256 != home.artifact.sha256) =>
+            {
+                Err(PutError::Corrupted)
+            }
+            Ok(copied) => Ok(fresh_claim(inner, home, copied.version)),
+            Err(RequestError::Exists) => adopt_existing(inner, home, staged.crc64, deadline).await,
+            Err(error) => Err(error.into()),
+        }
+    })
 }
 
 /// Adopts the object that was under the artifact's key before: makes sure that it is the artifact and that it lives
 /// long enough (messaging-reliability K-4).
-async fn adopt_existing(
+fn adopt_existing(
     inner: &StoreInner,
     home: ArtifactLocation,
     crc64: Option<Crc64>,
     deadline: Option<Deadline>,
-) -> Result<Claim, PutError> {
-    let key = home.key();
-    // The other writer of two may have won without being visible yet; the caller can repeat.
-    let head = object::head_object(inner, &key, deadline)
-        .await?
-        .ok_or(RequestError::Unwell {
-            status: 409,
-            code: "ConditionalRequestConflict".to_owned(),
-        })?;
-    if !is_same(inner, &key, &head, &home.artifact, crc64, deadline).await? {
-        tracing::error!(key, size = head.size, "object is not what its key says");
-        return Err(PutError::Conflict);
-    }
-    let now = inner.clock.now_ms();
-    let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
-    // An object of the cache never gets another lifetime.
-    if is_young || home.area != ObjectArea::Kept {
-        return Ok(object_claim(inner, home, head.modified_ms, head.version));
-    }
-    // The copy onto itself renews the lifetime, which counts from the last write. It is the one write without
-    // `If-None-Match`, so the tag has to be the one that was looked at.
-    let copy = ObjectCopy {
-        from: &key,
-        to: &key,
-        tag: head.tag,
-        create: false,
-    };
-    let copied = copy_any_size(inner, copy, head.size, head.crc64, deadline).await?;
-    Ok(fresh_claim(inner, home, copied.version))
+) -> BoxFuture<'_, Result<Claim, PutError>> {
+    Box::pin(async move {
+        let key = home.key();
+        // The other writer of two may have won without being visible yet; the caller can repeat.
+        let head =
+            object::head_object(inner, &key, deadline)
+                .await?
+                .ok_or(RequestError::Unwell {
+                    status: 409,
+                    code: "ConditionalRequestConflict".to_owned(),
+                })?;
+        if !is_same(inner, &key, &head, &home.artifact, crc64, deadline).await? {
+            tracing::error!(key, size = head.size, "object is not what its key says");
+            return Err(PutError::Conflict);
+        }
+        let now = inner.clock.now_ms();
+        let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
+        // An object of the cache never gets another lifetime.
+        if is_young || home.area != ObjectArea::Kept {
+            return Ok(object_claim(inner, home, head.modified_ms, head.version));
+        }
+        // The copy onto itself renews the lifetime, which counts from the last write. It is the one write without
+        // `If-None-Match`, so the tag has to be the one that was looked at.
+        let copy = ObjectCopy {
+            from: &key,
+            to: &key,
+            tag: head.tag,
+            create: false,
+        };
+        let copied = copy_any_size(inner, copy, head.size, head.crc64, deadline).await?;
+        Ok(fresh_claim(inner, home, copied.version))
+    })
 }
 
 /// Returns the claim of what is stored under the digest, or `None` when nothing is.
-pub(crate) async fn claim_stored(
-    inner: &StoreInner,
-    tenant: &TenantId,
+pub(crate) fn claim_stored<'a>(
+    inner: &'a StoreInner,
+    tenant: &'a TenantId,
     sha256: Sha256Digest,
     label: ArtifactLabel,
-) -> Result<Option<Claim>, RequestError> {
-    let mut artifact = Artifact {
-        tenant: tenant.clone(),
-        sha256,
-        // The key does not depend on the size, which the store then reports.
-        size: 0,
-        media_type: label.media_type,
-        name: label.name,
-    };
-    let Some(head) = object::head_object(inner, &artifact.key(), None).await? else {
-        return Ok(None);
-    };
-    artifact.size = head.size;
-    let home = ArtifactLocation::finished_content(artifact);
-    Ok(Some(object_claim(
-        inner,
-        home,
-        head.modified_ms,
-        head.version,
-    )))
+) -> BoxFuture<'a, Result<Option<Claim>, RequestError>> {
+    Box::pin(async move {
+        let mut artifact = Artifact {
+            tenant: tenant.clone(),
+            sha256,
+            // The key does not depend on the size, which the store then reports.
+            size: 0,
+            media_type: label.media_type,
+            name: label.name,
+        };
+        let Some(head) = object::head_object(inner, &artifact.key(), None).await? else {
+            return Ok(None);
+        };
+        artifact.size = head.size;
+        let home = ArtifactLocation::finished_content(artifact);
+        Ok(Some(object_claim(
+            inner,
+            home,
+            head.modified_ms,
+            head.version,
+        )))
+    })
 }
 
 /// Compares by what is known without reading, else by reading the object.

@@ -5,6 +5,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumMode, MetadataDirective};
 use bytes::Bytes;
 use dray_types::{Deadline, Sha256Digest};
+use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::{Crc64, ObjectChecksum, sha256_from_header};
@@ -38,29 +39,31 @@ pub(crate) struct ObjectHead {
 
 /// Puts an object with `If-None-Match: *` and a checksum that the store verifies. The payload itself is not signed:
 /// the signed checksum header covers it.
-pub(crate) async fn put_object(
-    inner: &StoreInner,
-    key: &str,
+pub(crate) fn put_object<'a>(
+    inner: &'a StoreInner,
+    key: &'a str,
     body: Vec<Bytes>,
     sum: ObjectChecksum,
     deadline: Option<Deadline>,
-) -> Result<Option<String>, RequestError> {
-    let request = inner
-        .clients
-        .inside
-        .put_object()
-        .bucket(&inner.options.bucket)
-        .key(key)
-        // Only conditional creation is used (K-7): it behaves alike in all stores that pass the self-test.
-        .if_none_match(ANY_ETAG)
-        .content_length(pieces::body_length(&body))
-        .set_checksum_sha256(sum.sha256())
-        .set_checksum_crc64_nvme(sum.crc64())
-        .body(ByteStream::new(pieces::retryable_body(body)))
-        .customize()
-        .disable_payload_signing();
-    let answer = inner.request(deadline, Box::pin(request.send())).await?;
-    Ok(answer.version_id().map(str::to_owned))
+) -> BoxFuture<'a, Result<Option<String>, RequestError>> {
+    Box::pin(async move {
+        let request = inner
+            .clients
+            .inside
+            .put_object()
+            .bucket(&inner.options.bucket)
+            .key(key)
+            // Only conditional creation is used (K-7): it behaves alike in all stores that pass the self-test.
+            .if_none_match(ANY_ETAG)
+            .content_length(pieces::body_length(&body))
+            .set_checksum_sha256(sum.sha256())
+            .set_checksum_crc64_nvme(sum.crc64())
+            .body(ByteStream::new(pieces::retryable_body(body)))
+            .customize()
+            .disable_payload_signing();
+        let answer = inner.request(deadline, Box::pin(request.send())).await?;
+        Ok(answer.version_id().map(str::to_owned))
+    })
 }
 
 /// A server-side copy inside the bucket.
@@ -122,45 +125,47 @@ pub(crate) async fn copy_object(
 }
 
 /// Returns what is stored under the key, or `None` when nothing is.
-pub(crate) async fn head_object(
-    inner: &StoreInner,
-    key: &str,
+pub(crate) fn head_object<'a>(
+    inner: &'a StoreInner,
+    key: &'a str,
     deadline: Option<Deadline>,
-) -> Result<Option<ObjectHead>, RequestError> {
-    let request = inner
-        .clients
-        .inside
-        .head_object()
-        .bucket(&inner.options.bucket)
-        .key(key)
-        // Checksums are reported only on request.
-        .checksum_mode(ChecksumMode::Enabled)
-        .send();
-    let answer = match inner.request(deadline, Box::pin(request)).await {
-        Ok(answer) => answer,
-        Err(RequestError::Missing) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let modified_ms = answer
-        .last_modified()
-        .and_then(|time| time.to_millis().ok())
-        .and_then(|millis| u64::try_from(millis).ok())
-        // An unknown time counts as old, so the object is renewed when it is claimed again.
-        .unwrap_or_default();
-    let size = answer
-        .content_length()
-        .and_then(|length| u64::try_from(length).ok())
-        .unwrap_or_default();
-    Ok(Some(ObjectHead {
-        size,
-        sha256: answer.checksum_sha256().and_then(sha256_from_header),
-        crc64: answer
-            .checksum_crc64_nvme()
-            .and_then(|text| Crc64::from_header(text, size)),
-        modified_ms,
-        tag: answer.e_tag().map(str::to_owned),
-        version: answer.version_id().map(str::to_owned),
-    }))
+) -> BoxFuture<'a, Result<Option<ObjectHead>, RequestError>> {
+    Box::pin(async move {
+        let request = inner
+            .clients
+            .inside
+            .head_object()
+            .bucket(&inner.options.bucket)
+            .key(key)
+            // Checksums are reported only on request.
+            .checksum_mode(ChecksumMode::Enabled)
+            .send();
+        let answer = match inner.request(deadline, Box::pin(request)).await {
+            Ok(answer) => answer,
+            Err(RequestError::Missing) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let modified_ms = answer
+            .last_modified()
+            .and_then(|time| time.to_millis().ok())
+            .and_then(|millis| u64::try_from(millis).ok())
+            // An unknown time counts as old, so the object is renewed when it is claimed again.
+            .unwrap_or_default();
+        let size = answer
+            .content_length()
+            .and_then(|length| u64::try_from(length).ok())
+            .unwrap_or_default();
+        Ok(Some(ObjectHead {
+            size,
+            sha256: answer.checksum_sha256().and_then(sha256_from_header),
+            crc64: answer
+                .checksum_crc64_nvme()
+                .and_then(|text| Crc64::from_header(text, size)),
+            modified_ms,
+            tag: answer.e_tag().map(str::to_owned),
+            version: answer.version_id().map(str::to_owned),
+        }))
+    })
 }
 
 /// Reads an object only to compute its digest. The entity tag makes sure that it is the object of `head`.
@@ -209,18 +214,20 @@ pub(crate) async fn read_object(
 }
 
 /// Deletes the object, if it exists. S3 reports success in either case.
-pub(crate) async fn delete_object(
-    inner: &StoreInner,
-    key: &str,
+pub(crate) fn delete_object<'a>(
+    inner: &'a StoreInner,
+    key: &'a str,
     deadline: Option<Deadline>,
-) -> Result<(), RequestError> {
-    let request = inner
-        .clients
-        .inside
-        .delete_object()
-        .bucket(&inner.options.bucket)
-        .key(key)
-        .send();
-    inner.request(deadline, Box::pin(request)).await?;
-    Ok(())
+) -> BoxFuture<'a, Result<(), RequestError>> {
+    Box::pin(async move {
+        let request = inner
+            .clients
+            .inside
+            .delete_object()
+            .bucket(&inner.options.bucket)
+            .key(key)
+            .send();
+        inner.request(deadline, Box::pin(request)).await?;
+        Ok(())
+    })
 }

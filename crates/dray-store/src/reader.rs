@@ -5,6 +5,7 @@ use std::time::Duration;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::{Bytes, BytesMut};
 use dray_types::{ByteSize, Claim, Deadline, Sha256Digest, TenantId};
+use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -71,36 +72,38 @@ impl ArtifactReader {
     }
 
     /// Opens an object that no claim names, such as a segment.
-    pub(crate) async fn open_key(
-        inner: &StoreInner,
-        key: &str,
+    pub(crate) fn open_key<'a>(
+        inner: &'a StoreInner,
+        key: &'a str,
         size: u64,
         expected: Sha256Digest,
         deadline: Deadline,
-    ) -> Result<Self, ReadError> {
-        let permit = inner.reader_permit(Some(deadline)).await?;
-        let request = inner
-            .clients
-            .inside
-            .get_object()
-            .bucket(&inner.options.bucket)
-            .key(key)
-            .send();
-        let answer = match inner.request(Some(deadline), Box::pin(request)).await {
-            Ok(answer) => answer,
-            Err(RequestError::Missing) => return Err(ReadError::Missing),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(Self {
-            body: answer.body,
-            clock: inner.clock.clone(),
-            deadline,
-            expected,
-            size,
-            received: 0,
-            hasher: Sha256::new(),
-            state: ReaderState::Reading,
-            _permit: permit,
+    ) -> BoxFuture<'a, Result<Self, ReadError>> {
+        Box::pin(async move {
+            let permit = inner.reader_permit(Some(deadline)).await?;
+            let request = inner
+                .clients
+                .inside
+                .get_object()
+                .bucket(&inner.options.bucket)
+                .key(key)
+                .send();
+            let answer = match inner.request(Some(deadline), Box::pin(request)).await {
+                Ok(answer) => answer,
+                Err(RequestError::Missing) => return Err(ReadError::Missing),
+                Err(error) => return Err(error.into()),
+            };
+            Ok(Self {
+                body: answer.body,
+                clock: inner.clock.clone(),
+                deadline,
+                expected,
+                size,
+                received: 0,
+                hasher: Sha256::new(),
+                state: ReaderState::Reading,
+                _permit: permit,
+            })
         })
     }
 
@@ -190,40 +193,42 @@ pub(crate) fn check_claim(
 }
 
 /// Opens the body, and returns its announced length.
-async fn fetch_body(
-    inner: &StoreInner,
-    claim: &Claim,
-    key: &str,
+fn fetch_body<'a>(
+    inner: &'a StoreInner,
+    claim: &'a Claim,
+    key: &'a str,
     deadline: Deadline,
-) -> Result<(ByteStream, Option<u64>), ReadError> {
-    let mut tries = 1;
-    loop {
-        let request = inner
-            .clients
-            .inside
-            .get_object()
-            .bucket(&inner.options.bucket)
-            .key(key)
-            .set_version_id(claim.version_id.clone())
-            .send();
-        match inner.request(Some(deadline), Box::pin(request)).await {
-            Ok(answer) => {
-                let length = answer.content_length();
-                let length = length.and_then(|length| u64::try_from(length).ok());
-                return Ok((answer.body, length));
-            }
-            Err(RequestError::Missing) => {
-                let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
-                // A store may show an object a little later than it acknowledged it.
-                if tries == MAX_ATTEMPTS || u128::from(age) >= YOUNG_CLAIM_AGE.as_millis() {
-                    return Err(ReadError::Missing);
+) -> BoxFuture<'a, Result<(ByteStream, Option<u64>), ReadError>> {
+    Box::pin(async move {
+        let mut tries = 1;
+        loop {
+            let request = inner
+                .clients
+                .inside
+                .get_object()
+                .bucket(&inner.options.bucket)
+                .key(key)
+                .set_version_id(claim.version_id.clone())
+                .send();
+            match inner.request(Some(deadline), Box::pin(request)).await {
+                Ok(answer) => {
+                    let length = answer.content_length();
+                    let length = length.and_then(|length| u64::try_from(length).ok());
+                    return Ok((answer.body, length));
                 }
-                tries += 1;
-                tokio::time::sleep(RETRY_DELAY.min(inner.left(Some(deadline)))).await;
+                Err(RequestError::Missing) => {
+                    let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
+                    // A store may show an object a little later than it acknowledged it.
+                    if tries == MAX_ATTEMPTS || u128::from(age) >= YOUNG_CLAIM_AGE.as_millis() {
+                        return Err(ReadError::Missing);
+                    }
+                    tries += 1;
+                    tokio::time::sleep(RETRY_DELAY.min(inner.left(Some(deadline)))).await;
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         }
-    }
+    })
 }
 
 fn mismatch_error(claim: &Claim, what: &'static str) -> ReadError {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
@@ -53,35 +54,37 @@ pub(crate) struct StoreInner {
 impl Store {
     /// Connects, creates the bucket when the options say so, and makes sure that the store keeps its promises
     /// (messaging-reliability K-7): conditional create and checksums.
-    pub async fn open(options: &StoreOptions, clock: Clock) -> Result<Self, OpenError> {
-        let problems = options.problems();
-        if !problems.is_empty() {
-            return Err(OpenError::Options(problems));
-        }
-        let clients = S3Clients::new(options)
-            .await
-            .map_err(OpenError::Authorities)?;
-        let permits = usize::try_from(options.concurrency).unwrap_or(1);
-        let store = Self {
-            inner: Arc::new(StoreInner {
-                options: options.clone(),
-                clients,
-                clock,
-                requests: Arc::new(Semaphore::new(permits)),
-                readers: Arc::new(Semaphore::new(permits)),
-                tasks: TaskTracker::new(),
-                abilities: OnceLock::new(),
-            }),
-        };
-        if options.create_bucket {
-            self_test::create_bucket(&store.inner)
+    pub fn open(options: &StoreOptions, clock: Clock) -> BoxFuture<'_, Result<Self, OpenError>> {
+        Box::pin(async move {
+            let problems = options.problems();
+            if !problems.is_empty() {
+                return Err(OpenError::Options(problems));
+            }
+            let clients = S3Clients::new(options)
                 .await
-                .map_err(OpenError::Bucket)?;
-        }
-        let abilities = self_test::run_self_test(&store.inner).await?;
-        // After the self-test, which itself has to run with the careful assumptions.
-        store.inner.abilities.get_or_init(|| abilities);
-        Ok(store)
+                .map_err(OpenError::Authorities)?;
+            let permits = usize::try_from(options.concurrency).unwrap_or(1);
+            let store = Self {
+                inner: Arc::new(StoreInner {
+                    options: options.clone(),
+                    clients,
+                    clock,
+                    requests: Arc::new(Semaphore::new(permits)),
+                    readers: Arc::new(Semaphore::new(permits)),
+                    tasks: TaskTracker::new(),
+                    abilities: OnceLock::new(),
+                }),
+            };
+            if options.create_bucket {
+                self_test::create_bucket(&store.inner)
+                    .await
+                    .map_err(OpenError::Bucket)?;
+            }
+            let abilities = self_test::run_self_test(&store.inner).await?;
+            // After the self-test, which itself has to run with the careful assumptions.
+            store.inner.abilities.get_or_init(|| abilities);
+            Ok(store)
+        })
     }
 
     /// The name of this store in claims.

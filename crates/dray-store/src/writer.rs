@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, OperationId, Sha256Digest, TenantId};
+use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 
 use crate::cache::{ArtifactLocation, ObjectArea};
@@ -130,50 +131,55 @@ impl ArtifactWriter {
     }
 
     /// Sends what is held as the next part of the staged upload, which starts with the first part.
-    async fn send_part(&mut self) -> Result<(), PutError> {
-        let upload = if let Some(upload) = &mut self.upload {
-            upload
-        } else {
-            // Two attempts with one epoch still have staging keys of their own (K-3).
-            let key = format!("{}/{}", self.stage, uuid::Uuid::new_v4());
-            let upload =
-                MultipartUpload::start(Arc::clone(&self.inner), key, self.deadline).await?;
-            self.upload.insert(upload)
-        };
-        upload.send(self.part.take()).await?;
-        Ok(())
+    fn send_part(&mut self) -> BoxFuture<'_, Result<(), PutError>> {
+        Box::pin(async move {
+            let upload = if let Some(upload) = &mut self.upload {
+                upload
+            } else {
+                // Two attempts with one epoch still have staging keys of their own (K-3).
+                let key = format!("{}/{}", self.stage, uuid::Uuid::new_v4());
+                let upload =
+                    MultipartUpload::start(Arc::clone(&self.inner), key, self.deadline).await?;
+                self.upload.insert(upload)
+            };
+            upload.send(self.part.take()).await?;
+            Ok(())
+        })
     }
 
     /// Stores what was written and returns its claim. The same bytes of the same tenant are the same object,
     /// whichever call stored them first.
-    pub async fn finish(mut self, label: ArtifactLabel) -> Result<Claim, PutError> {
-        if self.failed {
-            return Err(PutError::Poisoned);
-        }
-        let sha256 = finish_digest(std::mem::take(&mut self.whole));
-        let artifact = commit::new_artifact(&self.tenant, sha256, self.size, label);
-        let home = self.home(artifact);
-        if self.upload.is_none() {
-            return commit::create_object(&self.inner, home, self.part.take(), self.deadline).await;
-        }
-        if self.part.len() > 0 {
-            self.send_part().await?;
-        }
-        let Some(upload) = &mut self.upload else {
-            return Err(PutError::Poisoned);
-        };
-        // Before the copy: nothing unchecked becomes visible (K-4).
-        upload.complete(self.size).await?;
-        let staged = StagedArtifact {
-            key: upload.key(),
-            // The key is this writer's own, so no other object can be there.
-            tag: None,
-            crc64: upload.crc64(),
-        };
-        let claim = commit::publish_staged(&self.inner, staged, home, self.deadline).await?;
-        // Removes the staged object; the claim does not depend on it.
-        self.abort().await;
-        Ok(claim)
+    pub fn finish(mut self, label: ArtifactLabel) -> BoxFuture<'static, Result<Claim, PutError>> {
+        Box::pin(async move {
+            if self.failed {
+                return Err(PutError::Poisoned);
+            }
+            let sha256 = finish_digest(std::mem::take(&mut self.whole));
+            let artifact = commit::new_artifact(&self.tenant, sha256, self.size, label);
+            let home = self.home(artifact);
+            if self.upload.is_none() {
+                return commit::create_object(&self.inner, home, self.part.take(), self.deadline)
+                    .await;
+            }
+            if self.part.len() > 0 {
+                self.send_part().await?;
+            }
+            let Some(upload) = &mut self.upload else {
+                return Err(PutError::Poisoned);
+            };
+            // Before the copy: nothing unchecked becomes visible (K-4).
+            upload.complete(self.size).await?;
+            let staged = StagedArtifact {
+                key: upload.key(),
+                // The key is this writer's own, so no other object can be there.
+                tag: None,
+                crc64: upload.crc64(),
+            };
+            let claim = commit::publish_staged(&self.inner, staged, home, self.deadline).await?;
+            // Removes the staged object; the claim does not depend on it.
+            self.abort().await;
+            Ok(claim)
+        })
     }
 
     /// The place of the artifact, from now on.

@@ -7,7 +7,7 @@ use dray_bus::Permissions;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_service::config::{ConfigProblem, Section};
-use dray_service::{Request, Router, Service, ServiceContext, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Fault, FaultCode, SessionId, Sha256Digest};
 use schemars::JsonSchema;
@@ -54,6 +54,11 @@ pub struct TicketServer {
 impl Service for TicketServer {
     const NAME: &'static str = "tickets";
     type Config = TicketConfig;
+
+    fn plan() -> ServicePlan {
+        // Written out, so that it is compiled here.
+        ServicePlan::of::<Self>()
+    }
 
     async fn start(config: TicketConfig, cx: &ServiceContext) -> Result<Self, StartError> {
         let records = if config.records.as_os_str().is_empty() {

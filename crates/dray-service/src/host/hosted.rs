@@ -90,15 +90,30 @@ struct PlannedService<S: Service> {
     start: StartFuture<S>,
 }
 
-pub(super) fn plan_start<S, F, Fut>(start: F) -> Box<dyn PlannedStart>
-where
-    S: Service,
-    F: FnOnce(S::Config, ServiceContext) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<S, StartError>> + Send + 'static,
-{
-    Box::new(PlannedService::<S> {
-        start: Box::new(move |config, cx| Box::pin(start(config, cx))),
-    })
+/// A service with its type erased, for [`Host::with_plan`](crate::Host::with_plan).
+///
+/// The code of a whole service is compiled where its plan is made: see [`Service::plan`].
+#[derive(Debug)]
+pub struct ServicePlan(pub(super) Box<dyn PlannedStart>);
+
+impl ServicePlan {
+    /// A service that starts with its own [`Service::start`].
+    pub fn of<S: Service>() -> Self {
+        Self::with_start::<S, _, _>(|config, cx| async move { S::start(config, &cx).await })
+    }
+
+    /// A service that is started in another way than its own [`Service::start`]: tests and the demo inject fakes here.
+    /// Everything else stays the same.
+    pub fn with_start<S, F, Fut>(start: F) -> Self
+    where
+        S: Service,
+        F: FnOnce(S::Config, ServiceContext) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<S, StartError>> + Send + 'static,
+    {
+        Self(Box::new(PlannedService::<S> {
+            start: Box::new(move |config, cx| Box::pin(start(config, cx))),
+        }))
+    }
 }
 
 impl<S: Service> PlannedStart for PlannedService<S> {

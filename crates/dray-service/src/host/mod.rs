@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use dray_bus::Permissions;
 use dray_store::StoreAccess;
+use futures_util::future::BoxFuture;
 
+pub use hosted::ServicePlan;
 pub use running::{BoundAddresses, LifecycleStage, RunningHost, StopReport};
 
 pub(crate) use hosted::{HostedService, PlannedStart};
@@ -74,23 +76,29 @@ impl Host {
         }
     }
 
-    /// Adds a service that starts with its own [`Service::start`].
+    /// Adds a service as it plans itself ([`Service::plan`]).
     #[must_use]
     pub fn with<S: Service>(self) -> Self {
-        self.with_start::<S, _, _>(|config, cx| async move { S::start(config, &cx).await })
+        self.with_plan(S::plan())
+    }
+
+    /// Adds a service whose type is erased.
+    #[must_use]
+    pub fn with_plan(mut self, plan: ServicePlan) -> Self {
+        self.plans.push(plan.0);
+        self
     }
 
     /// Adds a service that is started in another way than its own [`Service::start`]: tests and the demo inject fakes
     /// here. Everything else stays the same.
     #[must_use]
-    pub fn with_start<S, F, Fut>(mut self, start: F) -> Self
+    pub fn with_start<S, F, Fut>(self, start: F) -> Self
     where
         S: Service,
         F: FnOnce(S::Config, ServiceContext) -> Fut + Send + 'static,
         Fut: Future<Output = Result<S, StartError>> + Send + 'static,
     {
-        self.plans.push(hosted::plan_start::<S, F, Fut>(start));
-        self
+        self.with_plan(ServicePlan::with_start::<S, F, Fut>(start))
     }
 
     /// Starts only these of the services it holds. Sections of the others may be configured and are checked.
@@ -155,8 +163,10 @@ impl Host {
     }
 
     /// Starts everything in the documented order, or nothing.
-    pub async fn start(self) -> Result<RunningHost, HostError> {
-        start::start_host(self).await
+    ///
+    /// The future is boxed, so that it is compiled in this crate and not in every program and test that starts a host.
+    pub fn start(self) -> BoxFuture<'static, Result<RunningHost, HostError>> {
+        Box::pin(async move { start::start_host(self).await })
     }
 
     fn loader(&self) -> ConfigLoader {

@@ -3,6 +3,7 @@
 
 use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumType, CompletedMultipartUpload, CompletedPart};
 use dray_types::Deadline;
+use futures_util::future::BoxFuture;
 
 use crate::checksum::Crc64;
 use crate::client::{self, SERVER_WORK_TIMEOUT};
@@ -28,26 +29,28 @@ pub(crate) struct LargeCopy<'a> {
 }
 
 /// Copies an object of any size: with one request where the store takes it, otherwise range by range.
-pub(crate) async fn copy_any_size(
-    inner: &StoreInner,
-    copy: ObjectCopy<'_>,
+pub(crate) fn copy_any_size<'a>(
+    inner: &'a StoreInner,
+    copy: ObjectCopy<'a>,
     size: u64,
     crc64: Option<Crc64>,
     deadline: Option<Deadline>,
-) -> Result<CopyResult, RequestError> {
-    match object::copy_object(inner, copy.clone(), deadline).await {
-        // AWS refuses what is larger; others copy it, some of them without moving a byte.
-        Err(RequestError::Refused { status: 400, .. }) if size > MAX_SINGLE_COPY_BYTES => {
-            let large = LargeCopy {
-                copy,
-                size,
-                crc64: crc64.filter(|_| inner.abilities().verified_crc64),
-                part_bytes: COPY_PART_BYTES,
-            };
-            copy_in_parts(inner, &large, deadline).await
+) -> BoxFuture<'a, Result<CopyResult, RequestError>> {
+    Box::pin(async move {
+        match object::copy_object(inner, copy.clone(), deadline).await {
+            // AWS refuses what is larger; others copy it, some of them without moving a byte.
+            Err(RequestError::Refused { status: 400, .. }) if size > MAX_SINGLE_COPY_BYTES => {
+                let large = LargeCopy {
+                    copy,
+                    size,
+                    crc64: crc64.filter(|_| inner.abilities().verified_crc64),
+                    part_bytes: COPY_PART_BYTES,
+                };
+                copy_in_parts(inner, &large, deadline).await
+            }
+            copied => copied,
         }
-        copied => copied,
-    }
+    })
 }
 
 /// Copies an object range by range. When it fails, nothing is visible at the destination.

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_types::Deadline;
+use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
@@ -36,42 +37,44 @@ pub(crate) struct MultipartUpload {
 
 impl MultipartUpload {
     /// Opens a multipart upload.
-    pub(crate) async fn start(
+    pub(crate) fn start(
         inner: Arc<StoreInner>,
         key: String,
         deadline: Option<Deadline>,
-    ) -> Result<Self, RequestError> {
-        // CRC-64 of parts joins to that of the whole; SHA-256 of parts does not
-        // (docs/decisions/store-part-checksums.md).
-        let (algorithm, kind) = if inner.abilities().verified_crc64 {
-            (ChecksumAlgorithm::Crc64Nvme, ChecksumType::FullObject)
-        } else {
-            (ChecksumAlgorithm::Sha256, ChecksumType::Composite)
-        };
-        let request = inner
-            .clients
-            .inside
-            .create_multipart_upload()
-            .bucket(&inner.options.bucket)
-            .key(&key)
-            .checksum_algorithm(algorithm)
-            .checksum_type(kind)
-            .send();
-        let answer = inner.request(deadline, Box::pin(request)).await?;
-        let id = answer
-            .upload_id()
-            .ok_or_else(|| RequestError::Garbled("no upload id".to_owned()))?
-            .to_owned();
-        Ok(Self {
-            inner,
-            key,
-            id,
-            deadline,
-            sent: Vec::new(),
-            sums: Vec::new(),
-            sending: JoinSet::new(),
-            on_its_way: 0,
-            completed: false,
+    ) -> BoxFuture<'static, Result<Self, RequestError>> {
+        Box::pin(async move {
+            // CRC-64 of parts joins to that of the whole; SHA-256 of parts does not
+            // (docs/decisions/store-part-checksums.md).
+            let (algorithm, kind) = if inner.abilities().verified_crc64 {
+                (ChecksumAlgorithm::Crc64Nvme, ChecksumType::FullObject)
+            } else {
+                (ChecksumAlgorithm::Sha256, ChecksumType::Composite)
+            };
+            let request = inner
+                .clients
+                .inside
+                .create_multipart_upload()
+                .bucket(&inner.options.bucket)
+                .key(&key)
+                .checksum_algorithm(algorithm)
+                .checksum_type(kind)
+                .send();
+            let answer = inner.request(deadline, Box::pin(request)).await?;
+            let id = answer
+                .upload_id()
+                .ok_or_else(|| RequestError::Garbled("no upload id".to_owned()))?
+                .to_owned();
+            Ok(Self {
+                inner,
+                key,
+                id,
+                deadline,
+                sent: Vec::new(),
+                sums: Vec::new(),
+                sending: JoinSet::new(),
+                on_its_way: 0,
+                completed: false,
+            })
         })
     }
 
@@ -86,106 +89,113 @@ impl MultipartUpload {
     }
 
     /// Starts sending the next part once the one before has arrived.
-    pub(crate) async fn send(&mut self, part: Vec<Bytes>) -> Result<(), RequestError> {
-        // One part on its way and one being filled are what the memory bound allows.
-        self.wait().await?;
-        self.on_its_way = part.iter().map(Bytes::len).sum();
-        // Numbers begin with 1 (S3).
-        let number = i32::try_from(self.sent.len() + 1).unwrap_or(i32::MAX);
-        let inner = Arc::clone(&self.inner);
-        let (key, id, deadline) = (self.key.clone(), self.id.clone(), self.deadline);
-        // A task, so that it continues while the caller fills the next part.
-        self.sending.spawn(async move {
-            let (sum, part) = if inner.abilities().verified_crc64 {
-                (ObjectChecksum::Crc64(Crc64::of(&part)), part)
-            } else {
-                let (digest, part) = pieces::digest_all(part).await;
-                (ObjectChecksum::Sha256(digest), part)
-            };
-            let request = inner
-                .clients
-                .inside
-                .upload_part()
-                .bucket(&inner.options.bucket)
-                .key(key)
-                .upload_id(id)
-                .part_number(number)
-                .content_length(pieces::body_length(&part))
-                .set_checksum_sha256(sum.sha256())
-                .set_checksum_crc64_nvme(sum.crc64())
-                .body(ByteStream::new(pieces::retryable_body(part)))
-                .customize()
-                .disable_payload_signing();
-            let answer = inner.request(deadline, Box::pin(request.send())).await?;
-            let part = CompletedPart::builder()
-                .part_number(number)
-                .set_e_tag(answer.e_tag().map(str::to_owned))
-                .set_checksum_sha256(sum.sha256())
-                .set_checksum_crc64_nvme(sum.crc64())
-                .build();
-            Ok((part, sum))
-        });
-        Ok(())
+    pub(crate) fn send(&mut self, part: Vec<Bytes>) -> BoxFuture<'_, Result<(), RequestError>> {
+        Box::pin(async move {
+            // One part on its way and one being filled are what the memory bound allows.
+            self.wait().await?;
+            self.on_its_way = part.iter().map(Bytes::len).sum();
+            // Numbers begin with 1 (S3).
+            let number = i32::try_from(self.sent.len() + 1).unwrap_or(i32::MAX);
+            let inner = Arc::clone(&self.inner);
+            let (key, id, deadline) = (self.key.clone(), self.id.clone(), self.deadline);
+            // A task, so that it continues while the caller fills the next part.
+            self.sending.spawn(async move {
+                let (sum, part) = if inner.abilities().verified_crc64 {
+                    (ObjectChecksum::Crc64(Crc64::of(&part)), part)
+                } else {
+                    let (digest, part) = pieces::digest_all(part).await;
+                    (ObjectChecksum::Sha256(digest), part)
+                };
+                let request = inner
+                    .clients
+                    .inside
+                    .upload_part()
+                    .bucket(&inner.options.bucket)
+                    .key(key)
+                    .upload_id(id)
+                    .part_number(number)
+                    .content_length(pieces::body_length(&part))
+                    .set_checksum_sha256(sum.sha256())
+                    .set_checksum_crc64_nvme(sum.crc64())
+                    .body(ByteStream::new(pieces::retryable_body(part)))
+                    .customize()
+                    .disable_payload_signing();
+                let answer = inner.request(deadline, Box::pin(request.send())).await?;
+                let part = CompletedPart::builder()
+                    .part_number(number)
+                    .set_e_tag(answer.e_tag().map(str::to_owned))
+                    .set_checksum_sha256(sum.sha256())
+                    .set_checksum_crc64_nvme(sum.crc64())
+                    .build();
+                Ok((part, sum))
+            });
+            Ok(())
+        })
     }
 
     /// Waits until no part is on its way.
-    pub(crate) async fn wait(&mut self) -> Result<(), RequestError> {
-        while let Some(sent) = self.sending.join_next().await {
-            self.on_its_way = 0;
-            let (part, sum) = sent.map_err(|error| RequestError::Garbled(error.to_string()))??;
-            self.sent.push(part);
-            self.sums.push(sum);
-        }
-        Ok(())
+    pub(crate) fn wait(&mut self) -> BoxFuture<'_, Result<(), RequestError>> {
+        Box::pin(async move {
+            while let Some(sent) = self.sending.join_next().await {
+                self.on_its_way = 0;
+                let (part, sum) =
+                    sent.map_err(|error| RequestError::Garbled(error.to_string()))??;
+                self.sent.push(part);
+                self.sums.push(sum);
+            }
+            Ok(())
+        })
     }
 
     /// Puts the parts together and checks what the store reports about the result.
-    pub(crate) async fn complete(&mut self, size: u64) -> Result<(), PutError> {
-        self.wait().await?;
-        let parts = CompletedMultipartUpload::builder()
-            .set_parts(Some(std::mem::take(&mut self.sent)))
-            .build();
-        let request = self
-            .inner
-            .clients
-            .inside
-            .complete_multipart_upload()
-            .bucket(&self.inner.options.bucket)
-            .key(&self.key)
-            .upload_id(&self.id)
-            .multipart_upload(parts)
-            .customize()
-            .config_override(client::server_work_overrides());
-        let request = Box::pin(request.send());
-        match self
-            .inner
-            .request_within(SERVER_WORK_TIMEOUT, self.deadline, request)
-            .await
-        {
-            Ok(answer) => {
-                let (composite, crc64) = (self.checksum_of_checksums(), self.crc64());
-                let differs = |actual: Option<&str>, expected: Option<String>| {
-                    actual
-                        .zip(expected)
-                        .is_some_and(|(actual, expected)| actual != expected)
-                };
-                if differs(answer.checksum_sha256(), composite)
-                    || differs(answer.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
-                {
-                    return Err(PutError::Corrupted);
+    pub(crate) fn complete(&mut self, size: u64) -> BoxFuture<'_, Result<(), PutError>> {
+        Box::pin(async move {
+            self.wait().await?;
+            let parts = CompletedMultipartUpload::builder()
+                .set_parts(Some(std::mem::take(&mut self.sent)))
+                .build();
+            let request = self
+                .inner
+                .clients
+                .inside
+                .complete_multipart_upload()
+                .bucket(&self.inner.options.bucket)
+                .key(&self.key)
+                .upload_id(&self.id)
+                .multipart_upload(parts)
+                .customize()
+                .config_override(client::server_work_overrides());
+            let request = Box::pin(request.send());
+            match self
+                .inner
+                .request_within(SERVER_WORK_TIMEOUT, self.deadline, request)
+                .await
+            {
+                Ok(answer) => {
+                    let (composite, crc64) = (self.checksum_of_checksums(), self.crc64());
+                    let differs = |actual: Option<&str>, expected: Option<String>| {
+                        actual
+                            .zip(expected)
+                            .is_some_and(|(actual, expected)| actual != expected)
+                    };
+                    if differs(answer.checksum_sha256(), composite)
+                        || differs(answer.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
+                    {
+                        return Err(PutError::Corrupted);
+                    }
                 }
+                // The response to a first attempt may have been lost; the object is then there, and is checked below.
+                Err(RequestError::Missing) => {}
+                Err(error) => return Err(error.into()),
             }
-            // The response to a first attempt may have been lost; the object is then there, and is checked below.
-            Err(RequestError::Missing) => {}
-            Err(error) => return Err(error.into()),
-        }
-        self.completed = true;
-        // Also after a success: the size is checked against what was taken from the caller.
-        let head = object::head_object(&self.inner, &self.key, self.deadline).await?;
-        if head.is_none_or(|head| head.size != size) {
-            return Err(PutError::Corrupted);
-        }
-        Ok(())
+            self.completed = true;
+            // Also after a success: the size is checked against what was taken from the caller.
+            let head = object::head_object(&self.inner, &self.key, self.deadline).await?;
+            if head.is_none_or(|head| head.size != size) {
+                return Err(PutError::Corrupted);
+            }
+            Ok(())
+        })
     }
 
     /// CRC-64/NVME of everything that was sent, when the parts were covered by it.
@@ -212,28 +222,30 @@ impl MultipartUpload {
     }
 
     /// Removes what was uploaded. Failures are logged: the sweep or the bucket's lifecycle rules find the rest.
-    pub(crate) async fn discard(mut self) {
-        // First: a part that arrives after the abort would stay.
-        self.sending.shutdown().await;
-        let removed = if self.completed {
-            object::delete_object(&self.inner, &self.key, None).await
-        } else {
-            let request = self
-                .inner
-                .clients
-                .inside
-                .abort_multipart_upload()
-                .bucket(&self.inner.options.bucket)
-                .key(&self.key)
-                .upload_id(&self.id)
-                .send();
-            self.inner.request(None, Box::pin(request)).await.map(drop)
-        };
-        match removed {
-            Ok(()) | Err(RequestError::Missing) => {}
-            Err(error) => {
-                tracing::warn!(key = self.key, %error, "staged upload stays until it is swept");
+    pub(crate) fn discard(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // First: a part that arrives after the abort would stay.
+            self.sending.shutdown().await;
+            let removed = if self.completed {
+                object::delete_object(&self.inner, &self.key, None).await
+            } else {
+                let request = self
+                    .inner
+                    .clients
+                    .inside
+                    .abort_multipart_upload()
+                    .bucket(&self.inner.options.bucket)
+                    .key(&self.key)
+                    .upload_id(&self.id)
+                    .send();
+                self.inner.request(None, Box::pin(request)).await.map(drop)
+            };
+            match removed {
+                Ok(()) | Err(RequestError::Missing) => {}
+                Err(error) => {
+                    tracing::warn!(key = self.key, %error, "staged upload stays until it is swept");
+                }
             }
-        }
+        })
     }
 }

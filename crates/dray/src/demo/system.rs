@@ -81,16 +81,13 @@ impl DemoSystem {
         let sources = agent_settings(sources, &manifest_directory(folder)?, &model, &sandbox);
         let outside = FakeInternet::new();
         // The product's fetcher with another resolver and dialer.
-        let network = outside.clone();
+        let network = NetworkAccess {
+            resolver: Arc::new(outside.clone()),
+            dialer: Arc::new(outside.clone()),
+        };
         let running = Host::new(Settings::new(sources))
             .with::<FileResolver>()
-            .with_start::<EgressFetcher, _, _>(|config, cx| async move {
-                let network = NetworkAccess {
-                    resolver: Arc::new(network.clone()),
-                    dialer: Arc::new(network),
-                };
-                EgressFetcher::start_with(config, cx, network).await
-            })
+            .with_plan(EgressFetcher::plan_with(network))
             .with::<SandboxTransfer>()
             .with::<PlatformDelivery>()
             .with::<Orchestrator>()

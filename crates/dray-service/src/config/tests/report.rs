@@ -33,6 +33,14 @@ fn the_report_says_where_each_value_came_from_and_hides_secrets() {
 }
 
 #[test]
+fn an_empty_secret_is_shown_as_empty() {
+    let loaded = loader().load(&ConfigSources::default()).unwrap();
+    let text = loaded.report().to_string();
+    let line = "egress-fetcher.key = \"\"  # default";
+    assert!(text.lines().any(|have| have == line), "{text}");
+}
+
+#[test]
 fn origins_name_variables_and_neither_values_nor_files() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "[egress-fetcher]\nmax_redirects = 3").unwrap();
