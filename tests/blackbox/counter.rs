@@ -22,7 +22,7 @@ pub(crate) const OTHER_COUNTERS: [&str; 8] = [
     "other_name_server",
 ];
 
-/// What goes through uncounted as forbidden, because the story allows it; counted as `opened`.
+/// Traffic that the story allows: it counts as `opened` and not as forbidden.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllowedTraffic {
     /// Networks.
@@ -31,7 +31,7 @@ pub(crate) struct AllowedTraffic {
     pub(crate) ports: Vec<u16>,
 }
 
-/// Which side of the cable.
+/// The side of the cable on which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CableSide {
     /// Everything that the binary sends, loopback included.
@@ -93,7 +93,7 @@ fn ruleset(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> St
             "chain watch { type filter hook prerouting priority -300;\n iifname != \"far\" return\n"
         }
     });
-    // What the kernel says on its own, and what belongs to a connection that was counted when it began.
+    // Packets that the kernel sends by itself, and those of connections that were counted when they began.
     text.push_str("meta l4proto { icmp, ipv6-icmp, igmp } return\n");
     text.push_str("meta l4proto tcp tcp flags & (syn | ack) != syn return\n");
     if side == CableSide::Sent {

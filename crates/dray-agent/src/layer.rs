@@ -1,6 +1,6 @@
 //! Templates that the service knows by name: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
 //!
-//! Layers are folders; who reads them gives each file to [`LayerSet::add`], layer after layer. An entry of a later
+//! Layers are folders. The caller reads their files and gives each to [`LayerSet::add`], layer after layer. An entry of a later
 //! layer replaces the one of the same name.
 
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub struct LayerSet {
 
 impl LayerSet {
     /// Takes one file, named by its path inside the layer with `/` between the parts. Returns whether it is an entry;
-    /// other files may lie around.
+    /// other files are allowed in a layer.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_passed_over_and_what_is_no_json_is_named() {
+    fn other_files_are_passed_over_and_invalid_json_is_named() {
         let mut layers = LayerSet::default();
         assert!(!layers.add("README.md", "{").unwrap());
         let error = layers.add("tool/x.json", "{").unwrap_err();

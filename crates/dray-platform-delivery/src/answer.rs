@@ -59,6 +59,7 @@ impl TextSender {
             return Err(InvalidMessage::Missing("session").into());
         }
         let text = self.read_text(meta, request).await?;
+        // Paths are looked up before tags are cut: only a path that exists is a tag.
         let wanted = media::tag_paths(&text);
         let found = self.find(meta, &request.session, wanted).await?;
         let extraction = media::extract_with(&text, |path| found.get(path).cloned());
@@ -66,7 +67,9 @@ impl TextSender {
             .sent_in_turn(meta, &request.session, &request.turn)
             .await?;
         let mut files = extraction.files;
+        // Models often call `send_file` and then name the same file in a tag.
         files.retain(|file| !sent.contains(file));
+        // The rest is named in no notice, because a text with so many tags is a mistake of the model.
         files.truncate(self.config.max_files);
         let mut reply = self.text_reply(meta, extraction.text).await?;
         reply.notices = extraction.notices;
@@ -159,6 +162,7 @@ impl TextSender {
         paths: Vec<String>,
     ) -> Result<BTreeMap<String, String>, DeliveryError> {
         let mut questions = Vec::new();
+        // Each path costs a call, and a model may repeat itself without end.
         for path in paths.into_iter().take(MAX_TAGGED_PATHS) {
             questions.push(self.lookup(meta, session, path));
         }
@@ -229,6 +233,7 @@ impl TextSender {
         let sent: Sent = self.platform_cache.get(&key).await.unwrap_or_default();
         for (delivery, path) in sent {
             if delivery == meta.operation.as_str()
+                // A tag is a second chance for a file that the tool could not send.
                 || self.has_failed(meta, &delivery, &path).await?
             {
                 continue;
@@ -236,6 +241,7 @@ impl TextSender {
             if let Some((_, real)) = self.lookup(meta, session, path.clone()).await? {
                 paths.insert(real);
             }
+            // Both spellings: the tag may name the file by either.
             paths.insert(path);
         }
         Ok(paths)
@@ -263,6 +269,7 @@ impl TextSender {
 }
 
 fn turn_key(meta: &Meta, session: &str, turn: &str) -> String {
+    // NUL separates them, so that no two pairs give one key.
     let digest = dray_types::Sha256Digest::of(format!("{session}\0{turn}").as_bytes());
     format!("turn.{}.{}", meta.tenant.token(), digest.to_hex())
 }

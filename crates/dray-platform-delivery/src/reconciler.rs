@@ -86,6 +86,7 @@ impl Reconciler {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
+                // A place that was given back lets the next delivery start without waiting for the interval.
                 () = self.places.wake_reconciler.notified() => {}
             }
             if let Err(error) = self.log.index.refresh().await {
@@ -106,6 +107,7 @@ impl Reconciler {
         let mut first_places: HashMap<String, u64> = HashMap::new();
         published.forget(now_ms);
         for line in self.log.index.unfinished() {
+            // The grace lets a worker that is at the deadline write the end itself.
             if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
                 log_failure(self.expire(&line).await);
                 continue;
@@ -123,12 +125,15 @@ impl Reconciler {
             if published
                 .rounds
                 .get(&key)
+                // Work for this state of the record is in the queue already; a worker writes a new revision when it
+                // takes it.
                 .is_some_and(|(revision, _)| *revision == line.revision)
             {
                 continue;
             }
             let chat = self.chat_of_line(&line);
             let begun = started.entry(chat.clone()).or_default();
+            // A chat that just came back may have hundreds of waiting deliveries.
             if *begun >= self.queue.room(&chat) {
                 continue;
             }
@@ -181,6 +186,7 @@ impl Reconciler {
         let Some(held) = self.log.records.read(&line.key).await? else {
             return Ok(());
         };
+        // The index may be behind the record.
         if held.record.finished || held.record.due_at_ms == 0 {
             return Ok(());
         }
@@ -188,6 +194,7 @@ impl Reconciler {
             return Ok(());
         };
         self.bus
+            // Replicas publish the same round under one message id, so the stream keeps one of them.
             .publish_work(&meta, &round_work(&held.record))
             .await?;
         Ok(())
@@ -252,6 +259,7 @@ fn give_up(record: &mut DeliveryRecord) {
             DeliveryStep::Sending(step) => {
                 for index in &step.files {
                     if let Some(file) = record.file_mut(*index) {
+                        // The request may be visible, so the file counts as unknown and not as failed.
                         file.doubt(&step.platform_code);
                     }
                 }

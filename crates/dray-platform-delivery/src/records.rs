@@ -54,6 +54,7 @@ impl From<RecordError> for Fault {
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Unreachable(key) => key.into(),
+            // None of these is the caller's affair; the log has the reason.
             RecordError::Moved | RecordError::Corrupt(_) | RecordError::Newer(_) => {
                 Self::internal()
             }
@@ -135,6 +136,7 @@ impl RecordStore {
             };
             match written {
                 Ok(revision) => return Ok(RevisionedRecord { record, revision }),
+                // The first write may have been stored although its response was lost.
                 Err(KeyError::Exists | KeyError::Stale) if tries > 1 => {
                     let found = self.read(key).await?;
                     return found

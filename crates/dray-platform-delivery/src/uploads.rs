@@ -65,6 +65,7 @@ impl UploadService {
             ),
         };
         let most = self.config.max_attachment.as_u64();
+        // Before a URL is handed out: the store would only refuse after the whole upload.
         if request.size > most {
             let text = dray_presentation::size::over_limit(request.size, most);
             return Err(too_large(&text));
@@ -83,6 +84,7 @@ impl UploadService {
         };
         let ticket = self
             .store
+            // The URL covers size and type, so the client cannot upload anything else.
             .presign_put(&meta.tenant, &meta.operation, 0, expected, PUT_LIFETIME)
             .await
             .map_err(|error| to_delivery_error("the store", error))?;
@@ -128,6 +130,7 @@ impl UploadService {
         let key = pending_key(meta, &id);
         let found = self.platform_cache.find::<PendingUpload>(&key).await;
         let Some(pending) = found.map_err(bus_failed)? else {
+            // Also for an upload of another tenant, whose key differs.
             return Err(DeliveryError::NotFound("upload"));
         };
         // A confirmed upload has left its staging key; a repeated call finds its digest here.
@@ -157,6 +160,7 @@ impl UploadService {
             ..v1::PlaceUpload::default()
         };
         let deadline = Deadline::after(self.clock.now_ms(), PLACE_TIMEOUT);
+        // A deadline of its own: the sandbox may start later than the caller waits.
         let envelope = meta
             .clone()
             .with_operation(placing.clone())

@@ -64,7 +64,7 @@ impl Client {
     }
 
     /// Time limit for a response of the engine.
-    pub(crate) const fn patience(&self) -> Duration {
+    pub(crate) const fn response_timeout(&self) -> Duration {
         self.answer_timeout
     }
 
@@ -85,6 +85,7 @@ impl Client {
     ) -> Result<T, Error> {
         match timeout(self.answer_timeout, response).await {
             Ok(answered) => answered,
+            // A hung engine accepts connections, so only this timeout notices it.
             Err(_) => Err(Error::new(ErrorKind::Timeout, "the engine does not answer")),
         }
     }
@@ -102,6 +103,7 @@ impl Client {
             .await?;
         let state = known.state.as_ref().and_then(|state| state.status);
         match state {
+            // The engine still knows it, but its file system may be gone at any moment.
             Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD) => Err(
                 Error::new(ErrorKind::SandboxGone, "the container is being removed"),
             ),
@@ -112,6 +114,7 @@ impl Client {
     /// Requests the engine's version without a version in the path, and settles on the older of both.
     async fn negotiate(&self) -> Result<(Docker, String), Error> {
         const ACTIVITY_NAME: &str = "asking the engine for its version";
+        // The only path without a version, so that it works before the version is known.
         let request = Request::get("/_ping")
             .header(HOST, "docker")
             .body(empty())
@@ -130,13 +133,17 @@ impl Client {
         let told = reply.headers.get("api-version");
         let told = told.and_then(|version| version.to_str().ok());
         let version = told.and_then(parse).ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "the engine does not tell its version")
+            Error::new(
+                ErrorKind::Protocol,
+                "the engine does not report its version",
+            )
         })?;
         // A version that the engine does not know gives 400 on every path (sandbox-transfer 4.1).
         let newest = (
             API_DEFAULT_VERSION.major_version,
             API_DEFAULT_VERSION.minor_version,
         );
+        // The engine serves older versions of its API as well, so the lower one of both works.
         let (major_version, minor_version) = version.min(newest);
         if version < MIN_API_VERSION {
             return Err(Error::new(ErrorKind::Protocol, "the engine is too old"));
@@ -182,6 +189,7 @@ impl EngineTransport {
         self: Arc<Self>,
         mut request: BollardRequest,
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
+        // A connection for each request: a pooled one may be closed by the engine in the moment it is used.
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
         // The connection ends with the response, or becomes the stream of a command. Both ends see why it broke.

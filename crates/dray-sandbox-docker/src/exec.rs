@@ -142,7 +142,7 @@ type Input = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
 /// Waits until a command has ended and gives its status. Its output has ended, or is not read.
 async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
     let docker = client.docker().await?;
-    let until = Instant::now() + client.patience();
+    let until = Instant::now() + client.response_timeout();
     let mut pause = FIRST_PAUSE;
     loop {
         let told = async {

@@ -22,6 +22,7 @@ pub(crate) async fn list(
         let Some((path, level)) = place(&header.name, directory)? else {
             continue;
         };
+        // The engine packs the whole tree, so deeper entries are read and passed over.
         if level > depth {
             continue;
         }
@@ -56,6 +57,7 @@ fn entry(path: SandboxPath, header: TarEntry) -> Entry {
         path,
         kind: kind(header.kind),
         size: if link {
+            // POSIX: the size of a link is the length of its target.
             header.link.len() as u64
         } else {
             header.real_size.unwrap_or(header.size)

@@ -24,6 +24,7 @@ impl Mounts {
     pub(crate) fn of(known: &ContainerInspectResponse) -> Self {
         let mut mounts = Self { points: Vec::new() };
         for path in EVERY_CONTAINER {
+            // The kernel fills these in the container's own view; on the host they are empty directories.
             mounts.add(path, false);
         }
         let host = known.host_config.as_ref();
@@ -69,6 +70,7 @@ impl Mounts {
         self.points
             .iter()
             .filter(|(point, _)| path.is_beneath(point))
+            // The innermost mount decides: a volume may be mounted inside a tmpfs.
             .max_by_key(|(point, _)| point.as_bytes().len())
             .is_none_or(|(_, seen)| *seen)
     }

@@ -22,6 +22,7 @@ pub(crate) async fn read(
     regular(file.kind)?;
     let downloaded = client.download(&container, file.real_path.as_bytes());
     let (stat, tar) = downloaded.await?;
+    // The name may point to another file by now (TOCTOU).
     same(&stat, file)?;
     let mut reader = TarEntries::new(tar, TarRules::Exact);
     let Some(header) = reader.entry().await? else {
@@ -89,6 +90,7 @@ fn check(header: &Entry, file: &Metadata) -> Result<(), Error> {
         }
         _ => return Err(Error::new(ErrorKind::NotRegular, "reading a file")),
     }
+    // The archive of a link holds the link and not its target.
     if header.name != file.real_path.name() {
         return Err(Error::new(
             ErrorKind::Protocol,
@@ -126,6 +128,7 @@ impl ArchiveRead {
 
 /// Finds out whether a stream broke because its container was removed.
 async fn reason(client: &Client, container: &str, error: Error) -> Error {
+    // Only these can be the end of the container in the middle of the transfer.
     if !matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Unavailable) {
         return error;
     }

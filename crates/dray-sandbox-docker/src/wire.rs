@@ -59,7 +59,7 @@ impl Endpoint {
         clippy::disallowed_methods,
         reason = "the operator chose this address, nobody else can"
     )]
-    pub(crate) async fn connect(&self, patience: Duration) -> io::Result<Io> {
+    pub(crate) async fn connect(&self, connect_timeout: Duration) -> io::Result<Io> {
         let connecting = async {
             Ok::<Box<dyn EngineStream>, io::Error>(match self {
                 Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
@@ -76,7 +76,7 @@ impl Endpoint {
                 Self::Ssh(ssh) => Box::new(ssh.connect()?),
             })
         };
-        match timeout(patience, connecting).await {
+        match timeout(connect_timeout, connecting).await {
             Ok(connected) => Ok(TokioIo::new(connected?)),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
@@ -96,9 +96,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) async fn open(endpoint: &Endpoint, patience: Duration) -> Result<Self, Error> {
+    pub(crate) async fn open(
+        endpoint: &Endpoint,
+        connect_timeout: Duration,
+    ) -> Result<Self, Error> {
         const ACTIVITY_NAME: &str = "connecting to the engine";
-        let io = endpoint.connect(patience).await;
+        let io = endpoint.connect(connect_timeout).await;
         let io = io.map_err(|error| fault::broken(ACTIVITY_NAME, error))?;
         let (sender, driver) = http1::handshake(io)
             .await

@@ -48,9 +48,11 @@ pub(crate) async fn write(
         mtime: now_s,
         ..NewEntry::file(name)
     });
+    // A tar has blocks of 512 bytes and ends with two blocks of zeros.
     let mut tail = vec![0; usize::try_from(padding(write.size)).unwrap_or_default()];
     tail.extend_from_slice(&END_BLOCKS);
     let pieces = stream::iter([Ok(Bytes::from(head))])
+        // The head has promised this size; another one would shift the blocks after it.
         .chain(body.exactly(write.size))
         .chain(stream::iter([Ok(Bytes::from(tail))]));
     let parent = write.path.parent();
@@ -65,6 +67,7 @@ pub(crate) async fn send(
     directory: &[u8],
     tar: Body,
 ) -> Result<(), Error> {
+    // The client library reports a broken body as its own error and loses the cause.
     let failure = Arc::new(Mutex::new(None));
     let kept = Arc::clone(&failure);
     let cut = tar.scan(kept, |kept, piece| {

@@ -83,6 +83,7 @@ impl McpSession {
                     if asked.is_empty() {
                         // Only time is wanted (SEP-2322): the state alone goes back.
                         tokio::time::sleep(DEFAULT_POLL_INTERVAL).await;
+                        // The answers were taken with the last request; sent again, they would answer a new question.
                         params.input_responses = None;
                         params.request_state = wanted.request_state;
                         continue;
@@ -93,7 +94,7 @@ impl McpSession {
                     params.input_responses = Some(input_responses(&asked, answers));
                     params.request_state = wanted.request_state;
                 }
-                _ => return Err(SessionError::Odd("its answer is no result of a tool")),
+                _ => return Err(SessionError::Odd("its response is not a tool result")),
             }
         }
         Err(SessionError::Odd("it asks without end"))
@@ -107,6 +108,7 @@ impl McpSession {
         mut answered: HashSet<String>,
         questions: &CallQuestions,
     ) -> Result<CallEnd, SessionError> {
+        // A caller that leaves drops this future; the guard then cancels the task at its server.
         let mut guard = TaskGuard::new(Arc::clone(self), id);
         loop {
             let state = self.peer().get_task(GetTaskParams::new(id)).await;

@@ -84,6 +84,7 @@ impl PendingCall {
 
     /// The newest call of a tool that waits for an answer, if the user has written since.
     fn find(history: &[Message], tool: &str) -> Option<Self> {
+        // Answers count only after the user has written something since the question.
         let last_words = history
             .iter()
             .rposition(|message| message.role == Role::User)?;
@@ -98,6 +99,7 @@ impl PendingCall {
                     .as_ref()?
                     .get(STATE_KEY)
             });
+        // From the newest one: an earlier question of the same tool is settled.
         states.find_map(|state| {
             let pending: Self = serde_json::from_value(state.clone()).ok()?;
             (pending.tool == tool).then_some(pending)
@@ -120,6 +122,7 @@ pub(crate) fn take_answers(
     if schema["properties"].get(ANSWERS_ARGUMENT).is_some() {
         return Ok(None);
     }
+    // Removed before the call: the server does not know this argument. Shifted, so that the others keep their order.
     let Some(given) = arguments.shift_remove(ANSWERS_ARGUMENT) else {
         return Ok(None);
     };

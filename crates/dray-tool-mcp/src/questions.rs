@@ -140,6 +140,7 @@ impl UserQuestion {
         mut values: Map<String, Value>,
     ) -> Result<Map<String, Value>, String> {
         for name in values.keys() {
+            // The server validates with the same schema and would refuse the whole answer.
             if !self.properties().any(|(known, _)| known == name) {
                 return Err(format!("The form has no field `{name}`."));
             }
@@ -164,6 +165,7 @@ impl UserQuestion {
 pub(crate) fn elicit_result(question: &UserQuestion, answer: UserAnswer) -> ElicitResult {
     let action = match answer {
         UserAnswer::Accepted(values) => match question.completed(values) {
+            // The content of an answer to a URL stays empty: what the user does there is not for the client.
             Ok(_) if matches!(question, UserQuestion::Url { .. }) => {
                 return ElicitResult::new(ElicitationAction::Accept);
             }
@@ -176,6 +178,7 @@ pub(crate) fn elicit_result(question: &UserQuestion, answer: UserAnswer) -> Elic
                     reason,
                     "an answer to a question of an MCP server is not valid"
                 );
+                // To decline would say that the user refused.
                 ElicitationAction::Cancel
             }
         },
@@ -253,6 +256,7 @@ pub(crate) fn input_responses(
     mut answers: AnswerMap,
 ) -> rmcp::model::InputResponses {
     let responses = questions.iter().map(|(key, question)| {
+        // Each question needs an answer, or the server waits for the missing one.
         let answer = answers.remove(key).unwrap_or(UserAnswer::Cancelled);
         (key.clone(), json!(elicit_result(question, answer)))
     });

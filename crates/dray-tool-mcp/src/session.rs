@@ -59,6 +59,7 @@ impl McpSession {
     ) -> Result<Self, SessionError> {
         let address = target.address();
         let handshake = target.handshake();
+        // Remembered, so that a server of an earlier version costs one handshake and not two at each start.
         let started = if legacy.contains(&address) {
             let mode = ClientLifecycleMode::Initialize;
             Self::open(target, settings, mode, &handshake).await
@@ -107,6 +108,7 @@ impl McpSession {
                 let transport = open_streamable(url, settings, &standing);
                 let session = Self::serve(transport, mode, close_reason).await?;
                 if session.has_initialize() {
+                    // Otherwise a message that the server sends right after the handshake could be lost.
                     standing.settled().await;
                 }
                 Ok(session)
@@ -139,6 +141,7 @@ impl McpSession {
             .map_err(|error| SessionError::of_start(error, &close_reason))?;
         let mut listening = JoinSet::new();
         let info = service.peer().peer_info();
+        // Servers of earlier versions send such a notification without a subscription.
         let changes = info.is_some_and(|info| {
             let tools = info.capabilities.tools.as_ref();
             !info.protocol_version.has_initialize()
@@ -204,6 +207,7 @@ impl McpSession {
             has_resources: capabilities.is_some_and(|has| has.resources.is_some()),
             has_prompts: capabilities.is_some_and(|has| has.prompts.is_some()),
         };
+        // Cursors are opaque, so only a repetition shows that a list does not end.
         let mut seen = std::collections::HashSet::new();
         let mut cursor: Option<String> = None;
         for _ in 0..MAX_LIST_PAGES {
@@ -233,7 +237,7 @@ impl McpSession {
         match read.map_err(|error| self.failure(error))? {
             ReadResourceResponse::Complete(result) => Ok(result.contents),
             // A link is read for a result that is there already, so no user is asked.
-            _ => Err(SessionError::Odd("its answer is no resource")),
+            _ => Err(SessionError::Odd("its response is not a resource")),
         }
     }
 
@@ -278,6 +282,7 @@ impl McpSession {
             return Err(SessionError::Odd("it asks before it gives a prompt"));
         };
         let messages = got.messages.into_iter().flat_map(|message| {
+            // A tool result has no roles, and without them the model cannot tell question and answer apart.
             let role = format!("{}:", json!(message.role).as_str().unwrap_or_default());
             [ContentBlock::text(role), message.content]
         });

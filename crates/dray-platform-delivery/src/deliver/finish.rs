@@ -16,6 +16,7 @@ impl DeliveryRun<'_> {
     pub(super) async fn add_notice(&mut self, open: &OpenDelivery) -> Result<bool, DeliveryError> {
         let steps = &self.record().steps;
         let is_told = steps.iter().any(|step| step.route == Route::Notice);
+        // The command line prints the failures itself; a chat that refuses files refuses the notice as well.
         if is_told || open.account.platform.name() == "cli" || is_notice_unreachable(self.record())
         {
             return Ok(false);
@@ -37,6 +38,7 @@ impl DeliveryRun<'_> {
         let failures = report::user_failures(self.record());
         let marks = failures.iter().map(report::failure_mark).collect();
         let turn = match self.record().turn.as_str() {
+            // Without a turn each delivery reports its own failures.
             "" => &self.record().delivery_id,
             turn => turn,
         };
@@ -63,6 +65,7 @@ impl DeliveryRun<'_> {
             || self.record().target.clone().unwrap_or_default().platform,
             |open| open.account.platform.name().to_owned(),
         );
+        // Before the record is final: a repetition writes the lines again, but none is lost.
         audit(&self.context.bus, &self.meta, &platform, self.record()).await;
         self.save().await?;
         self.context.log.index.note(&self.key, &self.held);
@@ -92,6 +95,7 @@ pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
         }
     }
     record.success = record.files.iter().all(|file| file.state.is_shown())
+        // A delivery of nothing did not succeed.
         && !(record.files.is_empty() && record.message.is_empty());
     record.finished = true;
     record.ended_at_ms = now_ms.max(1);

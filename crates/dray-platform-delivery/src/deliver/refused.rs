@@ -26,6 +26,7 @@ impl DeliveryRun<'_> {
         if let Some(chat) = error.moved_to()
             && step.attempts < MAX_VISIBLE_ATTEMPTS
         {
+            // Telegram moves a group to another id when it becomes a supergroup.
             self.follow_chat(open, chat).await?;
             return Ok(StepFlow::Again);
         }
@@ -75,6 +76,7 @@ impl DeliveryRun<'_> {
         step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
+        // One file of an album may be what the platform refuses; alone the others arrive.
         if step.files.len() > 1 {
             return self.one_by_one(at, &step).await;
         }
@@ -89,6 +91,7 @@ impl DeliveryRun<'_> {
         mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
+        // A wait for a rate limit is not a failure of the file.
         step.uncount_attempt();
         self.put(at, step.clone());
         self.save().await?;
@@ -114,6 +117,7 @@ impl DeliveryRun<'_> {
         if delay >= left {
             return self.give_up(open, at, step, error).await;
         }
+        // The unit covers the jitter, so that a wait of just the limit is not parked for it.
         if delay > MAX_INLINE_WAIT + self.context.pace.retry_unit {
             self.progress(DeliveryStage::Waiting, &step).await;
             return Ok(self.later(delay, WaitingReason::RateLimited));
@@ -159,6 +163,7 @@ impl DeliveryRun<'_> {
     ) -> Result<StepFlow, DeliveryError> {
         let target = &mut open.delivery.target;
         if !target.reply_to.is_empty() {
+            // First without the reply: the message may be deleted while the thread exists.
             target.reply_to.clear();
         } else if !target.thread.is_empty() {
             target.thread.clear();
@@ -188,6 +193,7 @@ impl DeliveryRun<'_> {
         self.record_mut().deadline_ms = end_ms;
         self.progress(DeliveryStage::Waiting, &step).await;
         self.put(at, step);
+        // Until the user writes: only that opens the window (WhatsApp's 24 hours).
         Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed))
     }
 
@@ -260,6 +266,7 @@ impl DeliveryRun<'_> {
                 .account
                 .platform
                 .fallback(&open.delivery, &shown, error)
+            // The same step again would be refused again, for ever.
             && other != shown
         {
             let next = self.step_from(open, &step, &other);
@@ -298,6 +305,7 @@ impl DeliveryRun<'_> {
                     .and_then(|index| usize::try_from(*index).ok());
                 let file = index.and_then(|index| self.record().files.get(index));
                 let size = file.map_or(0, |file| file.size);
+                // The platform named no number; the user learns at least that the limit is below this size.
                 let allowed = largest_file(&open.limits).min(size.saturating_sub(1));
                 &PlatformError::new(ErrorKind::TooLarge, "refused as too large")
                     .with_numbers(size, allowed)
@@ -317,6 +325,7 @@ impl DeliveryRun<'_> {
     async fn one_by_one(&mut self, at: usize, step: &ReadyStep) -> Result<StepFlow, DeliveryError> {
         let mut steps = Vec::new();
         for (place, index) in step.files.iter().enumerate() {
+            // The caption goes with the first file and is shown once.
             let text = if place == 0 {
                 step.text.clone()
             } else {

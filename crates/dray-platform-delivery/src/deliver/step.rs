@@ -41,6 +41,7 @@ impl DeliveryRun<'_> {
         at: usize,
         mut step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
+        // Counted first: the decision depends on how many responses were lost.
         step.count_lost();
         self.put(at, step.clone());
         let now_ms = self.context.clock.now_ms();
@@ -49,6 +50,7 @@ impl DeliveryRun<'_> {
             ResumeAction::GiveUp => self.doubt(open, at, step).await,
             ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
                 ReconcileResult::Sent(confirmed) => self.confirmed(open, at, step, confirmed).await,
+                // The platform says that nothing is visible, so sending again cannot show it twice.
                 ReconcileResult::NotSent
                     if step.lost < MAX_LOST_RESPONSES
                         && step.attempts < MAX_VISIBLE_ATTEMPTS
@@ -70,6 +72,7 @@ impl DeliveryRun<'_> {
         open: &OpenDelivery,
         step: &SendingStep,
     ) -> Result<ReconcileResult, DeliveryError> {
+        // Without the file the platform's message cannot be recognised.
         let Some(shown) = self.shown(open, step).await else {
             return Ok(ReconcileResult::Unknown);
         };
@@ -142,6 +145,7 @@ impl DeliveryRun<'_> {
                 PlatformError::new(kind, "tried often enough").code(step.platform_code.clone());
             return self.give_up(open, at, step, &error).await;
         }
+        // Saves the upload of a file that is refused for its size.
         if let Some(error) = self.known_too_large(open, &step) {
             return self.another_way(open, at, step, &error).await;
         }
@@ -153,6 +157,7 @@ impl DeliveryRun<'_> {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
             return self.give_up(open, at, step, &error).await;
         };
+        // After the waits for the rate limit: a delivery that waits must not hold an upload slot.
         let _permit = self.upload_permit(open).await?;
         let step = match self.prepare(open, at, step, &shown.step).await? {
             Ok(step) => step,
@@ -200,6 +205,7 @@ impl DeliveryRun<'_> {
         open: &OpenDelivery,
     ) -> Result<Option<StepFlow>, DeliveryError> {
         let id = open.account.id();
+        // Two limits: what the platform asked for after a refusal, and the rate that it publishes.
         let held = self
             .context
             .pace
@@ -231,6 +237,7 @@ impl DeliveryRun<'_> {
         mut step: ReadyStep,
         shown: &SendStep,
     ) -> Result<Result<ReadyStep, StepFlow>, DeliveryError> {
+        // An earlier attempt has uploaded it already.
         if !step.prepared.is_empty() || matches!(step.route, Route::Link | Route::Notice) {
             return Ok(Ok(step));
         }
@@ -344,6 +351,7 @@ impl DeliveryRun<'_> {
                 let delay = error
                     .retry_after()
                     .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
+                // An open step is not parked: the time in which the platform can be asked about it runs out.
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {
                     return self.doubt(open, at, step).await;
                 }
@@ -359,6 +367,7 @@ impl DeliveryRun<'_> {
             expires_at_ms: 0,
         };
         if let (Route::Link, Some(index)) = (step.route, step.files.first()) {
+            // Made for each attempt, so that the link that is shown is fresh.
             let made = self.link(*index).await.ok()?;
             let place = usize::try_from(*index).ok()?;
             let file = self.record().files.get(place)?;

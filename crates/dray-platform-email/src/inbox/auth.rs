@@ -6,7 +6,7 @@
 
 use super::options::SenderVerification;
 
-/// Why a sender is not believed; `None` when it is. `results` are the values of all such fields, topmost first.
+/// The reason for which a sender is not verified; `None` for a verified one. `results` are the values of all such fields, topmost first.
 pub(crate) fn sender_doubt<'a>(
     verify: SenderVerification,
     authserv_id: &str,
@@ -76,7 +76,7 @@ struct AuthMethod {
 impl AuthMethod {
     fn property(&self, name: &str) -> Option<&str> {
         let mut values = self.properties.iter().filter(|(key, _)| key == name);
-        // A property that stands twice is not believed: a forged value may be one of them.
+        // A repeated property does not count: one of its values may be forged.
         match (values.next(), values.next()) {
             (Some((_, value)), None) => Some(value),
             _ => None,

@@ -36,6 +36,7 @@ impl Body {
     pub(super) fn is_blank(&self) -> bool {
         match self {
             Self::Plain(text) | Self::Html(text) => text.trim().is_empty(),
+            // A document of RTF without text still has bytes; the converter finds that out.
             Self::Rtf(bytes) => bytes.is_empty(),
         }
     }
@@ -68,7 +69,9 @@ impl MailMessage {
                 out.item(0, Marker::Bullet, &line)?;
             }
         }
+        // As text, because a header may claim any date; nothing is computed from it.
         for (label, text) in [("Date", &self.date), ("Subject", &self.subject)] {
+            // A folded or hostile header must not begin a line of its own in the list.
             let text = one_line(text);
             if !text.is_empty() {
                 let mut line = labelled_line(label);
@@ -104,6 +107,7 @@ impl Address {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"@._+-=/!#$%&'^{}~?".contains(&byte));
         line.text(&name, Style::default());
+        // Many programs repeat the address as the name.
         if address.is_empty() || address == name {
             return;
         }
@@ -118,6 +122,7 @@ impl Address {
 impl Attachment {
     fn line(&self) -> Inline {
         let name = one_line(&self.name);
+        // Attachments are listed and not read: each is a file of its own for the caller.
         let name = if name.is_empty() { "(no name)" } else { &name };
         let mut facts = vec![one_line(&self.mime)];
         if let Some(size) = self.size {
@@ -146,6 +151,7 @@ fn write_plain_body(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     let mut lines: Vec<&str> = Vec::new();
     for line in text.lines() {
         let (level, rest) = quote_depth(line);
+        // A paragraph never continues across a change of the quote depth.
         if level != open || rest.trim().is_empty() {
             end_paragraph(&mut lines, out)?;
         }
@@ -163,6 +169,7 @@ fn write_plain_body(text: &str, out: &mut Markdown) -> Result<(), Failure> {
         }
     }
     end_paragraph(&mut lines, out)?;
+    // A text may end within a quote; the containers of the writer must be closed in any case.
     for _ in 0..open {
         out.close();
     }
@@ -181,6 +188,7 @@ fn end_paragraph(lines: &mut Vec<&str>, out: &mut Markdown) -> Result<(), Failur
 fn quote_depth(line: &str) -> (usize, &str) {
     let mut level = 0;
     let mut rest = line;
+    // Lines of thousands of `>` would nest as many containers.
     while level < MAX_QUOTE_DEPTH
         && let Some(behind) = rest.strip_prefix('>')
     {

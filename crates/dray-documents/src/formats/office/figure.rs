@@ -45,6 +45,7 @@ impl Chart {
                 .collect();
             let points = points.join(", ");
             lines.push(match (series.name.is_empty(), points.is_empty()) {
+                // Charts of one series often have no name for it.
                 (true, _) => points,
                 (false, true) => series.name.clone(),
                 (false, false) => format!("{}: {points}", series.name),
@@ -63,6 +64,7 @@ impl Chart {
         let height = self
             .series
             .iter()
+            // Series may have gaps at their ends, so the longest one counts.
             .map(|s| s.values.len().max(s.categories.len()));
         let Some(height) = height.max().filter(|h| *h > 0) else {
             return Vec::new();

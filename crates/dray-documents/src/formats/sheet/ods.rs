@@ -35,7 +35,9 @@ pub(super) fn convert(
     }
     let bytes = source.content()?;
     let text = decode_part(&bytes);
+    // Automatic styles are in the content itself and replace those of the same name.
     styles.read(&text, &budget)?;
+    // Read first, because the conditions follow the cells that they colour.
     let mut coloured = conditional_areas(&text, &budget)?;
     let mut xml = Xml::new(&text, &budget);
     let mut number = 0;
@@ -44,6 +46,7 @@ pub(super) fn convert(
             Event::Open(e) if e.ns == Ns::OdfTable && e.name() == "table" => {
                 number += 1;
                 let name = e.attr("name").unwrap_or_default();
+                // A sheet that was not requested is skipped without reading its cells.
                 if !out.part(Unit::Sheet, number, Some(&name))? {
                     xml.skip()?;
                     continue;
@@ -63,6 +66,7 @@ pub(super) fn convert(
                 match sheet.read(&mut xml, out) {
                     Ok(()) => sheet.used.finish(out)?,
                     Err(failure) => {
+                        // A limit within a sheet must not lose the rows before it.
                         sheet.used.finish_so_far(out)?;
                         return Err(failure);
                     }
@@ -123,6 +127,7 @@ impl Sheet<'_> {
                             .unwrap_or(1)
                             .max(1);
                         let first = self.column;
+                        // Repeats are numbers of the file's author and may overflow.
                         self.column = first.saturating_add(times);
                         if let Some(style) = e.attr("default-cell-style-name") {
                             self.column_styles.push((first, self.column - 1, style));
@@ -166,6 +171,7 @@ impl Sheet<'_> {
                         let name = format!("{}{}", column_name(column), row + 1);
                         self.used.comment(name, comment.clone());
                     }
+                    // Links within the workbook lead nowhere in Markdown.
                     if let Some(url) = cell.link.as_deref().filter(|url| !url.starts_with('#')) {
                         self.used.link((row, column), url);
                     }
@@ -173,7 +179,9 @@ impl Sheet<'_> {
                     if !cell.text.trim().is_empty() && !covered {
                         let is_hidden = style
                             .is_some_and(|style| self.is_cell_hidden(&style, &cell, (row, column)));
+                        // A row of hidden cells alone counts as empty, so it is not repeated.
                         filled |= !is_hidden || out.shows_hidden();
+                        // A cell may be repeated to the end of the sheet, which only formats the rest of the row.
                         let end = column.saturating_add(times).min(MAX_COLUMNS);
                         for at in column..end {
                             let text = cell.text.clone();
@@ -214,8 +222,10 @@ impl Sheet<'_> {
 
     fn is_cell_hidden(&self, style: &str, cell: &Cell, place: (u64, u32)) -> bool {
         self.styles.hides_value(style, cell.value)
+            // Text with a style of its own may have another colour than the cell.
             || (!cell.is_styled
                 && self.styles.hides_by_color(style)
+                // A conditional format may change the background, so nothing is known about the contrast.
                 && !self.coloured.iter().any(|area| area.holds(place)))
     }
 
@@ -261,6 +271,7 @@ impl Cell {
                 Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
                     lines.push(odf::parts_of_text(xml, &mut parts)?);
                 }
+                // Drawings and tables inside a cell have text that is not the value of the cell.
                 Event::Open(e) if e.ns == Ns::OdfDraw || e.name() == "table" => xml.skip()?,
                 Event::Close if xml.depth() < depth => break,
                 Event::End => break,
@@ -273,6 +284,7 @@ impl Cell {
             None => displayed,
         };
         let text = match formula {
+            // A file that was never calculated has formulas without values.
             Some(formula) if text.trim().is_empty() => {
                 let formula = formula.split_once('=').map_or("", |(_, formula)| formula);
                 format!("={}", formula.trim_start_matches('='))
@@ -296,6 +308,7 @@ fn cell_value(e: &Element<'_>) -> CellValue {
         Some("boolean") => CellValue::Number(f64::from(u8::from(
             e.attr("boolean-value").as_deref() == Some("true"),
         ))),
+        // Dates and times have no `value`; any number that is not zero selects the same part of a format code.
         Some(_) => CellValue::Number(e.number::<f64>("value").unwrap_or(1.0)),
     }
 }
@@ -347,6 +360,7 @@ impl TypedValue {
             return format!("{exact}{unit}");
         };
         let said = rounded.parse::<f64>().unwrap_or(0.0);
+        // The display may round away what a reader of the numbers needs, so both are shown.
         if (said - value * factor).abs() > (value * factor).abs() * MAX_LOSS {
             return format!("{rounded}{unit} ({exact}{unit})");
         }

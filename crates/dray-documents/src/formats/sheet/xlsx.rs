@@ -39,6 +39,7 @@ pub(super) fn convert(
     let strings = part_of(&mut package, &relations, "sharedStrings").and_then(|part| {
         part.map_or_else(|| Ok(Strings::default()), |b| Strings::read(&b, &budget))
     });
+    // Without this part the numbers of the sheets are still readable.
     let strings = spare_failure(strings, out, "shared strings are")?;
     let colors = part_of(&mut package, &relations, "theme").and_then(|part| {
         part.map_or_else(|| Ok(Colors::default()), |b| Colors::of_theme(&b, &budget))
@@ -123,6 +124,7 @@ fn write_sheet(
     let mut used = SheetReader::new(out);
     let text = decode_part(&bytes);
     let coloured = coloured(&text, &sheet.part, package);
+    // The styles are those of the workbook; the conditional formats are of this sheet.
     let context = &Context {
         coloured: &coloured,
         ..*context
@@ -133,6 +135,7 @@ fn write_sheet(
             // The table is whole by now: a damaged part of links or comments costs these alone.
             let more = package.relations(&sheet.part).and_then(|relations| {
                 for (place, id) in links {
+                    // Links to places of the workbook lead nowhere in Markdown.
                     if let Some(relation) = relations.get(&id).filter(|r| r.external) {
                         used.link(place, &relation.target);
                     }
@@ -184,6 +187,7 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea
             .and_then(|rest| rest.split('"').next());
         areas.extend(range.and_then(cells::parse_area));
     }
+    // Each cell is compared with each area, so their number bounds the time.
     areas.truncate(MAX_COLOURED_AREAS);
     areas
 }
@@ -200,6 +204,8 @@ fn sheet_comments(
             continue;
         };
         for (cell, text) in read_comments(&bytes, "threadedComment", package.budget())? {
+            // Excel writes a threaded comment a second time as an old one, with a text about the version of the
+            // program.
             threaded.insert(cell.clone());
             used.comment(cell, text);
         }
@@ -238,6 +244,7 @@ fn read_comments(
                 } else {
                     xml.text()?
                 };
+                // The text is the last element that matters of a comment, so its cell is known here.
                 comments.push((std::mem::take(&mut cell), text));
             }
             Event::End => return Ok(comments),

@@ -33,6 +33,7 @@ pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> 
     let budget = out.budget().clone();
     match pretty_print(text, Form::Indented, room, &budget) {
         Ok(pretty) => out.code("json", &pretty)?,
+        // A limit is a result of its own; the text as it is would pass the same limit.
         Err(JsonError::Limit(limit)) => return Err(limit.into()),
         Err(JsonError::Malformed) => {
             out.warn("the JSON is malformed and shown as it is");
@@ -61,9 +62,11 @@ pub(super) fn write_json_lines(
         if line.trim().is_empty() {
             continue;
         }
+        // Reading the clock for each line would cost more than short lines themselves.
         if index.is_multiple_of(LINES_PER_LOOK) {
             time = budget.clock();
         }
+        // The lines so far are still written; the error follows after them.
         if time.is_err() || all.len() > room {
             break;
         }
@@ -103,6 +106,7 @@ enum JsonError {
 fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, JsonError> {
     let mut printer = Printer {
         rest: text.trim_start_matches('\u{FEFF}'),
+        // `room` bounds the allocation for a text that is too large to show.
         out: String::with_capacity(text.len().min(room)),
         form,
         room,
@@ -150,6 +154,7 @@ impl<'a> Printer<'a> {
         // Only these four are white space in JSON (RFC 8259, 2); `trim` would take others along.
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
         let Some(first) = self.rest.bytes().next() else {
+            // At the end of the text one whole value must have been read: an empty text is malformed.
             let done = expected == Expected::More && self.open.is_empty();
             return if done {
                 Ok(None)
@@ -192,6 +197,7 @@ impl<'a> Printer<'a> {
                 }))
             }
             (Expected::More, b']' | b'}') => {
+                // `[}` and `{]` are malformed.
                 if self.open.pop() != Some(first == b'}') {
                     return Err(JsonError::Malformed);
                 }
@@ -207,6 +213,7 @@ impl<'a> Printer<'a> {
     fn value(&mut self, first: u8, depth: usize) -> Result<Expected, JsonError> {
         match first {
             b'{' | b'[' => {
+                // On an explicit stack, so that depth costs memory that is bounded and not the stack of the thread.
                 if self.open.len() >= depth {
                     return Err(JsonError::Deep);
                 }

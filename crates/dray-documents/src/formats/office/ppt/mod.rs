@@ -49,6 +49,7 @@ pub(super) fn convert(
     let stream = compound.needed("/PowerPoint Document", &budget)?;
     let user = compound
         .stream("/Current User", &budget)?
+        // Damaged files lack this stream; the table then searches for the last edit itself.
         .unwrap_or_default();
     let objects = ObjectTable::read(&user, &stream, &budget)?;
     let document = objects
@@ -61,6 +62,7 @@ pub(super) fn convert(
     let mut missing = 0;
     for (number, entry) in (1..).zip(slide_list(document, SLIDES_INSTANCE)) {
         budget.clock()?;
+        // Slides of a few bytes each pass the limit on bytes, so the time and the output are checked for each.
         budget.inflated(0)?;
         let (slide, found) = read_slide(number, &entry, &objects, &notes, &stream, &budget)?;
         if !found {
@@ -69,6 +71,7 @@ pub(super) fn convert(
         }
         slide.write(out)?;
     }
+    // Without any text the warnings alone would read like an empty presentation.
     if missing > 0 && out.is_empty() {
         return Err(Failure::Corrupt(Damage::Structure));
     }
@@ -84,6 +87,7 @@ fn slide_list(document: Records<'_>, instance: u16) -> Vec<Entry<'_>> {
     for list in lists {
         let mut rest = Records(list.data);
         while let Some(record) = rest.next() {
+            // The record names the slide and is followed by the texts of its outline.
             if record.kind == kind::SLIDE_PERSIST && entries.len() < MAX_ENTRIES {
                 entries.push(Entry {
                     object: u32_at(record.data, 0).unwrap_or(0),
@@ -100,6 +104,7 @@ fn slide_list(document: Records<'_>, instance: u16) -> Vec<Entry<'_>> {
 fn texts_until_next(data: &[u8]) -> &[u8] {
     let mut rest = Records(data);
     loop {
+        // Before the record is read: the next entry itself does not belong to this one.
         let end = data.len() - rest.0.len();
         match rest.next() {
             Some(record) if record.kind != kind::SLIDE_PERSIST => {}
@@ -117,6 +122,7 @@ fn read_slide(
     stream: &[u8],
     budget: &Budget,
 ) -> Result<(Slide, bool), Failure> {
+    // Placeholders refer to these texts by index instead of holding their own.
     let outline: Vec<Text> = container_texts(Records(entry.records));
     let mut shapes = ShapeReader::new(&outline, budget);
     let record = objects.object(entry.object, kind::SLIDE, stream);
@@ -139,6 +145,7 @@ fn read_slide(
             shapes.notes.extend(of_page.notes);
         }
     }
+    // Outline texts that no shape used are shown as well, so that no text is lost.
     shapes.add_rest();
     let slide = Slide {
         number,

@@ -48,6 +48,7 @@ pub(super) fn convert(
             Err(failure @ Failure::Corrupt(_)) => {
                 out.warn(format!("slide {number} is damaged"));
                 damaged = Some(failure);
+                // The heading alone, so that the reader sees where a slide is missing.
                 let slide = Slide {
                     number,
                     ..Slide::default()
@@ -79,6 +80,8 @@ fn slide_order(
                     .relation(&e, "id")
                     .and_then(|id| relations.get(&id))
                     .map(|r| r.target.clone());
+                // An id without its part keeps its place: later slides keep their numbers, and this one is reported
+                // as damaged.
                 order.push(part.unwrap_or_default());
             }
             Event::End => return Ok(order),
@@ -132,6 +135,7 @@ impl Layouts {
         let Some(part) = relations.part("slideLayout") else {
             return Ok(Rc::default());
         };
+        // Hundreds of slides share a few layouts, each of which costs two parts.
         if let Some(known) = self.by_part.get(part) {
             return Ok(Rc::clone(known));
         }
@@ -145,6 +149,7 @@ impl Layouts {
             {
                 let mut behind = Layout::default();
                 behind.read(&bytes, package.budget())?;
+                // What the layout says goes before what the master says.
                 layout.before(&behind);
             }
         }

@@ -156,6 +156,7 @@ impl Walker {
 
     /// Text within a tag that shows it.
     pub(super) fn characters(&mut self, text: &str) {
+        // Line ends and indentation of the XML are outside of `a:t`.
         if !matches!(self.tags.last(), Some(Tag::Text)) {
             return;
         }
@@ -187,6 +188,7 @@ impl Walker {
             }
             Some(Tag::Para) => self.end_para(),
             Some(Tag::Run) => {
+                // A run's format ends with it; the next run states its own.
                 self.style = Style::default();
                 if let Some(para) = &mut self.para
                     && std::mem::take(&mut para.linked)
@@ -198,6 +200,7 @@ impl Walker {
                 let lines = blocks::lines_of_blocks(self.sink.end());
                 if let Some(table) = self.tables.last_mut() {
                     table.cells.push(GridCell {
+                        // A merged cell keeps the text that it had before, which no viewer shows.
                         lines: if covered { Vec::new() } else { lines },
                         columns: 1,
                         rows: 1,
@@ -239,6 +242,7 @@ impl Walker {
         };
         let blocks = self.sink.end();
         let role = shape.role.as_ref();
+        // The number of the slide is in its heading already.
         if role.is_some_and(|r| r.kind == "sldNum")
             || (self.body_only && role.is_none_or(|r| r.kind != "body"))
         {
@@ -275,6 +279,7 @@ impl Walker {
                 Block::Item(level, Marker::Number(number), para.text)
             }
         };
+        // As in PowerPoint, a paragraph without a number begins the numbers of its level again.
         if !matches!(mark, Mark::Number(_)) {
             self.forget(level);
         }
@@ -283,6 +288,7 @@ impl Walker {
 
     /// The marker of a paragraph that asks for none.
     fn inherited(&self, level: usize) -> Mark {
+        // Cells of tables inherit from the table style, which has no bullets.
         if !self.tables.is_empty() {
             return Mark::None;
         }
@@ -291,6 +297,7 @@ impl Walker {
         };
         let own = shape.bullets.get(level).copied().flatten();
         let bullet = own.unwrap_or_else(|| match &shape.role {
+            // Layouts rarely state bullets of deeper levels, and the program draws them all the same.
             Some(role) if !role.is_title() => self.layout.bullet(role, level) || level > 0,
             Some(_) => false,
             None => level > 0,

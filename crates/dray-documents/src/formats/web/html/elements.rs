@@ -15,6 +15,7 @@ impl Walker<'_> {
             Kind::Italic => self.formats.italic += 1,
             Kind::Strike => self.formats.strike += 1,
             Kind::Code => match &mut self.code {
+                // The language is often a class of the `code` inside of `pre`.
                 Some(code) if code.language.is_empty() => code.language = code_language(tag),
                 Some(_) => {}
                 None => self.formats.code += 1,
@@ -24,6 +25,7 @@ impl Walker<'_> {
             Kind::Break => self.line_break()?,
             Kind::Rule if self.code.is_none() => {
                 self.end_heading()?;
+                // A rule inside a cell would end the table.
                 if self.cell().is_none() {
                     self.out.rule()?;
                 }
@@ -32,6 +34,7 @@ impl Walker<'_> {
                 let alt = attribute_value(tag, b"alt").unwrap_or_default();
                 let name = attribute_value(tag, b"src").unwrap_or_default();
                 let alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
+                // An image may be all the content of a link.
                 self.show_link();
                 self.line.image(&alt, &name);
                 self.count(alt.len() + name.len())?;
@@ -65,6 +68,7 @@ impl Walker<'_> {
             }
             _ => return,
         };
+        // Closing tags without an opening one are common.
         *count = count.saturating_sub(1);
     }
 
@@ -134,6 +138,7 @@ impl Walker<'_> {
         if !kind.is_of_table() {
             return Ok(kind);
         }
+        // A cell outside of a table is laid out like a block by browsers.
         if self.beyond > 0 || self.within_table().is_none() {
             return Ok(Kind::Block);
         }
@@ -169,6 +174,7 @@ impl Walker<'_> {
             .find(|open| open.kind == Kind::List || open.kind.is_scope());
         let marker = match list.and_then(|list| list.number.as_mut()) {
             Some(next) => {
+                // `<li value=…>` also sets the numbers of the items after it.
                 let number = own.unwrap_or(*next);
                 *next = number.saturating_add(1);
                 Marker::Number(number)
@@ -178,6 +184,7 @@ impl Walker<'_> {
         self.contain(Some(marker));
         if self.cell().is_some() && !self.muted {
             match marker {
+                // A cell has no blocks, so the marker is written as text.
                 Marker::Number(number) => self.line.raw(&format!("{number}. ")),
                 Marker::Bullet | Marker::Definition => self.line.raw("- "),
             }
@@ -217,6 +224,7 @@ impl Walker<'_> {
             return Ok(());
         };
         let (kind, hidden, concealed) = (open.kind, open.hidden, open.concealed);
+        // Inside a hidden element nothing was begun that would have to end.
         if self.hidden == 0 {
             match kind {
                 Kind::Heading(_) => self.end_heading()?,
