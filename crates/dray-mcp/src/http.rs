@@ -94,7 +94,7 @@ impl HttpEndpoint {
     ///
     /// [`HttpError::Failed`].
     pub async fn serve(self, server: McpServer, stop: CancellationToken) -> Result<(), HttpError> {
-        let client = server.client().clone();
+        let client = server.client().await.clone();
         self.serve_with(move || server.for_session(), Some(client), stop)
             .await
     }
