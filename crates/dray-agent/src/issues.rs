@@ -14,6 +14,8 @@ pub struct ToolIssue {
     pub message: String,
     /// Lines below the message, shown in a fence.
     pub details: Vec<String>,
+    /// Whether the user can do something about it: the message is then shown in the answer too.
+    pub is_for_user: bool,
 }
 
 /// A hook that is not there.
@@ -66,6 +68,15 @@ impl IssueLog {
             .flatten()
             .collect();
         (!sections.is_empty()).then(|| sections.join("\n\n"))
+    }
+
+    /// What the user can do, for the answer: a line for each tool set; `None` when there is nothing.
+    pub fn user_text(&self) -> Option<String> {
+        let issues = self.tools.iter().filter(|issue| issue.is_for_user);
+        let lines: Vec<_> = issues
+            .map(|issue| format!("{}.\n\n", issue.message))
+            .collect();
+        (!lines.is_empty()).then(|| lines.concat())
     }
 
     fn of_tools(&self) -> Option<String> {
@@ -148,6 +159,7 @@ mod tests {
                 toolset: Some("s".to_owned()),
                 message: "gone".to_owned(),
                 details: vec!["```".to_owned()],
+                is_for_user: false,
             }],
             hooks: vec![HookIssue {
                 event: "on_completion".to_owned(),

@@ -91,7 +91,7 @@ impl HttpEndpoint {
     /// is compiled here and not by the caller.
     pub fn serve(self, server: McpServer, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let client = server.client().clone();
+            let client = server.client().await.clone();
             self.serve_with(move || server.for_session(), Some(client), stop)
                 .await;
         })

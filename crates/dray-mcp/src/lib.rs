@@ -61,5 +61,5 @@ pub use http::{HttpEndpoint, HttpError, HttpOptions};
 pub use input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
 pub use local::{LocalRoot, RootError};
 pub use options::{FileLimits, Permissions, ServerOptions, TicketAccess, ToolName, UnknownTool};
-pub use server::McpServer;
+pub use server::{McpServer, ServerStarter};
 pub use stdio::{StdioError, serve_stdio};

@@ -26,6 +26,10 @@ pub struct Config {
     /// Names under which a listener of this machine that asks for no key may be called, beside `localhost` and loopback
     /// addresses, as in the `Host` header without its port.
     pub hosts: Vec<String>,
+    /// Base URL at which browsers reach this service, such as `https://chat.example.org`, for users who sign in to MCP
+    /// servers. Default: the address of `listen` where it is one of this machine; else users cannot sign in. `https`, or
+    /// `http` for a host of this machine.
+    pub public_url: Option<String>,
     /// Keys of clients by name; a client shows its key as bearer token or, without DIAL, as `Api-Key`.
     pub clients: BTreeMap<String, Secret>,
     /// What callers may use.
@@ -212,6 +216,7 @@ impl Default for Config {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 5000).into(),
             hosts: Vec::new(),
+            public_url: None,
             clients: BTreeMap::new(),
             permissions: permissions::Permissions::default(),
             deployments: vec!["quick_apps2".to_owned(), "quick_apps".to_owned()],
@@ -364,6 +369,13 @@ impl Config {
                 "must have `{session}` in it: conversations of several people would share one sandbox",
             ));
         }
+        let is_local = |url: &String| url.starts_with("https://") || is_loopback_url(url);
+        if !self.public_url.as_ref().is_none_or(is_local) {
+            problems.push(ConfigProblem::new(
+                "public_url",
+                "must be `https`: authorization codes come back there",
+            ));
+        }
         if self.deployments.is_empty() {
             problems.push(ConfigProblem::new("deployments", "must name one"));
         }
@@ -374,6 +386,7 @@ impl Config {
         let endpoints = [
             ("dial_url", &self.dial_url),
             ("model_url", &self.model_url),
+            ("public_url", &self.public_url),
             ("py_interpreter.url", &self.py_interpreter.url),
         ];
         // Checked as text alone: a name that does not resolve yet must not stop the start.
@@ -447,6 +460,18 @@ fn is_origin(origin: &str) -> bool {
         return false;
     };
     matches!(url.scheme(), "http" | "https") && url.origin().ascii_serialization() == origin
+}
+
+/// Whether a URL leads to this machine.
+fn is_loopback_url(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|url| {
+        let host = url.host().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost")
+            || address
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    })
 }
 
 fn is_base_url(url: &str) -> bool {

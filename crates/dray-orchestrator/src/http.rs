@@ -21,6 +21,7 @@ mod responses;
 mod routes;
 mod run;
 mod serve;
+mod sign_in;
 mod support;
 #[cfg(test)]
 mod tests;

@@ -34,6 +34,7 @@ pub mod permissions;
 mod records;
 mod responses;
 mod service;
+mod sign_ins;
 mod turn;
 
 pub use config::Config;

@@ -34,15 +34,27 @@ pub(crate) enum RecordKind {
     Conversation,
     /// An approval of a call, see [`crate::approvals`].
     Approval,
+    /// A sign-in page that is open, see [`crate::sign_ins`].
+    SignInPage,
+    /// The newest page of a conversation for a server.
+    SignInNewest,
+    /// A sign-in that waits for its code.
+    SignInCode,
+    /// Tokens of a sign-in.
+    SignInTokens,
 }
 
 impl RecordKind {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
             Self::Response => "response",
             Self::Conversation => "conversation",
             Self::Approval => "approval",
+            Self::SignInPage => "sign-in-page",
+            Self::SignInNewest => "sign-in-newest",
+            Self::SignInCode => "sign-in-code",
+            Self::SignInTokens => "sign-in-tokens",
         }
     }
 }

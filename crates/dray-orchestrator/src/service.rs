@@ -14,7 +14,7 @@ use dray_http::{HttpClient, HttpTimeouts, TrustedAuthorities};
 use dray_proto::v1;
 use dray_service::{Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
-use dray_tool_mcp::ProgramPool;
+use dray_tool_mcp::{ProgramPool, SignInKeeper};
 use dray_types::TenantId;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
@@ -28,6 +28,7 @@ use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerGrants;
 use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
+use crate::sign_ins::StoredSignIns;
 use crate::turn::{
     AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SharedParts, ToolKinds,
 };
@@ -60,7 +61,7 @@ impl Service for Orchestrator {
             StartError::with_source("cannot read the address of the listener", error)
         })?;
         let drain = config.drain.as_duration();
-        let surface = http_surface(config, cx)?;
+        let surface = http_surface(config, address, cx)?;
         let served = http::serve_until(surface.router(), listener, cx.stop.clone(), drain);
         cx.tasks.spawn(served);
         cx.listen_addresses.open("chat", address);
@@ -116,7 +117,11 @@ impl Orchestrator {
 }
 
 /// Everything behind the listener.
-fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, StartError> {
+fn http_surface(
+    config: Config,
+    address: SocketAddr,
+    cx: &ServiceContext,
+) -> Result<Arc<HttpSurface>, StartError> {
     let options = config.surface();
     let reader = Arc::new(ManifestReader::new(config.manifest_settings()));
     // The operator's layers come after the built-in one, so their entries win (quickapps 8.1).
@@ -140,13 +145,13 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
         cx.clock.clone(),
         config.client_tool_timeout.as_duration(),
     );
-    let state = client_state(&config, cx, &services.tenant);
+    let state = client_state(&config, address, cx, &services.tenant);
     let parts = SharedParts {
         paused,
         approvals: approvals(&config, cx, &services.tenant),
         client_files: state.files.clone(),
         model: model_endpoint(&config, core.as_ref())?,
-        kinds: tool_kinds(&config, core.as_ref(), cx)?,
+        kinds: tool_kinds(&config, core.as_ref(), &state, cx)?,
         loader: ManifestLoader {
             reader,
             manifests: Arc::clone(&manifests),
@@ -196,9 +201,17 @@ fn file_services(config: &Config, core: Option<&DialClient>, cx: &ServiceContext
 }
 
 /// What is kept for clients between their requests.
-fn client_state(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ClientState {
+fn client_state(
+    config: &Config,
+    address: SocketAddr,
+    cx: &ServiceContext,
+    tenant: &TenantId,
+) -> ClientState {
     let records = CallerRecords::new(&cx.bus, cx.store.clone(), tenant.clone(), cx.clock.clone());
+    let base_url = config.browser_url(address);
+    let sign_ins = base_url.map(|url| Arc::new(StoredSignIns::new(records.clone(), &url)));
     ClientState {
+        sign_ins,
         files: ClientFiles::new(records.clone(), config.client_state_lifetime),
         responses: ResponseStore::new(records, config.client_state_lifetime),
     }
@@ -256,6 +269,7 @@ fn model_endpoint(config: &Config, core: Option<&DialClient>) -> Result<ModelEnd
 fn tool_kinds(
     config: &Config,
     core: Option<&DialClient>,
+    state: &ClientState,
     cx: &ServiceContext,
 ) -> Result<ToolKinds, StartError> {
     let limits = HttpTimeouts {
@@ -279,11 +293,14 @@ fn tool_kinds(
     mcp.login_timeout = config.interactive_login_timeout.as_duration();
     let dial = core.map(|core| Arc::new(core.clone()) as Arc<dyn DialPort>);
     mcp.dial.clone_from(&dial);
+    let keeper = state.sign_ins.clone();
+    mcp.oauth.keeper = keeper.map(|keeper| keeper as Arc<dyn SignInKeeper>);
     Ok(ToolKinds {
         client,
         rest,
         mcp,
         dial,
+        sign_ins: state.sign_ins.clone(),
         interpreter_session: config.py_interpreter.default_session_id.clone(),
     })
 }

@@ -89,6 +89,7 @@ async fn build_deployment(
         toolset: Some(set.name.clone()),
         message,
         details: Vec::new(),
+        is_for_user: false,
     };
     let facts = match DeploymentFacts::load(dial.as_ref(), caller, id).await {
         Ok(facts) => facts,

@@ -19,7 +19,7 @@ use crate::options::McpOptions;
 use crate::prepare::{ToolsetError, prepare_target};
 use crate::server::{KnownToolset, ServerTarget};
 use crate::session::ServerOffer;
-use crate::texts::{error_text, missing_set};
+use crate::texts::{failed_set, missing_set};
 use crate::tool::McpTool;
 
 /// A tool set that is an MCP server.
@@ -161,7 +161,7 @@ impl FirstAttempt {
             Err(ToolsetError::Disabled) => return ToolsetResult::default(),
             Err(ToolsetError::Said(message)) => message,
             Err(ToolsetError::Failed(_, error) | ToolsetError::Early(error)) => {
-                error_text(label, &error)
+                return failed_set(label, &error);
             }
         };
         missing_set(label, message)

@@ -10,7 +10,7 @@
 //! program belongs to one conversation and ends when it was idle for a while. A call is made again only when the server
 //! surely did nothing with the first one.
 //!
-//! - [`QuestionPort`], [`SignInPort`]: how users are asked during a call, and how they sign in to a server.
+//! - [`QuestionPort`], [`SignInPort`], [`SignInKeeper`]: how users are asked during a call, and how they sign in to a server.
 //!
 //! What it does not do: it offers the server no sampling and no roots, and shows nothing to users itself.
 //!
@@ -48,7 +48,10 @@ mod wire;
 
 pub use connect::{McpToolset, connect_all, connect_set};
 pub use legacy_servers::LegacyServers;
-pub use oauth::{IssuerTrust, OAuthOptions, SignInPage, SignInPort, SignIns};
+pub use oauth::{
+    CallbackRefusal, ConfirmedSignIn, IssuerTrust, OAuthOptions, PendingSignIn, SignInKeeper,
+    SignInOwner, SignInPage, SignInPort, SignInStoreError, SignIns,
+};
 pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;
 pub use questions::{QuestionPort, UserAnswer, UserQuestion};

@@ -3,6 +3,7 @@
 //! The protocol is `rmcp`'s; the connections, the trust in authorization servers and the lifetime of tokens are ours.
 
 mod backend;
+mod kept;
 mod sign_ins;
 
 use std::fmt;
@@ -16,13 +17,17 @@ use dray_dial::signin::SignIn;
 use dray_types::Secret;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationRequest, AuthorizationSession,
-    ClientCredentialsConfig, WWWAuthenticateParams,
+    ClientCredentialsConfig, OAuthClientConfig, WWWAuthenticateParams,
 };
 use thiserror::Error;
 use tokio::sync::Mutex;
 use url::Url;
 
 use self::backend::OAuthBackend;
+pub use self::kept::{
+    CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
+};
+use self::kept::{CapturedStates, KeptTokens};
 pub use self::sign_ins::SignIns;
 
 /// Name of this client where a server registers it by request (RFC 7591).
@@ -65,8 +70,15 @@ pub enum IssuerTrust {
 /// The operator's settings of OAuth.
 #[derive(Clone, Debug, Default)]
 pub struct OAuthOptions {
-    /// Shows sign-in pages; without it only clients with credentials of their own sign in.
+    /// Shows sign-in pages while a request waits.
     pub port: Option<Arc<dyn SignInPort>>,
+    /// Keeps sign-ins between requests, where no page can be shown while a request waits and the principal is known.
+    /// Without it and without [`Self::port`] only clients with credentials of their own sign in.
+    pub keeper: Option<Arc<dyn SignInKeeper>>,
+    /// The conversation to which pages of this request belong; empty where there is none.
+    pub conversation: String,
+    /// Sign-ins that the user confirmed with this request.
+    pub confirmed: Vec<ConfirmedSignIn>,
     /// `https` URL of this client's metadata document, which is its id where the manifest has none (SEP-991).
     pub client_metadata_url: Option<String>,
     /// Which authorization servers may be connected to.
@@ -90,6 +102,14 @@ pub(crate) enum SignInError {
     /// The user has no way to see a sign-in page.
     #[error("no page can be shown to the user")]
     NoPort,
+    /// The user signs in at this page before a later request.
+    #[error(
+        "the user has to sign in first: they open {0} in a browser, and send the code that it shows at the end"
+    )]
+    Waiting(String),
+    /// The sign-in or its tokens cannot be kept.
+    #[error(transparent)]
+    Store(#[from] SignInStoreError),
     /// The user did not sign in.
     #[error("the user did not sign in")]
     Refused(SignIn),
@@ -116,6 +136,10 @@ pub(crate) struct RemoteSignIn {
     client: OauthClient,
     client_metadata_url: Option<String>,
     backend: Arc<OAuthBackend>,
+    /// Keeps the sign-in of this owner, where the caller is known.
+    kept: Option<(Arc<dyn SignInKeeper>, SignInOwner)>,
+    /// States of pages that this process made and did not show or keep yet.
+    states: CapturedStates,
     /// Locked during a sign-in, so that concurrent calls ask the user once.
     manager: Mutex<Option<AuthorizationManager>>,
 }
@@ -132,8 +156,101 @@ impl fmt::Debug for RemoteSignIn {
 impl RemoteSignIn {
     /// The access token, renewed if needed; `None` before the first sign-in and when another one is needed.
     pub(crate) async fn token(&self) -> Option<Secret> {
-        let manager = self.manager.lock().await;
+        let mut manager = self.manager.lock().await;
+        if manager.is_none() {
+            *manager = self.restored().await;
+        }
         current_token(manager.as_ref()?).await.ok()
+    }
+
+    /// The sign-in that an earlier process or another replica made; `None` without one.
+    async fn restored(&self) -> Option<AuthorizationManager> {
+        let (keeper, owner) = self.kept.as_ref()?;
+        // Looked up first: without tokens nothing is asked of any server.
+        let tokens = keeper.load_tokens(owner).await.ok()??;
+        let restoring = async {
+            let mut manager = self.new_manager(self.states.clone()).await?;
+            if !manager.initialize_from_store().await? {
+                return Err(AuthError::AuthorizationRequired);
+            }
+            let stored: rmcp::transport::auth::StoredCredentials = serde_json::from_str(&tokens)
+                .map_err(|error| AuthError::CredentialStoreError(error.to_string()))?;
+            // With the secret of the manifest, which the store does not have.
+            manager
+                .configure_client(self.client_config(&stored.client_id, keeper.redirect_uri()))?;
+            Ok(manager)
+        };
+        match restoring.await {
+            Ok(manager) => Some(manager),
+            Err(error) => {
+                tracing::info!(%error, "a kept sign-in cannot be used");
+                None
+            }
+        }
+    }
+
+    /// A manager whose tokens go where this sign-in is kept.
+    async fn new_manager(&self, states: CapturedStates) -> Result<AuthorizationManager, AuthError> {
+        let backend: Arc<OAuthBackend> = Arc::clone(&self.backend);
+        let mut manager =
+            AuthorizationManager::new_with_oauth_http_client(self.server.as_str(), backend).await?;
+        manager.set_state_store(states);
+        if let Some((keeper, owner)) = &self.kept {
+            manager.set_credential_store(KeptTokens {
+                keeper: Arc::clone(keeper),
+                owner: owner.clone(),
+            });
+        }
+        Ok(manager)
+    }
+
+    fn client_config(&self, client_id: &str, redirect_uri: &str) -> OAuthClientConfig {
+        let config = OAuthClientConfig::new(client_id, redirect_uri);
+        match self.secret().filter(|_| self.client.client_id.is_some()) {
+            Some(secret) => config.with_client_secret(secret),
+            None => config,
+        }
+    }
+
+    /// Exchanges the code of a sign-in that the user confirmed. What the server says now must be what the page was made
+    /// for: another issuer means that the code would go to a stranger.
+    async fn exchange_confirmed(
+        &self,
+        confirmed: &ConfirmedSignIn,
+        challenge: &Challenge,
+    ) -> Result<AuthorizationManager, SignInError> {
+        let Some((keeper, _)) = &self.kept else {
+            return Err(SignInError::NoPort);
+        };
+        let pending = &confirmed.pending;
+        let states = CapturedStates::with(pending.authorization());
+        let mut manager = self.discovered(challenge, states, pending.issuer()).await?;
+        manager.configure_client(self.client_config(pending.client_id(), keeper.redirect_uri()))?;
+        let session =
+            AuthorizationSession::for_scope_upgrade(manager, String::new(), keeper.redirect_uri());
+        self.checked(session.handle_callback_url(&confirmed.returned).await)?;
+        Ok(session.auth_manager)
+    }
+
+    /// A manager that knows the authorization server, which is trusted. `issuer` is the one that it must be, if that is
+    /// known.
+    async fn discovered(
+        &self,
+        challenge: &Challenge,
+        states: CapturedStates,
+        issuer: Option<&str>,
+    ) -> Result<AuthorizationManager, SignInError> {
+        let mut manager = self.new_manager(states).await?;
+        let found = manager.resolve_metadata_from_challenge(Some(&challenge.header));
+        let metadata = self.checked(found.await)?.metadata;
+        // Before any credential goes there.
+        self.backend.check(&metadata.token_endpoint)?;
+        if issuer.is_some_and(|issuer| metadata.issuer.as_deref() != Some(issuer)) {
+            let text = "the server names another authorization server than before".to_owned();
+            return Err(AuthError::AuthorizationFailed(text).into());
+        }
+        manager.set_metadata(metadata);
+        Ok(manager)
     }
 
     /// Signs in as the server asks. `refused` is the token that it did not accept. The user has `wait` for it.
@@ -147,11 +264,25 @@ impl RemoteSignIn {
         let known = slot.take();
         if let Some(manager) = &known
             && let Ok(token) = current_token(manager).await
-            && refused.is_none_or(|refused| refused.expose() != token.expose())
+            && refused.as_ref().is_none_or(|refused| refused.expose() != token.expose())
         {
             // Another call has signed in meanwhile.
             *slot = known;
             return Ok(token);
+        }
+        if let Some(confirmed) = asking.confirmed.iter().find(|one| self.is_of(one)) {
+            match self.exchange_confirmed(confirmed, challenge).await {
+                Ok(manager) => {
+                    let token = current_token(&manager).await?;
+                    let is_new = refused.as_ref().map(Secret::expose) != Some(token.expose());
+                    if is_new {
+                        *slot = Some(manager);
+                        return Ok(token);
+                    }
+                }
+                // A code works once: a second look at the same confirmation begins anew with a page.
+                Err(error) => tracing::info!(%error, "a confirmed sign-in was not exchanged"),
+            }
         }
         let base = Url::parse(&self.server).map_err(AuthError::from)?;
         let wanted = WWWAuthenticateParams::parse(&challenge.header, &base);
@@ -159,8 +290,11 @@ impl RemoteSignIn {
             Some(manager) => {
                 let scope = wanted.scope.unwrap_or_default();
                 let page = self.checked(manager.request_scope_upgrade(&scope).await)?;
-                let session =
-                    AuthorizationSession::for_scope_upgrade(manager, page, asking.redirect_uri());
+                let session = AuthorizationSession::for_scope_upgrade(
+                    manager,
+                    page,
+                    self.redirect_uri(asking),
+                );
                 self.finish(session, asking).await?
             }
             None => self.begin(challenge, asking).await?,
@@ -175,14 +309,9 @@ impl RemoteSignIn {
         challenge: &Challenge,
         asking: &UserPrompt<'_>,
     ) -> Result<AuthorizationManager, SignInError> {
-        let backend: Arc<OAuthBackend> = Arc::clone(&self.backend);
-        let mut manager =
-            AuthorizationManager::new_with_oauth_http_client(self.server.as_str(), backend).await?;
-        let found = manager.resolve_metadata_from_challenge(Some(&challenge.header));
-        let metadata = self.checked(found.await)?.metadata;
-        // Before any credential goes there.
-        self.backend.check(&metadata.token_endpoint)?;
-        manager.set_metadata(metadata);
+        let mut manager = self
+            .discovered(challenge, self.states.clone(), None)
+            .await?;
         let scopes = self.client.scope.iter();
         let scopes = scopes.flat_map(|scope| scope.split_whitespace());
         if self.client.grant == OauthGrant::ClientCredentials {
@@ -198,10 +327,10 @@ impl RemoteSignIn {
             self.checked(exchanged)?;
             return Ok(manager);
         }
-        if asking.port.is_none() {
+        if asking.port.is_none() && self.kept.is_none() {
             return Err(SignInError::NoPort);
         }
-        let mut request = AuthorizationRequest::new(asking.redirect_uri())
+        let mut request = AuthorizationRequest::new(self.redirect_uri(asking))
             .with_initial_scope_selection()
             .with_scopes(scopes)
             .with_client_name(CLIENT_NAME);
@@ -221,7 +350,6 @@ impl RemoteSignIn {
         session: AuthorizationSession,
         asking: &UserPrompt<'_>,
     ) -> Result<AuthorizationManager, SignInError> {
-        let port = asking.port.as_ref().ok_or(SignInError::NoPort)?;
         let page = SignInPage {
             toolset: asking.toolset.to_owned(),
             url: session.get_authorization_url().to_owned(),
@@ -229,6 +357,9 @@ impl RemoteSignIn {
         if !self.backend.is_web(&page.url) {
             return Err(SignInError::NoPage);
         }
+        let Some(port) = asking.port else {
+            return self.keep_page(&page, asking).await;
+        };
         let showing = port.authorize(asking.caller, &page);
         let returned = tokio::time::timeout(asking.wait, showing)
             .await
@@ -238,9 +369,38 @@ impl RemoteSignIn {
         Ok(session.auth_manager)
     }
 
+    /// Keeps what the exchange needs, and ends with the address of the page.
+    async fn keep_page(
+        &self,
+        page: &SignInPage,
+        asking: &UserPrompt<'_>,
+    ) -> Result<AuthorizationManager, SignInError> {
+        let (keeper, owner) = self.kept.as_ref().ok_or(SignInError::NoPort)?;
+        let pending = PendingSignIn::new(&page.toolset, &page.url, &self.states)?;
+        keeper
+            .keep_pending(owner, asking.conversation, &pending)
+            .await?;
+        Err(SignInError::Waiting(page.url.clone()))
+    }
+
+    /// Whether a confirmed sign-in is one of this owner at this server.
+    fn is_of(&self, confirmed: &ConfirmedSignIn) -> bool {
+        let owner = self.kept.as_ref().map(|(_, owner)| owner);
+        owner == Some(&confirmed.owner)
+    }
+
     fn secret(&self) -> Option<String> {
         let secret = self.client.client_secret.as_ref();
         secret.map(|secret| secret.expose().to_owned())
+    }
+
+    /// Where authorization servers send the browser back to; empty where no page is shown.
+    fn redirect_uri<'a>(&'a self, asking: &UserPrompt<'a>) -> &'a str {
+        match (asking.port, &self.kept) {
+            (Some(port), _) => port.redirect_uri(),
+            (None, Some((keeper, _))) => keeper.redirect_uri(),
+            (None, None) => "",
+        }
     }
 
     /// Names a server that was not trusted, which `rmcp` reports as a failure of its own.
@@ -264,10 +424,8 @@ pub(crate) struct UserPrompt<'a> {
     pub(crate) caller: &'a Caller,
     /// Longest wait for the user.
     pub(crate) wait: Duration,
-}
-
-impl UserPrompt<'_> {
-    fn redirect_uri(&self) -> &str {
-        self.port.map_or("", |port| port.redirect_uri())
-    }
+    /// The conversation to which a page belongs that the user opens later.
+    pub(crate) conversation: &'a str,
+    /// Sign-ins that the user confirmed with this request.
+    pub(crate) confirmed: &'a [ConfirmedSignIn],
 }

@@ -15,7 +15,7 @@ use crate::calls::CallEnd;
 use crate::error::SessionError;
 use crate::handler::CallQuestions;
 use crate::legacy_servers::LegacyServers;
-use crate::oauth::{Challenge, RemoteSignIn, SignInPort, UserPrompt};
+use crate::oauth::{Challenge, ConfirmedSignIn, RemoteSignIn, SignInPort, UserPrompt};
 use crate::options::McpOptions;
 use crate::programs::ProgramPool;
 use crate::session::{McpSession, ServerOffer};
@@ -56,6 +56,10 @@ pub(crate) struct ServerTarget {
     /// The sign-in of users or clients, where the manifest says so.
     sign_in: Option<Arc<RemoteSignIn>>,
     sign_in_port: Option<Arc<dyn SignInPort>>,
+    /// The conversation to which sign-in pages belong.
+    conversation: String,
+    /// Sign-ins that the user confirmed with this request.
+    confirmed: Vec<ConfirmedSignIn>,
     session: Mutex<Option<Arc<McpSession>>>,
 }
 
@@ -92,6 +96,8 @@ impl ServerTarget {
             pooled,
             sign_in,
             sign_in_port: options.oauth.port.clone(),
+            conversation: options.oauth.conversation.clone(),
+            confirmed: options.oauth.confirmed.clone(),
             session: Mutex::default(),
         }
     }
@@ -243,6 +249,8 @@ impl ServerTarget {
             toolset: &self.label,
             caller,
             wait: self.login_timeout,
+            conversation: &self.conversation,
+            confirmed: &self.confirmed,
         };
         tracing::info!(toolset = %self.label, status = challenge.status, "an MCP server asks for a sign-in");
         let refused = self.settings.token.get();

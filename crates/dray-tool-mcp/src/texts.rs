@@ -15,6 +15,17 @@ pub(crate) fn missing_set(label: &str, message: String) -> ToolsetResult {
     }
 }
 
+/// As [`missing_set`], for a failed connection. A set whose user has to sign in says so to the user.
+pub(crate) fn failed_set(label: &str, error: &SessionError) -> ToolsetResult {
+    let mut missing = missing_set(label, error_text(label, error));
+    if let SessionError::SignIn(SignInError::Waiting(_)) = error {
+        for issue in &mut missing.issues {
+            issue.is_for_user = true;
+        }
+    }
+    missing
+}
+
 /// The texts of quickapps 27.4.
 pub(crate) fn error_text(label: &str, error: &SessionError) -> String {
     if let SessionError::SignIn(error) = error {
@@ -47,6 +58,7 @@ fn sign_in_text(label: &str, error: &SignInError) -> String {
         SignInError::NoPort => {
             format!("Toolset '{label}' requires sign-in, but no client channel is available")
         }
+        SignInError::Waiting(page) => waiting_text(label, page),
         SignInError::Refused(SignIn::Denied) => format!("Sign-in was denied for toolset '{label}'"),
         SignInError::Refused(SignIn::TimedOut) => {
             format!("Sign-in timed out for toolset '{label}'")
@@ -55,10 +67,20 @@ fn sign_in_text(label: &str, error: &SignInError) -> String {
             "Toolset '{label}' names the authorization server '{host}', which is not among the \
              `authorization_servers` of its manifest"
         ),
-        SignInError::Refused(_) | SignInError::NoPage | SignInError::Failed(_) => {
+        SignInError::Refused(_)
+        | SignInError::NoPage
+        | SignInError::Store(_)
+        | SignInError::Failed(_) => {
             format!("Sign-in failed for toolset '{label}'")
         }
     }
+}
+
+/// What the user does before the tools of a set are there.
+pub(crate) fn waiting_text(label: &str, page: &str) -> String {
+    format!(
+        "Toolset '{label}' requires sign-in: open {page} in your browser, and send the code that it shows at the end"
+    )
 }
 
 /// The message for a set whose metadata DIAL does not give.

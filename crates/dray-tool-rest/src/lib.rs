@@ -97,6 +97,7 @@ pub fn build_set(set: &RestApi, client: &HttpClient, options: &RestOptions) -> T
                 toolset: Some(set.name.clone()),
                 message,
                 details: Vec::new(),
+                is_for_user: false,
             }),
         }
     }

@@ -15,6 +15,8 @@ pub struct SetupIssue {
     pub message: String,
     /// More lines, shown in a fence.
     pub details: Vec<String>,
+    /// Whether the user can do something about it: the message is then shown in the answer too.
+    pub is_for_user: bool,
 }
 
 impl SetupIssue {
@@ -25,6 +27,7 @@ impl SetupIssue {
             toolset: Some(toolset.into()),
             message: message.into(),
             details: Vec::new(),
+            is_for_user: false,
         }
     }
 }

@@ -42,6 +42,7 @@ pub fn drop_duplicates(tools: &mut Vec<Arc<dyn Tool>>) -> Vec<SetupIssue> {
                 toolset: None,
                 message: "Another tool has the same name; only the first one is used.".to_owned(),
                 details: Vec::new(),
+                is_for_user: false,
             });
         }
         is_new

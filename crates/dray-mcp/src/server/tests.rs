@@ -1,5 +1,6 @@
 //! The server over an in-process bus without services, with a client of the same library.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,8 +19,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::Permissions;
+use crate::local::LocalRoot;
+use crate::options::{ServerOptions, ToolName};
 use crate::subscriptions::MAX_RESOURCES;
+use crate::{Permissions, ServiceClient};
 
 mod questions;
 mod transfer;
@@ -61,16 +64,7 @@ impl ServerFixture {
 impl<C: ClientHandler> ServerFixture<C> {
     async fn with_client(options: ServerOptions, handler: C) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let clock = Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let (s3, store_options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
-        let services = ServiceClient {
-            bus: Bus::in_process(clock.clone(), &meter),
-            store: Store::open(&store_options, clock.clone()).await.unwrap(),
-            clock,
-            tenant: TenantId::default(),
-            session: SessionId::new("s1").unwrap(),
-        };
+        let (services, s3) = services_without_peers(&folder.path().join("s3")).await;
         let bus = services.bus.clone();
         std::fs::create_dir(folder.path().join("data")).unwrap();
         let root = LocalRoot::open(&folder.path().join("data")).unwrap();
@@ -95,6 +89,21 @@ impl<C: ClientHandler> ServerFixture<C> {
     }
 }
 
+/// A bus to which no service listens, and a store in this directory.
+async fn services_without_peers(directory: &std::path::Path) -> (ServiceClient, EmbeddedS3) {
+    let clock = Clock::system();
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let (s3, store_options) = EmbeddedS3::start(directory).await.unwrap();
+    let services = ServiceClient {
+        bus: Bus::in_process(clock.clone(), &meter),
+        store: Store::open(&store_options, clock.clone()).await.unwrap(),
+        clock,
+        tenant: TenantId::default(),
+        session: SessionId::new("s1").unwrap(),
+    };
+    (services, s3)
+}
+
 fn object(value: &Value) -> JsonObject {
     value.as_object().cloned().unwrap_or_default()
 }
@@ -102,6 +111,32 @@ fn object(value: &Value) -> JsonObject {
 fn text(result: &CallToolResult) -> String {
     let texts = result.content.iter().filter_map(|block| block.as_text());
     texts.map(|text| text.text.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_server_says_what_it_offers_before_its_services_are_reached_and_calls_wait_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = LocalRoot::open(folder.path()).unwrap();
+    std::fs::write(folder.path().join("a.txt"), "x").unwrap();
+    let (server, starter) = McpServer::starting(Some(root), ServerOptions::default());
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let (serving, client) = tokio::join!(server.serve(near), ().serve(far));
+    let (_serving, client) = (serving.unwrap(), client.unwrap());
+    let listed = tokio::time::timeout(TEST_TIMEOUT, client.list_all_tools()).await;
+    assert!(!listed.unwrap().unwrap().is_empty());
+    let params = CallToolRequestParams::new("list").with_arguments(object(&json!({})));
+    let mut call = Box::pin(client.call_tool(params));
+    // The list above was answered on the same connection, so the call had its turn as well once this one is.
+    tokio::select! {
+        biased;
+        ended = &mut call => panic!("{ended:?} before the services are reached"),
+        listed = client.list_all_tools() => assert!(!listed.unwrap().is_empty()),
+    }
+    let (services, _s3) = services_without_peers(&folder.path().join("s3")).await;
+    starter.ready(services, crate::FileLimits::default());
+    let result = tokio::time::timeout(TEST_TIMEOUT, call).await;
+    let result = result.unwrap().unwrap();
+    assert!(text(&result).contains("a.txt"), "{result:?}");
 }
 
 #[tokio::test]

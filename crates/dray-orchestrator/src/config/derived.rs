@@ -1,6 +1,7 @@
 //! What follows from the settings for single parts of the service.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use dray_agent::manifest::{ManifestSettings, publish};
 use dray_http::HttpTimeouts;
@@ -55,6 +56,17 @@ impl Config {
             idle: self.model_idle_timeout.as_duration(),
             response: self.model_timeout.as_duration(),
         }
+    }
+
+    /// Where browsers reach this service, which listens on `address`; `None` where that is not known.
+    pub(crate) fn browser_url(&self, address: SocketAddr) -> Option<String> {
+        let own = || {
+            address
+                .ip()
+                .is_loopback()
+                .then(|| format!("http://{address}"))
+        };
+        self.public_url.clone().or_else(own)
     }
 
     /// The MCP servers that manifests may name.

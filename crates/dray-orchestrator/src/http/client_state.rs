@@ -7,17 +7,20 @@ use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::files;
 use super::responses::{self, conversations};
 use super::routes::HttpSurface;
+use super::{files, sign_in};
 use crate::client_files::ClientFiles;
 use crate::responses::ResponseStore;
+use crate::sign_ins::{CALLBACK_PATH, StoredSignIns};
 
 /// What the service keeps for clients of `OpenAI`'s API between their requests.
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub(crate) files: ClientFiles,
     pub(crate) responses: ResponseStore,
+    /// Sign-ins at MCP servers, where browsers can reach this service.
+    pub(crate) sign_ins: Option<Arc<StoredSignIns>>,
 }
 
 /// The tasks of the service that outlive a request, and what ends them.
@@ -38,6 +41,7 @@ pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
         .delete(conversations::delete_conversation);
     let items = get(conversations::list_items).post(conversations::add_items);
     Router::new()
+        .route(CALLBACK_PATH, get(sign_in::get_callback))
         .route("/v1/files", get(files::list_files).post(files::upload_file))
         .route(
             "/v1/files/{id}",

@@ -91,7 +91,7 @@ impl SurfaceOptions {
 
     /// A listener of this machine alone that asks for no key must not be open to the pages that a browser on this
     /// machine shows: neither under another name nor from another origin.
-    fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
+    pub(super) fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
         }

@@ -136,6 +136,7 @@ impl OpenTurn {
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
         self.show_issues(sink).await?;
+        self.show_user_text(sink).await?;
         // After the issues, so that the author sees why the prompt is missing (quickapps 8.4).
         std::mem::replace(&mut self.setup.prompt, Ok(())).map_err(LoopError::Failed)?;
         self.take_uploads().await;
@@ -213,6 +214,16 @@ impl OpenTurn {
                 StageStatus::Completed
             })
             .await
+    }
+
+    /// Says in the answer what the user can do about a missing tool set: clients that show no stages show this. Not where
+    /// the answer has to be a document.
+    async fn show_user_text(&self, sink: &EventSink) -> Result<(), ClientGone> {
+        let is_text = super::plain::is_text(self.response.wishes.response_format.as_ref());
+        match self.setup.issues.user_text() {
+            Some(text) if is_text && !self.part.continues => sink.send(Event::Content(text)).await,
+            _ => Ok(()),
+        }
     }
 
     /// Puts the user's files into the sandbox, and adds a message with their paths for the model.

@@ -134,9 +134,25 @@ pub(super) async fn open_turn(
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", asked.identity.key());
+    let sign_in_conversation = opening.conversation.clone();
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let audience = tool_audience(&caller, &principal, &conversation, &loaded);
     let mut messages = std::mem::take(&mut request.messages);
+    let confirmed = match &parts.kinds.sign_ins {
+        Some(sign_ins) => {
+            sign_ins
+                .take_confirmed(&principal, &sign_in_conversation, &messages)
+                .await
+        }
+        None => Vec::new(),
+    };
+    let audience = ToolAudience {
+        caller: &caller,
+        principal: &principal,
+        conversation: &conversation,
+        sign_in_conversation: &sign_in_conversation,
+        confirmed: &confirmed,
+        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
+    };
     attach_named_files(&parts.client_files, &principal, &files, &mut messages).await?;
     let mut inputs = gather_inputs(parts, audience, &loaded, &files, messages).await?;
     let manifest = loaded.manifest;
@@ -194,20 +210,6 @@ pub(super) async fn open_turn(
         parts: Arc::clone(parts),
         manifest,
     })
-}
-
-fn tool_audience<'a>(
-    caller: &'a Caller,
-    principal: &'a str,
-    conversation: &'a str,
-    loaded: &'a LoadedManifest,
-) -> ToolAudience<'a> {
-    ToolAudience {
-        caller,
-        principal,
-        conversation,
-        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
-    }
 }
 
 /// How the response goes to the client.
@@ -439,6 +441,7 @@ fn to_tool_issue(issue: SetupIssue) -> ToolIssue {
         toolset: issue.toolset,
         message: issue.message,
         details: issue.details,
+        is_for_user: issue.is_for_user,
     }
 }
 

@@ -10,11 +10,12 @@ use dray_agent::manifest::toolset::{Internal, ToolSet};
 use dray_dial::DialPort;
 use dray_http::HttpClient;
 use dray_tool::{SetupIssue, Tool, ToolsetResult, naming};
-use dray_tool_mcp::McpToolset;
+use dray_tool_mcp::{ConfirmedSignIn, McpToolset, OAuthOptions};
 use futures_util::future::join_all;
 
 use super::manifest::LoadedManifest;
 use super::tool_sources::ToolSources;
+use crate::sign_ins::StoredSignIns;
 
 /// Said of what needs DIAL where there is none.
 const NO_DIAL: &str = "This needs DIAL, and this service has no DIAL_URL.";
@@ -27,6 +28,8 @@ pub(crate) struct ToolKinds {
     pub(crate) rest: dray_tool_rest::RestOptions,
     pub(crate) mcp: dray_tool_mcp::McpOptions,
     pub(crate) dial: Option<Arc<dyn DialPort>>,
+    /// Sign-ins at MCP servers, where browsers can reach this service.
+    pub(crate) sign_ins: Option<Arc<StoredSignIns>>,
     /// The interpreter's session of conversations that have none.
     pub(crate) interpreter_session: Option<String>,
 }
@@ -93,6 +96,10 @@ pub(crate) struct ToolAudience<'a> {
     pub(crate) principal: &'a str,
     /// The conversation, with whose it is; no other has this text.
     pub(crate) conversation: &'a str,
+    /// The conversation to which sign-in pages belong: the same in every turn, also for clients that return no state.
+    pub(crate) sign_in_conversation: &'a str,
+    /// Sign-ins that the user confirmed with this request.
+    pub(crate) confirmed: &'a [ConfirmedSignIn],
     /// Connects addresses of the caller's manifest.
     pub(crate) guarded: Option<&'a HttpClient>,
 }
@@ -188,6 +195,11 @@ impl ToolKinds {
             client: client.clone(),
             principal: Some(audience.principal.to_owned()),
             conversation: Some(audience.conversation.to_owned()),
+            oauth: OAuthOptions {
+                conversation: audience.sign_in_conversation.to_owned(),
+                confirmed: audience.confirmed.to_vec(),
+                ..self.mcp.oauth.clone()
+            },
             ..self.mcp.clone()
         };
         let open_options = options(&self.client);
@@ -278,5 +290,6 @@ pub(crate) fn template_issue(failure: &layer::TemplateFailure) -> SetupIssue {
         toolset: None,
         message: failure.message(),
         details: failure.details(),
+        is_for_user: false,
     }
 }

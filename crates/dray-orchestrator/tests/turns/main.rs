@@ -13,6 +13,7 @@ mod openai;
 mod packages;
 mod plain;
 mod responses;
+mod sign_in;
 mod told;
 mod tools;
 mod world;

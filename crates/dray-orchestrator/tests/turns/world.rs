@@ -122,6 +122,7 @@ pub(crate) struct TurnFixture {
     pub(crate) url: String,
     pub(crate) client: HttpClient,
     _orchestrator: Orchestrator,
+    config: Config,
     cx: ServiceContext,
     _s3: EmbeddedS3,
     folder: TempDir,
@@ -154,7 +155,7 @@ impl TurnFixture {
         config.files.sessions = false;
         change(&mut config);
         let (cx, s3) = context(folder.path()).await;
-        let orchestrator = Orchestrator::start(config, &cx).await.unwrap();
+        let orchestrator = Orchestrator::start(config.clone(), &cx).await.unwrap();
         let limits = HttpTimeouts {
             idle: Duration::from_mins(1),
             ..HttpTimeouts::default()
@@ -164,10 +165,17 @@ impl TurnFixture {
             client: HttpClient::new(limits, None).unwrap(),
             model,
             _orchestrator: orchestrator,
+            config,
             cx,
             _s3: s3,
             folder,
         }
+    }
+
+    /// The URL of a second orchestrator with the same configuration over the same bus and store.
+    pub(crate) async fn start_replica(&self) -> String {
+        let replica = Orchestrator::start(self.config.clone(), &self.cx);
+        format!("http://{}", replica.await.unwrap().address())
     }
 
     /// A folder of the test.

@@ -199,6 +199,9 @@ async fn requests_that_name_no_ticket_that_can_be_made_are_refused() {
 async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bus = Bus::in_process(dray_types::Clock::system(), &meter);
+    bus.apply_topology(&dray_bus::Topology::default())
+        .await
+        .unwrap();
     let world = TestEndpoint::with_bus(bus.clone()).await;
     let filter = dray_bus::EventFilter::new("dray.audit.ticket.>").from_start();
     let mut events = bus.events(filter).await.unwrap();

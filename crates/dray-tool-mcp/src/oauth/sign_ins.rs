@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dray_agent::manifest::toolset::OauthClient;
 use dray_http::HttpClient;
 
-use super::{OAuthBackend, OAuthOptions, RemoteSignIn};
+use super::kept::CapturedStates;
+use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
 
 /// Most sign-ins that are kept; beyond that those that no request uses are forgotten.
 const MAX_SIGN_INS: usize = 1000;
@@ -14,7 +15,7 @@ const MAX_SIGN_INS: usize = 1000;
 /// A principal, the server, and the client id.
 type SignInKey = (String, String, Option<String>);
 
-/// Sign-ins of users at servers, for the lifetime of the process. Cheap to clone; clones share the sign-ins.
+/// Sign-ins of users at servers, for the lifetime of the process; a [`super::SignInKeeper`] keeps them longer. Cheap to clone; clones share the sign-ins.
 #[derive(Clone, Debug, Default)]
 pub struct SignIns(Arc<Mutex<HashMap<SignInKey, Arc<RemoteSignIn>>>>);
 
@@ -36,6 +37,15 @@ impl SignIns {
                 client: client.clone(),
                 client_metadata_url: options.client_metadata_url.clone(),
                 backend: Arc::new(backend),
+                kept: options
+                    .keeper
+                    .clone()
+                    .zip(principal.map(|principal| SignInOwner {
+                        principal: principal.to_owned(),
+                        server: server.to_owned(),
+                        client_id: client.client_id.clone(),
+                    })),
+                states: CapturedStates::default(),
                 manager: tokio::sync::Mutex::default(),
             })
         };

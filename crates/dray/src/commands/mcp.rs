@@ -13,6 +13,7 @@ use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
 use dray_types::TenantId;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GlobalOptions, McpArgs, McpCommand};
@@ -72,6 +73,9 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     };
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
+    if endpoint.is_none() && tickets.is_none() {
+        return serve_while_starting(mcp, &global, root, chats).await;
+    }
     let world = SystemConnection::open(&global, &MCP_SERVICES).await?;
     let limits = match world.config() {
         Some(loaded) => file_limits(loaded),
@@ -92,6 +96,52 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     outcome
 }
 
+/// Serves on the standard streams from the start on: clients wait for the first response of every server that they
+/// start, and services take longer than that.
+async fn serve_while_starting(
+    mcp: &McpArgs,
+    global: &GlobalOptions,
+    root: Option<LocalRoot>,
+    chats: Vec<OfferedChat>,
+) -> Result<(), CommandFailure> {
+    // The limits follow with the configuration of the services.
+    let options = server_options(mcp, chats, FileLimits::default(), None);
+    let (server, starter) = McpServer::starting(root, options);
+    // A task of its own: the start of the services computes for a while, and the first request must not wait for it.
+    let mut serving = JoinSet::new();
+    serving.spawn(serve_stdio(server));
+    let world = SystemConnection::open(global, &MCP_SERVICES).await?;
+    let started = async {
+        bind_session(mcp, &world).await?;
+        let limits = match world.config() {
+            Some(loaded) => file_limits(loaded),
+            None => file_limits(&world::load_config(&world::config_sources(global)?)?),
+        };
+        starter.ready(service_client(mcp, &world)?, limits);
+        match serving.join_next().await {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(error)) => Err(CommandFailure::local("the server failed")(error.into())),
+            None => Ok(()),
+        }
+    };
+    let outcome = started.await;
+    world.close().await;
+    outcome
+}
+
+fn service_client(
+    mcp: &McpArgs,
+    world: &SystemConnection,
+) -> Result<ServiceClient, CommandFailure> {
+    Ok(ServiceClient {
+        bus: world.bus.clone(),
+        store: world.store()?.clone(),
+        clock: world.clock.clone(),
+        tenant: world.tenant().clone(),
+        session: mcp.session.clone(),
+    })
+}
+
 async fn serve_tools(
     mcp: &McpArgs,
     world: &SystemConnection,
@@ -100,14 +150,7 @@ async fn serve_tools(
     endpoint: Option<HttpEndpoint>,
 ) -> Result<(), CommandFailure> {
     bind_session(mcp, world).await?;
-    let client = ServiceClient {
-        bus: world.bus.clone(),
-        store: world.store()?.clone(),
-        clock: world.clock.clone(),
-        tenant: world.tenant().clone(),
-        session: mcp.session.clone(),
-    };
-    let server = McpServer::new(client, root, options);
+    let server = McpServer::new(service_client(mcp, world)?, root, options);
     match endpoint {
         Some(endpoint) => serve_http(endpoint, server).await,
         None => serve_stdio(server).await,

@@ -214,6 +214,7 @@ impl SharedState {
         let records = CallerRecords::new(&self.bus, store, TenantId::default(), clock);
         let lifetime = Period::secs(14 * 24 * 3600);
         ClientState {
+            sign_ins: None,
             files: ClientFiles::new(records.clone(), lifetime),
             responses: ResponseStore::new(records, lifetime),
         }

@@ -1,0 +1,161 @@
+//! What a server offers, and the services behind it, which it may reach later than its first request.
+
+use std::sync::Arc;
+
+use rmcp::model::Tool;
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
+use tokio::sync::SetOnce;
+
+use super::access::CallerAccess;
+use crate::auth::{Caller, Scope, ScopeSet};
+use crate::content::ContentAccess;
+use crate::input::InputGate;
+use crate::local::LocalRoot;
+use crate::options::{FileLimits, ServerOptions, ToolName};
+use crate::subscriptions::{SessionSubscriptions, WatchLimiter};
+use crate::{ServiceClient, catalog, failure};
+
+/// The server. Cloning is cheap; all clones share the bus and the store.
+#[derive(Clone, Debug)]
+pub struct McpServer {
+    pub(super) state: Arc<ServerState>,
+    /// Of one session of 2025-11-25, over HTTP and stdio alike.
+    pub(super) subscriptions: Arc<SessionSubscriptions>,
+}
+
+#[derive(Debug)]
+pub(super) struct ServerState {
+    /// Set once the services are reached; requests that need them wait for it.
+    access: SetOnce<ContentAccess>,
+    pub(super) options: ServerOptions,
+    pub(super) tools: Vec<Tool>,
+    pub(super) gate: InputGate,
+    pub(super) watches: WatchLimiter,
+}
+
+/// Gives a server that was begun with [`McpServer::starting`] its services.
+#[derive(Debug)]
+pub struct ServerStarter {
+    state: Arc<ServerState>,
+    root: Option<LocalRoot>,
+}
+
+impl ServerStarter {
+    /// Lets the requests that wait for the services go on. `limits` take the place of those in the options: they are known
+    /// once the services have their configuration.
+    pub fn ready(self, client: ServiceClient, limits: FileLimits) {
+        let access = ContentAccess {
+            client,
+            root: self.root,
+            limits,
+            tickets: self.state.options.tickets.clone(),
+        };
+        // Cannot fail: there is one starter, and this takes it.
+        let _ = self.state.access.set(access);
+    }
+}
+
+impl McpServer {
+    /// A server for one tenant and one session. Without a `root`, tools use no files of this machine.
+    pub fn new(client: ServiceClient, root: Option<LocalRoot>, options: ServerOptions) -> Self {
+        let limits = options.limits;
+        let (server, starter) = Self::starting(root, options);
+        starter.ready(client, limits);
+        server
+    }
+
+    /// As [`Self::new`], before the services are reached: the server says what it offers, and requests that need a service
+    /// wait until [`ServerStarter::ready`]. Where the services cannot be reached, end the process: those requests would
+    /// wait for ever.
+    pub fn starting(root: Option<LocalRoot>, options: ServerOptions) -> (Self, ServerStarter) {
+        let tools = options
+            .offered()
+            .map(|tool| catalog::definition(tool, options.permissions))
+            .collect();
+        let state = Arc::new(ServerState {
+            access: SetOnce::new(),
+            options,
+            tools,
+            gate: InputGate::default(),
+            watches: WatchLimiter::default(),
+        });
+        let starter = ServerStarter {
+            state: Arc::clone(&state),
+            root,
+        };
+        let server = Self {
+            state,
+            subscriptions: Arc::default(),
+        };
+        (server, starter)
+    }
+
+    /// The same server for another session of the protocol.
+    pub(crate) fn for_session(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            subscriptions: Arc::default(),
+        }
+    }
+
+    /// The services, once they are reached.
+    pub(crate) async fn client(&self) -> &ServiceClient {
+        &self.state.access.wait().await.client
+    }
+
+    /// What the caller of a request may use: over HTTP with tokens what its token says, otherwise what the server was
+    /// started with.
+    pub(super) async fn caller_access(&self, context: &RequestContext<RoleServer>) -> CallerAccess {
+        let own = self.state.access.wait().await;
+        let parts = context.extensions.get::<http::request::Parts>();
+        let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Arc<Caller>>()) else {
+            return CallerAccess {
+                access: own.clone(),
+                scopes: ScopeSet::all(),
+                subject: "operator".to_owned(),
+                expires_at_ms: None,
+            };
+        };
+        // The directory belongs to the operator's tenant: another one must not see it.
+        let is_own_tenant = caller.tenant == own.client.tenant;
+        CallerAccess {
+            access: ContentAccess {
+                client: ServiceClient {
+                    tenant: caller.tenant.clone(),
+                    session: caller.session.clone(),
+                    ..own.client.clone()
+                },
+                root: own.root.clone().filter(|_| is_own_tenant),
+                limits: own.limits,
+                // Bound to the tenant and the session above when one is made.
+                tickets: own.tickets.clone(),
+            },
+            scopes: caller.scopes,
+            subject: caller.subject.clone(),
+            expires_at_ms: caller.expires_at_ms,
+        }
+    }
+
+    /// As [`Self::caller_access`], for a request that only reads.
+    pub(super) async fn reading_access(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ContentAccess, ErrorData> {
+        let caller = self.caller_access(context).await;
+        let required = [Scope::Read].into_iter().collect();
+        let allowed = caller.require(required);
+        allowed.map_err(|fault| failure::protocol_error(&fault))?;
+        Ok(caller.access)
+    }
+
+    /// The tool with this name, where it is offered.
+    pub(super) fn offered(&self, name: &str) -> Result<ToolName, ErrorData> {
+        let tool = name.parse::<ToolName>().ok();
+        tool.filter(|tool| self.state.options.offers(*tool))
+            .ok_or_else(|| {
+                let shown = dray_presentation::name::shown_text(name, 100);
+                ErrorData::invalid_params(format!("There is no tool `{shown}` here."), None)
+            })
+    }
+}

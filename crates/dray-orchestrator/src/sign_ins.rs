@@ -1,0 +1,461 @@
+//! Sign-ins of users at MCP servers, kept between requests: pages that are open, and tokens.
+//!
+//! A browser that comes back from an authorization server shows no key of this service, so its address proves only that
+//! somebody signed in. Whoever signed in sees a code, and the sign-in counts when the principal that asked for it sends
+//! the code in the same conversation: a page that was passed on to another person leads nowhere, because that person has
+//! no part in the conversation. Records are encrypted, since a bucket of the bus is readable for its operators.
+
+mod seal;
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Content, Message, Role};
+use dray_tool_mcp::{
+    CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
+};
+use dray_types::Sha256Digest;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::records::{CallerRecords, RecordError, RecordKind};
+use seal::RecordSeal;
+
+/// Path of the redirect URI.
+pub(crate) const CALLBACK_PATH: &str = "/v1/sign-in/callback";
+/// How long a page may be open before its user has signed in.
+const PAGE_LIFETIME: Duration = Duration::from_mins(15);
+/// How long the code of a page may be sent. Authorization codes live at most 10 minutes (RFC 6749 section 4.1.2).
+const CODE_LIFETIME: Duration = Duration::from_mins(10);
+/// Letters and digits of codes, without those that look alike.
+const CODE_ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+/// Characters of a code before and after its dash: 40 bits, for one principal and at most 10 minutes.
+const CODE_HALF_CHARS: usize = 4;
+/// Most codes of one message that are looked up.
+const MAX_CODES: usize = 3;
+/// Attempts to replace tokens that another replica replaces too.
+const MAX_WRITE_ATTEMPTS: u32 = 4;
+/// Owner of records that are found before their principal is known.
+const NO_PRINCIPAL: &str = "";
+
+/// A record whose content is encrypted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SealedRecord {
+    /// Unix milliseconds from which it does not count.
+    expires_ms: u64,
+    sealed: String,
+}
+
+/// A page that is open.
+#[derive(Serialize, Deserialize)]
+struct OpenPage {
+    owner: SignInOwner,
+    conversation: String,
+    pending: PendingSignIn,
+}
+
+/// A sign-in whose browser came back.
+#[derive(Serialize, Deserialize)]
+struct ReturnedPage {
+    conversation: String,
+    confirmed: ConfirmedSignIn,
+}
+
+/// What the user of a browser that came back sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CallbackPage {
+    /// The code to send in the chat, and the tool set that it is for.
+    Code { code: String, toolset: String },
+    /// There is no such page: it was used, is too old, or never was.
+    Unknown,
+    /// Another authorization server answered.
+    WrongIssuer,
+    /// The user or the authorization server refused.
+    Denied,
+}
+
+/// The sign-ins of all callers of a tenant.
+pub(crate) struct StoredSignIns {
+    records: CallerRecords,
+    seal: RecordSeal,
+    redirect_uri: String,
+}
+
+impl fmt::Debug for StoredSignIns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredSignIns")
+            .field("redirect_uri", &self.redirect_uri)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StoredSignIns {
+    /// Sign-ins in these records. `base_url` is where browsers reach this service.
+    pub(crate) fn new(records: CallerRecords, base_url: &str) -> Self {
+        let seal = RecordSeal::new(&records.store().derive_key("sign-ins at MCP servers"));
+        Self {
+            records,
+            seal,
+            redirect_uri: format!("{}{CALLBACK_PATH}", base_url.trim_end_matches('/')),
+        }
+    }
+
+    /// Takes the query of a browser that came back. Each page works once.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails; the browser may try again.
+    pub(crate) async fn receive_callback(
+        &self,
+        query: &str,
+    ) -> Result<CallbackPage, RequestFailure> {
+        let returned = format!("{}?{query}", self.redirect_uri);
+        let Some(id) = state_of(&returned).map(|state| record_id(&state)) else {
+            return Ok(CallbackPage::Unknown);
+        };
+        let kind = RecordKind::SignInPage;
+        let Some((page, revision)) = self.read::<OpenPage>(kind, NO_PRINCIPAL, &id).await? else {
+            return Ok(CallbackPage::Unknown);
+        };
+        let checked = page.pending.check_callback(&returned);
+        match checked {
+            Err(CallbackRefusal::Foreign) => return Ok(CallbackPage::Unknown),
+            // The page stays: a forged answer must not end the sign-in of its user.
+            Err(CallbackRefusal::WrongIssuer) => return Ok(CallbackPage::WrongIssuer),
+            Err(CallbackRefusal::Denied) | Ok(()) => {}
+        }
+        match self.records.delete(kind, NO_PRINCIPAL, &id, revision).await {
+            Ok(()) => {}
+            // The same address came twice at one time.
+            Err(RecordError::Stale) => return Ok(CallbackPage::Unknown),
+            Err(RecordError::Failed(failure)) => return Err(failure),
+        }
+        if checked.is_err() {
+            return Ok(CallbackPage::Denied);
+        }
+        let (principal, toolset) = (page.owner.principal.clone(), page.pending.toolset.clone());
+        let returned = ReturnedPage {
+            conversation: page.conversation,
+            confirmed: ConfirmedSignIn {
+                owner: page.owner,
+                pending: page.pending,
+                returned,
+            },
+        };
+        let code = random_code();
+        let kind = RecordKind::SignInCode;
+        let id = record_id(&code);
+        self.create(kind, &principal, &id, CODE_LIFETIME, &returned)
+            .await?;
+        Ok(CallbackPage::Code { code, toolset })
+    }
+
+    /// The sign-ins whose codes are in the last message, of the user. Codes of other principals and conversations are
+    /// unknown. Each works once.
+    pub(crate) async fn take_confirmed(
+        &self,
+        principal: &str,
+        conversation: &str,
+        messages: &[Message],
+    ) -> Vec<ConfirmedSignIn> {
+        let last = messages.last().filter(|last| last.role == Role::User);
+        let codes = last.map(codes_in).unwrap_or_default();
+        let mut confirmed = Vec::new();
+        for code in codes {
+            match self.take_code(principal, conversation, &code).await {
+                Ok(found) => confirmed.extend(found),
+                Err(failure) => tracing::warn!(%failure, "the code of a sign-in was not looked up"),
+            }
+        }
+        confirmed
+    }
+
+    async fn take_code(
+        &self,
+        principal: &str,
+        conversation: &str,
+        code: &str,
+    ) -> Result<Option<ConfirmedSignIn>, RequestFailure> {
+        let (kind, id) = (RecordKind::SignInCode, record_id(code));
+        let found = self.read::<ReturnedPage>(kind, principal, &id).await?;
+        let Some((page, revision)) = found.filter(|(page, _)| page.conversation == conversation)
+        else {
+            return Ok(None);
+        };
+        match self.records.delete(kind, principal, &id, revision).await {
+            Ok(()) => Ok(Some(page.confirmed)),
+            Err(RecordError::Stale) => Ok(None),
+            Err(RecordError::Failed(failure)) => Err(failure),
+        }
+    }
+
+    /// Reads a record that has not expired, with its revision.
+    async fn read<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<(T, u64)>, RequestFailure> {
+        let found = self
+            .records
+            .get::<SealedRecord>(kind, principal, id)
+            .await?;
+        let opened = found.filter(|record| record.value.expires_ms > self.records.now_ms());
+        Ok(opened.and_then(|record| {
+            let bound = bound_text(kind, principal, id);
+            let value = self.seal.open(&bound, &record.value.sealed)?;
+            Some((serde_json::from_slice(&value).ok()?, record.revision))
+        }))
+    }
+
+    fn sealed<T: Serialize>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+        lifetime: Duration,
+        value: &T,
+    ) -> Result<SealedRecord, RequestFailure> {
+        let value = serde_json::to_vec(value).map_err(|_| RequestFailure::unexpected())?;
+        let sealed = self.seal.seal(&bound_text(kind, principal, id), value);
+        let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        Ok(SealedRecord {
+            expires_ms: self.records.now_ms().saturating_add(lifetime_ms),
+            sealed: sealed.ok_or_else(RequestFailure::unexpected)?,
+        })
+    }
+
+    async fn create<T: Serialize + Sync>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+        lifetime: Duration,
+        value: &T,
+    ) -> Result<(), RequestFailure> {
+        let record = self.sealed(kind, principal, id, lifetime, value)?;
+        self.records.create(kind, principal, id, &record).await?;
+        Ok(())
+    }
+
+    /// Replaces a record, whatever it was.
+    async fn replace<T: Serialize + Sync>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+        value: &T,
+    ) -> Result<(), RequestFailure> {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
+            let record = self.sealed(kind, principal, id, Duration::MAX, value)?;
+            let found = self
+                .records
+                .get::<SealedRecord>(kind, principal, id)
+                .await?;
+            let written = match found {
+                Some(mut found) => {
+                    found.value = record;
+                    self.records.update(kind, principal, id, &found).await
+                }
+                None => self.records.create(kind, principal, id, &record).await,
+            };
+            match written {
+                Ok(_) => return Ok(()),
+                Err(RecordError::Stale) => {}
+                Err(RecordError::Failed(failure)) => return Err(failure),
+            }
+        }
+        Err(RecordError::Stale.into())
+    }
+
+    /// Ends the page that this one replaces, so that a conversation has one page for each server.
+    async fn replace_page(
+        &self,
+        owner: &SignInOwner,
+        conversation: &str,
+        page: &str,
+    ) -> Result<(), RequestFailure> {
+        let (kind, principal) = (RecordKind::SignInNewest, owner.principal.as_str());
+        let id = record_id(&format!("{}\n{conversation}", owner_text(owner)));
+        if let Some((older, _)) = self.read::<String>(kind, principal, &id).await? {
+            let kind = RecordKind::SignInPage;
+            let found = self.records.get::<SealedRecord>(kind, NO_PRINCIPAL, &older);
+            if let Some(found) = found.await? {
+                let deleted = self
+                    .records
+                    .delete(kind, NO_PRINCIPAL, &older, found.revision);
+                // A page that its user finished meanwhile is gone already.
+                let _ = deleted.await;
+            }
+        }
+        self.replace(kind, principal, &id, &page).await
+    }
+}
+
+#[async_trait]
+impl SignInKeeper for StoredSignIns {
+    fn redirect_uri(&self) -> &str {
+        &self.redirect_uri
+    }
+
+    async fn keep_pending(
+        &self,
+        owner: &SignInOwner,
+        conversation: &str,
+        pending: &PendingSignIn,
+    ) -> Result<(), SignInStoreError> {
+        let id = record_id(pending.state());
+        let page = OpenPage {
+            owner: owner.clone(),
+            conversation: conversation.to_owned(),
+            pending: pending.clone(),
+        };
+        let kind = RecordKind::SignInPage;
+        let kept = async {
+            self.replace_page(owner, conversation, &id).await?;
+            self.create(kind, NO_PRINCIPAL, &id, PAGE_LIFETIME, &page)
+                .await
+        };
+        kept.await.map_err(|_| SignInStoreError)
+    }
+
+    async fn load_tokens(&self, owner: &SignInOwner) -> Result<Option<String>, SignInStoreError> {
+        let id = record_id(&owner_text(owner));
+        let kind = RecordKind::SignInTokens;
+        let found = self
+            .read::<Option<String>>(kind, &owner.principal, &id)
+            .await;
+        let found = found.map_err(|_| SignInStoreError)?;
+        Ok(found.and_then(|(tokens, _)| tokens))
+    }
+
+    async fn save_tokens(
+        &self,
+        owner: &SignInOwner,
+        tokens: Option<&str>,
+    ) -> Result<(), SignInStoreError> {
+        let id = record_id(&owner_text(owner));
+        let kind = RecordKind::SignInTokens;
+        let saved = self.replace(kind, &owner.principal, &id, &tokens).await;
+        saved.map_err(|_| SignInStoreError)
+    }
+}
+
+/// What the encryption of a record is bound to: it does not open in the place of another record.
+fn bound_text(kind: RecordKind, principal: &str, id: &str) -> String {
+    format!("{}\n{principal}\n{id}", kind.as_str())
+}
+
+/// The server and the client of an owner. Addresses have no line feed.
+fn owner_text(owner: &SignInOwner) -> String {
+    let client = owner.client_id.as_deref().unwrap_or_default();
+    format!("{}\n{client}", owner.server)
+}
+
+/// The id of a record that is found by a secret or a long text: 128 bits of its digest.
+fn record_id(text: &str) -> String {
+    let digest = Sha256Digest::of(text.as_bytes()).to_hex();
+    digest.get(..32).unwrap_or(&digest).to_owned()
+}
+
+/// The state in an address.
+fn state_of(returned: &str) -> Option<String> {
+    let url = Url::parse(returned).ok()?;
+    let mut pairs = url.query_pairs();
+    pairs.find_map(|(name, value)| (name == "state").then(|| value.into_owned()))
+}
+
+fn random_code() -> String {
+    let bytes = rand_bytes();
+    let letters = bytes.iter().map(|byte| {
+        let letter = CODE_ALPHABET.get(usize::from(byte % 32));
+        letter.map_or('A', |letter| char::from(*letter))
+    });
+    let mut code: String = letters.collect();
+    code.insert(CODE_HALF_CHARS, '-');
+    code
+}
+
+/// Random bytes for one code.
+fn rand_bytes() -> [u8; 2 * CODE_HALF_CHARS] {
+    let mut bytes = [0; 2 * CODE_HALF_CHARS];
+    let random = uuid::Uuid::new_v4();
+    // The first six bytes and the last seven of version 4 are all random; the others have the version and the variant.
+    let all = random.as_bytes();
+    let parts = all.iter().take(4).chain(all.iter().skip(12));
+    for (byte, random) in bytes.iter_mut().zip(parts) {
+        *byte = *random;
+    }
+    bytes
+}
+
+/// Codes in a message, in upper case.
+fn codes_in(message: &Message) -> Vec<String> {
+    let texts: Vec<&str> = match &message.content {
+        Some(Content::Text(text)) => vec![text],
+        Some(Content::Parts(parts)) => {
+            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+            texts.collect()
+        }
+        None => Vec::new(),
+    };
+    let words = texts.into_iter().flat_map(|text| {
+        text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-')
+    });
+    let codes = words
+        .filter(|word| is_code(word))
+        .map(str::to_ascii_uppercase);
+    codes.take(MAX_CODES).collect()
+}
+
+fn is_code(word: &str) -> bool {
+    let is_half = |half: &str| {
+        half.len() == CODE_HALF_CHARS
+            && half
+                .bytes()
+                .all(|byte| CODE_ALPHABET.contains(&byte.to_ascii_uppercase()))
+    };
+    word.split_once('-')
+        .is_some_and(|(first, second)| is_half(first) && is_half(second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_found_in_what_users_write_around_them() {
+        let code = random_code();
+        assert!(is_code(&code), "{code}");
+        assert_ne!(code, random_code());
+        for text in [
+            code.clone(),
+            format!("The code is \"{code}\"."),
+            format!("**{}**, thanks", code.to_ascii_lowercase()),
+        ] {
+            assert_eq!(
+                codes_in(&Message::new(Role::User, &text)),
+                [code.clone()],
+                "{text}"
+            );
+        }
+        for text in [
+            "ABCD-EFG",
+            "ABCD-EFG0",
+            "ABCDE-FGHJ",
+            "ABCD EFGH",
+            "AB-CD-EFGH",
+            "",
+        ] {
+            assert!(
+                codes_in(&Message::new(Role::User, text)).is_empty(),
+                "{text}"
+            );
+        }
+        let many = "AAAA-AAAA BBBB-BBBB CCCC-CCCC DDDD-DDDD";
+        assert_eq!(codes_in(&Message::new(Role::User, many)).len(), MAX_CODES);
+    }
+}
