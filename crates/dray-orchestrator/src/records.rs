@@ -34,6 +34,8 @@ pub(crate) enum RecordKind {
     Conversation,
     /// An approval of a call, see [`crate::approvals`].
     Approval,
+    /// What a conversation or a caller has used, see [`crate::budgets`].
+    Usage,
 }
 
 impl RecordKind {
@@ -43,6 +45,7 @@ impl RecordKind {
             Self::Response => "response",
             Self::Conversation => "conversation",
             Self::Approval => "approval",
+            Self::Usage => "usage",
         }
     }
 }

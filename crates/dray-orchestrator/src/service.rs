@@ -20,6 +20,7 @@ use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
 use crate::approvals::{ApprovalAudits, ApprovalStore};
+use crate::budgets::UsageLedger;
 use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{self, BackgroundTasks, ClientState, HttpSurface};
@@ -134,9 +135,12 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
         config.client_tool_timeout.as_duration(),
     );
     let state = client_state(&config, cx, &services.tenant);
+    let records = caller_records(cx, &services.tenant);
     let parts = SharedParts {
         paused,
         approvals: approvals(&config, cx, &services.tenant),
+        usage: UsageLedger::new(records),
+        prices: Arc::new(config.budgets.prices.clone()),
         client_files: state.files.clone(),
         model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), cx)?,
@@ -186,17 +190,20 @@ fn file_services(config: &Config, core: Option<&DialClient>, cx: &ServiceContext
 
 /// What is kept for clients between their requests.
 fn client_state(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ClientState {
-    let records = CallerRecords::new(&cx.bus, cx.store.clone(), tenant.clone(), cx.clock.clone());
+    let records = caller_records(cx, tenant);
     ClientState {
         files: ClientFiles::new(records.clone(), config.client_state_lifetime),
         responses: ResponseStore::new(records, config.client_state_lifetime),
     }
 }
 
+fn caller_records(cx: &ServiceContext, tenant: &TenantId) -> CallerRecords {
+    CallerRecords::new(&cx.bus, cx.store.clone(), tenant.clone(), cx.clock.clone())
+}
+
 fn approvals(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ApprovalStore {
-    let (store, clock) = (cx.store.clone(), cx.clock.clone());
-    let records = CallerRecords::new(&cx.bus, store, tenant.clone(), clock.clone());
-    let audits = ApprovalAudits::new(cx.bus.clone(), tenant.clone(), clock);
+    let records = caller_records(cx, tenant);
+    let audits = ApprovalAudits::new(cx.bus.clone(), tenant.clone(), cx.clock.clone());
     ApprovalStore::new(records, audits, config.approval_timeout.as_duration())
 }
 
