@@ -7,6 +7,7 @@
 //! - [`message::Message`] is one message; [`filter`], [`lift`], [`clock`] and [`lazy`] prepare copies for the model.
 //! - [`state`] carries tool rounds through the client, [`pair::CallPair`] is a call that no model made.
 //! - [`approval::ApprovalRule`] says which calls a person must approve; [`approval::call_digest`] names one call.
+//! - [`budget::BudgetLimits`] bounds what a turn, a conversation or a client uses; [`budget::TokenPrice`] is what it costs.
 //! - [`event::Event`] is what the client sees; [`wire::ChunkWriter`] turns events into chunks.
 //!
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
@@ -27,6 +28,7 @@
 //! ```
 
 pub mod approval;
+pub mod budget;
 pub mod caller;
 pub mod canonical_json;
 pub mod choice;

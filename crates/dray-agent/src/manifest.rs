@@ -24,6 +24,7 @@ pub use check::ManifestProblem;
 pub use read::{InvalidManifest, ManifestReader, ManifestSettings, ReadManifest};
 
 use crate::approval::ApprovalRule;
+use crate::budget::TurnLimits;
 use feature::{ConversationStarters, Features};
 use hook::Hook;
 use orchestrator::Orchestrator;
@@ -55,6 +56,8 @@ pub struct Manifest {
     pub tool_defaults: Option<ToolDefaults>,
     /// Calls that a person must approve, beside those that the service's configuration names.
     pub require_approval: Option<Vec<ApprovalRule>>,
+    /// What one turn may use; limits of the service's configuration hold as well.
+    pub budget: Option<TurnLimits>,
 }
 
 /// Something the agent always knows of.

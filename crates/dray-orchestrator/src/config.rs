@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod aliases;
+pub mod budgets;
 mod derived;
 pub mod permissions;
 #[cfg(test)]
@@ -68,6 +69,8 @@ pub struct Config {
     pub default_orchestrator_deployment: Option<String>,
     /// Most calls of the model in one turn, unless the manifest says otherwise; at least 1. Default 15.
     pub max_iterations: u32,
+    /// How deep agents may call each other, 0 to 8; 0 for not at all. Default 3.
+    pub max_agent_depth: u32,
     /// Whether a system message of the client is kept. Default off.
     pub allow_override_system_message: bool,
     /// Whether tokens are counted and shown. Default off.
@@ -128,6 +131,8 @@ pub struct Config {
     pub require_approval: Vec<ApprovalRule>,
     /// How long a call waits for its approval; up to `15d`. Default `1h`.
     pub approval_timeout: Period,
+    /// What turns, conversations and callers may use, and what models cost. Default no limit.
+    pub budgets: budgets::Budgets,
     /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
     /// `14d`. Default `14d`.
     pub client_state_lifetime: Period,
@@ -236,6 +241,7 @@ impl Default for Config {
             prompt_mapping: BTreeMap::new(),
             default_orchestrator_deployment: None,
             max_iterations: 15,
+            max_agent_depth: 3,
             allow_override_system_message: false,
             show_usage_statistics: false,
             show_execution_time_stage: false,
@@ -264,6 +270,7 @@ impl Default for Config {
             client_tool_timeout: Period::secs(7 * 24 * 3600),
             require_approval: Vec::new(),
             approval_timeout: ONE_HOUR,
+            budgets: budgets::Budgets::default(),
             client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
             max_upload: ByteSize::mib(512),
         }
@@ -290,6 +297,8 @@ impl Section for Config {
         };
         let iterations = (1..=1_000_000).contains(&self.max_iterations);
         unless(iterations, "max_iterations", "must be 1 to 1000000");
+        let depth = self.max_agent_depth <= 8;
+        unless(depth, "max_agent_depth", "must be 0 to 8");
         unless(
             self.tool_timeout > Period::default() && self.tool_timeout <= ONE_HOUR,
             "tool_timeout",
@@ -335,6 +344,7 @@ impl Section for Config {
         }
         problems.extend(self.mapping_problem());
         problems.extend(self.plain_problems());
+        problems.extend(self.budget_problems());
         let is_client = |name: &str| self.clients.contains_key(name);
         problems.extend(self.permissions.problems(is_client));
         problems

@@ -24,6 +24,7 @@
 //! ```
 
 mod approvals;
+mod budgets;
 mod client_files;
 pub mod config;
 pub mod http;

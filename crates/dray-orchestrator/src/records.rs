@@ -42,6 +42,8 @@ pub(crate) enum RecordKind {
     SignInCode,
     /// Tokens of a sign-in.
     SignInTokens,
+    /// What a conversation or a caller has used, see [`crate::budgets`].
+    Usage,
 }
 
 impl RecordKind {
@@ -55,6 +57,7 @@ impl RecordKind {
             Self::SignInNewest => "sign-in-newest",
             Self::SignInCode => "sign-in-code",
             Self::SignInTokens => "sign-in-tokens",
+            Self::Usage => "usage",
         }
     }
 }

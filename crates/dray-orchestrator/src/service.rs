@@ -20,6 +20,7 @@ use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
 use crate::approvals::{ApprovalAudits, ApprovalStore};
+use crate::budgets::UsageLedger;
 use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{self, BackgroundTasks, ClientState, HttpSurface};
@@ -146,9 +147,12 @@ fn http_surface(
         config.client_tool_timeout.as_duration(),
     );
     let state = client_state(&config, address, cx, &services.tenant);
+    let records = caller_records(cx, &services.tenant);
     let parts = SharedParts {
         paused,
         approvals: approvals(&config, cx, &services.tenant),
+        usage: UsageLedger::new(records),
+        prices: Arc::new(config.budgets.prices.clone()),
         client_files: state.files.clone(),
         model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), &state, cx)?,
@@ -207,7 +211,7 @@ fn client_state(
     cx: &ServiceContext,
     tenant: &TenantId,
 ) -> ClientState {
-    let records = CallerRecords::new(&cx.bus, cx.store.clone(), tenant.clone(), cx.clock.clone());
+    let records = caller_records(cx, tenant);
     let base_url = config.browser_url(address);
     let sign_ins = base_url.map(|url| Arc::new(StoredSignIns::new(records.clone(), &url)));
     ClientState {
@@ -217,10 +221,13 @@ fn client_state(
     }
 }
 
+fn caller_records(cx: &ServiceContext, tenant: &TenantId) -> CallerRecords {
+    CallerRecords::new(&cx.bus, cx.store.clone(), tenant.clone(), cx.clock.clone())
+}
+
 fn approvals(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ApprovalStore {
-    let (store, clock) = (cx.store.clone(), cx.clock.clone());
-    let records = CallerRecords::new(&cx.bus, store, tenant.clone(), clock.clone());
-    let audits = ApprovalAudits::new(cx.bus.clone(), tenant.clone(), clock);
+    let records = caller_records(cx, tenant);
+    let audits = ApprovalAudits::new(cx.bus.clone(), tenant.clone(), cx.clock.clone());
     ApprovalStore::new(records, audits, config.approval_timeout.as_duration())
 }
 

@@ -5,13 +5,18 @@
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
+//! - `agent_tool`: other agents as tools.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
+//! - `budget`: what a turn may use.
 //! - `hooks`: calls of tools by the runtime itself.
+//! - `pause`: what is kept of a turn that begins to wait.
 //! - `finish`: state, statistics, and how a failure is reported.
 
+mod agent_tool;
 mod approval_forms;
 mod approval_policy;
 mod body;
+mod budget;
 mod client_tools;
 mod file_links;
 mod finish;
@@ -21,6 +26,7 @@ mod model_caller;
 mod model_info;
 mod named_files;
 mod open;
+mod pause;
 mod paused;
 mod plain;
 mod prepare;
@@ -36,10 +42,12 @@ mod tool_runner;
 mod tool_sources;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use dray_agent::budget::TokenPrice;
 use dray_agent::caller::Caller;
 use dray_agent::event::AnswerEnd;
 use dray_agent::failure::RequestFailure;
@@ -52,6 +60,7 @@ use dray_tool::EventSink;
 use serde_json::Value;
 
 use crate::approvals::ApprovalStore;
+use crate::budgets::UsageLedger;
 use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{Agent, CheckedChatRequest, ManifestSource};
@@ -59,6 +68,7 @@ use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
 use dray_tool_files::FileServices;
 
+use agent_tool::AgentLineage;
 pub(crate) use approval_forms::question_calls;
 pub(crate) use manifest::ManifestLoader;
 pub(crate) use paused::PausedTurns;
@@ -79,6 +89,10 @@ pub(crate) struct SharedParts {
     pub(crate) paused: PausedTurns,
     /// Approvals of calls.
     pub(crate) approvals: ApprovalStore,
+    /// What conversations and callers have used.
+    pub(crate) usage: UsageLedger,
+    /// Prices of models.
+    pub(crate) prices: Arc<BTreeMap<String, TokenPrice>>,
     /// Files of `/v1/files`.
     pub(crate) client_files: ClientFiles,
     pub(crate) metrics: OrchestratorMetrics,
@@ -113,7 +127,7 @@ impl Agent for AgentEngine {
         sink: EventSink,
     ) -> Result<AnswerEnd, RequestFailure> {
         let begun = self.parts.metrics.begin();
-        let answered = self.turn(asked, &sink).await;
+        let answered = self.turn(asked, &sink, None).await;
         begun.end(answered.as_ref().err());
         answered
     }
@@ -156,6 +170,7 @@ impl AgentEngine {
         &self,
         asked: CheckedChatRequest,
         sink: &EventSink,
+        lineage: Option<AgentLineage>,
     ) -> Result<AnswerEnd, RequestFailure> {
         if asked.is_dial && !asked.request.tools.is_empty() {
             tracing::warn!(
@@ -168,7 +183,7 @@ impl AgentEngine {
             .load(&asked.caller, &asked.identity, &asked.manifest)
             .await?;
         // Boxed: the futures of a turn are large, and they would make that of each caller as large.
-        let opened = Box::pin(open::open_turn(&self.parts, asked, loaded)).await?;
+        let opened = Box::pin(open::open_turn(&self.parts, asked, loaded, lineage)).await?;
         Box::pin(opened.run(sink)).await
     }
 }

@@ -158,6 +158,7 @@ impl TemplateTarget for ToolSet {
             Self::Mcp(set) => set.common.enabled,
             Self::DialMcp(set) => set.common.enabled,
             Self::DialApp(set) => set.common.enabled,
+            Self::Agents(set) => set.common.enabled,
             Self::Predefined(template) => template.enabled,
         }
     }
@@ -234,6 +235,7 @@ impl ResolutionRun<'_> {
             ToolSet::Mcp(_)
             | ToolSet::DialMcp(_)
             | ToolSet::DialApp(_)
+            | ToolSet::Agents(_)
             | ToolSet::Predefined(_) => {}
         }
         tool_set

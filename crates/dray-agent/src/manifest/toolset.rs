@@ -25,6 +25,8 @@ pub enum ToolSet {
     DialMcp(DialMcp),
     /// An application of DIAL, over any protocol that it supports.
     DialApp(DialApp),
+    /// Other agents of the service.
+    Agents(AgentSet),
     /// A tool set that the service knows by name.
     Predefined(Predefined),
 }
@@ -307,6 +309,30 @@ pub struct DialApp {
     pub attachment: Option<AttachmentRules>,
     /// What to do when a call fails.
     pub fallback_configuration: Option<Fallback>,
+}
+
+/// Other agents of the service, as tools.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct AgentSet {
+    /// Prefix of the tools' names.
+    pub name: String,
+    /// What tool sets share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// The agents.
+    pub agents: Vec<AgentRef>,
+}
+
+/// An agent that another one calls.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct AgentRef {
+    /// Name of a local manifest.
+    pub agent: String,
+    /// What it is for; the model decides by it.
+    pub description: Option<String>,
+    /// Whether it is used; a disabled entry counts as absent.
+    #[serde(default = "default_true")]
+    pub enabled: bool,
 }
 
 /// What an application is spoken to by.

@@ -155,7 +155,7 @@ impl McpServer {
         tool.filter(|tool| self.state.options.offers(*tool))
             .ok_or_else(|| {
                 let shown = dray_presentation::name::shown_text(name, 100);
-                ErrorData::invalid_params(format!("There is no tool `{shown}` here."), None)
+                ErrorData::invalid_params(format!("The tool `{shown}` does not exist here."), None)
             })
     }
 }

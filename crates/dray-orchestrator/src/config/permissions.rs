@@ -75,6 +75,8 @@ pub enum ToolKind {
     DialFiles,
     /// Pages of the web.
     WebFetch,
+    /// Other agents of the service, as far as the caller may use them itself.
+    Agents,
 }
 
 impl ToolKind {
@@ -88,6 +90,7 @@ impl ToolKind {
         Self::PythonInterpreter,
         Self::DialFiles,
         Self::WebFetch,
+        Self::Agents,
     ];
 
     /// Its name in the configuration.
@@ -101,6 +104,7 @@ impl ToolKind {
             Self::PythonInterpreter => "python-interpreter",
             Self::DialFiles => "dial-files",
             Self::WebFetch => "web-fetch",
+            Self::Agents => "agents",
         }
     }
 }

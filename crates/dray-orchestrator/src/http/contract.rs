@@ -137,4 +137,6 @@ pub enum ApprovalForm {
     ClientTool,
     /// As items of `/v1/responses`.
     Items,
+    /// Not at all: such calls are refused.
+    Unavailable,
 }

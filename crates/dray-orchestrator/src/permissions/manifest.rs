@@ -123,6 +123,7 @@ impl ManifestCheck<'_> {
             }
             ToolSet::DialMcp(set) if set.common.enabled => self.kind(path, ToolKind::DialMcp),
             ToolSet::DialApp(set) if set.common.enabled => self.kind(path, ToolKind::DialApp),
+            ToolSet::Agents(set) if set.common.enabled => self.kind(path, ToolKind::Agents),
             ToolSet::Predefined(template) => self.template(path, template),
             // A disabled set is never resolved or started, so it may name anything.
             ToolSet::RestApi(_)
@@ -130,7 +131,8 @@ impl ManifestCheck<'_> {
             | ToolSet::DialDeployment(_)
             | ToolSet::Internal(_)
             | ToolSet::DialMcp(_)
-            | ToolSet::DialApp(_) => {}
+            | ToolSet::DialApp(_)
+            | ToolSet::Agents(_) => {}
         }
     }
 

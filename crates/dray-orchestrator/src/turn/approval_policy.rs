@@ -76,6 +76,11 @@ impl ApprovalPolicy {
             .map_or("agent", String::as_str)
     }
 
+    /// Whether a tool is another agent, which counts in the budgets itself.
+    pub(super) fn is_agent(&self, tool: &str) -> bool {
+        self.sources.is_agent(tool)
+    }
+
     /// Whether a call must be approved. One whose arguments are not an object is never made, so it needs no approval.
     pub(super) fn requires(&self, tool: &str, arguments: &str) -> bool {
         if self.rules.is_empty() {
@@ -109,6 +114,8 @@ impl ApprovalPolicy {
             let function = &call.function;
             if !self.requires(&function.name, &function.arguments) {
                 groups.own.push(call);
+            } else if self.form == ApprovalForm::Unavailable {
+                groups.refused.push((call, NO_QUESTION));
             } else if is_mixed {
                 groups.refused.push((call, MIXED_ROUND));
             } else if function.arguments.len() > MAX_SHOWN_BYTES {

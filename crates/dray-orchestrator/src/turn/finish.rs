@@ -1,39 +1,27 @@
 //! A turn from its first stage to its ending.
 
-use dray_agent::approval::call_digest;
-use dray_agent::canonical_json::canonical_json;
-use dray_agent::clock::CLOCK_TOOL;
-use dray_agent::event::{AnswerEnd, ApprovalRequest, Event, FinishReason, StageStatus};
+use dray_agent::event::{AnswerEnd, Event, StageStatus};
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues;
-use dray_agent::message::{Attachment, Message, Role, ToolCall};
-use dray_agent::notify::LIST_TOOL;
+use dray_agent::message::{Attachment, Message, Role};
 use dray_agent::pair::{self, CallPair};
-use dray_agent::skill::READ_SKILL_TOOL;
 use dray_agent::state::{self, InterpreterState, TurnState};
-use dray_tool::pipeline::parse_arguments;
 use dray_tool::{ClientGone, EventSink};
 use serde_json::{Value, json};
 
-use super::approval_forms::{question_calls, question_text};
 use super::body::BodyTemplate;
 use super::file_links::files_text;
 use super::model_caller::ModelCaller;
 use super::open::OpenTurn;
-use super::paused::{PausedApproval, PausedTurn, call_id};
+use super::pause::Questions;
 use super::prepare::with_stable_names;
-use super::rounds::{LoopEnd, LoopError, ToolLoop};
+use super::rounds::{LoopEnd, LoopError, ToolLoop, stop_with};
 use super::settle::Settlement;
-use super::speech::{ANSWER_SEPARATOR, TextRelay};
+use super::speech::TextRelay;
 use super::tally::{TurnTally, execution_time};
 use super::tool_runner::ToolRunner;
 use super::{hooks, session};
-use crate::approvals::NewApproval;
-use crate::http::ApprovalForm;
 use dray_tool_files::media::MediaTagFilter;
-
-/// Synthetic tools whose results every request adds for itself.
-const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 /// Name of the synthetic tool whose result lists files that were put into the sandbox.
 const UPLOADS_TOOL: &str = "sandbox_uploads";
@@ -160,17 +148,19 @@ impl OpenTurn {
                     &self.tools.offered,
                     &self.tools.statics,
                     wishes,
-                    self.response.counts,
+                    self.response.counts || self.budget.has_limits(),
                 ),
                 outgoing: &mut self.response.outgoing,
                 propagates_stages: orchestrator.propagate_stages,
                 is_plain: !self.response.is_dial,
                 log_payloads: self.parts.config.payload_length(),
+                budget: &self.budget,
             },
             runner: ToolRunner {
                 tools: &self.tools.offered,
                 client_tools: &client_tools,
                 approvals: &self.tools.approvals,
+                budget: &self.budget,
                 files,
                 turn: &self.session.turn,
                 settings: self.tools.settings,
@@ -193,9 +183,21 @@ impl OpenTurn {
             part,
             approvals,
         };
-        let done = request
-            .run(&mut rounds, &mut messages, &mut speech, tally)
-            .await;
+        let running = request.run(&mut rounds, &mut messages, &mut speech, tally);
+        let done = match self.budget.max_duration() {
+            // The time of setting up counts as well.
+            Some(limit) => tokio::time::timeout_at(self.begun + limit, running).await,
+            None => Ok(running.await),
+        };
+        let done = match done {
+            Ok(done) => done,
+            Err(_elapsed) => {
+                let text = self.budget.late_text();
+                stop_with(&text, sink, &mut speech, tally)
+                    .await
+                    .map_err(LoopError::from)
+            }
+        };
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
@@ -256,98 +258,6 @@ impl OpenTurn {
         }
     }
 
-    /// Keeps what the server itself did in this request until the client continues the turn, and puts the ids that lead to it
-    /// into the calls. Returns the questions on approval. Without anything to keep the calls stay as they are, and the store is
-    /// not used.
-    async fn keep_paused(
-        &self,
-        state: &Value,
-        end: &mut LoopEnd,
-    ) -> Result<Questions, RequestFailure> {
-        let round = self
-            .messages
-            .iter()
-            .rposition(|message| !message.calls().is_empty());
-        let Some((round, results)) = round.and_then(|at| self.messages.get(at..)?.split_first())
-        else {
-            return Ok(Questions::default());
-        };
-        if end.questions.is_empty() && results.is_empty() && !state_is_worth_keeping(state) {
-            return Ok(Questions::default());
-        }
-        let paused = &self.parts.paused;
-        let asked: Vec<_> = end.questions.iter().map(paused_approval).collect();
-        let record = PausedTurn {
-            created_ms: paused.now_ms(),
-            state: state.clone(),
-            round: with_stable_names(round),
-            results: results.iter().map(with_stable_names).collect(),
-            pending: end.pending.iter().map(|call| call.id.clone()).collect(),
-            approvals: asked.iter().map(|(paused, _)| paused.clone()).collect(),
-        };
-        let token = paused.save(&self.principal, &record).await?;
-        let (approvals, expires_ms) = (&self.parts.approvals, self.parts.approvals.expires_ms());
-        let new: Vec<_> = asked
-            .iter()
-            .map(|(paused, _)| paused.approval.clone())
-            .collect();
-        approvals
-            .open(&self.principal, &token, &new, expires_ms)
-            .await?;
-        for (number, call) in end.pending.iter_mut().enumerate() {
-            call.id = call_id(&token, number);
-        }
-        let first = end.pending.len();
-        let items = asked
-            .into_iter()
-            .enumerate()
-            .map(|(number, (paused, arguments))| {
-                let tool = paused.call.function.name;
-                ApprovalRequest {
-                    id: call_id(&token, first + number),
-                    source: self.tools.approvals.source(&tool).to_owned(),
-                    tool,
-                    arguments,
-                    digest: paused.approval.digest,
-                    expires_ms,
-                }
-            });
-        Ok(Questions {
-            items: items.collect(),
-            first_approval: new.into_iter().next().map(|approval| approval.id),
-        })
-    }
-
-    /// Puts questions on approval to the client in the form that it knows.
-    async fn ask(
-        &self,
-        questions: &mut Questions,
-        end: &mut LoopEnd,
-        sink: &EventSink,
-    ) -> Result<(), ClientGone> {
-        let Some(approval) = &questions.first_approval else {
-            return Ok(());
-        };
-        match self.tools.approvals.form() {
-            ApprovalForm::Items => {}
-            ApprovalForm::ClientTool => {
-                let asked = std::mem::take(&mut questions.items);
-                end.pending.extend(question_calls(&asked));
-            }
-            ApprovalForm::Text => {
-                let asked = std::mem::take(&mut questions.items);
-                let mut text = question_text(&asked, approval);
-                if end.has_text {
-                    text.insert_str(0, ANSWER_SEPARATOR);
-                }
-                sink.send(Event::Content(text)).await?;
-                // The turn ends for the client; no call of its own waits beside a question in text.
-                end.reason = FinishReason::Stop;
-            }
-        }
-        Ok(())
-    }
-
     /// The state that the client stores for the next turn.
     async fn state(&self) -> Value {
         // Of a turn that continues, the rounds of earlier requests are in the states of those.
@@ -378,51 +288,6 @@ impl OpenTurn {
         }
         value
     }
-}
-
-/// Questions on approval of a turn that waits.
-#[derive(Debug, Default)]
-struct Questions {
-    items: Vec<ApprovalRequest>,
-    /// Id of the first approval, by which a text names them.
-    first_approval: Option<String>,
-}
-
-/// A call that waits for approval, and its arguments as canonical JSON.
-fn paused_approval(call: &ToolCall) -> (PausedApproval, String) {
-    let function = &call.function;
-    // Calls whose arguments are not an object never wait.
-    let arguments = parse_arguments(&function.arguments).unwrap_or_default();
-    let digest = call_digest(&function.name, &arguments);
-    let paused = PausedApproval {
-        approval: NewApproval::new(&function.name, &digest),
-        call: call.clone(),
-    };
-    (paused, canonical_json(&Value::Object(arguments)))
-}
-
-/// Whether a state has more than what the next request of the turn adds again by itself.
-fn state_is_worth_keeping(state: &Value) -> bool {
-    let Some(members) = state.as_object() else {
-        return false;
-    };
-    members.iter().any(|(name, value)| {
-        let rounds = value.as_array().filter(|_| name == state::HISTORY_KEY);
-        // Any other member is needed: a session, or a state of the model or of the interpreter.
-        rounds.is_none_or(|rounds| {
-            let calls = rounds
-                .iter()
-                .filter_map(|round| round.get("tool_calls")?.as_array())
-                .flatten();
-            calls.into_iter().any(|call| !is_added_again(call))
-        })
-    })
-}
-
-/// Whether a call is one that each request makes anew for the model: the time, the files, the skill on references.
-fn is_added_again(call: &Value) -> bool {
-    let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
-    ADDED_AGAIN.iter().any(|tool| pair::is_synthetic(id, tool))
 }
 
 /// The state that the model's own deployment returned last in this turn.

@@ -1,6 +1,7 @@
 //! Calls of the model in one turn.
 
 use dray_agent::caller::Caller;
+use dray_agent::event::ModelUsage;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, CustomContent, Message, Role};
 use dray_dial::chat::ChatError;
@@ -8,6 +9,7 @@ use dray_tool::{ClientGone, EventSink};
 
 use super::ModelEndpoint;
 use super::body::BodyTemplate;
+use super::budget::{CallCharge, TurnBudget};
 use super::prepare::OutgoingMessages;
 use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
 use super::rounds::LoopError;
@@ -27,6 +29,8 @@ pub(super) struct ModelCaller<'a> {
     pub(super) is_plain: bool,
     /// Most characters of a content in the log; `None`: contents stay out of it.
     pub(super) log_payloads: Option<usize>,
+    /// What the turn may use.
+    pub(super) budget: &'a TurnBudget,
 }
 
 impl ModelCaller<'_> {
@@ -76,7 +80,15 @@ impl ModelCaller<'_> {
         let body =
             body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;
         let begun = tokio::time::Instant::now();
-        let mut stream = chat.stream(self.caller, self.deployment, body).await?;
+        let charge = self.budget.begin_call(self.deployment, &body).await;
+        let mut stream = match chat.stream(self.caller, self.deployment, body).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                // Nothing was read or written by the model.
+                self.budget.cancel_call(charge).await;
+                return Err(error.into());
+            }
+        };
         let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages, self.is_plain);
         loop {
             match stream.next().await {
@@ -84,7 +96,9 @@ impl ModelCaller<'_> {
                     Ok(()) => {}
                     Err(InvalidAnswer::Gone) => return Err(ClientGone.into()),
                     Err(InvalidAnswer::TooMuch) => {
-                        tally.model(self.deployment, &relay.broken().await?);
+                        let bytes = relay.received_bytes();
+                        let usage = relay.broken().await?;
+                        self.settle(charge, &usage, bytes, tally).await;
                         return Err(CallError::Cut(
                             LoopError::Failed(super::trouble::too_much()),
                         ));
@@ -93,13 +107,16 @@ impl ModelCaller<'_> {
                 Ok(None) => break,
                 Err(error) => {
                     // Tokens of a call that failed were used all the same.
-                    tally.model(self.deployment, &relay.broken().await?);
+                    let bytes = relay.received_bytes();
+                    let usage = relay.broken().await?;
+                    self.settle(charge, &usage, bytes, tally).await;
                     return Err(error.into());
                 }
             }
         }
+        let bytes = relay.received_bytes();
         let answer = relay.finish().await?;
-        tally.model(self.deployment, &answer.usage);
+        self.settle(charge, &answer.usage, bytes, tally).await;
         tracing::info!(
             model = self.deployment,
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -107,6 +124,22 @@ impl ModelCaller<'_> {
             "model call completed"
         );
         Ok(answer)
+    }
+}
+
+impl ModelCaller<'_> {
+    /// Counts what a call used, in the statistics and in the budgets.
+    async fn settle(
+        &self,
+        charge: CallCharge,
+        usage: &[ModelUsage],
+        response_bytes: usize,
+        tally: &mut TurnTally,
+    ) {
+        tally.model(self.deployment, usage);
+        self.budget
+            .end_call(charge, self.deployment, usage, response_bytes)
+            .await;
     }
 }
 

@@ -15,8 +15,10 @@ use dray_tool::{SetupIssue, Tool, Turn, naming, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::agent_tool::{AgentCalls, AgentLineage};
 use super::approval_policy::ApprovalPolicy;
 use super::body::ClientWishes;
+use super::budget::TurnBudget;
 use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
@@ -25,7 +27,7 @@ use super::setup::{BuiltTools, SetupPlan, ToolAudience};
 use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::http::{ChatRequest, CheckedChatRequest};
+use crate::http::{ChatRequest, CheckedChatRequest, ManifestSource};
 use crate::internal;
 use crate::permissions::CallerIdentity;
 use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
@@ -46,6 +48,8 @@ pub(super) struct OpenTurn {
     pub(super) continued_at: Option<usize>,
     /// The caller, as records of turns that wait for their client name it.
     pub(super) principal: String,
+    /// What the turn may use.
+    pub(super) budget: Arc<TurnBudget>,
 }
 
 /// What went wrong while the turn was set up.
@@ -125,11 +129,24 @@ pub(super) async fn open_turn(
     parts: &Arc<SharedParts>,
     mut asked: CheckedChatRequest,
     loaded: LoadedManifest,
+    lineage: Option<AgentLineage>,
 ) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
     let principal = asked.identity.key();
     let (wishes, part) = plain::client_part(parts, &mut asked, &loaded.manifest).await?;
-    let opening = turn_start(parts, &asked, &loaded.manifest).await?;
+    let mut opening = turn_start(parts, &asked, &loaded.manifest).await?;
+    if let Some(lineage) = &lineage {
+        // A called agent works on the files and in the sandbox of the conversation.
+        opening.session.clone_from(&lineage.session);
+        opening.conversation.clone_from(&lineage.conversation);
+    }
+    // Before anything is connected, started or spent.
+    let conversation = &opening.conversation;
+    let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
+    let (identity, manifest) = (&asked.identity, &loaded.manifest);
+    let budget = TurnBudget::open(parts, identity, conversation, manifest, parent).await?;
+    let budget = Arc::new(budget);
+    let calls = agent_calls(parts, &asked, &opening, &budget, lineage);
     let (mut request, caller, is_dial) = (asked.request, asked.caller, asked.is_dial);
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
@@ -154,7 +171,7 @@ pub(super) async fn open_turn(
         guarded: loaded.grant.as_ref().map(|grant| &grant.client),
     };
     attach_named_files(&parts.client_files, &principal, &files, &mut messages).await?;
-    let mut inputs = gather_inputs(parts, audience, &loaded, &files, messages).await?;
+    let mut inputs = gather_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
     let manifest = loaded.manifest;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
     let has_any_tools = has_tools || !wishes.tools.is_empty();
@@ -207,9 +224,39 @@ pub(super) async fn open_turn(
         part,
         continued_at,
         principal,
+        budget,
         parts: Arc::clone(parts),
         manifest,
     })
+}
+
+/// What the agents are called with that this one can call.
+fn agent_calls(
+    parts: &Arc<SharedParts>,
+    asked: &CheckedChatRequest,
+    opening: &TurnStart,
+    budget: &Arc<TurnBudget>,
+    lineage: Option<AgentLineage>,
+) -> AgentCalls {
+    let mut names = lineage.map(|lineage| lineage.names).unwrap_or_default();
+    names.push(match &asked.manifest {
+        ManifestSource::Named(name) => name.clone(),
+        ManifestSource::Default => parts.config.default_manifest.clone().unwrap_or_default(),
+        // Not a name that a local manifest can have.
+        ManifestSource::Given(_) | ManifestSource::Application(_) => String::new(),
+    });
+    AgentCalls {
+        parts: Arc::clone(parts),
+        caller: asked.caller.clone(),
+        identity: asked.identity.clone(),
+        request_id: asked.request_id.clone(),
+        lineage: AgentLineage {
+            names,
+            session: opening.session.clone(),
+            conversation: opening.conversation.clone(),
+            budget: Arc::clone(budget),
+        },
+    }
 }
 
 /// How the response goes to the client.
@@ -327,6 +374,7 @@ async fn gather_inputs(
     audience: ToolAudience<'_>,
     loaded: &LoadedManifest,
     files: &TurnFiles,
+    calls: &AgentCalls,
     messages: Vec<Message>,
 ) -> Result<TurnInputs, RequestFailure> {
     let (caller, manifest) = (audience.caller, &loaded.manifest);
@@ -347,10 +395,13 @@ async fn gather_inputs(
         files.context.prepare(&messages),
     );
     let BuiltTools {
-        tools,
+        mut tools,
         issues: missing,
-        sources,
+        mut sources,
     } = built;
+    issues
+        .tools
+        .extend(calls.add_tools(&plan.sets, &mut tools, &mut sources));
     let templates = plan.failures.iter().map(setup::template_issue);
     issues
         .tools

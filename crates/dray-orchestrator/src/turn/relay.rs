@@ -84,6 +84,11 @@ impl<'a> AnswerRelay<'a> {
         }
     }
 
+    /// Bytes of text and arguments so far.
+    pub(super) const fn received_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes the next piece.
     pub(super) async fn take(&mut self, delta: ChunkDelta) -> Result<(), InvalidAnswer> {
         for stage in delta.stages {

@@ -61,6 +61,24 @@ impl From<ClientGone> for LoopError {
     }
 }
 
+/// Ends an answer with a text that says why it goes no further. For the client it is an answer that ran into a limit.
+pub(super) async fn stop_with(
+    text: &str,
+    sink: &EventSink,
+    speech: &mut TextRelay,
+    tally: &mut TurnTally,
+) -> Result<LoopEnd, ClientGone> {
+    tally.note_files(&speech.finish(sink).await?);
+    speech.next();
+    speech.say(sink, text).await?;
+    Ok(LoopEnd {
+        reason: FinishReason::Length,
+        pending: Vec::new(),
+        questions: Vec::new(),
+        has_text: true,
+    })
+}
+
 impl ToolLoop<'_> {
     /// Runs until the model asks for no more calls. What happened is in `messages` and `tally` in every case.
     pub(super) async fn run(
@@ -72,6 +90,9 @@ impl ToolLoop<'_> {
         for round in 1.. {
             if round > self.max_rounds {
                 return Err(LoopError::Failed(super::trouble::call_limit_failure()));
+            }
+            if let Some(text) = self.model.budget.exhausted() {
+                return Ok(stop_with(&text, self.sink, speech, tally).await?);
             }
             speech.next();
             let answer = self

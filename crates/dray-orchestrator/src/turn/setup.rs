@@ -251,6 +251,7 @@ impl ToolKinds {
             ToolSet::Mcp(_)
             | ToolSet::DialMcp(_)
             | ToolSet::DialApp(_)
+            | ToolSet::Agents(_)
             | ToolSet::Predefined(_) => ToolsetResult::default(),
         }
     }

@@ -8,6 +8,7 @@ use dray_tool::{EventSink, Tool, Turn};
 use futures_util::future::join_all;
 
 use super::approval_policy::ApprovalPolicy;
+use super::budget::TurnBudget;
 use super::client_tools::ClientTools;
 use super::rounds::LoopError;
 use crate::metrics::OrchestratorMetrics;
@@ -21,6 +22,8 @@ pub(super) struct ToolRunner<'a> {
     pub(super) client_tools: &'a ClientTools,
     /// Which calls need approval.
     pub(super) approvals: &'a ApprovalPolicy,
+    /// What the turn may use.
+    pub(super) budget: &'a TurnBudget,
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,
     pub(super) turn: &'a Turn,
@@ -113,7 +116,7 @@ impl ToolRunner<'_> {
         request: ToolRequest<'_>,
     ) -> Result<CompletedCall, RequestEnd> {
         let resolver = self.files.resolver();
-        pipeline::run_call(
+        let ran = pipeline::run_call(
             tool,
             request,
             self.turn,
@@ -121,6 +124,10 @@ impl ToolRunner<'_> {
             &self.settings,
             self.sink,
         )
-        .await
+        .await?;
+        if !self.approvals.is_agent(&tool.declaration().name) {
+            self.budget.tool(&ran.usage).await;
+        }
+        Ok(ran)
     }
 }

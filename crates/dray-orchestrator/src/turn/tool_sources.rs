@@ -3,7 +3,7 @@
 //! A manifest chooses the names of its tool sets, and a caller that wants to avoid a rule could choose another one. So the
 //! sources of a tool include what a manifest cannot choose freely: addresses, hosts, programs, ids, templates.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use dray_agent::manifest::tool::{DeploymentTool, RestTool};
@@ -15,7 +15,10 @@ use super::setup::PlannedSet;
 
 /// Sources by the names of tools.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ToolSources(HashMap<String, Arc<[String]>>);
+pub(crate) struct ToolSources {
+    by_tool: HashMap<String, Arc<[String]>>,
+    agents: HashSet<String>,
+}
 
 impl ToolSources {
     /// Notes the tools of a set. The applications of DIAL are set up together, so they share their sources.
@@ -40,15 +43,25 @@ impl ToolSources {
         let names: Arc<[String]> = names.into();
         for tool in tools {
             // Of equal names the first tool stays.
-            self.0
-                .entry(tool.declaration().name.clone())
-                .or_insert_with(|| Arc::clone(&names));
+            let name = &tool.declaration().name;
+            if self.by_tool.contains_key(name) {
+                continue;
+            }
+            self.by_tool.insert(name.clone(), Arc::clone(&names));
+            if matches!(planned.set, ToolSet::Agents(_)) {
+                self.agents.insert(name.clone());
+            }
         }
     }
 
     /// The sources of a tool; none for the service's own.
     pub(super) fn of(&self, tool: &str) -> &[String] {
-        self.0.get(tool).map_or(&[], |names| names)
+        self.by_tool.get(tool).map_or(&[], |names| names)
+    }
+
+    /// Whether a tool is another agent.
+    pub(super) fn is_agent(&self, tool: &str) -> bool {
+        self.agents.contains(tool)
     }
 }
 
@@ -86,6 +99,10 @@ fn set_sources(planned: &PlannedSet) -> Vec<String> {
         ToolSet::DialApp(app) => {
             names.extend(app.name.clone());
             names.push(app.deployment_id.clone());
+        }
+        ToolSet::Agents(set) => {
+            names.push(set.name.clone());
+            names.extend(set.agents.iter().map(|agent| agent.agent.clone()));
         }
         ToolSet::Predefined(template) => names.push(template.template_name.clone()),
     }

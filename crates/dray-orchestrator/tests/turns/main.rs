@@ -2,8 +2,10 @@
 
 #![cfg(test)]
 
+mod agents;
 mod approvals;
 mod authority;
+mod budgets;
 mod client_tools;
 mod dial;
 mod faults;

@@ -79,7 +79,7 @@ fn every_example_is_read_and_named_in_the_guide() {
         assert!(named || name == "weather.json", "{name}");
         count += 1;
     }
-    assert_eq!(count, 5);
+    assert_eq!(count, 6);
 }
 
 #[test]

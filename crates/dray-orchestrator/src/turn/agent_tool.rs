@@ -1,0 +1,357 @@
+//! Agents as tools of other agents: a call is a turn of the other agent, with its own model, tools and budget.
+//!
+//! The called agent is a local manifest that the caller of the request may use itself, so it never has more than the caller. It
+//! works in the same conversation: files and sandbox are shared, its stages stand in the stage of the call, and what it uses
+//! counts in the budgets of the agent that called it. No one is asked for approvals of its calls.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_agent::event::{Event, ModelUsage, StageStatus};
+use dray_agent::issues::ToolIssue;
+use dray_agent::manifest::toolset::{AgentRef, AgentSet, ToolSet};
+use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_tool::{
+    CallRules, EventSink, HandledFailure, StageWriter, Tool, ToolCall, ToolDeclaration,
+    ToolFailure, ToolOutput, Turn, naming, timeout,
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+
+use super::budget::TurnBudget;
+use super::setup::PlannedSet;
+use super::tool_sources::ToolSources;
+use super::{AgentEngine, SharedParts};
+use crate::http::{ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
+use crate::permissions::CallerIdentity;
+
+/// Most bytes of the text of a called agent.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// The agents above one that is called, and what it shares with them.
+#[derive(Clone, Debug)]
+pub(super) struct AgentLineage {
+    /// Names from the agent of the request on.
+    pub(super) names: Vec<String>,
+    /// Session of the request.
+    pub(super) session: String,
+    /// Conversation to which names of files are bound.
+    pub(super) conversation: String,
+    /// Budgets of the calling agent.
+    pub(super) budget: Arc<TurnBudget>,
+}
+
+/// What agents are called with.
+#[derive(Clone)]
+pub(super) struct AgentCalls {
+    pub(super) parts: Arc<SharedParts>,
+    pub(super) caller: dray_agent::caller::Caller,
+    pub(super) identity: CallerIdentity,
+    pub(super) request_id: String,
+    pub(super) lineage: AgentLineage,
+}
+
+impl fmt::Debug for AgentCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentCalls")
+            .field("lineage", &self.lineage.names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An agent that another one can call.
+#[derive(Debug)]
+struct AgentTool {
+    declaration: ToolDeclaration,
+    rules: CallRules,
+    agent: String,
+    calls: AgentCalls,
+}
+
+impl AgentCalls {
+    /// Adds the tools of all sets of agents. Returns why others cannot be called.
+    pub(super) fn add_tools(
+        &self,
+        sets: &[PlannedSet],
+        tools: &mut Vec<Arc<dyn Tool>>,
+        sources: &mut ToolSources,
+    ) -> Vec<ToolIssue> {
+        let mut issues = Vec::new();
+        for planned in sets {
+            let ToolSet::Agents(set) = &planned.set else {
+                continue;
+            };
+            if !set.common.enabled {
+                continue;
+            }
+            for agent in set.agents.iter().filter(|agent| agent.enabled) {
+                match self.problem(&agent.agent) {
+                    None => {
+                        let tool: Arc<dyn Tool> = Arc::new(self.tool(set, agent));
+                        sources.add(sets, planned, std::slice::from_ref(&tool));
+                        tools.push(tool);
+                    }
+                    Some(message) => issues.push(ToolIssue {
+                        tool: Some(agent.agent.clone()),
+                        toolset: Some(set.name.clone()),
+                        message,
+                        details: Vec::new(),
+                    }),
+                }
+            }
+        }
+        issues
+    }
+
+    /// Why an agent cannot be called.
+    fn problem(&self, agent: &str) -> Option<String> {
+        let depth = self.parts.config.max_agent_depth;
+        let above = &self.lineage.names;
+        if above.iter().any(|name| name == agent) {
+            return Some("It is not called: it would call itself.".to_owned());
+        }
+        // The agent of the request is at depth 0.
+        if above.len() > usize::try_from(depth).unwrap_or(usize::MAX) {
+            return Some(format!(
+                "It is not called: agents call each other at most {depth} deep."
+            ));
+        }
+        if self
+            .parts
+            .grants
+            .check_agent(&self.identity, agent)
+            .is_err()
+        {
+            return Some("It is not for the caller of this request.".to_owned());
+        }
+        match self.parts.manifests.get(agent) {
+            Ok(Some(_)) => None,
+            Ok(None) => Some("There is no manifest of this name.".to_owned()),
+            Err(failure) => Some(failure.message),
+        }
+    }
+
+    fn tool(&self, set: &AgentSet, agent: &AgentRef) -> AgentTool {
+        let description = agent.description.clone().unwrap_or_else(|| {
+            format!(
+                "The agent '{}'. It does not see this conversation.",
+                agent.agent
+            )
+        });
+        AgentTool {
+            declaration: ToolDeclaration {
+                name: naming::qualified_name(&set.name, &agent.agent),
+                description: Some(description),
+                parameters: json!({
+                    "type": "object",
+                    "properties": {
+                        "request": {"type": "string", "description": "What the agent shall do, with all that it must know"},
+                        "files": {
+                            "type": "array", "items": {"type": "string"},
+                            "description": "Names of files of this conversation that the agent gets",
+                        },
+                    },
+                    "required": ["request"],
+                }),
+            },
+            rules: CallRules {
+                label: agent.agent.clone(),
+                timeout: set.common.timeout_seconds.and_then(timeout::from_seconds),
+                ..CallRules::default()
+            },
+            agent: agent.agent.clone(),
+            calls: self.clone(),
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for AgentTool {
+    fn declaration(&self) -> &ToolDeclaration {
+        &self.declaration
+    }
+
+    fn rules(&self) -> &CallRules {
+        &self.rules
+    }
+
+    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
+        let request = call.arguments.get("request").and_then(Value::as_str);
+        let Some(request) = request.filter(|text| !text.trim().is_empty()) else {
+            return Err(ToolFailure::Parameter {
+                name: "request".to_owned(),
+                message: "it must be a text that says what to do".to_owned(),
+            });
+        };
+        let mut message = Message::new(Role::User, request);
+        let files = named_files(call.arguments.get("files"), &turn.history)?;
+        if !files.is_empty() {
+            message.custom_content = Some(CustomContent {
+                attachments: Some(files),
+                ..CustomContent::default()
+            });
+        }
+        let (sink, events) = EventSink::new();
+        let running = self.run(message, sink);
+        let (ended, answer) = tokio::join!(running, gather(events, &call.stage));
+        let usage = ended.map_err(|failure| {
+            let text = format!("The agent '{}' failed: {}", self.agent, failure.message);
+            ToolFailure::Failed(HandledFailure::new(text))
+        })?;
+        Ok(ToolOutput {
+            content: answer.text,
+            content_type: "text/markdown".to_owned(),
+            attachments: answer.attachments,
+            usage,
+            ..ToolOutput::default()
+        })
+    }
+}
+
+impl AgentTool {
+    /// One turn of the agent. The sink ends with it.
+    async fn run(
+        &self,
+        message: Message,
+        sink: EventSink,
+    ) -> Result<Vec<ModelUsage>, dray_agent::failure::RequestFailure> {
+        let calls = &self.calls;
+        let asked = CheckedChatRequest {
+            request: ChatRequest {
+                messages: vec![message],
+                include_usage: true,
+                // The agent above decides what of the files its user sees.
+                knows_custom_content: true,
+                approval_form: ApprovalForm::Unavailable,
+                ..ChatRequest::default()
+            },
+            caller: calls.caller.clone(),
+            identity: calls.identity.clone(),
+            manifest: ManifestSource::Named(self.agent.clone()),
+            deployment: self.agent.clone(),
+            is_dial: false,
+            request_id: calls.request_id.clone(),
+        };
+        let engine = AgentEngine {
+            parts: Arc::clone(&calls.parts),
+        };
+        let lineage = calls.lineage.clone();
+        let ended = engine.turn(asked, &sink, Some(lineage)).await?;
+        Ok(ended.per_model)
+    }
+}
+
+/// What a called agent answered.
+#[derive(Debug, Default)]
+struct AgentAnswer {
+    text: String,
+    attachments: Vec<Attachment>,
+}
+
+/// Takes the events of a called agent. Its stages go into the stage of the call, each as a whole when it is closed.
+async fn gather(mut events: Receiver<Event>, stage: &StageWriter) -> AgentAnswer {
+    let mut answer = AgentAnswer::default();
+    let mut stages = std::collections::BTreeMap::<u32, (String, String)>::new();
+    while let Some(event) = events.recv().await {
+        match event {
+            Event::Content(text) => {
+                let room = MAX_TEXT_BYTES.saturating_sub(answer.text.len());
+                if text.len() <= room {
+                    answer.text.push_str(&text);
+                }
+            }
+            Event::Attachment(attachment) => answer.attachments.push(attachment),
+            Event::StageOpened { stage, name } => {
+                stages.insert(stage, (name.unwrap_or_default(), String::new()));
+            }
+            Event::StageName { stage, name } => stages.entry(stage).or_default().0.push_str(&name),
+            Event::StageContent { stage, content } => {
+                stages.entry(stage).or_default().1.push_str(&content);
+            }
+            Event::StageClosed {
+                stage: number,
+                status,
+            } => {
+                let (name, content) = stages.remove(&number).unwrap_or_default();
+                let mark = match status {
+                    StageStatus::Completed => "",
+                    StageStatus::Failed => " (failed)",
+                };
+                // A client that has left ends the call elsewhere.
+                let _ = stage
+                    .content(format!("\n#### {name}{mark}\n\n{content}\n"))
+                    .await;
+            }
+            _ => {}
+        }
+    }
+    answer
+}
+
+/// The files that a call names, newest first where names are equal.
+fn named_files(names: Option<&Value>, history: &[Message]) -> Result<Vec<Attachment>, ToolFailure> {
+    let invalid = |message: String| ToolFailure::Parameter {
+        name: "files".to_owned(),
+        message,
+    };
+    let names = match names {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(names)) => names,
+        Some(_) => return Err(invalid("it must be a list of names".to_owned())),
+    };
+    let known: Vec<&Attachment> = history
+        .iter()
+        .filter_map(|message| message.custom_content.as_ref()?.attachments.as_ref())
+        .flatten()
+        .collect();
+    let mut files = Vec::with_capacity(names.len());
+    for name in names {
+        let found = known
+            .iter()
+            .rev()
+            .find(|file| file.title.as_deref() == name.as_str() && name.is_string());
+        match found {
+            Some(file) => files.push((*file).clone()),
+            None => {
+                let titles: Vec<_> = known
+                    .iter()
+                    .filter_map(|file| file.title.as_deref())
+                    .collect();
+                let known = if titles.is_empty() {
+                    "the conversation has no files".to_owned()
+                } else {
+                    format!("the files are: {}", titles.join(", "))
+                };
+                return Err(invalid(format!("no file has the name {name}; {known}")));
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_passed_by_name_and_the_newest_wins() {
+        let history: Vec<Message> = serde_json::from_value(json!([
+            {"role": "user", "content": "x", "custom_content": {"attachments": [
+                {"title": "a.csv", "url": "old"}, {"title": "b.csv", "url": "b"}]}},
+            {"role": "user", "content": "y", "custom_content": {"attachments": [{"title": "a.csv", "url": "new"}]}},
+        ]))
+        .unwrap();
+        let files = named_files(Some(&json!(["a.csv", "b.csv"])), &history).unwrap();
+        let urls: Vec<_> = files
+            .iter()
+            .filter_map(|file| file.url.as_deref())
+            .collect();
+        assert_eq!(urls, ["new", "b"]);
+        assert!(named_files(None, &history).unwrap().is_empty());
+        for wrong in [json!("a.csv"), json!(["c.csv"]), json!([1])] {
+            let failure = named_files(Some(&wrong), &history).unwrap_err();
+            assert!(matches!(failure, ToolFailure::Parameter { name, .. } if name == "files"));
+        }
+    }
+}

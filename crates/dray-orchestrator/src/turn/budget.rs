@@ -1,0 +1,293 @@
+//! The budgets that hold for one turn: its own, that of its conversation, and that of its caller.
+//!
+//! A call of a model is charged with an estimate before it begins, and settled when it ends: a client that leaves in the middle
+//! has paid. Where a model's service reports no tokens, four bytes count as one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dray_agent::budget::{BudgetLimits, BudgetUse, TokenPrice, TurnLimits};
+use dray_agent::event::{ModelUsage, TokenUsage};
+use dray_agent::failure::RequestFailure;
+use dray_types::Sha256Digest;
+use serde_json::Value;
+
+use super::SharedParts;
+use crate::budgets::UsageLedger;
+use crate::permissions::CallerIdentity;
+
+/// Bytes of text that count as one token where no number is known.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 3600 * 1000;
+/// Code of a request for which no budget is left.
+const EXHAUSTED_CODE: &str = "budget_exhausted";
+
+/// A budget with what was used of it.
+#[derive(Debug)]
+struct ScopedBudget {
+    /// Of what it is the budget, for people.
+    scope: &'static str,
+    limits: BudgetLimits,
+    used: BudgetUse,
+    /// Record that other turns count in as well.
+    record: Option<String>,
+}
+
+/// The budgets of one turn.
+#[derive(Debug)]
+pub(super) struct TurnBudget {
+    scopes: Mutex<Vec<ScopedBudget>>,
+    prices: Arc<BTreeMap<String, TokenPrice>>,
+    ledger: UsageLedger,
+    principal: String,
+    max_duration: Option<Duration>,
+    has_limits: bool,
+    /// Budgets of the agent that called this one.
+    parent: Option<Arc<TurnBudget>>,
+}
+
+/// A charge for a call that runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallCharge {
+    estimate: TokenUsage,
+    charged: BudgetUse,
+}
+
+impl TurnBudget {
+    /// The budgets of a turn of `conversation`.
+    ///
+    /// # Errors
+    ///
+    /// 429 when one is used up, 503 while the bus fails, 500 for a model without a price where cost is limited.
+    pub(super) async fn open(
+        parts: &SharedParts,
+        identity: &CallerIdentity,
+        conversation: &str,
+        manifest: &dray_agent::manifest::Manifest,
+        parent: Option<Arc<Self>>,
+    ) -> Result<Self, RequestFailure> {
+        let budgets = &parts.config.budgets;
+        let turn = budgets.turn.lower(manifest.budget.unwrap_or_default());
+        let TurnLimits {
+            limits,
+            max_seconds,
+        } = turn;
+        let caller = match identity {
+            CallerIdentity::Client(name) => budgets.clients.get(name),
+            CallerIdentity::Local | CallerIdentity::Dial(_) => None,
+        };
+        let caller = *caller.unwrap_or(&budgets.caller);
+        let (ledger, principal) = (parts.usage.clone(), identity.key());
+        let day = ledger.now_ms() / DAY_MS;
+        let named = format!("conversation-{}", short_digest(conversation));
+        let mut scopes = vec![
+            ScopedBudget::new("this turn", limits, None),
+            ScopedBudget::new("this conversation", budgets.conversation, Some(named)),
+            ScopedBudget::new(
+                "this client for today (UTC)",
+                caller,
+                Some(format!("day-{day}")),
+            ),
+        ];
+        // Of a called agent the shared budgets are those of the agent that called it.
+        scopes.retain(|scope| {
+            !scope.limits.is_unlimited() && (parent.is_none() || scope.record.is_none())
+        });
+        let model = &manifest.orchestrator.deployment.deployment_id;
+        let limits_cost = scopes.iter().any(|scope| scope.limits.max_cost.is_some());
+        if limits_cost && !budgets.prices.contains_key(model) {
+            tracing::error!(%model, "a budget limits cost, and the model has no price");
+            let text = "The agent's model has no price in the configuration, and a budget limits its cost.";
+            return Err(RequestFailure::new(500, text).display(text));
+        }
+        for scope in &mut scopes {
+            if let Some(record) = &scope.record {
+                scope.used = ledger.used(&principal, record).await?;
+            }
+            if let Some(limit) = scope.limits.reached(scope.used) {
+                return Err(exhausted_failure(scope.scope, &limit, ledger.now_ms()));
+            }
+        }
+        Ok(Self {
+            has_limits: !scopes.is_empty()
+                || parent.as_ref().is_some_and(|parent| parent.has_limits),
+            parent,
+            scopes: Mutex::new(scopes),
+            prices: Arc::clone(&parts.prices),
+            ledger,
+            principal,
+            max_duration: max_seconds.map(|seconds| Duration::from_secs(seconds.into())),
+        })
+    }
+
+    /// Whether tokens must be counted, also for clients that do not want to know them.
+    pub(super) const fn has_limits(&self) -> bool {
+        self.has_limits
+    }
+
+    /// How long the turn may take.
+    pub(super) const fn max_duration(&self) -> Option<Duration> {
+        self.max_duration
+    }
+
+    /// Text for the user when the time of the turn is over.
+    pub(super) fn late_text(&self) -> String {
+        let seconds = self.max_duration.unwrap_or_default().as_secs();
+        stop_text("this turn", &format!("{seconds} seconds"))
+    }
+
+    /// Text for the user when a budget is used up; `None` while all have room.
+    pub(super) fn exhausted(&self) -> Option<String> {
+        let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reached = scopes
+            .iter()
+            .filter_map(|scope| Some((scope.scope, scope.limits.reached(scope.used)?)));
+        let own = reached
+            .next()
+            .map(|(scope, limit)| stop_text(scope, &limit));
+        own.or_else(|| self.parent.as_ref()?.exhausted())
+    }
+
+    /// Charges a call of a model that begins, by the bytes of its request.
+    pub(super) async fn begin_call(&self, model: &str, request: &Value) -> CallCharge {
+        if !self.has_limits {
+            return CallCharge::default();
+        }
+        let request_bytes = request.to_string().len();
+        let estimate = TokenUsage {
+            prompt: estimated_tokens(request_bytes),
+            ..TokenUsage::default()
+        };
+        let charged = BudgetUse::of_call(estimate, self.prices.get(model));
+        self.replace(BudgetUse::default(), charged).await;
+        CallCharge { estimate, charged }
+    }
+
+    /// Settles a call that ended: with the tokens that its service reported, else by the bytes of what came.
+    pub(super) async fn end_call(
+        &self,
+        charge: CallCharge,
+        model: &str,
+        usage: &[ModelUsage],
+        response_bytes: usize,
+    ) {
+        if !self.has_limits {
+            return;
+        }
+        let estimated = [ModelUsage {
+            model: model.to_owned(),
+            tokens: TokenUsage {
+                completion: estimated_tokens(response_bytes),
+                ..charge.estimate
+            },
+        }];
+        let usage = if usage.is_empty() { &estimated } else { usage };
+        let used = BudgetUse {
+            calls: 1,
+            ..self.sum(model, usage)
+        };
+        self.replace(charge.charged, used).await;
+    }
+
+    /// Takes back the charge of a call that never began.
+    pub(super) async fn cancel_call(&self, charge: CallCharge) {
+        if self.has_limits {
+            self.replace(charge.charged, BudgetUse::default()).await;
+        }
+    }
+
+    /// Charges what a tool used.
+    pub(super) async fn tool(&self, usage: &[ModelUsage]) {
+        if self.has_limits && !usage.is_empty() {
+            self.replace(BudgetUse::default(), self.sum("", usage))
+                .await;
+        }
+    }
+
+    fn sum(&self, model: &str, usage: &[ModelUsage]) -> BudgetUse {
+        usage.iter().fold(BudgetUse::default(), |sum, usage| {
+            // Tokens without a name are those of the model that was called.
+            let price = self
+                .prices
+                .get(&usage.model)
+                .or_else(|| self.prices.get(model));
+            sum.plus(BudgetUse::of_call(usage.tokens, price))
+        })
+    }
+
+    /// Puts a use in the place of another one, here and in the budgets above.
+    async fn replace(&self, before: BudgetUse, after: BudgetUse) {
+        let mut next = Some(self);
+        while let Some(budget) = next {
+            budget.replace_own(before, after).await;
+            next = budget.parent.as_deref();
+        }
+    }
+
+    async fn replace_own(&self, before: BudgetUse, after: BudgetUse) {
+        let records: Vec<_> = {
+            let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+            for scope in scopes.iter_mut() {
+                scope.used = scope.used.minus(before).plus(after);
+            }
+            scopes.iter().map(|scope| scope.record.clone()).collect()
+        };
+        for (number, record) in records.into_iter().enumerate() {
+            let Some(record) = record else { continue };
+            let replaced = self
+                .ledger
+                .replace(&self.principal, &record, before, after)
+                .await;
+            match replaced {
+                Ok(used) => {
+                    // What concurrent turns of the same caller used counts from now on.
+                    let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(scope) = scopes.get_mut(number) {
+                        scope.used = used;
+                    }
+                }
+                Err(failure) => {
+                    tracing::warn!(%failure, record, "what a turn used was not recorded");
+                }
+            }
+        }
+    }
+}
+
+impl ScopedBudget {
+    fn new(scope: &'static str, limits: BudgetLimits, record: Option<String>) -> Self {
+        Self {
+            scope,
+            limits,
+            used: BudgetUse::default(),
+            record,
+        }
+    }
+}
+
+fn stop_text(scope: &str, limit: &str) -> String {
+    format!("The agent stopped: the budget of {scope} is used up ({limit}).")
+}
+
+fn estimated_tokens(bytes: usize) -> u64 {
+    u64::try_from(bytes)
+        .unwrap_or(u64::MAX)
+        .div_ceil(BYTES_PER_TOKEN)
+}
+
+fn short_digest(text: &str) -> String {
+    let digest = Sha256Digest::of(text.as_bytes()).to_hex();
+    digest.get(..32).unwrap_or(&digest).to_owned()
+}
+
+fn exhausted_failure(scope: &str, limit: &str, now_ms: u64) -> RequestFailure {
+    let text = format!("The budget of {scope} is used up ({limit}).");
+    let mut failure = RequestFailure::new(429, text.clone()).display(text);
+    failure.code = Some(EXHAUSTED_CODE.to_owned());
+    // The next day; a conversation has no better time.
+    let seconds = (DAY_MS - now_ms % DAY_MS).div_ceil(1000);
+    failure.retry_after_seconds = Some(u16::try_from(seconds).unwrap_or(u16::MAX));
+    failure
+}

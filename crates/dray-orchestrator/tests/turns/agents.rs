@@ -1,0 +1,163 @@
+//! Agents that call other agents: what they share, what they may, and where it ends.
+
+use dray_agent::approval::ApprovalRule;
+use dray_orchestrator::Config;
+use dray_orchestrator::config::permissions::CallerPermissions;
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use crate::client_tools::{CountingEndpoint, user};
+use crate::world::{ChatResult, TurnWorld, manifest, rest};
+
+/// The lead calls the helper, and the helper a tool of the shop.
+const TEAM_SCRIPT: &str = r#"{"rules": [
+    {"when": {"model": "help", "tool_result_of": "shop_a"}, "reply": {"say": "Found {result}.",
+        "usage": {"prompt": 40, "completion": 10}}},
+    {"when": {"model": "help"}, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "deep"}}],
+        "usage": {"prompt": 40, "completion": 10}}},
+    {"when": {"model": "lead", "tool_result_of": "team_helper"}, "reply": {"say": "It says: {result}"}},
+    {"when": {"model": "lead", "last_user_contains": "file"}, "reply": {"call": [
+        {"name": "team_helper", "arguments": {"request": "read", "files": ["a.txt"]}}]}},
+    {"reply": {"call": [{"name": "team_helper", "arguments": {"request": "look"}}]}}]}"#;
+
+fn team(agents: &[&str]) -> Value {
+    let agents: Vec<_> = agents.iter().map(|name| json!({"agent": name})).collect();
+    json!({"type": "agents", "name": "team", "agents": agents})
+}
+
+fn helper(endpoint: &CountingEndpoint) -> Value {
+    let mut helper = manifest(json!([rest(&endpoint.url(), &["a"]), team(&["agent"])]));
+    helper["orchestrator"]["deployment"]["deployment_id"] = json!("help");
+    helper
+}
+
+async fn world(helper: &Value, change: impl FnOnce(&mut Config)) -> TurnWorld {
+    let lead = manifest(json!([team(&["helper"])]));
+    TurnWorld::with(&lead, TEAM_SCRIPT, |config| {
+        let folder = config.manifests.clone().unwrap();
+        std::fs::write(folder.join("helper.json"), helper.to_string()).unwrap();
+        change(config);
+    })
+    .await
+}
+
+fn stage_text(seen: &ChatResult, name: &str) -> String {
+    let stages = seen.stages();
+    let found = stages.iter().find(|stage| stage.0.starts_with(name));
+    found.map(|stage| stage.1.clone()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_calls_another_with_its_own_model_and_tools() {
+    let endpoint = CountingEndpoint::start().await;
+    let world = world(&helper(&endpoint), |_| {}).await;
+    let seen = world.say("go").await;
+    assert_eq!(
+        seen.text(),
+        "It says: Found {\"own\":\"deep\"}.",
+        "{seen:?}"
+    );
+    assert_eq!(endpoint.called(), ["deep"]);
+    let models: Vec<_> = world
+        .asked()
+        .iter()
+        .map(|asked| asked["model"].clone())
+        .collect();
+    assert_eq!(models, ["lead", "help", "help", "lead"]);
+    // The helper got the request alone, and no tool of the lead.
+    let asked = &world.asked()[1];
+    let said = asked["messages"].to_string();
+    assert!(said.contains("look") && !said.contains("\"go\""), "{said}");
+    // The stages of the helper stand in that of its call.
+    let stage = stage_text(&seen, "helper");
+    assert!(
+        stage.contains("#### a") && stage.contains("deep"),
+        "{:?}",
+        seen.stages()
+    );
+    // The helper may not call the lead back, and says why.
+    assert!(
+        !asked["tools"].to_string().contains("team_agent"),
+        "{asked}"
+    );
+    assert!(stage.contains("it would call itself"), "{stage}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_passed_by_name_and_a_wrong_name_is_said() {
+    let endpoint = CountingEndpoint::start().await;
+    let world = world(&helper(&endpoint), |_| {}).await;
+    let files = json!({"attachments": [{"title": "a.txt", "type": "text/plain", "url": "https://files.example/a.txt"}]});
+    let with = json!([{"role": "user", "content": "read the file", "custom_content": files}]);
+    assert!(world.ask(with).await.text().starts_with("It says: Found"));
+    let asked = world.asked()[1]["messages"].to_string();
+    assert!(asked.contains("a.txt"), "{asked}");
+    let seen = world.say("read the file").await;
+    assert!(
+        seen.text().contains("the conversation has no files"),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_called_only_for_callers_that_may_use_it_and_to_a_depth() {
+    let endpoint = CountingEndpoint::start().await;
+    let config = |config: &mut Config| {
+        config.clients = [("one", "k-1"), ("two", "k-2")]
+            .map(|(name, key)| (name.to_owned(), Secret::new(key)))
+            .into();
+        let only = CallerPermissions {
+            agents: Some(vec!["agent".to_owned()]),
+            ..CallerPermissions::default()
+        };
+        config.permissions.clients = [("one".to_owned(), only)].into();
+    };
+    let world = world(&helper(&endpoint), config).await;
+    let ask = |key: &'static str| {
+        let body = json!({"model": "agent", "messages": [user("go")], "stream": true});
+        let url = format!("{}/v1/chat/completions", world.url);
+        let request = world
+            .client
+            .post(&url)
+            .authorization("Bearer", &Secret::new(key));
+        world.send(request.json(&body))
+    };
+    let refused = ask("k-1").await;
+    assert!(
+        stage_text(&refused, "Initialization").contains("not for the caller"),
+        "{refused:?}"
+    );
+    assert_eq!(endpoint.called(), [""; 0]);
+    assert!(ask("k-2").await.text().starts_with("It says: Found"));
+    let shallow = self::world(&helper(&endpoint), |config| config.max_agent_depth = 0).await;
+    let seen = shallow.say("go").await;
+    assert!(
+        stage_text(&seen, "Initialization").contains("at most 0 deep"),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_called_agent_uses_counts_above_and_no_one_approves_for_it() {
+    let endpoint = CountingEndpoint::start().await;
+    let world = world(&helper(&endpoint), |config| {
+        config.budgets.turn.limits.max_tokens = Some(90);
+    })
+    .await;
+    let seen = world.say("go").await;
+    assert_eq!(seen.reason(), "length", "{seen:?}");
+    assert!(
+        seen.text()
+            .contains("budget of this turn is used up (90 tokens)"),
+        "{seen:?}"
+    );
+    let world = self::world(&helper(&endpoint), |config| {
+        let rule = json!({"tools": ["shop_*"]});
+        config.require_approval = vec![serde_json::from_value::<ApprovalRule>(rule).unwrap()];
+    })
+    .await;
+    let before = endpoint.called().len();
+    let seen = world.say("go").await;
+    assert!(seen.text().contains("who cannot be asked here"), "{seen:?}");
+    assert_eq!(endpoint.called().len(), before);
+}
