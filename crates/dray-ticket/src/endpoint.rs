@@ -9,11 +9,11 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
+use dray_service::web::serve_connections;
 use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::connections::serve_connections;
 use crate::problem::TicketProblem;
 use crate::protocol::{TUS_VERSION, UploadProtocol};
 use crate::record::TicketDirection;

@@ -34,10 +34,8 @@
 
 mod active;
 mod api;
-mod connections;
 mod destination;
 mod direct;
-mod disposition;
 mod download;
 mod endpoint;
 mod fields;

@@ -1,4 +1,4 @@
-//! The connections of the endpoint: few enough, and none that sends its request byte by byte.
+//! The connections of an HTTP server: few enough, and none that sends its request byte by byte.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,7 +25,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until `stop` is cancelled, then waits for the responses at work. The head of a request must come within
 /// `head_timeout`; a connection that sends none is closed after the same time.
-pub(crate) async fn serve_connections(
+pub async fn serve_connections(
     listener: TcpListener,
     router: Router,
     head_timeout: Duration,

@@ -1,0 +1,10 @@
+//! What HTTP servers of services share beside their own pages: connections within limits, conditions and byte ranges
+//! (RFC 9110), and names of downloads.
+
+mod connections;
+mod disposition;
+mod ranges;
+
+pub use connections::serve_connections;
+pub use disposition::{download_disposition, inline_disposition};
+pub use ranges::{ByteRange, RangeNotSatisfiable, byte_range, has_etag, text_field};
