@@ -301,6 +301,11 @@ impl Audit for v1::ConsoleAudit {
     const PAST: &'static str = "acted";
 }
 
+impl Audit for v1::PreviewAudit {
+    const AREA: &'static str = "preview";
+    const PAST: &'static str = "changed";
+}
+
 impl Audit for v1::EgressAudit {
     const AREA: &'static str = "egress";
     const PAST: &'static str = "fetched";
