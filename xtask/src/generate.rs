@@ -13,11 +13,12 @@ use prost_types::FileDescriptorSet;
 use crate::{monitoring, python_contracts, step, typescript_contracts};
 
 /// Which area of the bus answers a protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 9] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 10] = [
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
     ("Files", "file"),
+    ("Previews", "preview"),
     ("Reading", "reading"),
     ("Sandboxes", "sandbox"),
     ("Sessions", "session"),

@@ -31,6 +31,7 @@ mod login;
 mod operation;
 mod page;
 mod policy;
+mod previews;
 mod respond;
 mod rights;
 mod sandbox_files;

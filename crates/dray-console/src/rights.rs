@@ -26,4 +26,7 @@ pub fn declare_acting(identity: Permissions) -> Permissions {
         .calls::<v1::ResendRequest>()
         .calls::<v1::GetSandboxFileRequest>()
         .calls::<v1::PutSandboxFileRequest>()
+        .calls::<v1::CreatePreviewRequest>()
+        .calls::<v1::ListPreviewsRequest>()
+        .calls::<v1::RevokePreviewRequest>()
 }

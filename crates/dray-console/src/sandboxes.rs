@@ -17,6 +17,7 @@ use crate::deliveries::target_text;
 use crate::form::FormFields;
 use crate::index::RowFilter;
 use crate::page::{PageFrame, token_field};
+use crate::previews::{open_previews, preview_button};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{self, shown, time_element};
@@ -212,7 +213,13 @@ async fn directory(state: &ConsoleState, session: &ConsoleSession, place: &Sandb
         @match &listing {
             Err(fault) => (fault_notice("The directory cannot be listed.", &explain(fault))),
             Ok(listing) => {
+                @if session.can_act() {
+                    (preview_button(session, &place.hidden_fields(&place.path), "Preview this directory"))
+                }
                 (entry_table(session, place, listing))
+                @if session.can_act() {
+                    (open_previews(state, session, place, &place.hidden_fields(&place.path)).await)
+                }
                 @if session.can_act() && state.store.is_some() { (upload_form(session, place)) }
             }
         }
@@ -276,6 +283,8 @@ fn entry_row(session: &ConsoleSession, place: &SandboxPlace, entry: &v1::Sandbox
                             (token_field(session)) (place.hidden_fields(path))
                             button.link { (name) }
                         }
+                        " "
+                        (preview_button(session, &place.hidden_fields(path), "Preview"))
                     },
                     _ => (name),
                 }

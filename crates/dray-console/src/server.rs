@@ -27,7 +27,9 @@ use crate::respond::see_other;
 use crate::session::{SessionCookie, SessionStore};
 use crate::settings::{ConsoleSettings, ConsoleSystem};
 use crate::state::{ConsoleParts, ConsoleState};
-use crate::{deliveries, letters, live, login, operation, policy, sandbox_files, sandboxes, setup};
+use crate::{
+    deliveries, letters, live, login, operation, policy, previews, sandbox_files, sandboxes, setup,
+};
 
 /// Live pages that are open together.
 const MAX_LIVE_PAGES: usize = 64;
@@ -210,6 +212,8 @@ fn router(state: ConsoleState) -> Router {
         .route("/policy", get(policy::empty_page).post(policy::judged_page))
         .route("/sandboxes", get(sandboxes::browse_page))
         .route("/sandboxes/file", post(sandbox_files::get_file))
+        .route("/sandboxes/preview", post(previews::create_preview))
+        .route("/sandboxes/preview/revoke", post(previews::revoke_preview))
         .route(
             "/sandboxes/put",
             // The handler counts the bytes of a file itself, while they come.

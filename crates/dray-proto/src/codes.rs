@@ -6,8 +6,8 @@
 
 use crate::v1::{
     self, ConsoleAction, ConsoleStage, DeliveryErrorKind, DeliveryRoute, DeliveryStage, FileState,
-    PolicyStep, SandboxEntryKind, StepState, StepVerdict, TicketAction, TicketDirection,
-    TicketState, WaitingReason,
+    PolicyStep, PreviewAction, SandboxEntryKind, StepState, StepVerdict, TicketAction,
+    TicketDirection, TicketState, WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -86,6 +86,14 @@ names!(ConsoleAction {
     SandboxGet => "sandbox_get",
     SandboxPut => "sandbox_put",
     PolicyResolve => "policy_resolve",
+    Preview => "preview",
+    PreviewRevoke => "preview_revoke",
+});
+
+names!(PreviewAction {
+    Created => "created",
+    Opened => "opened",
+    Revoked => "revoked",
 });
 
 names!(ConsoleStage {

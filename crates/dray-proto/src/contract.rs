@@ -321,6 +321,11 @@ impl Audit for v1::TicketAudit {
     const PAST_PARTICIPLE: &'static str = "changed";
 }
 
+impl Audit for v1::PreviewAudit {
+    const AREA: &'static str = "preview";
+    const PAST: &'static str = "changed";
+}
+
 impl Audit for v1::EgressAudit {
     const AREA: &'static str = "egress";
     const PAST_PARTICIPLE: &'static str = "fetched";

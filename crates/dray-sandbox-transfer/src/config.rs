@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use dray_preview::PreviewConfig;
 use dray_sandbox::Backend;
 use dray_sandbox_apptainer::ApptainerBackend;
 use dray_sandbox_daytona::DaytonaBackend;
@@ -55,6 +56,8 @@ pub struct Config {
     pub digest_always_up_to: ByteSize,
     /// Largest file whose digest is taken in the sandbox before the transfer as well as after. Default `1GiB`.
     pub digest_before_up_to: ByteSize,
+    /// Links through which people look at files straight from their sandbox.
+    pub preview: PreviewConfig,
     /// Sandboxes that are directories of this host.
     pub local: Local,
     /// Containers of a Docker Engine.
@@ -108,6 +111,7 @@ impl Default for Config {
             spool_limit: ByteSize::mib(16 * 1024),
             digest_always_up_to: ByteSize::mib(1 << 20),
             digest_before_up_to: ByteSize::mib(1024),
+            preview: PreviewConfig::default(),
             local: Local::default(),
             docker: dray_sandbox_docker::Config::default(),
             ssh: dray_sandbox_ssh::Config::default(),
@@ -176,6 +180,9 @@ impl Section for Config {
         }
         if let Some(problem) = self.policy.problem() {
             problems.push(ConfigProblem::new("policy", &problem));
+        }
+        if let Some((field, problem)) = self.preview.problem() {
+            problems.push(ConfigProblem::new(&format!("preview.{field}"), &problem));
         }
         if self.local.roots.iter().any(|root| !root.is_absolute()) {
             problems.push(ConfigProblem::new("local.roots", "must be absolute paths"));

@@ -1,6 +1,8 @@
 //! The service: the calls that it answers and the work that it consumes.
 
 mod files;
+mod opener;
+mod previews;
 mod session;
 pub(crate) mod trees;
 
@@ -8,6 +10,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use dray_bus::{Meta, Permissions};
+use dray_preview::{PreviewMetrics, PreviewService};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::{Address, Backend, Handle, SandboxPath};
@@ -16,6 +19,7 @@ use dray_store::{Store, StoreAccess};
 use dray_transfer_engine::policy::{Policy, expand};
 use dray_transfer_engine::{Engine, TransferFailure};
 use dray_types::{Clock, Fault, TenantId};
+use opentelemetry::metrics::Meter;
 
 use crate::backends::Backends;
 use crate::config::Config;
@@ -24,17 +28,20 @@ use crate::sessions::Sessions;
 use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::wire;
+use opener::SandboxOpener;
 
 /// The running service with its records and open sandboxes.
 #[derive(Debug)]
 pub struct SandboxTransfer {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Config,
-    pub(crate) backends: Backends,
+    pub(crate) config: Arc<Config>,
+    pub(crate) backends: Arc<Backends>,
     pub(crate) sessions: Sessions,
     pub(crate) uploads: Uploads,
     pub(crate) turns: Turns,
+    /// Absent where no address is configured for them.
+    pub(crate) previews: Option<PreviewService>,
 }
 
 impl Service for SandboxTransfer {
@@ -50,7 +57,12 @@ impl Service for SandboxTransfer {
         let backends = config
             .backends(&cx.clock)
             .map_err(|error| StartError::with_source("a sandbox backend cannot be used", error))?;
-        Ok(Self::with_backends(config, cx, backends))
+        let endpoint = previews::bind_endpoint(&config).await?;
+        let mut service = Self::with_backends(config, cx, backends);
+        if let Some(endpoint) = endpoint {
+            service.serve_previews(endpoint, cx);
+        }
+        Ok(service)
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
@@ -69,6 +81,9 @@ impl Service for SandboxTransfer {
             .answer(Self::unbind)
             .answer(Self::find)
             .answer(Self::settle)
+            .answer(Self::create_preview)
+            .answer(Self::list_previews)
+            .answer(Self::revoke_preview)
             .consume(Self::place)
     }
 
@@ -76,12 +91,17 @@ impl Service for SandboxTransfer {
         permissions
             .about("Moves files into and out of sandboxes, and knows which sandbox belongs to a session.")
             .publishes_event::<v1::UploadPlaced>()
+            .publishes_audit::<v1::PreviewAudit>()
             .uses_keys(crate::sessions::SESSION_BUCKET)
             .uses_keys(crate::uploads::UPLOAD_BUCKET)
     }
 
     fn store_access() -> StoreAccess {
         StoreAccess::probe().reads().writes().caches()
+    }
+
+    fn instruments(meter: &Meter) {
+        PreviewMetrics::new(meter);
     }
 }
 
@@ -92,16 +112,17 @@ impl SandboxTransfer {
         cx: &ServiceContext,
         backends: Vec<Arc<dyn Backend>>,
     ) -> Self {
-        let backends = Backends::new(backends, config.engine());
+        let backends = Arc::new(Backends::new(backends, config.engine()));
         tracing::info!(backends = ?backends.names(), "sandboxes of these kinds can be reached");
         Self {
             store: cx.store.clone(),
             clock: cx.clock.clone(),
-            config,
+            config: Arc::new(config),
             backends,
             sessions: Sessions::new(&cx.bus),
             uploads: Uploads::new(&cx.bus),
             turns: Turns::default(),
+            previews: None,
         }
     }
 
@@ -111,24 +132,13 @@ impl SandboxTransfer {
         meta: &Meta,
         sandbox: Option<v1::SandboxRef>,
     ) -> Result<Opened, Error> {
-        use v1::sandbox_ref::Sandbox;
-        match sandbox.and_then(|sandbox| sandbox.sandbox) {
-            None => Err(InvalidMessage::Missing("sandbox").into()),
-            Some(Sandbox::Session(session)) => {
-                let session = self.sessions.show(&meta.tenant, &session).await?;
-                self.open_session(session).await
-            }
-            Some(Sandbox::Address(address)) => {
-                let handle = self.resolve(&meta.tenant, &address).await?;
-                self.opened(handle, v1::Session::default()).await
-            }
-        }
+        let sandbox = sandbox.ok_or(InvalidMessage::Missing("sandbox"))?;
+        self.opener().open_reference(&meta.tenant, sandbox).await
     }
 
     /// Opens the sandbox that is bound to a session.
     pub(crate) async fn open_session(&self, session: v1::Session) -> Result<Opened, Error> {
-        let handle = session.sandbox.clone().ok_or(Error::NoSandbox)?;
-        self.opened(wire::own_handle(handle), session).await
+        self.opener().open_session(session).await
     }
 
     /// Finds the incarnation that an address means now, for a tenant that may use addresses.
@@ -136,13 +146,13 @@ impl SandboxTransfer {
         resolve(&self.config, &self.backends, tenant, address).await
     }
 
-    async fn opened(&self, handle: Handle, session: v1::Session) -> Result<Opened, Error> {
-        let opened = Opened::open(&self.config, &self.backends, &handle, session).await;
-        // A sandbox that failed like this is opened again for the next request.
-        if let Err(Error::Sandbox(error)) = &opened {
-            self.backends.failed(&handle, error.kind());
+    /// The way into sandboxes, without the rest of the service.
+    fn opener(&self) -> SandboxOpener {
+        SandboxOpener {
+            config: Arc::clone(&self.config),
+            backends: Arc::clone(&self.backends),
+            sessions: self.sessions.clone(),
         }
-        opened
     }
 
     /// The error of a failed transfer; files that are left behind are reported to the operator.

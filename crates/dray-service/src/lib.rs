@@ -60,6 +60,7 @@ mod sweeper;
 pub mod telemetry;
 #[cfg(test)]
 mod tests;
+pub mod web;
 
 pub use context::{ListenAddresses, ServiceContext};
 pub use edge::{ExitStatus, main, run_host, serve_until_signal, serve_with};

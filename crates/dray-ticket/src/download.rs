@@ -5,14 +5,14 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use dray_service::web::{ByteRange, byte_range, download_disposition, has_etag, text_field};
 use dray_store::{ArtifactLabel, ArtifactReader};
 use dray_types::{Deadline, Sha256Digest};
 use futures_util::stream;
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::TicketService;
-use crate::disposition::download_disposition;
-use crate::fields::{self, ByteRange};
+use crate::fields;
 use crate::problem::TicketProblem;
 use crate::receive;
 use crate::record::{StoredContent, TicketState};
@@ -57,11 +57,11 @@ impl TicketService {
             .parse()
             .map_err(|_| TicketProblem::Unavailable)?;
         let etag = format!("\"{sha256}\"");
-        let condition = |name| fields::field(headers, name);
-        if condition("if-match").is_some_and(|list| !fields::has_etag(list, &etag, false)) {
+        let condition = |name| text_field(headers, name);
+        if condition("if-match").is_some_and(|list| !has_etag(list, &etag, false)) {
             return Err(TicketProblem::PreconditionFailed);
         }
-        if condition("if-none-match").is_some_and(|list| fields::has_etag(list, &etag, true)) {
+        if condition("if-none-match").is_some_and(|list| has_etag(list, &etag, true)) {
             let mut response = empty_response(StatusCode::NOT_MODIFIED);
             set(response.headers_mut(), "etag", &etag);
             return Ok(response);
@@ -69,7 +69,8 @@ impl TicketService {
         // Another content than the client has a part of: it gets everything and not a mixture.
         let same = condition("if-range").is_none_or(|tag| tag == etag);
         let range = if same {
-            fields::byte_range(headers, content.size)?
+            byte_range(headers, content.size)
+                .map_err(|beyond| TicketProblem::RangeNotSatisfiable { size: beyond.size })?
         } else {
             None
         };

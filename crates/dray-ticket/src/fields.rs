@@ -1,15 +1,11 @@
 //! Header fields of requests.
 
+pub(crate) use dray_service::web::text_field as field;
 use dray_types::Sha256Digest;
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
 use crate::problem::TicketProblem;
-
-/// The text of a field; nothing when it is missing or not ASCII.
-pub(crate) fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
-}
 
 /// A whole number in digits alone.
 pub(crate) fn number_field(headers: &HeaderMap, name: &str) -> Result<Option<u64>, TicketProblem> {
@@ -82,60 +78,6 @@ pub(crate) fn digest_value(sha256: Sha256Digest) -> String {
     format!("sha-256=:{encoded}:")
 }
 
-/// Whether a list of entity tags has this one (RFC 9110, section 8.8.3.2). `weak` compares weakly.
-pub(crate) fn has_etag(list: &str, etag: &str, weak: bool) -> bool {
-    list.split(',').map(str::trim).any(|candidate| {
-        let candidate = if weak {
-            candidate.strip_prefix("W/").unwrap_or(candidate)
-        } else {
-            candidate
-        };
-        candidate == "*" || candidate == etag
-    })
-}
-
-/// A byte range inside the content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ByteRange {
-    /// First byte.
-    pub(crate) start: u64,
-    /// Byte after the last one.
-    pub(crate) end: u64,
-}
-
-/// The one range of a request (RFC 9110, section 14.1.2). `None` asks for everything: there is no range, or one that
-/// a server may ignore, such as several.
-pub(crate) fn byte_range(
-    headers: &HeaderMap,
-    size: u64,
-) -> Result<Option<ByteRange>, TicketProblem> {
-    let range = field(headers, header::RANGE.as_str());
-    let Some(spec) = range.and_then(|range| range.strip_prefix("bytes=")) else {
-        return Ok(None);
-    };
-    let Some((first, last)) = spec.trim().split_once('-') else {
-        return Ok(None);
-    };
-    let number = |text: &str| {
-        let text = text.trim();
-        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| text.parse().unwrap_or(u64::MAX))
-    };
-    let (start, end) = match (number(first), number(last)) {
-        (Some(start), Some(last)) if start > last => return Ok(None),
-        (Some(start), Some(last)) => (start, last.saturating_add(1).min(size)),
-        (Some(start), None) if last.trim().is_empty() => (start, size),
-        (None, Some(suffix)) if first.trim().is_empty() && suffix > 0 => {
-            (size.saturating_sub(suffix), size)
-        }
-        _ => return Ok(None),
-    };
-    if start >= size {
-        return Err(TicketProblem::RangeNotSatisfiable { size });
-    }
-    Ok(Some(ByteRange { start, end }))
-}
-
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
@@ -147,33 +89,6 @@ mod tests {
             http::HeaderName::from_static(name),
             HeaderValue::from_str(value).unwrap(),
         )])
-    }
-
-    #[test]
-    fn ranges_are_those_of_the_rfc() {
-        let range = |text| byte_range(&headers("range", text), 10);
-        let some = |start, end| Ok(Some(ByteRange { start, end }));
-        assert_eq!(range("bytes=0-4"), some(0, 5));
-        assert_eq!(range("bytes=3-"), some(3, 10));
-        assert_eq!(range("bytes=-3"), some(7, 10));
-        assert_eq!(range("bytes=-30"), some(0, 10));
-        assert_eq!(range("bytes=3-99999999999999999999999"), some(3, 10));
-        for ignored in [
-            "bytes=1-2,4-5",
-            "lines=1-2",
-            "bytes=5-4",
-            "bytes=-",
-            "bytes=a-b",
-        ] {
-            assert_eq!(range(ignored), Ok(None), "{ignored}");
-        }
-        for outside in ["bytes=10-", "bytes=99999999999999999999999-"] {
-            assert_eq!(
-                range(outside),
-                Err(TicketProblem::RangeNotSatisfiable { size: 10 }),
-                "{outside}"
-            );
-        }
     }
 
     #[test]

@@ -37,7 +37,6 @@ mod api;
 mod audit;
 mod destination;
 mod direct;
-mod disposition;
 mod download;
 mod endpoint;
 mod fields;

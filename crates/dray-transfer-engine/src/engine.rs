@@ -24,6 +24,8 @@ pub struct Engine {
     pub(super) sandbox: Arc<dyn Sandbox>,
     pub(super) options: EngineOptions,
     gate: Semaphore,
+    /// Views at work: apart from transfers, which must not wait for people.
+    pub(super) views: Arc<Semaphore>,
     /// Tasks that remove what dropped transfers leave behind.
     pub(super) tasks: TaskTracker,
     probe: OnceCell<Probe>,
@@ -44,11 +46,13 @@ pub(super) struct TransferMemory {
 impl Engine {
     /// Makes an engine for this incarnation. The number of concurrent transfers is that of the backend.
     pub fn new(sandbox: Arc<dyn Sandbox>, options: EngineOptions) -> Self {
-        let gate = Semaphore::new(sandbox.parallel().clamp(1, Semaphore::MAX_PERMITS));
+        let parallel = sandbox.parallel().clamp(1, Semaphore::MAX_PERMITS);
+        let gate = Semaphore::new(parallel);
         Self {
             sandbox,
             options,
             gate,
+            views: Arc::new(Semaphore::new(parallel)),
             tasks: TaskTracker::new(),
             probe: OnceCell::new(),
             memory: Mutex::default(),

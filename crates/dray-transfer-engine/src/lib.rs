@@ -47,6 +47,7 @@ mod send;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod view;
 mod witness;
 
 pub use engine::Engine;
@@ -56,6 +57,7 @@ pub use peer::{BytesSource, Progress, Sink, Source, VecSink};
 pub use policy::{Places, Policy, PolicyOptions};
 pub use receipt::Receipt;
 pub use tree::{GetTreeOptions, GotTree, PutTree, PutTreeOptions, TreeFormat};
+pub use view::PinnedPath;
 
 use std::fmt;
 

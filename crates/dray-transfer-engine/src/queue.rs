@@ -57,6 +57,8 @@ pub(super) struct Queue {
     /// Signals room in memory.
     taken: Notify,
     spool: Option<Spool>,
+    /// Longest time without room, where there is no spool.
+    stall_timeout: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -85,14 +87,21 @@ impl Queue {
             filled: Notify::new(),
             taken: Notify::new(),
             spool,
+            stall_timeout: None,
         }
+    }
+
+    /// The same queue; its writer fails with [`ErrorKind::Timeout`] when the reader takes nothing for so long.
+    pub(super) const fn with_stall_timeout(mut self, stall_timeout: Duration) -> Self {
+        self.stall_timeout = Some(stall_timeout);
+        self
     }
 
     /// Appends bytes. Waits for room, or spools.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NoSpace`] and other failures of the spool.
+    /// [`ErrorKind::NoSpace`] and other failures of the spool, and [`ErrorKind::Timeout`] for a reader that stalls.
     pub(super) async fn push(&self, piece: Bytes) -> Result<(), Error> {
         loop {
             if self.hold(&piece) {
@@ -104,9 +113,20 @@ impl Queue {
                     return self.spool(spool, piece).await;
                 }
                 Some(_) => {}
-                None => self.taken.notified().await,
+                None => self.room().await?,
             }
         }
+    }
+
+    /// Waits for the reader to take something.
+    async fn room(&self) -> Result<(), Error> {
+        let taken = self.taken.notified();
+        let Some(stall_timeout) = self.stall_timeout else {
+            taken.await;
+            return Ok(());
+        };
+        let stalled = |_| Error::new(ErrorKind::Timeout, "the reader took nothing for too long");
+        timeout(stall_timeout, taken).await.map_err(stalled)
     }
 
     /// Whether the spool holds bytes that were not read yet.

@@ -8,6 +8,7 @@ mod egress;
 mod mcp;
 mod mcp_setup;
 mod policy;
+mod preview;
 mod read;
 mod ticket;
 mod transfer;
@@ -29,6 +30,7 @@ pub(crate) use egress::{EgressCommand, EgressTokenArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
 pub(crate) use policy::{PolicyCommand, PolicyExplainArgs};
+pub(crate) use preview::{PreviewCommand, PreviewCreate, PreviewManageCommand, PreviewOwner};
 pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};
 pub(crate) use ticket::{
     TicketCommand, TicketDownload, TicketEndpointOptions, TicketList, TicketName, TicketOptions,
@@ -131,6 +133,8 @@ pub(crate) enum DrayCommand {
     /// Put, get and link stored files.
     #[command(subcommand)]
     Artifact(ArtifactCommand),
+    /// Make a short-lived link to look at a file or a directory, straight from its sandbox.
+    Preview(PreviewCommand),
     /// Make single-use URLs through which a file comes in or goes out.
     #[command(subcommand)]
     Ticket(TicketCommand),
@@ -201,6 +205,10 @@ pub(crate) struct UpArgs {
     /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
     #[arg(long, value_name = "URL", requires = "tickets")]
     pub(crate) tickets_url: Option<String>,
+    /// Address on which links of previews are served (`dray preview`, console). Default:
+    /// `sandbox-transfer.preview.listen`, or else a free port of loopback; with --only there is none by default.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) preview: Option<SocketAddr>,
     /// Folder of manifests: `NAME.json` each is an agent, the model NAME of the chat endpoint.
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,

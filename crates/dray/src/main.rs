@@ -76,6 +76,7 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
         DrayCommand::Sandbox(sandbox) => Box::pin(commands::sandbox::run(global, sandbox)),
         DrayCommand::Session(session) => Box::pin(commands::session::run(global, session)),
         DrayCommand::Artifact(artifact) => Box::pin(commands::artifact::run(global, artifact)),
+        DrayCommand::Preview(preview) => Box::pin(commands::preview::run(global, preview)),
         DrayCommand::Ticket(ticket) => Box::pin(commands::ticket::run(global, ticket)),
         DrayCommand::Topology(topology) => Box::pin(commands::topology::run(global, topology)),
         DrayCommand::Events(events) => Box::pin(commands::events::run(global, events)),

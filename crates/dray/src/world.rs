@@ -4,6 +4,7 @@ mod advice;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,9 @@ use dray_types::{Clock, Deadline, TenantId};
 pub(crate) use self::advice::{bus_advice, start_failure};
 use crate::cli::GlobalOptions;
 use crate::outcome::CommandFailure;
+
+/// Setting of the address of previews.
+pub(crate) const PREVIEW_LISTEN: &str = "sandbox-transfer.preview.listen";
 
 /// A host that knows every service. [`Host::only`] selects those that run.
 pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
@@ -202,6 +206,25 @@ impl SystemConnection {
         Self::open_with(global, services, false).await
     }
 
+    /// Opens the running system, or the service of sandboxes in this process, which then serves previews on `listen`.
+    pub(crate) async fn open_previews(
+        global: &GlobalOptions,
+        listen: SocketAddr,
+    ) -> Result<Self, CommandFailure> {
+        let sources = config_sources(global)?;
+        let loaded = load_config(&sources)?;
+        let bus: BusSection = config_section(&loaded, "bus")?;
+        let tenant = tenant_of(global)?;
+        match bus.mode {
+            BusMode::Embedded => {
+                let sources = Self::as_operator(sources);
+                let sources = sources.set(PREVIEW_LISTEN, listen.to_string());
+                Self::for_once(sources, &["sandbox-transfer"], tenant).await
+            }
+            BusMode::Nats => Self::remote(&loaded, &bus, tenant, false).await,
+        }
+    }
+
     async fn open_with(
         global: &GlobalOptions,
         services: &[&str],
@@ -310,6 +333,7 @@ impl SystemConnection {
             // Messages of users belong to the running system; a command must not take them away.
             .set("platform-delivery.poll", "false")
             .set("platform-delivery.listen", "")
+            .set(PREVIEW_LISTEN, "")
     }
 
     async fn embedded(

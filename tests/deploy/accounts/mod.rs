@@ -102,6 +102,15 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         "dray.delivery.v1.send-file",
         &["command-line", "mcp", "orchestrator", "tickets"],
     ),
+    (
+        "dray.preview.v1.create",
+        &["command-line", "console-operator"],
+    ),
+    (
+        "dray.preview.v1.revoke",
+        &["command-line", "console-operator"],
+    ),
+    ("dray.audit.preview.v1.changed.acme", &["sandbox-transfer"]),
     ("dray.sandbox.v1.make-directory", &["command-line"]),
     ("dray.sandbox.v1.remove", &["command-line"]),
     (

@@ -93,6 +93,21 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-sandbox-exec",
         ],
     ),
+    (
+        "dray-preview",
+        &[
+            "dray-types",
+            "dray-media-type",
+            "dray-presentation",
+            "dray-proto",
+            "dray-bus",
+            "dray-store",
+            "dray-service",
+            "dray-sandbox",
+            "dray-sandbox-tree",
+            "dray-transfer-engine",
+        ],
+    ),
     ("dray-sandbox-transfer", SANDBOX_TRANSFER),
     ("dray-platform-delivery", PLATFORM_DELIVERY),
     ("dray-tool-files", FILE_TOOLS),
@@ -235,6 +250,7 @@ const SANDBOX_TRANSFER: &[&str] = &[
     "dray-sandbox-local",
     "dray-sandbox-tree",
     "dray-transfer-engine",
+    "dray-preview",
 ];
 
 /// A service, beside all platforms; no sandbox is among it.
@@ -341,6 +357,7 @@ const ALL_CRATES: &[&str] = &[
     "dray-sandbox-transfer",
     "dray-sandbox-tree",
     "dray-transfer-engine",
+    "dray-preview",
     "dray-platform",
     "dray-platform-delivery",
     "dray-mcp",

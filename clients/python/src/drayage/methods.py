@@ -83,6 +83,15 @@ EGRESS_EXPLAIN: Final[Method[v1.ExplainRequest, v1.ExplainReply]] = Method(
 FILES_RESOLVE: Final[Method[v1.ResolveRequest, v1.ResolveReply]] = Method(
     "/dray.v1.Files/Resolve", "dray.file.v1.resolve", v1.ResolveRequest, v1.ResolveReply
 )
+PREVIEWS_CREATE: Final[Method[v1.CreatePreviewRequest, v1.CreatedPreview]] = Method(
+    "/dray.v1.Previews/Create", "dray.preview.v1.create", v1.CreatePreviewRequest, v1.CreatedPreview
+)
+PREVIEWS_LIST: Final[Method[v1.ListPreviewsRequest, v1.ListPreviewsReply]] = Method(
+    "/dray.v1.Previews/List", "dray.preview.v1.list", v1.ListPreviewsRequest, v1.ListPreviewsReply
+)
+PREVIEWS_REVOKE: Final[Method[v1.RevokePreviewRequest, v1.Preview]] = Method(
+    "/dray.v1.Previews/Revoke", "dray.preview.v1.revoke", v1.RevokePreviewRequest, v1.Preview
+)
 READING_READ_ATTACHMENT: Final[Method[v1.ReadAttachmentRequest, v1.ReadAttachmentReply]] = Method(
     "/dray.v1.Reading/ReadAttachment", "dray.reading.v1.read-attachment", v1.ReadAttachmentRequest, v1.ReadAttachmentReply
 )

@@ -7,6 +7,7 @@ export * from "./console_pb.js";
 export * from "./delivery_pb.js";
 export * from "./egress_pb.js";
 export * from "./file_pb.js";
+export * from "./preview_pb.js";
 export * from "./reading_pb.js";
 export * from "./sandbox_pb.js";
 export * from "./session_pb.js";

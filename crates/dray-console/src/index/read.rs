@@ -51,7 +51,7 @@ fn service_of(area: &str) -> &'static str {
     match area {
         "toolcall" => "file-resolver",
         "egress" => "egress-fetcher",
-        "sandbox" => "sandbox-transfer",
+        "sandbox" | "preview" => "sandbox-transfer",
         "console" => "console",
         "inbound" => "platform-delivery",
         _ if area.starts_with("delivery") => "platform-delivery",
@@ -107,10 +107,21 @@ fn fill_audit(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         console_audit(row, &audit);
     } else if let Some(audit) = decode::<v1::ApprovalAudit>(event, schema) {
         approval_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::PreviewAudit>(event, schema) {
+        preview_audit(row, &audit);
     } else {
         return false;
     }
     true
+}
+
+fn preview_audit(row: &mut EventRow, audit: &v1::PreviewAudit) {
+    let preview = audit.preview.clone().unwrap_or_default();
+    set_session(row, &preview.session);
+    row.outcome = RowOutcome::Done;
+    let path = [preview.directory.as_slice(), b"/", &preview.file].concat();
+    row.summary = format!("Preview {}: {}", audit.action().name(), shown(path));
+    row.prove("preview", preview.preview_id);
 }
 
 fn set_session(row: &mut EventRow, session: &str) {

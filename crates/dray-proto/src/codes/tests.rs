@@ -68,7 +68,8 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
         }
         assert!(E::try_from(last + 1).is_err(), "a code is not checked");
     }
-    check::<ConsoleAction>(7);
+    check::<ConsoleAction>(9);
+    check::<PreviewAction>(3);
     check::<ConsoleStage>(3);
     check::<FileState>(8);
     check::<DeliveryRoute>(14);

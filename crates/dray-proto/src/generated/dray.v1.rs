@@ -525,6 +525,10 @@ pub enum ConsoleAction {
     SandboxPut = 6,
     /// Had a name looked up to judge a URL: `policy_resolve`.
     PolicyResolve = 7,
+    /// Made a preview of a file or a directory of a sandbox: `preview`.
+    Preview = 8,
+    /// Ended a preview: `preview_revoke`.
+    PreviewRevoke = 9,
 }
 impl ConsoleAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -541,6 +545,8 @@ impl ConsoleAction {
             Self::SandboxGet => "CONSOLE_ACTION_SANDBOX_GET",
             Self::SandboxPut => "CONSOLE_ACTION_SANDBOX_PUT",
             Self::PolicyResolve => "CONSOLE_ACTION_POLICY_RESOLVE",
+            Self::Preview => "CONSOLE_ACTION_PREVIEW",
+            Self::PreviewRevoke => "CONSOLE_ACTION_PREVIEW_REVOKE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -554,6 +560,8 @@ impl ConsoleAction {
             "CONSOLE_ACTION_SANDBOX_GET" => Some(Self::SandboxGet),
             "CONSOLE_ACTION_SANDBOX_PUT" => Some(Self::SandboxPut),
             "CONSOLE_ACTION_POLICY_RESOLVE" => Some(Self::PolicyResolve),
+            "CONSOLE_ACTION_PREVIEW" => Some(Self::Preview),
+            "CONSOLE_ACTION_PREVIEW_REVOKE" => Some(Self::PreviewRevoke),
             _ => None,
         }
     }
@@ -3415,6 +3423,206 @@ impl crate::contract::Call for ResolveRequest {
     const AREA: &'static str = "file";
     const VERB: &'static str = "resolve";
     const GRPC_PATH: &'static str = "/dray.v1.Files/Resolve";
+}
+/// What to show.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreatePreviewRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// A file or a directory, written as in `StatSandboxRequest`. A file is shown with its directory, so that its relative
+    /// assets load: everything below that directory can then be read through the link.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Seconds until the link ends; 0 means the operator's default. Larger ones are cut to the operator's limit.
+    #[prost(uint32, tag = "3")]
+    pub lifetime_seconds: u32,
+}
+impl ::prost::Name for CreatePreviewRequest {
+const NAME: &'static str = "CreatePreviewRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CreatePreviewRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CreatePreviewRequest".into() }}
+/// A preview and its link.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreatedPreview {
+    /// The preview.
+    #[prost(message, optional, tag = "1")]
+    pub preview: ::core::option::Option<Preview>,
+    /// The link: a secret, for the one who looks.
+    #[prost(string, tag = "2")]
+    pub url: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CreatedPreview {
+const NAME: &'static str = "CreatedPreview";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CreatedPreview".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CreatedPreview".into() }}
+/// A preview.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Preview {
+    /// Names it to its maker; not a secret, 16 hexadecimal digits.
+    #[prost(string, tag = "1")]
+    pub preview_id: ::prost::alloc::string::String,
+    /// Which incarnation it shows; another one under the same name is not shown.
+    #[prost(message, optional, tag = "2")]
+    pub handle: ::core::option::Option<SandboxHandle>,
+    /// Session whose sandbox it was; empty for a sandbox by address.
+    #[prost(string, tag = "3")]
+    pub session: ::prost::alloc::string::String,
+    /// Directory at which it is mounted, links resolved; nothing outside is shown.
+    #[prost(bytes = "vec", tag = "4")]
+    pub directory: ::prost::alloc::vec::Vec<u8>,
+    /// The file shown first, relative to the directory; empty for the directory itself.
+    #[prost(bytes = "vec", tag = "5")]
+    pub file: ::prost::alloc::vec::Vec<u8>,
+    /// Unix milliseconds at which it was made.
+    #[prost(uint64, tag = "6")]
+    pub created_at_ms: u64,
+    /// Unix milliseconds at which it ends.
+    #[prost(uint64, tag = "7")]
+    pub expires_at_ms: u64,
+    /// Unix milliseconds at which it was first looked at; 0 before.
+    #[prost(uint64, tag = "8")]
+    pub opened_at_ms: u64,
+}
+impl ::prost::Name for Preview {
+const NAME: &'static str = "Preview";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.Preview".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Preview".into() }}
+/// Which previews to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListPreviewsRequest {
+    /// The session or the address that they were made for.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+}
+impl ::prost::Name for ListPreviewsRequest {
+const NAME: &'static str = "ListPreviewsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListPreviewsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListPreviewsRequest".into() }}
+/// Open previews.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListPreviewsReply {
+    /// Newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub previews: ::prost::alloc::vec::Vec<Preview>,
+}
+impl ::prost::Name for ListPreviewsReply {
+const NAME: &'static str = "ListPreviewsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListPreviewsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListPreviewsReply".into() }}
+/// Which preview to end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokePreviewRequest {
+    /// The session or the address that it was made for.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// Its id.
+    #[prost(string, tag = "2")]
+    pub preview_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RevokePreviewRequest {
+const NAME: &'static str = "RevokePreviewRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.RevokePreviewRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RevokePreviewRequest".into() }}
+/// A preview as its record has it: the secret itself is in no record.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreviewRecord {
+    /// The preview.
+    #[prost(message, optional, tag = "1")]
+    pub preview: ::core::option::Option<Preview>,
+    /// SHA-256 of the secret of its link, 32 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub secret_sha256: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for PreviewRecord {
+const NAME: &'static str = "PreviewRecord";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewRecord".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PreviewRecord".into() }}
+/// All previews of one tenant and one sandbox reference, as the bucket `dray_sessions` keeps them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreviewRecords {
+    /// Tenant that made them.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The reference that they were made for.
+    #[prost(message, optional, tag = "2")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// Oldest first; ended ones are removed by the next change.
+    #[prost(message, repeated, tag = "3")]
+    pub records: ::prost::alloc::vec::Vec<PreviewRecord>,
+}
+impl ::prost::Name for PreviewRecords {
+const NAME: &'static str = "PreviewRecords";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewRecords".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PreviewRecords".into() }}
+/// Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened or revoked.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreviewAudit {
+    /// What happened.
+    #[prost(enumeration = "PreviewAction", tag = "1")]
+    pub action: i32,
+    /// The preview; neither its link nor the digest of its secret is part of it.
+    #[prost(message, optional, tag = "2")]
+    pub preview: ::core::option::Option<Preview>,
+}
+impl ::prost::Name for PreviewAudit {
+const NAME: &'static str = "PreviewAudit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PreviewAudit".into() }}
+/// What happened to a preview.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PreviewAction {
+    /// An action of a newer service.
+    Unspecified = 0,
+    /// A link was made: `created`.
+    Created = 1,
+    /// Its link was used for the first time: `opened`.
+    Opened = 2,
+    /// It was ended before its time: `revoked`.
+    Revoked = 3,
+}
+impl PreviewAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PREVIEW_ACTION_UNSPECIFIED",
+            Self::Created => "PREVIEW_ACTION_CREATED",
+            Self::Opened => "PREVIEW_ACTION_OPENED",
+            Self::Revoked => "PREVIEW_ACTION_REVOKED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PREVIEW_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "PREVIEW_ACTION_CREATED" => Some(Self::Created),
+            "PREVIEW_ACTION_OPENED" => Some(Self::Opened),
+            "PREVIEW_ACTION_REVOKED" => Some(Self::Revoked),
+            _ => None,
+        }
+    }
+}
+impl crate::contract::Call for CreatePreviewRequest {
+    type Reply = CreatedPreview;
+    const AREA: &'static str = "preview";
+    const VERB: &'static str = "create";
+    const GRPC_PATH: &'static str = "/dray.v1.Previews/Create";
+}
+impl crate::contract::Call for ListPreviewsRequest {
+    type Reply = ListPreviewsReply;
+    const AREA: &'static str = "preview";
+    const VERB: &'static str = "list";
+    const GRPC_PATH: &'static str = "/dray.v1.Previews/List";
+}
+impl crate::contract::Call for RevokePreviewRequest {
+    type Reply = Preview;
+    const AREA: &'static str = "preview";
+    const VERB: &'static str = "revoke";
+    const GRPC_PATH: &'static str = "/dray.v1.Previews/Revoke";
 }
 /// Where a document is: exactly one of them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

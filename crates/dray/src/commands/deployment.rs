@@ -93,6 +93,7 @@ fn command_line() -> Permissions {
     Permissions::client(
         "command-line",
         "Commands that call a running system: `dray resolve`, `fetch`, `read`, `sandbox`, `session`, `deliver`,\n\
+         `preview`,\n\
          `receipts`, `policy`.",
     )
     .calls::<v1::FetchRequest>()
@@ -119,6 +120,9 @@ fn command_line() -> Permissions {
     .calls::<v1::ListTicketsRequest>()
     .calls::<v1::InspectTicketRequest>()
     .calls::<v1::RevokeTicketRequest>()
+    .calls::<v1::CreatePreviewRequest>()
+    .calls::<v1::ListPreviewsRequest>()
+    .calls::<v1::RevokePreviewRequest>()
 }
 
 /// The MCP server: the calls of its tools, and the session that its command line names.

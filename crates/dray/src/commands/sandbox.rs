@@ -73,6 +73,12 @@ pub(crate) async fn run(
     outcome.map_err(|failure| explain_failure(failure, sandbox, removes))
 }
 
+/// Splits `KIND:NAME:PATH` into the address and the path; without an address the operand is a path alone.
+pub(crate) fn operand_parts(typed: &Path) -> (Option<String>, Vec<u8>) {
+    let operand = operands::CopyOperand::parse(typed);
+    (operand.sandbox, operand.path)
+}
+
 async fn run_copy(
     global: &GlobalOptions,
     reach: &SandboxAccess<'_>,

@@ -52,6 +52,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
             mcp_url,
             ticket_url,
             login_url,
+            preview: running.context().doors.find("preview"),
         };
         announce_addresses(global, &names, &addresses, embedded);
     };
@@ -76,6 +77,9 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
     if let Some(address) = up.grpc {
         sources = sources.set("grpc.listen", address.to_string());
     }
+    if let Some(address) = preview_address(up, &world::load_config(&sources)?) {
+        sources = sources.set(world::PREVIEW_LISTEN, address.to_string());
+    }
     // Options of the command line replace the file and the environment, so they are set only where they are given.
     for (field, value) in [
         ("listen", up.chat.map(|address| address.to_string())),
@@ -98,6 +102,14 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
     Ok(sources)
 }
 
+/// Where previews are served, unless the configuration says so: for a whole system on a free port, because two systems
+/// of one machine must not share an origin of previewed pages.
+fn preview_address(up: &UpArgs, loaded: &LoadedConfig) -> Option<SocketAddr> {
+    let is_free = up.only.is_empty() && loaded.is_default(world::PREVIEW_LISTEN);
+    up.preview
+        .or_else(|| is_free.then(|| ([127, 0, 0, 1], 0).into()))
+}
+
 /// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service that
 /// runs alone (`--only`) logs as configured.
 fn log_level(up: &UpArgs, loaded: &LoadedConfig) -> Option<&'static str> {
@@ -118,6 +130,8 @@ struct Addresses {
     ticket_url: Option<String>,
     /// URL that logs in to the console, once.
     login_url: Option<String>,
+    /// Where links of previews are served.
+    preview: Option<SocketAddr>,
 }
 
 fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses, embedded: bool) {
@@ -127,6 +141,7 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
         mcp_url,
         ticket_url,
         login_url,
+        preview,
     } = addresses;
     let chat = *chat;
     let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
@@ -139,6 +154,7 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
             "mcp": mcp_url,
             "tickets": ticket_url,
             "console": login_url,
+            "preview": shown(*preview),
         });
         print_line(&line.to_string());
         return;
@@ -161,6 +177,11 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
     }
     if let Some(login_url) = login_url {
         print_note(&console::console_note(login_url));
+    }
+    if let Some(preview) = shown(*preview) {
+        print_note(&format!(
+            "previews: http://{preview} (the console makes their links)"
+        ));
     }
     if let Some(mcp_url) = mcp_url {
         print_note(&format!("MCP: {mcp_url}"));

@@ -296,6 +296,10 @@ CONSOLE_ACTION_SANDBOX_PUT: ConsoleAction
 """Copied a file into a sandbox: `sandbox_put`."""
 CONSOLE_ACTION_POLICY_RESOLVE: ConsoleAction
 """Had a name looked up to judge a URL: `policy_resolve`."""
+CONSOLE_ACTION_PREVIEW: ConsoleAction
+"""Made a preview of a file or a directory of a sandbox: `preview`."""
+CONSOLE_ACTION_PREVIEW_REVOKE: ConsoleAction
+"""Ended a preview: `preview_revoke`."""
 
 class ConsoleStage(_int):
     """How far an action is."""
@@ -2041,6 +2045,126 @@ class InvalidParameter(Message):
         """What went wrong, with its code, detail and retry advice."""
         ...
     def __init__(self, *, parameter: _str | None = ..., pointer: _str | None = ..., tool_message: _str | None = ..., fault: Fault | None = ...) -> None: ...
+
+class PreviewAction(_int):
+    """What happened to a preview."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> PreviewAction: ...
+
+PREVIEW_ACTION_UNSPECIFIED: PreviewAction
+"""An action of a newer service."""
+PREVIEW_ACTION_CREATED: PreviewAction
+"""A link was made: `created`."""
+PREVIEW_ACTION_OPENED: PreviewAction
+"""Its link was used for the first time: `opened`."""
+PREVIEW_ACTION_REVOKED: PreviewAction
+"""It was ended before its time: `revoked`."""
+
+class CreatePreviewRequest(Message):
+    """What to show."""
+    @property
+    def sandbox(self) -> SandboxRef:
+        """The sandbox."""
+        ...
+    path: _bytes
+    """A file or a directory, written as in `StatSandboxRequest`. A file is shown with its directory, so that its relative assets load: everything below that directory can then be read through the link."""
+    lifetime_seconds: _int
+    """Seconds until the link ends; 0 means the operator's default. Larger ones are cut to the operator's limit."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., lifetime_seconds: _int | None = ...) -> None: ...
+
+class CreatedPreview(Message):
+    """A preview and its link."""
+    @property
+    def preview(self) -> Preview:
+        """The preview."""
+        ...
+    url: _str
+    """The link: a secret, for the one who looks."""
+    def __init__(self, *, preview: Preview | None = ..., url: _str | None = ...) -> None: ...
+
+class Preview(Message):
+    """A preview."""
+    preview_id: _str
+    """Names it to its maker; not a secret, 16 hexadecimal digits."""
+    @property
+    def handle(self) -> SandboxHandle:
+        """Which incarnation it shows; another one under the same name is not shown."""
+        ...
+    session: _str
+    """Session whose sandbox it was; empty for a sandbox by address."""
+    directory: _bytes
+    """Directory at which it is mounted, links resolved; nothing outside is shown."""
+    file: _bytes
+    """The file shown first, relative to the directory; empty for the directory itself."""
+    created_at_ms: _int
+    """Unix milliseconds at which it was made."""
+    expires_at_ms: _int
+    """Unix milliseconds at which it ends."""
+    opened_at_ms: _int
+    """Unix milliseconds at which it was first looked at; 0 before."""
+    def __init__(self, *, preview_id: _str | None = ..., handle: SandboxHandle | None = ..., session: _str | None = ..., directory: _bytes | None = ..., file: _bytes | None = ..., created_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., opened_at_ms: _int | None = ...) -> None: ...
+
+class ListPreviewsRequest(Message):
+    """Which previews to list."""
+    @property
+    def sandbox(self) -> SandboxRef:
+        """The session or the address that they were made for."""
+        ...
+    def __init__(self, *, sandbox: SandboxRef | None = ...) -> None: ...
+
+class ListPreviewsReply(Message):
+    """Open previews."""
+    @property
+    def previews(self) -> RepeatedCompositeFieldContainer[Preview]:
+        """Newest first."""
+        ...
+    def __init__(self, *, previews: Iterable[Preview] | None = ...) -> None: ...
+
+class RevokePreviewRequest(Message):
+    """Which preview to end."""
+    @property
+    def sandbox(self) -> SandboxRef:
+        """The session or the address that it was made for."""
+        ...
+    preview_id: _str
+    """Its id."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., preview_id: _str | None = ...) -> None: ...
+
+class PreviewRecord(Message):
+    """A preview as its record has it: the secret itself is in no record."""
+    @property
+    def preview(self) -> Preview:
+        """The preview."""
+        ...
+    secret_sha256: _bytes
+    """SHA-256 of the secret of its link, 32 bytes."""
+    def __init__(self, *, preview: Preview | None = ..., secret_sha256: _bytes | None = ...) -> None: ...
+
+class PreviewRecords(Message):
+    """All previews of one tenant and one sandbox reference, as the bucket `dray_sessions` keeps them."""
+    tenant: _str
+    """Tenant that made them."""
+    @property
+    def sandbox(self) -> SandboxRef:
+        """The reference that they were made for."""
+        ...
+    @property
+    def records(self) -> RepeatedCompositeFieldContainer[PreviewRecord]:
+        """Oldest first; ended ones are removed by the next change."""
+        ...
+    def __init__(self, *, tenant: _str | None = ..., sandbox: SandboxRef | None = ..., records: Iterable[PreviewRecord] | None = ...) -> None: ...
+
+class PreviewAudit(Message):
+    """Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened or revoked."""
+    action: PreviewAction
+    """What happened."""
+    @property
+    def preview(self) -> Preview:
+        """The preview; neither its link nor the digest of its secret is part of it."""
+        ...
+    def __init__(self, *, action: PreviewAction | None = ..., preview: Preview | None = ...) -> None: ...
 
 class DocumentSource(Message):
     """Where a document is: exactly one of them."""

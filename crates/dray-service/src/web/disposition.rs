@@ -19,11 +19,20 @@ const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
 
 /// A value that always downloads (RFC 6266), with the last component of the name: once for clients that know ASCII
 /// alone, and once as it is.
-pub(crate) fn download_disposition(name: &str) -> String {
+pub fn download_disposition(name: &str) -> String {
+    disposition("attachment", name)
+}
+
+/// A value for content that browsers show, with the name under which a person may save it.
+pub fn inline_disposition(name: &str) -> String {
+    disposition("inline", name)
+}
+
+fn disposition(kind: &str, name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let visible: String = last.chars().filter(|letter| !letter.is_control()).collect();
     if visible.is_empty() {
-        return "attachment".to_owned();
+        return kind.to_owned();
     }
     let plain: String = visible
         .chars()
@@ -35,7 +44,7 @@ pub(crate) fn download_disposition(name: &str) -> String {
         })
         .collect();
     let encoded = utf8_percent_encode(&visible, OUTSIDE_ATTR_CHAR);
-    format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}")
+    format!("{kind}; filename=\"{plain}\"; filename*=UTF-8''{encoded}")
 }
 
 #[cfg(test)]

@@ -1,0 +1,188 @@
+//! Previews of sandboxes: the button that makes a link, and the list of open ones.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use dray_proto::v1::{self, ConsoleAction};
+use dray_types::{Fault, FaultCode};
+use maud::{Markup, html};
+
+use crate::audit::ActionRequest;
+use crate::calls::fault_notice;
+use crate::form::FormFields;
+use crate::page::token_field;
+use crate::sandboxes::{SandboxPlace, frame};
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{shown, time_element};
+
+/// Longest time for a link to be made.
+const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
+/// Field with the id of a preview.
+const PREVIEW_FIELD: &str = "preview";
+
+/// `POST /sandboxes/preview`: a page with a new link. The link stands in this response alone.
+pub(crate) async fn create_preview(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    body: Body,
+) -> Response {
+    let (place, _) = match read_form(body, &session).await {
+        Ok(read) => read,
+        Err(refused) => return refused,
+    };
+    let Some(place) = place else {
+        return failed_page(&state, &session, &no_place());
+    };
+    let created = async {
+        let action = begin(ConsoleAction::Preview, place.sentence());
+        let action = state.begin_action(&session, action).await?;
+        let request = v1::CreatePreviewRequest {
+            sandbox: Some(place.reference()),
+            path: place.path.clone().into_bytes(),
+            lifetime_seconds: 0,
+        };
+        let created = state.act(&action.meta, &request).await;
+        action.finish(created).await
+    };
+    match created.await {
+        Ok(created) => frame(&state, &session).render(&link_notice(&place, &created)),
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+/// `POST /sandboxes/preview/revoke`: ends a preview.
+pub(crate) async fn revoke_preview(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    body: Body,
+) -> Response {
+    let (place, preview_id) = match read_form(body, &session).await {
+        Ok(read) => read,
+        Err(refused) => return refused,
+    };
+    let Some(place) = place else {
+        return failed_page(&state, &session, &no_place());
+    };
+    let revoked = async {
+        let target = format!("preview {preview_id} of {}", place.sentence());
+        let action = state
+            .begin_action(&session, begin(ConsoleAction::PreviewRevoke, target))
+            .await?;
+        let request = v1::RevokePreviewRequest {
+            sandbox: Some(place.reference()),
+            preview_id,
+        };
+        let revoked = state.act(&action.meta, &request).await;
+        action.finish(revoked).await
+    };
+    match revoked.await {
+        Ok(revoked) => frame(&state, &session).render(&html! {
+            p #revoked.notice role="status" { "The preview " code { (revoked.preview_id) } " has ended." }
+            p { a href=(place.page_path()) { "Back to the directory" } }
+        }),
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+async fn read_form(
+    body: Body,
+    session: &ConsoleSession,
+) -> Result<(Option<SandboxPlace>, String), Response> {
+    let fields = FormFields::of_action(body, session).await?;
+    let preview_id = fields.get(PREVIEW_FIELD).to_owned();
+    Ok((SandboxPlace::of_fields(&fields), preview_id))
+}
+
+fn begin(action: ConsoleAction, target: String) -> ActionRequest {
+    ActionRequest {
+        action,
+        target,
+        time: PREVIEW_TIMEOUT,
+        operation: None,
+    }
+}
+
+fn no_place() -> Fault {
+    Fault::new(FaultCode::InvalidArgument, "The form names no sandbox.")
+}
+
+fn link_notice(place: &SandboxPlace, created: &v1::CreatedPreview) -> Markup {
+    let preview = created.preview.clone().unwrap_or_default();
+    // Only addresses of the web: what a service answers must not become a script of this page.
+    let is_web = ["http://", "https://"]
+        .iter()
+        .any(|scheme| created.url.starts_with(scheme));
+    html! {
+        div #preview.notice role="status" {
+            p {
+                @if is_web {
+                    // Without an opener and a referrer: the page there is the work of an agent.
+                    a href=(created.url) target="_blank" rel="noopener noreferrer" data-preview { "Open the preview" }
+                } @else { "The service gave no link that a browser opens." }
+                ". It ends " (time_element(preview.expires_at_ms)) "."
+            }
+            p { "Everybody who has the link can look at " code { (shown(&preview.directory)) } " without a login." }
+        }
+        p { a href=(place.page_path()) { "Back to the directory" } }
+    }
+}
+
+/// The button that makes a link to a path.
+pub(crate) fn preview_button(session: &ConsoleSession, fields: &Markup, label: &str) -> Markup {
+    html! {
+        form.inline method="post" action="/sandboxes/preview" {
+            (token_field(session)) (fields)
+            button { (label) }
+        }
+    }
+}
+
+/// The open previews of a sandbox.
+pub(crate) async fn open_previews(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    place: &SandboxPlace,
+    fields: &Markup,
+) -> Markup {
+    let request = v1::ListPreviewsRequest {
+        sandbox: Some(place.reference()),
+    };
+    let previews = match state.ask(&request).await {
+        // Without an endpoint there is nothing to list; the button says so when it is used.
+        Err(fault) if fault.detail == "no_previews" => return html! {},
+        Err(fault) => return fault_notice("Open previews cannot be listed.", &fault),
+        Ok(reply) => reply.previews,
+    };
+    html! {
+        @if !previews.is_empty() {
+            h2 { "Open previews" }
+            ul #previews {
+                @for preview in &previews {
+                    li {
+                        code { (shown(&preview.directory)) "/" (shown(&preview.file)) }
+                        ", ends " (time_element(preview.expires_at_ms))
+                        @if preview.opened_at_ms > 0 { ", first opened " (time_element(preview.opened_at_ms)) }
+                        @else { ", not opened yet" }
+                        " "
+                        form.inline method="post" action="/sandboxes/preview/revoke" {
+                            (token_field(session)) (fields)
+                            input type="hidden" name=(PREVIEW_FIELD) value=(preview.preview_id);
+                            button { "End" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
+    frame(state, session).render(&html! {
+        (fault_notice("The preview was not changed.", fault))
+        p { a href="/sandboxes" { "Back to the sandboxes" } }
+    })
+}

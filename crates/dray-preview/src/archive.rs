@@ -1,0 +1,136 @@
+//! A directory as a ZIP that is made while it is sent.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use dray_presentation::name::clean_name;
+use dray_sandbox::metadata::Metadata;
+use dray_sandbox::{Error, ErrorKind, FileKind};
+use dray_service::web::download_disposition;
+use dray_transfer_engine::{GetTreeOptions, Sink, TreeFormat};
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use http::{Method, StatusCode, header};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::PreviewError;
+use crate::headers::{TEXT_POLICY, response, set};
+use crate::view::SandboxView;
+
+/// Pieces between the sandbox and the client.
+const QUEUED_PIECES: usize = 4;
+/// Longest time for which a client may take nothing.
+const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Serves a directory as `NAME.zip`. Links, special files and what policy refuses are left out; `_skipped.txt` in the
+/// archive names them.
+pub(crate) fn serve_archive(
+    view: &SandboxView,
+    method: &Method,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response, PreviewError> {
+    if view.kind() != FileKind::Directory {
+        let error = "only a directory is an archive";
+        return Err(Error::new(ErrorKind::NotDirectory, error).into());
+    }
+    let body = match *method {
+        Method::HEAD => Body::empty(),
+        _ => archive_body(view.clone(), permit),
+    };
+    let mut response = response(StatusCode::OK, "application/zip", TEXT_POLICY, body);
+    let name = format!("{}.zip", clean_name(view.name().as_bytes()));
+    let headers = response.headers_mut();
+    set(
+        headers,
+        header::CONTENT_DISPOSITION,
+        &download_disposition(&name),
+    );
+    Ok(response)
+}
+
+fn archive_body(view: SandboxView, permit: OwnedSemaphorePermit) -> Body {
+    let (pieces, received) = mpsc::channel(QUEUED_PIECES);
+    let mut making = JoinSet::new();
+    making.spawn(async move {
+        make_archive(&view, pieces).await;
+        drop(permit);
+    });
+    // Dropping the set with the response ends the reading in the sandbox.
+    Body::from_stream(stream::unfold(
+        (received, making),
+        |(mut received, making)| async {
+            let piece = received.recv().await?;
+            Some((piece, (received, making)))
+        },
+    ))
+}
+
+async fn make_archive(view: &SandboxView, pieces: mpsc::Sender<Result<Bytes, Error>>) {
+    let mut sink = ClientSink {
+        pieces: pieces.clone(),
+        metrics: view.metrics().clone(),
+        sent: false,
+    };
+    let options = GetTreeOptions {
+        policy: &view.opened.policy,
+        limits: view.service.inner.system.tree_limits,
+        format: TreeFormat::Zip,
+    };
+    let engine = &view.opened.engine;
+    let path = &view.pinned.metadata.real_path;
+    let made = engine
+        .get_tree(path, &options, &mut sink, &(), &CancellationToken::new())
+        .await;
+    if let Err(failed) = made {
+        view.metrics().responded(failed.error.kind().as_str());
+        let preview = &view.found.preview.preview_id;
+        tracing::warn!(error = %failed, preview, "an archive broke off");
+        // An error in the stream breaks the connection; a missing one would make half an archive look whole.
+        let _ = timeout(CLIENT_STALL_TIMEOUT, pieces.send(Err(failed.error))).await;
+    }
+}
+
+/// The client as the destination of an archive.
+struct ClientSink {
+    pieces: mpsc::Sender<Result<Bytes, Error>>,
+    metrics: crate::metrics::PreviewMetrics,
+    sent: bool,
+}
+
+#[async_trait]
+impl Sink for ClientSink {
+    async fn begin(&mut self, _directory: &Metadata) -> Result<(), Error> {
+        // What was sent cannot be taken back.
+        if self.sent {
+            let error = "the archive would have to begin again";
+            return Err(Error::new(ErrorKind::ChangedDuringTransfer, error));
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        self.sent = true;
+        let length = piece.len();
+        let gone = |why: &str| Error::new(ErrorKind::Timeout, why);
+        match timeout(CLIENT_STALL_TIMEOUT, self.pieces.send(Ok(piece))).await {
+            Ok(Ok(())) => {
+                self.metrics.sent(length);
+                Ok(())
+            }
+            Ok(Err(_)) => Err(gone("the client is gone")),
+            Err(_) => Err(gone("the client takes nothing")),
+        }
+    }
+
+    async fn finish(&mut self, _sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn abort(&mut self) {}
+}

@@ -1,0 +1,253 @@
+//! The HTTP server of previews.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use dray_sandbox::FileKind;
+use dray_http_server::ConnectionLimits;
+use dray_service::web::text_field;
+use http::{HeaderMap, Method, StatusCode, header};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::archive::serve_archive;
+use crate::error::PreviewError;
+use crate::file::serve_file;
+use crate::headers::{TEXT_POLICY, response, set, with_common_headers};
+use crate::location::Location;
+use crate::service::PreviewService;
+use crate::token::PreviewToken;
+use crate::view::SandboxView;
+use crate::viewer::{self, problem_page, serve_viewer};
+
+/// Longest time for responses at work after the stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// The page of a directory for programs and frames.
+const INDEX_NAME: &[u8] = b"index.html";
+
+/// A bound endpoint.
+#[derive(Debug)]
+pub struct PreviewEndpoint {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// The endpoint cannot start.
+#[derive(Debug, thiserror::Error)]
+#[error("could not listen for previews on {address}")]
+pub struct EndpointError {
+    /// The address.
+    address: SocketAddr,
+    /// Why.
+    #[source]
+    source: io::Error,
+}
+
+/// What a URL asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UrlArea {
+    /// The files as they are: `p`.
+    Content,
+    /// Our pages: `v`.
+    Viewer,
+    /// Archives: `z`.
+    Archive,
+}
+
+/// A request that names a preview and a place in it.
+struct PreviewRequest {
+    area: UrlArea,
+    token: PreviewToken,
+    location: Location,
+}
+
+impl PreviewEndpoint {
+    /// Binds the address.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`].
+    pub async fn bind(address: SocketAddr) -> Result<Self, EndpointError> {
+        let failed = |source| EndpointError { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+
+    /// The bound address, with the port that the system chose for port 0.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` is cancelled; responses at work then have five seconds to end.
+    pub async fn serve(self, service: PreviewService, stop: CancellationToken) {
+        let router = Router::new().fallback(serve_request).with_state(service);
+        let limits = ConnectionLimits {
+            // A film that is being watched would hold up the stop for its whole length.
+            drain_timeout: Some(STOP_TIMEOUT),
+            ..ConnectionLimits::default()
+        };
+        let outcome = dray_http_server::serve(self.listener, router, limits, stop).await;
+        tracing::debug!(?outcome, "the listener of previews ended");
+    }
+}
+
+/// Any request. The path is read as it came: a router would decode it first.
+async fn serve_request(State(service): State<PreviewService>, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    let path = head.uri.path();
+    let metrics = service.inner.system.metrics.clone();
+    if let Some(asset) = asset(path) {
+        return with_common_headers(asset);
+    }
+    let parsed = PreviewRequest::parse(path);
+    let is_page = parsed
+        .as_ref()
+        .is_none_or(|parsed| parsed.area == UrlArea::Viewer);
+    let served = match parsed {
+        Some(parsed) => serve_preview(&service, parsed, &head.method, &head.headers).await,
+        None => Err(PreviewError::Unknown),
+    };
+    let response = match served {
+        Ok(response) => {
+            metrics.responded("ok");
+            response
+        }
+        Err(error) => {
+            metrics.responded(error.outcome());
+            // Never the path of the request: it has the secret.
+            tracing::debug!(%error, outcome = error.outcome(), "a preview was not served");
+            if is_page {
+                problem_page(&error)
+            } else {
+                problem_text(&error)
+            }
+        }
+    };
+    with_common_headers(response)
+}
+
+async fn serve_preview(
+    service: &PreviewService,
+    request: PreviewRequest,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, PreviewError> {
+    let PreviewRequest {
+        area,
+        token,
+        location,
+    } = request;
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return Err(PreviewError::MethodNotAllowed);
+    }
+    let host = text_field(headers, header::HOST.as_str());
+    let found = service.find(&token, host).await?;
+    let permit = Arc::clone(&service.inner.responses).try_acquire_owned();
+    let permit = permit.map_err(|_| PreviewError::Busy)?;
+    let view = SandboxView::open(service, &token, &found, location).await?;
+    // A program that only looks whether the link works is no person who opened it.
+    if *method == Method::GET {
+        service.note_opened(&found).await?;
+    }
+    match area {
+        UrlArea::Viewer => serve_viewer(&view).await,
+        UrlArea::Archive => serve_archive(&view, method, permit),
+        UrlArea::Content if view.kind() != FileKind::Directory => {
+            serve_file(&view, method, headers, permit).await
+        }
+        UrlArea::Content if !view.location.is_directory => Ok(with_slash(&view)),
+        UrlArea::Content => {
+            let index = view.at(view.location.join(INDEX_NAME, false)).await?;
+            serve_file(&index, method, headers, permit).await
+        }
+    }
+}
+
+/// Relative links of a directory's page need the slash at the end of its URL.
+fn with_slash(view: &SandboxView) -> Response {
+    let mut location = view.location.clone();
+    location.is_directory = true;
+    let mut response = response(
+        StatusCode::PERMANENT_REDIRECT,
+        "text/plain",
+        TEXT_POLICY,
+        Body::empty(),
+    );
+    set(
+        response.headers_mut(),
+        header::LOCATION,
+        &view.url_path("p", &location),
+    );
+    response
+}
+
+fn problem_text(error: &PreviewError) -> Response {
+    let body = Body::from(format!("{}\n", error.sentence()));
+    let mut response = response(
+        error.status(),
+        "text/plain; charset=utf-8",
+        TEXT_POLICY,
+        body,
+    );
+    let headers = response.headers_mut();
+    match error {
+        PreviewError::Range(beyond) => {
+            set(
+                headers,
+                header::CONTENT_RANGE,
+                &format!("bytes */{}", beyond.size),
+            );
+        }
+        PreviewError::MethodNotAllowed => set(headers, header::ALLOW, "GET, HEAD"),
+        error if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
+            set(headers, header::RETRY_AFTER, "1");
+        }
+        _ => {}
+    }
+    response
+}
+
+fn asset(path: &str) -> Option<Response> {
+    let (media_type, content) = match path {
+        viewer::STYLE_PATH => ("text/css; charset=utf-8", viewer::STYLE),
+        viewer::SCRIPT_PATH => ("text/javascript; charset=utf-8", viewer::SCRIPT),
+        _ => return None,
+    };
+    Some(response(
+        StatusCode::OK,
+        media_type,
+        TEXT_POLICY,
+        Body::from(content),
+    ))
+}
+
+impl PreviewRequest {
+    fn parse(path: &str) -> Option<Self> {
+        let (area, rest) = path.strip_prefix('/')?.split_once('/')?;
+        let area = match area {
+            "p" => UrlArea::Content,
+            "v" => UrlArea::Viewer,
+            "z" => UrlArea::Archive,
+            _ => return None,
+        };
+        let (token, rest) = match rest.split_once('/') {
+            Some((token, rest)) => (token, Some(rest)),
+            None => (rest, None),
+        };
+        let mut location = Location::parse(rest.unwrap_or_default())?;
+        // Without the slash, relative addresses would lose the token.
+        location.is_directory &= rest.is_some();
+        Some(Self {
+            area,
+            token: PreviewToken::parse(token)?,
+            location,
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! A file as it is: conditions, one range, and a body of one state.
+
+use axum::body::Body;
+use axum::response::Response;
+use dray_sandbox::{Body as SandboxBody, ErrorKind};
+use dray_service::web::{ByteRange, byte_range, has_etag, inline_disposition, text_field};
+use dray_transfer_engine::PinnedPath;
+use futures_util::stream;
+use http::{HeaderMap, Method, StatusCode, header};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::error::PreviewError;
+use crate::headers::{CONTENT_POLICY, PDF_POLICY, response, set};
+use crate::metrics::PreviewMetrics;
+use crate::view::SandboxView;
+
+/// Looks at a file that keeps changing.
+const MAX_PIN_ATTEMPTS: usize = 3;
+/// Type of names that say nothing.
+const UNKNOWN_TYPE: &str = "application/octet-stream";
+
+/// Serves `GET` and `HEAD` of a file.
+pub(crate) async fn serve_file(
+    view: &SandboxView,
+    method: &Method,
+    headers: &HeaderMap,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response, PreviewError> {
+    let mut pinned = view.pinned.clone();
+    for attempt in 1.. {
+        match serve_pinned(view, &pinned, method, headers).await {
+            Ok((mut response, Some(body))) => {
+                *response.body_mut() = counted_body(view, body, permit);
+                return Ok(response);
+            }
+            Ok((response, None)) => return Ok(response),
+            // Nothing was sent yet, so that the next state of the file is as good.
+            Err(PreviewError::Sandbox(error))
+                if error.kind() == ErrorKind::ChangedDuringTransfer
+                    && attempt < MAX_PIN_ATTEMPTS =>
+            {
+                pinned = view.pin_again().await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(PreviewError::Busy)
+}
+
+async fn serve_pinned(
+    view: &SandboxView,
+    pinned: &PinnedPath,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<(Response, Option<SandboxBody>), PreviewError> {
+    let size = pinned.metadata.size;
+    let etag = etag_of(view, pinned);
+    let condition = |name| text_field(headers, name);
+    if condition("if-match").is_some_and(|list| !has_etag(list, &etag, false)) {
+        return Err(PreviewError::PreconditionFailed);
+    }
+    if condition("if-none-match").is_some_and(|list| has_etag(list, &etag, true)) {
+        let mut response = head_response(view, StatusCode::NOT_MODIFIED, &etag);
+        response.headers_mut().remove(header::CONTENT_TYPE);
+        return Ok((response, None));
+    }
+    // Another state than the client has a part of: it gets everything and not a mixture.
+    let same = condition("if-range").is_none_or(|tag| has_etag(tag, &etag, false));
+    let range = if same && *method == Method::GET {
+        byte_range(headers, size)?
+    } else {
+        None
+    };
+    let whole = ByteRange {
+        start: 0,
+        end: size,
+    };
+    let ByteRange { start, end } = range.unwrap_or(whole);
+    let status = if range.is_some() {
+        StatusCode::PARTIAL_CONTENT
+    } else {
+        StatusCode::OK
+    };
+    let mut response = head_response(view, status, &etag);
+    let fields = response.headers_mut();
+    set(fields, header::CONTENT_LENGTH, &(end - start).to_string());
+    if range.is_some() {
+        let value = format!("bytes {start}-{}/{size}", end.saturating_sub(1));
+        set(fields, header::CONTENT_RANGE, &value);
+    }
+    if *method == Method::HEAD {
+        return Ok((response, None));
+    }
+    let engine = &view.opened.engine;
+    let body = engine
+        .read_pinned(&view.opened.policy, pinned, start..end)
+        .await?;
+    Ok((response, Some(body)))
+}
+
+/// The tag of a state; a weak one where the sandbox does not report every change.
+pub(crate) fn etag_of(view: &SandboxView, pinned: &PinnedPath) -> String {
+    let tag = pinned.state_tag(&view.opened.engine);
+    let weak = if pinned.is_strong() { "" } else { "W/" };
+    format!("{weak}\"{tag}\"")
+}
+
+fn head_response(view: &SandboxView, status: StatusCode, etag: &str) -> Response {
+    let name = view.name();
+    let media_type = media_type_of(&name);
+    let policy = if media_type == "application/pdf" {
+        PDF_POLICY
+    } else {
+        CONTENT_POLICY
+    };
+    let mut response = response(status, &content_type_of(media_type), policy, Body::empty());
+    let headers = response.headers_mut();
+    set(headers, header::ETAG, etag);
+    set(headers, header::ACCEPT_RANGES, "bytes");
+    set(
+        headers,
+        header::CONTENT_DISPOSITION,
+        &inline_disposition(&name),
+    );
+    // Pages have an opaque origin, so that their own modules, fonts and data are of another one for them. Who knows the
+    // link may read all of this anyway, and no cookie or password is involved.
+    set(headers, header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
+    response
+}
+
+/// The type of a name: browsers need the exact one for styles and scripts, since they may not guess.
+pub(crate) fn media_type_of(name: &str) -> &'static str {
+    dray_media_type::type_of_name(name).unwrap_or(UNKNOWN_TYPE)
+}
+
+fn content_type_of(media_type: &str) -> String {
+    let is_text = media_type.starts_with("text/")
+        || matches!(media_type, "application/json" | "application/javascript");
+    let charset = if is_text { "; charset=utf-8" } else { "" };
+    format!("{media_type}{charset}")
+}
+
+/// The body for the client: counted, and an error of it breaks the connection, so that a part is never taken for all.
+fn counted_body(view: &SandboxView, body: SandboxBody, permit: OwnedSemaphorePermit) -> Body {
+    let counted = CountedBody {
+        body,
+        metrics: view.metrics().clone(),
+        preview_id: view.found.preview.preview_id.clone(),
+        _permit: permit,
+    };
+    Body::from_stream(stream::try_unfold(counted, |mut counted| async move {
+        match counted.body.next().await {
+            None => Ok(None),
+            Some(Ok(bytes)) => {
+                counted.metrics.sent(bytes.len());
+                Ok(Some((bytes, counted)))
+            }
+            Some(Err(error)) => {
+                counted.metrics.responded(error.kind().as_str());
+                tracing::warn!(%error, preview = counted.preview_id, "a response broke off");
+                Err(error)
+            }
+        }
+    }))
+}
+
+struct CountedBody {
+    body: SandboxBody,
+    metrics: PreviewMetrics,
+    preview_id: String,
+    /// Held until the response ends.
+    _permit: OwnedSemaphorePermit,
+}

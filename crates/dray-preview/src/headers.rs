@@ -1,0 +1,73 @@
+//! Header fields of every response, and the content policies.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+/// Policy of what comes from a sandbox: an opaque origin that may run scripts, show dialogues and save files, and that
+/// loads from its preview alone. It may not open windows, send forms, leave its frame or be framed elsewhere.
+/// Expressions of inline and evaluated code stand in it because pages of agents are single files with charts in them.
+pub(crate) const CONTENT_POLICY: &str = "sandbox allow-scripts allow-downloads allow-modals; \
+    default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; object-src 'none'; base-uri 'self'; \
+    form-action 'none'; frame-ancestors 'self'";
+
+/// Policy of PDF documents. Browsers do not start their PDF viewer in a sandbox; it runs no script of the document in
+/// this origin, and the declared type is final (`nosniff`).
+pub(crate) const PDF_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; object-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+
+/// Policy of our own pages: their one script and style, and what a preview shows, nothing else.
+pub(crate) const VIEWER_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    media-src 'self'; frame-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
+
+/// Policy of short texts and archives.
+pub(crate) const TEXT_POLICY: &str = "default-src 'none'; frame-ancestors 'self'; sandbox";
+
+/// What previewed pages may not ask a person for.
+const FEATURE_POLICY: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), midi=(), payment=(), \
+    serial=(), usb=(), hid=(), bluetooth=(), clipboard-read=(), screen-wake-lock=()";
+
+/// Sets a field; a value that cannot stand in one is left out.
+pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// A response with a content policy of its own.
+pub(crate) fn response(status: StatusCode, media_type: &str, policy: &str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    set(headers, header::CONTENT_TYPE, media_type);
+    set(headers, header::CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+/// Adds what holds for every response: nothing is kept, sniffed, or told to other sites.
+pub(crate) fn with_common_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        // A cache would outlive the link.
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // The path of every URL here is a secret.
+        (header::REFERRER_POLICY, "no-referrer"),
+        (
+            HeaderName::from_static("permissions-policy"),
+            FEATURE_POLICY,
+        ),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("x-robots-tag"),
+            "noindex, nofollow, noarchive",
+        ),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

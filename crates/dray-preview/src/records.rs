@@ -1,0 +1,82 @@
+//! The records of previews: keys of the bucket `dray_sessions`, changed by compare-and-set.
+
+use bytes::Bytes;
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_proto::v1;
+use prost::Message as _;
+
+use crate::error::PreviewError;
+use crate::token::PreviewKey;
+
+/// Bucket of the records. `sandbox-transfer` keeps its sessions there, under other keys.
+const PREVIEW_BUCKET: &str = "dray_sessions";
+/// Attempts to change a record that others change at the same time.
+const MAX_WRITE_ATTEMPTS: usize = 8;
+
+/// Access to the records, which all replicas share.
+#[derive(Clone, Debug)]
+pub(crate) struct PreviewRecordStore {
+    keys: KeyValue,
+}
+
+impl PreviewRecordStore {
+    pub(crate) fn new(bus: &Bus) -> Self {
+        Self {
+            keys: bus.key_value(PREVIEW_BUCKET),
+        }
+    }
+
+    /// The record; an empty one where there is none.
+    pub(crate) async fn load(&self, key: PreviewKey) -> Result<v1::PreviewRecords, PreviewError> {
+        match self.keys.get(&key.record_key()).await? {
+            Some(entry) => decode(entry.value),
+            None => Ok(v1::PreviewRecords::default()),
+        }
+    }
+
+    /// Changes a record, and removes it when it is empty then. `change` runs again when another writer came first; an
+    /// error of it leaves everything as it was.
+    pub(crate) async fn change<T>(
+        &self,
+        key: PreviewKey,
+        mut change: impl FnMut(&mut v1::PreviewRecords) -> Result<T, PreviewError>,
+    ) -> Result<T, PreviewError> {
+        let key = key.record_key();
+        for _ in 0..MAX_WRITE_ATTEMPTS {
+            let entry = self.keys.get(&key).await?;
+            let (before, revision) = match entry {
+                Some(entry) => (decode(entry.value)?, Some(entry.revision)),
+                None => (v1::PreviewRecords::default(), None),
+            };
+            let mut after = before.clone();
+            let changed = change(&mut after)?;
+            if after == before {
+                return Ok(changed);
+            }
+            let value = Bytes::from(after.encode_to_vec());
+            let written = match revision {
+                Some(revision) if after.records.is_empty() => {
+                    self.keys.delete(&key, revision).await
+                }
+                Some(revision) => self.keys.update(&key, value, revision).await.map(|_| ()),
+                None => self.keys.create(&key, value).await.map(|_| ()),
+            };
+            match written {
+                Ok(()) => return Ok(changed),
+                Err(KeyError::Stale | KeyError::Exists) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(PreviewError::Contended)
+    }
+}
+
+fn decode(value: Bytes) -> Result<v1::PreviewRecords, PreviewError> {
+    v1::PreviewRecords::decode(value).map_err(PreviewError::InvalidRecord)
+}
+
+/// The preview of a record that has not ended.
+pub(crate) fn open_preview(record: &v1::PreviewRecord, now_ms: u64) -> Option<&v1::Preview> {
+    let preview = record.preview.as_ref()?;
+    (preview.expires_at_ms > now_ms).then_some(preview)
+}

@@ -1,0 +1,377 @@
+//! Making, listing and revoking previews, and finding the one of a link.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta};
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, PreviewAction};
+use dray_sandbox::{FileKind, Handle, SandboxPath};
+use dray_sandbox_tree as tree;
+use dray_transfer_engine::policy::expand;
+use dray_types::{Clock, Deadline, TenantId};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::audit::PreviewAuditor;
+use crate::config::PreviewConfig;
+use crate::error::PreviewError;
+use crate::location::Location;
+use crate::metrics::PreviewMetrics;
+use crate::records::{PreviewRecordStore, open_preview};
+use crate::source::{OpenSandbox, PreviewSource};
+use crate::token::{PreviewKey, PreviewToken};
+
+/// Hexadecimal digits of an id.
+const ID_DIGITS: usize = 16;
+/// How long an open sandbox and its policy are used without another look at the session.
+const OPEN_SANDBOX_TTL: Duration = Duration::from_secs(10);
+/// Open sandboxes that are remembered.
+const MAX_REMEMBERED_SANDBOXES: usize = 64;
+/// Longest time for the audit event of a first look.
+const OPENED_TIMEOUT: Duration = Duration::from_secs(5);
+/// Responses at work on all links of this process.
+const MAX_RESPONSES: usize = 256;
+
+/// Makes previews and serves those of links. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PreviewService {
+    pub(crate) inner: Arc<ServiceParts>,
+}
+
+/// What a service is made of.
+#[derive(Debug)]
+pub struct PreviewSystem {
+    /// Bus of records and audit events.
+    pub bus: Bus,
+    /// The way into sandboxes.
+    pub source: Arc<dyn PreviewSource>,
+    /// Clock of lifetimes.
+    pub clock: Clock,
+    /// Instruments.
+    pub metrics: PreviewMetrics,
+    /// Settings.
+    pub config: PreviewConfig,
+    /// Limits of directories that leave as an archive.
+    pub tree_limits: tree::Limits,
+    /// Address of the endpoint, for links without a configured URL.
+    pub address: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ServiceParts {
+    pub(crate) system: PreviewSystem,
+    records: PreviewRecordStore,
+    auditor: PreviewAuditor,
+    opened: Mutex<HashMap<String, (OpenSandbox, Instant)>>,
+    pub(crate) responses: Arc<Semaphore>,
+}
+
+/// What to show.
+#[derive(Clone, Debug)]
+pub struct NewPreview {
+    /// The sandbox.
+    pub sandbox: v1::SandboxRef,
+    /// A file or a directory, as the caller wrote it.
+    pub path: Vec<u8>,
+    /// Lifetime; `None` for that of the operator.
+    pub lifetime: Option<Duration>,
+}
+
+/// The preview of a link, and where it is recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundPreview {
+    pub(crate) preview: v1::Preview,
+    tenant: TenantId,
+    sandbox: v1::SandboxRef,
+    key: PreviewKey,
+}
+
+impl PreviewService {
+    /// Makes the service. Nothing is read yet.
+    pub fn new(system: PreviewSystem) -> Self {
+        Self {
+            inner: Arc::new(ServiceParts {
+                records: PreviewRecordStore::new(&system.bus),
+                auditor: PreviewAuditor::new(system.bus.clone(), system.clock.clone()),
+                opened: Mutex::default(),
+                responses: Arc::new(Semaphore::new(MAX_RESPONSES)),
+                system,
+            }),
+        }
+    }
+
+    /// Makes a link to a path that exists and that policy lets out. A file is shown with its directory.
+    ///
+    /// # Errors
+    ///
+    /// The sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], or the records and the audit
+    /// event cannot be stored; then there is no link.
+    pub async fn create(
+        &self,
+        meta: &Meta,
+        asked: NewPreview,
+    ) -> Result<v1::CreatedPreview, PreviewError> {
+        let system = &self.inner.system;
+        let mut preview = self.describe(meta, &asked).await?;
+        let base = system.config.base_url(&preview.preview_id, system.address);
+        let base = base.ok_or(PreviewError::NotConfigured)?;
+        let key = key_of(&meta.tenant, &asked.sandbox)?;
+        let token = PreviewToken::mint(key);
+        let now_ms = system.clock.now_ms();
+        let most = system.config.max_lifetime.as_duration();
+        let lifetime = asked
+            .lifetime
+            .unwrap_or_else(|| system.config.lifetime.as_duration());
+        preview.created_at_ms = now_ms;
+        let lifetime_ms = u64::try_from(lifetime.min(most).as_millis()).unwrap_or(u64::MAX);
+        preview.expires_at_ms = now_ms.saturating_add(lifetime_ms);
+        let record = v1::PreviewRecord {
+            preview: Some(preview.clone()),
+            secret_sha256: token.secret_sha256().as_bytes().to_vec(),
+        };
+        let max_open = system.config.max_open;
+        // Before the record: a link that no event tells of must not exist. The event of one that then fails to be
+        // recorded is about a link that nobody has.
+        self.inner
+            .auditor
+            .record(meta, PreviewAction::Created, &preview)
+            .await?;
+        let add = |records: &mut v1::PreviewRecords| {
+            records
+                .records
+                .retain(|record| open_preview(record, now_ms).is_some());
+            if records.records.len() >= max_open as usize {
+                return Err(PreviewError::TooMany(max_open));
+            }
+            meta.tenant.as_str().clone_into(&mut records.tenant);
+            records.sandbox = Some(asked.sandbox.clone());
+            records.records.push(record.clone());
+            Ok(())
+        };
+        self.inner.records.change(key, add).await?;
+        system.metrics.changed(PreviewAction::Created.name());
+        let file = Location::of_name(&preview.file);
+        Ok(v1::CreatedPreview {
+            url: format!("{base}/v/{}/{}", token.text(), file.url_part()),
+            preview: Some(preview),
+        })
+    }
+
+    /// The preview of a path as it is now, without times.
+    async fn describe(&self, meta: &Meta, asked: &NewPreview) -> Result<v1::Preview, PreviewError> {
+        let source = &self.inner.system.source;
+        let opened = source.open(&meta.tenant, &asked.sandbox).await;
+        let opened = opened.map_err(|fault| PreviewError::Opening(Box::new(fault)))?;
+        let path = expand(&asked.path, &opened.places)?;
+        let found = opened.engine.pin(&opened.policy, &path).await?.metadata;
+        let (directory, file) = match found.kind {
+            FileKind::Directory => (found.real_path, Vec::new()),
+            FileKind::File => (found.real_path.parent(), found.real_path.name().to_vec()),
+            kind => {
+                let kind =
+                    dray_sandbox::Error::new(dray_sandbox::ErrorKind::NotRegular, kind.as_str());
+                return Err(kind.into());
+            }
+        };
+        let handle = opened.engine.handle();
+        let session = match &asked.sandbox.sandbox {
+            Some(v1::sandbox_ref::Sandbox::Session(session)) => session.clone(),
+            _ => String::new(),
+        };
+        Ok(v1::Preview {
+            preview_id: format!("{:0width$x}", rand::random::<u64>(), width = ID_DIGITS),
+            handle: Some(v1::SandboxHandle {
+                backend: handle.address.backend.clone(),
+                name: handle.address.name.clone(),
+                incarnation: handle.incarnation.clone(),
+            }),
+            session,
+            directory: directory.as_bytes().to_vec(),
+            file,
+            ..v1::Preview::default()
+        })
+    }
+
+    /// The open previews of a reference, newest first.
+    ///
+    /// # Errors
+    ///
+    /// The reference names nothing, or the records cannot be read.
+    pub async fn list(
+        &self,
+        tenant: &TenantId,
+        sandbox: &v1::SandboxRef,
+    ) -> Result<Vec<v1::Preview>, PreviewError> {
+        let key = key_of(tenant, sandbox)?;
+        let records = self.inner.records.load(key).await?;
+        let now_ms = self.inner.system.clock.now_ms();
+        let open = records.records.iter().rev();
+        Ok(open
+            .filter_map(|record| open_preview(record, now_ms).cloned())
+            .collect())
+    }
+
+    /// Ends a preview. Responses at work end by themselves within minutes.
+    ///
+    /// # Errors
+    ///
+    /// [`PreviewError::Unknown`], also for one of another tenant; the records or the audit event.
+    pub async fn revoke(
+        &self,
+        meta: &Meta,
+        sandbox: &v1::SandboxRef,
+        preview_id: &str,
+    ) -> Result<v1::Preview, PreviewError> {
+        let key = key_of(&meta.tenant, sandbox)?;
+        let now_ms = self.inner.system.clock.now_ms();
+        let take = |records: &mut v1::PreviewRecords| {
+            records
+                .records
+                .retain(|record| open_preview(record, now_ms).is_some());
+            let is_it = |record: &v1::PreviewRecord| {
+                record
+                    .preview
+                    .as_ref()
+                    .is_some_and(|preview| preview.preview_id == preview_id)
+            };
+            let place = records.records.iter().position(is_it);
+            let record = records.records.remove(place.ok_or(PreviewError::Unknown)?);
+            record.preview.ok_or(PreviewError::Unknown)
+        };
+        let revoked = self.inner.records.change(key, take).await?;
+        self.inner
+            .system
+            .metrics
+            .changed(PreviewAction::Revoked.name());
+        // After the record: an audit trail that cannot be written must not keep a link open.
+        self.inner
+            .auditor
+            .record(meta, PreviewAction::Revoked, &revoked)
+            .await?;
+        Ok(revoked)
+    }
+
+    /// The open preview of a token, when `host` may show it.
+    pub(crate) async fn find(
+        &self,
+        token: &PreviewToken,
+        host: Option<&str>,
+    ) -> Result<FoundPreview, PreviewError> {
+        let records = self.inner.records.load(token.key()).await?;
+        let system = &self.inner.system;
+        let now_ms = system.clock.now_ms();
+        let record = records.records.iter().find(|record| token.opens(record));
+        let preview = record.and_then(|record| open_preview(record, now_ms));
+        let preview = preview.ok_or(PreviewError::Unknown)?.clone();
+        if !system.config.admits_host(&preview.preview_id, host) {
+            return Err(PreviewError::Unknown);
+        }
+        let (Ok(tenant), Some(sandbox)) = (TenantId::new(&records.tenant), records.sandbox) else {
+            return Err(PreviewError::Unknown);
+        };
+        Ok(FoundPreview {
+            preview,
+            tenant,
+            sandbox,
+            key: token.key(),
+        })
+    }
+
+    /// Opens the sandbox of a preview, which must be the incarnation that it was made for.
+    pub(crate) async fn open(&self, found: &FoundPreview) -> Result<OpenSandbox, PreviewError> {
+        let id = format!("{:?} {}", found.key, found.preview.preview_id);
+        {
+            let mut remembered = self.remembered();
+            remembered.retain(|_, (_, until)| *until > Instant::now());
+            if let Some((opened, _)) = remembered.get(&id) {
+                return Ok(opened.clone());
+            }
+        }
+        let source = &self.inner.system.source;
+        let opened = source.open(&found.tenant, &found.sandbox).await;
+        let opened = opened.map_err(|fault| PreviewError::Opening(Box::new(fault)))?;
+        if !is_incarnation(opened.engine.handle(), found.preview.handle.as_ref()) {
+            return Err(PreviewError::SandboxGone);
+        }
+        let mut remembered = self.remembered();
+        if remembered.len() < MAX_REMEMBERED_SANDBOXES {
+            remembered.insert(id, (opened.clone(), Instant::now() + OPEN_SANDBOX_TTL));
+        }
+        Ok(opened)
+    }
+
+    /// Forgets an open sandbox after a failure that means that it is not what it was.
+    pub(crate) fn forget(&self, found: &FoundPreview) {
+        let id = format!("{:?} {}", found.key, found.preview.preview_id);
+        self.remembered().remove(&id);
+    }
+
+    /// Records the first look. Without its audit event nothing is shown.
+    pub(crate) async fn note_opened(&self, found: &FoundPreview) -> Result<(), PreviewError> {
+        if found.preview.opened_at_ms > 0 {
+            return Ok(());
+        }
+        let now_ms = self.inner.system.clock.now_ms();
+        let set = |records: &mut v1::PreviewRecords| {
+            let previews = records
+                .records
+                .iter_mut()
+                .filter_map(|record| record.preview.as_mut());
+            let mut own = previews.filter(|preview| preview.preview_id == found.preview.preview_id);
+            let preview = own.next().ok_or(PreviewError::Unknown)?;
+            let is_first = preview.opened_at_ms == 0;
+            if is_first {
+                preview.opened_at_ms = now_ms;
+            }
+            Ok(is_first.then(|| preview.clone()))
+        };
+        // Of two looks at the same time, one writes the record and the event.
+        let Some(first) = self.inner.records.change(found.key, set).await? else {
+            return Ok(());
+        };
+        self.inner
+            .system
+            .metrics
+            .changed(PreviewAction::Opened.name());
+        let meta = Meta::new(
+            found.tenant.clone(),
+            Deadline::after(now_ms, OPENED_TIMEOUT),
+        );
+        self.inner
+            .auditor
+            .record(&meta, PreviewAction::Opened, &first)
+            .await
+    }
+
+    fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<String, (OpenSandbox, Instant)>> {
+        self.inner
+            .opened
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FoundPreview {
+    /// The directory at which it is mounted.
+    pub(crate) fn directory(&self) -> Result<SandboxPath, PreviewError> {
+        Ok(SandboxPath::new(&self.preview.directory)?)
+    }
+}
+
+fn key_of(tenant: &TenantId, sandbox: &v1::SandboxRef) -> Result<PreviewKey, PreviewError> {
+    let key = PreviewKey::of_reference(tenant, sandbox);
+    key.ok_or(PreviewError::Invalid("the request names no sandbox"))
+}
+
+fn is_incarnation(handle: &Handle, recorded: Option<&v1::SandboxHandle>) -> bool {
+    recorded.is_some_and(|recorded| {
+        (
+            &handle.address.backend,
+            &handle.address.name,
+            &handle.incarnation,
+        ) == (&recorded.backend, &recorded.name, &recorded.incarnation)
+    })
+}

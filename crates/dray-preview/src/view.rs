@@ -1,0 +1,109 @@
+//! One path of a preview, opened and looked at for one request.
+
+use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
+use dray_transfer_engine::PinnedPath;
+
+use crate::error::PreviewError;
+use crate::location::Location;
+use crate::metrics::PreviewMetrics;
+use crate::service::{FoundPreview, PreviewService};
+use crate::source::OpenSandbox;
+use crate::token::PreviewToken;
+
+/// A path of a preview.
+#[derive(Clone, Debug)]
+pub(crate) struct SandboxView {
+    pub(crate) service: PreviewService,
+    pub(crate) token: PreviewToken,
+    pub(crate) found: FoundPreview,
+    pub(crate) opened: OpenSandbox,
+    pub(crate) location: Location,
+    pub(crate) path: SandboxPath,
+    /// What lies there.
+    pub(crate) pinned: PinnedPath,
+}
+
+impl SandboxView {
+    /// Opens a location of a preview. The sandbox resolves the path, and what it resolves to must lie in the directory
+    /// of the preview.
+    pub(crate) async fn open(
+        service: &PreviewService,
+        token: &PreviewToken,
+        found: &FoundPreview,
+        location: Location,
+    ) -> Result<Self, PreviewError> {
+        let opened = service.open(found).await?;
+        let path = location.beneath(&found.directory()?)?;
+        let view = Self {
+            service: service.clone(),
+            token: token.clone(),
+            found: found.clone(),
+            pinned: look(service, found, &opened, &path).await?,
+            opened,
+            location,
+            path,
+        };
+        // As a file system has it: a slash behind the name of a file leads nowhere.
+        if view.location.is_directory && view.kind() != FileKind::Directory {
+            let error = "part of the path is not a directory";
+            return Err(Error::new(ErrorKind::NotDirectory, error).into());
+        }
+        Ok(view)
+    }
+
+    /// Looks again.
+    pub(crate) async fn pin_again(&self) -> Result<PinnedPath, PreviewError> {
+        look(&self.service, &self.found, &self.opened, &self.path).await
+    }
+
+    /// Another location of the same preview.
+    pub(crate) async fn at(&self, location: Location) -> Result<Self, PreviewError> {
+        Self::open(&self.service, &self.token, &self.found, location).await
+    }
+
+    pub(crate) fn kind(&self) -> FileKind {
+        self.pinned.metadata.kind
+    }
+
+    /// The name for people: of the file, or of the directory of the preview.
+    pub(crate) fn name(&self) -> String {
+        let name = self.location.name().unwrap_or_else(|| self.path.name());
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    pub(crate) fn metrics(&self) -> &PreviewMetrics {
+        &self.service.inner.system.metrics
+    }
+
+    /// Path of a URL for a location of this preview. `area` is `p`, `v` or `z`.
+    pub(crate) fn url_path(&self, area: &str, location: &Location) -> String {
+        format!("/{area}/{}/{}", self.token.text(), location.url_part())
+    }
+}
+
+async fn look(
+    service: &PreviewService,
+    found: &FoundPreview,
+    opened: &OpenSandbox,
+    path: &SandboxPath,
+) -> Result<PinnedPath, PreviewError> {
+    let pinned = opened.engine.pin(&opened.policy, path).await;
+    let pinned = pinned.inspect_err(|error| {
+        let is_over = matches!(
+            error.kind(),
+            ErrorKind::SandboxGone
+                | ErrorKind::SandboxStopped
+                | ErrorKind::SandboxPaused
+                | ErrorKind::Auth
+        );
+        if is_over {
+            service.forget(found);
+        }
+    })?;
+    // A link in the directory may lead to another place that policy lets out; this link does not show it.
+    if !pinned.metadata.real_path.is_beneath(&found.directory()?) {
+        let outside = "the path leads out of the directory of the preview";
+        return Err(Error::new(ErrorKind::OutsideRoot, outside).into());
+    }
+    Ok(pinned)
+}

@@ -1,0 +1,207 @@
+//! Pages of ours around what a preview shows: they hold the frame, follow changes and list directories.
+
+use axum::body::Body;
+use axum::response::Response;
+use dray_presentation::size::human_size;
+use dray_sandbox::metadata::Entry;
+use dray_sandbox::{Error, ErrorKind, FileKind, Listing};
+use dray_transfer_engine::ListOptions;
+use http::StatusCode;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::error::PreviewError;
+use crate::file::{etag_of, media_type_of};
+use crate::headers::{VIEWER_POLICY, response};
+use crate::location::Location;
+use crate::view::SandboxView;
+
+/// Entries of a directory that are listed.
+const MAX_LISTED_ENTRIES: usize = 1000;
+/// Beginning of a text that is shown.
+const MAX_SHOWN_TEXT_BYTES: u64 = 1 << 20;
+/// Path of the style.
+pub(crate) const STYLE_PATH: &str = "/assets/viewer.css";
+/// Path of the script.
+pub(crate) const SCRIPT_PATH: &str = "/assets/viewer.js";
+/// The style.
+pub(crate) const STYLE: &str = include_str!("../assets/viewer.css");
+/// The script.
+pub(crate) const SCRIPT: &str = include_str!("../assets/viewer.js");
+
+/// How a file is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ViewerKind {
+    /// A page or a PDF, in a frame.
+    Frame,
+    Picture,
+    Film,
+    Sound,
+    Text,
+    /// Nothing that a browser shows.
+    Download,
+}
+
+impl ViewerKind {
+    fn of(media_type: &str) -> Self {
+        match media_type {
+            "text/html" | "application/xhtml+xml" | "application/pdf" => Self::Frame,
+            _ if media_type.starts_with("image/") => Self::Picture,
+            _ if media_type.starts_with("video/") => Self::Film,
+            _ if media_type.starts_with("audio/") => Self::Sound,
+            "application/json"
+            | "application/javascript"
+            | "application/xml"
+            | "application/toml"
+            | "application/yaml"
+            | "application/x-yaml"
+            | "application/x-sh" => Self::Text,
+            _ if media_type.starts_with("text/") => Self::Text,
+            _ => Self::Download,
+        }
+    }
+}
+
+/// The page of a path.
+pub(crate) async fn serve_viewer(view: &SandboxView) -> Result<Response, PreviewError> {
+    let content = match view.kind() {
+        FileKind::Directory => directory(view).await?,
+        FileKind::File => file(view).await?,
+        kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
+    };
+    Ok(page(StatusCode::OK, &view.name(), &content))
+}
+
+/// The page of a request that is not served.
+pub(crate) fn problem_page(error: &PreviewError) -> Response {
+    let content = html! { p role="alert" { (error.sentence()) } };
+    page(error.status(), "Preview", &content)
+}
+
+fn page(status: StatusCode, title: &str, content: &Markup) -> Response {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="referrer" content="no-referrer";
+                title { (title) }
+                link rel="stylesheet" href=(STYLE_PATH);
+                script src=(SCRIPT_PATH) defer {}
+            }
+            body {
+                main { h1 { (title) } (content) }
+                p #status role="status" hidden {}
+            }
+        }
+    };
+    let body = Body::from(page.into_string());
+    response(status, "text/html; charset=utf-8", VIEWER_POLICY, body)
+}
+
+/// The way back, and the file itself.
+fn links(view: &SandboxView) -> Markup {
+    let raw = view.url_path("p", &view.location);
+    html! {
+        nav aria-label="File" {
+            @if let Some(parent) = view.location.parent() {
+                a href=(view.url_path("v", &parent)) { "Directory" }
+                " "
+            }
+            a href=(raw) download=(view.name()) { "Download" }
+            " " (human_size(view.pinned.metadata.size))
+        }
+    }
+}
+
+async fn file(view: &SandboxView) -> Result<Markup, PreviewError> {
+    let raw = view.url_path("p", &view.location);
+    let name = view.name();
+    let shown = match ViewerKind::of(media_type_of(&name)) {
+        // The response has the sandbox; a second one on the frame would take the PDF viewer away.
+        ViewerKind::Frame => html! { iframe #content src=(raw) title=(name) {} },
+        ViewerKind::Picture => html! { img #content src=(raw) alt=(name); },
+        ViewerKind::Film => html! { video #content src=(raw) controls preload="metadata" {} },
+        ViewerKind::Sound => html! { audio #content src=(raw) controls preload="metadata" {} },
+        ViewerKind::Text => text(view).await?,
+        ViewerKind::Download => html! { p { "A browser cannot show this file. Download it." } },
+    };
+    Ok(html! {
+        (links(view))
+        div #watched data-url=(raw) data-etag=(etag_of(view, &view.pinned)) { (shown) }
+    })
+}
+
+/// The beginning of a text.
+async fn text(view: &SandboxView) -> Result<Markup, PreviewError> {
+    let size = view.pinned.metadata.size;
+    let end = size.min(MAX_SHOWN_TEXT_BYTES);
+    let engine = &view.opened.engine;
+    let body = engine
+        .read_pinned(&view.opened.policy, &view.pinned, 0..end)
+        .await?;
+    let limit = usize::try_from(MAX_SHOWN_TEXT_BYTES).unwrap_or(usize::MAX);
+    let bytes = body.read_all(limit).await?;
+    Ok(html! {
+        pre #content tabindex="0" { (String::from_utf8_lossy(&bytes)) }
+        @if end < size { p { "Only the first " (human_size(end)) " are shown." } }
+    })
+}
+
+async fn directory(view: &SandboxView) -> Result<Markup, PreviewError> {
+    let options = ListOptions {
+        policy: &view.opened.policy,
+        depth: 1,
+        limit: MAX_LISTED_ENTRIES,
+    };
+    let listing = view.opened.engine.list(&view.path, &options).await?;
+    let mut here = view.location.clone();
+    here.is_directory = true;
+    Ok(html! {
+        nav aria-label="Directory" {
+            @if let Some(parent) = view.location.parent() {
+                a href=(view.url_path("v", &parent)) { "Up" }
+                " "
+            }
+            a href=(view.url_path("z", &here)) { "Download as ZIP" }
+        }
+        @if !view.location.shown().is_empty() { p { code { (view.location.shown()) } } }
+        (entry_table(view, &here, &listing))
+    })
+}
+
+fn entry_table(view: &SandboxView, here: &Location, listing: &Listing) -> Markup {
+    html! {
+        @if listing.entries.is_empty() { p { "The directory is empty." } }
+        @else {
+            table {
+                thead { tr { th scope="col" { "Name" } th scope="col" { "Size" } } }
+                tbody { @for entry in &listing.entries { (entry_row(view, here, entry)) } }
+            }
+        }
+        @if listing.truncated { p { "There are more than these " (MAX_LISTED_ENTRIES) " entries." } }
+    }
+}
+
+fn entry_row(view: &SandboxView, here: &Location, entry: &Entry) -> Markup {
+    let name = entry.path.name();
+    let shown = String::from_utf8_lossy(name);
+    let is_directory = entry.kind == FileKind::Directory;
+    // Links are followed when they are opened, and shown only where they stay inside.
+    let can_open = matches!(
+        entry.kind,
+        FileKind::Directory | FileKind::File | FileKind::Symlink
+    );
+    html! {
+        tr {
+            td {
+                @if can_open {
+                    a href=(view.url_path("v", &here.join(name, is_directory))) {
+                        (shown) @if is_directory { "/" }
+                    }
+                } @else { (shown) }
+            }
+            td { @if entry.kind == FileKind::File { (human_size(entry.size)) } @else { (entry.kind.as_str()) } }
+        }
+    }
+}

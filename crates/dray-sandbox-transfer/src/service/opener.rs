@@ -1,0 +1,77 @@
+//! Opens the sandboxes that requests and previews name.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_preview::{OpenSandbox, PreviewSource};
+use dray_proto::convert::InvalidMessage;
+use dray_proto::v1::{self, sandbox_ref::Sandbox};
+use dray_sandbox::Handle;
+use dray_types::{Fault, TenantId};
+
+use super::{Opened, resolve};
+use crate::backends::Backends;
+use crate::config::Config;
+use crate::error::Error;
+use crate::sessions::Sessions;
+use crate::wire;
+
+/// The sessions, the settings and the open incarnations.
+#[derive(Clone, Debug)]
+pub(crate) struct SandboxOpener {
+    pub(super) config: Arc<Config>,
+    pub(super) backends: Arc<Backends>,
+    pub(super) sessions: Sessions,
+}
+
+impl SandboxOpener {
+    /// Opens the sandbox that a reference means, with the policy that applies to it.
+    pub(super) async fn open_reference(
+        &self,
+        tenant: &TenantId,
+        sandbox: v1::SandboxRef,
+    ) -> Result<Opened, Error> {
+        match sandbox.sandbox {
+            None => Err(InvalidMessage::Missing("sandbox").into()),
+            Some(Sandbox::Session(session)) => {
+                let session = self.sessions.show(tenant, &session).await?;
+                self.open_session(session).await
+            }
+            Some(Sandbox::Address(address)) => {
+                let handle = resolve(&self.config, &self.backends, tenant, &address).await?;
+                self.opened(handle, v1::Session::default()).await
+            }
+        }
+    }
+
+    /// Opens the sandbox that is bound to a session.
+    pub(super) async fn open_session(&self, session: v1::Session) -> Result<Opened, Error> {
+        let handle = session.sandbox.clone().ok_or(Error::NoSandbox)?;
+        self.opened(wire::own_handle(handle), session).await
+    }
+
+    async fn opened(&self, handle: Handle, session: v1::Session) -> Result<Opened, Error> {
+        let opened = Opened::open(&self.config, &self.backends, &handle, session).await;
+        // A sandbox that failed like this is opened again for the next request.
+        if let Err(Error::Sandbox(error)) = &opened {
+            self.backends.failed(&handle, error.kind());
+        }
+        opened
+    }
+}
+
+#[async_trait]
+impl PreviewSource for SandboxOpener {
+    async fn open(
+        &self,
+        tenant: &TenantId,
+        sandbox: &v1::SandboxRef,
+    ) -> Result<OpenSandbox, Fault> {
+        let opened = self.open_reference(tenant, sandbox.clone()).await?;
+        Ok(OpenSandbox {
+            engine: opened.engine,
+            policy: opened.policy,
+            places: opened.places,
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! Links: their ends, their limits, what they may show, and their audit events.
+
+use dray_bus::EventFilter;
+use dray_proto::v1::PreviewAction;
+use dray_testkit::eventually;
+use dray_types::FaultCode;
+
+use super::*;
+
+#[tokio::test]
+async fn links_that_ended_or_were_never_made_are_all_the_same() {
+    let world = World::with_previews().await;
+    let (root, sandbox) = world.sandbox("links");
+    std::fs::write(root.join("a.txt"), "shown").unwrap();
+    world.bind("s1", &sandbox, None).await;
+    let short = world
+        .try_preview("acme", session("s1"), "a.txt", 1)
+        .await
+        .unwrap();
+    let short = Link::new(short);
+    let link = world.preview(session("s1"), "a.txt").await;
+    assert_eq!(link.get("p", "a.txt").await.text(), "shown");
+    // Forged: another secret, another record, or a part of a link.
+    let other = if link.token.ends_with('A') { 'B' } else { 'A' };
+    let forged = format!("{}{other}", &link.token[..63]);
+    for token in [
+        forged.as_str(),
+        &link.token[1..],
+        &link.token[..32],
+        "",
+        "..",
+        "%2e",
+    ] {
+        let target = format!("/p/{token}/a.txt");
+        let refused = request(&link.origin, "GET", &target, &[]).await;
+        assert_eq!(refused.status, 404, "{token}");
+    }
+    // Another tenant sees and ends nothing, also with the same words.
+    let list = v1::ListPreviewsRequest {
+        sandbox: Some(session("s1")),
+    };
+    let revoke = v1::RevokePreviewRequest {
+        sandbox: Some(session("s1")),
+        preview_id: link.preview.preview_id.clone(),
+    };
+    assert!(
+        world
+            .ask_as("other", &list)
+            .await
+            .unwrap()
+            .previews
+            .is_empty()
+    );
+    assert_eq!(
+        world.ask_as("other", &revoke).await.unwrap_err().detail,
+        "no_preview"
+    );
+    let listed = world.ask(&list).await.unwrap().previews;
+    assert!(
+        listed[0].opened_at_ms > 0,
+        "the look is recorded: {listed:?}"
+    );
+    world.ask(&revoke).await.unwrap();
+    let revoked = link.get("p", "a.txt").await;
+    assert_eq!(revoked.status, 404);
+    eventually("the end of the short link", async || {
+        (short.get("p", "a.txt").await.status == 404).then_some(())
+    })
+    .await;
+    let ended = short.get("p", "a.txt").await;
+    assert_eq!(revoked.text(), ended.text(), "one response for all of them");
+    // What is over is in no list.
+    assert!(world.ask(&list).await.unwrap().previews.is_empty());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link() {
+    let settings = [WITH_PREVIEWS[0], ("sandbox-transfer.preview.max_open", "2")];
+    let world = World::with(&settings).await;
+    let (first, sandbox) = world.sandbox("first");
+    std::fs::write(first.join("a.txt"), "first").unwrap();
+    world.bind("s1", &sandbox, None).await;
+    let link = world.preview(session("s1"), "a.txt").await;
+    world.preview(session("s1"), ".").await;
+    let third = world
+        .try_preview("acme", session("s1"), "a.txt", 0)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (third.code, third.detail.as_str()),
+        (FaultCode::RateLimited, "too_many_previews")
+    );
+    assert!(
+        world
+            .try_preview("acme", address(&sandbox), "a.txt", 0)
+            .await
+            .is_ok(),
+        "its own quota"
+    );
+    assert_eq!(link.get("p", "a.txt").await.text(), "first");
+    // The name stands for another incarnation: its files are not those that were to be shown.
+    std::fs::rename(&first, first.with_extension("old")).unwrap();
+    std::fs::create_dir(&first).unwrap();
+    std::fs::write(first.join("a.txt"), "second").unwrap();
+    world.bind("s1", &sandbox, None).await;
+    let gone = link.get("p", "a.txt").await;
+    assert!(
+        gone.status == 410 || gone.status == 503,
+        "{} {}",
+        gone.status,
+        gone.text()
+    );
+    eventually("a look at the session", async || {
+        (link.get("p", "a.txt").await.status == 410).then_some(())
+    })
+    .await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_policy_refuses_is_not_previewed_either() {
+    let world = World::with_previews().await;
+    let (root, sandbox) = world.sandbox("policy");
+    std::fs::write(root.join("server.pem"), "-----BEGIN PRIVATE KEY-----\nx\n").unwrap();
+    std::fs::write(root.join("a.txt"), "fine").unwrap();
+    let link = world.preview(address(&sandbox), ".").await;
+    assert_eq!(link.get("p", "server.pem").await.status, 403);
+    let page = link.get("v", "server.pem").await.text();
+    assert!(!page.contains("PRIVATE"), "{page}");
+    assert_eq!(link.get("p", "a.txt").await.status, 200);
+    for (path, detail) in [
+        ("/etc/passwd", "denied_path"),
+        (".env", "denied_path"),
+        ("none", "not_found"),
+    ] {
+        let refused = world
+            .try_preview("acme", address(&sandbox), path, 0)
+            .await
+            .unwrap_err();
+        assert_eq!(refused.detail, detail, "{path}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_event() {
+    let world = World::new().await;
+    let (_, sandbox) = world.sandbox("none");
+    let refused = world
+        .try_preview("acme", address(&sandbox), ".", 0)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.detail, "no_previews");
+    world.end().await;
+
+    let world = World::with_previews().await;
+    let (root, sandbox) = world.sandbox("audit");
+    std::fs::write(root.join("a.txt"), "x").unwrap();
+    let mut events = world
+        .bus
+        .events(EventFilter::new("dray.audit.preview.v1.changed.*"))
+        .await
+        .unwrap();
+    let link = world.preview(address(&sandbox), "a.txt").await;
+    // A look by a program is not a person's.
+    link.send("HEAD", "p", "a.txt", &[]).await;
+    link.get("v", "a.txt").await;
+    link.get("p", "a.txt").await;
+    let revoke = v1::RevokePreviewRequest {
+        sandbox: Some(address(&sandbox)),
+        preview_id: link.preview.preview_id.clone(),
+    };
+    world.ask(&revoke).await.unwrap();
+    let mut actions = Vec::new();
+    while actions.len() < 3 {
+        let audit: v1::PreviewAudit = events.next().await.unwrap().decode().unwrap();
+        let text = format!("{audit:?}");
+        assert!(!text.contains(&link.token), "the link is in an audit event");
+        actions.push(audit.action());
+    }
+    assert_eq!(
+        actions,
+        [
+            PreviewAction::Created,
+            PreviewAction::Opened,
+            PreviewAction::Revoked
+        ]
+    );
+    world.end().await;
+}

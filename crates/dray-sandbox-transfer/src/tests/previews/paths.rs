@@ -1,0 +1,150 @@
+//! Which paths of a directory are shown.
+
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+#[tokio::test]
+async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
+    let world = World::with_previews().await;
+    let (root, sandbox) = world.sandbox("site");
+    std::fs::create_dir_all(root.join("www/css")).unwrap();
+    std::fs::write(root.join("www/index.html"), "<link href=css/a.css>").unwrap();
+    std::fs::write(root.join("www/css/a.css"), "b{}").unwrap();
+    std::fs::write(root.join("outside.txt"), "not shown").unwrap();
+    let link = world.preview(address(&sandbox), "www").await;
+    let index = link.get("p", "").await;
+    assert_eq!(
+        (index.status, index.text().as_str()),
+        (200, "<link href=css/a.css>")
+    );
+    assert_eq!(
+        index.field("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    let policy = index.field("content-security-policy").unwrap();
+    assert!(policy.starts_with("sandbox allow-scripts") && !policy.contains("allow-same-origin"));
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-store"),
+    ] {
+        assert_eq!(index.field(name), Some(value), "{name}");
+    }
+    assert_eq!(link.get("p", "css/a.css").await.text(), "b{}");
+    let redirect = link.get("p", "css").await;
+    assert_eq!(redirect.status, 308);
+    assert!(redirect.field("location").unwrap().ends_with("/css/"));
+    assert_eq!(link.get("p", "css/").await.status, 404, "no index there");
+    let listing = link.get("v", "").await;
+    assert!(listing.text().contains("css/") && listing.text().contains("Download as ZIP"));
+    let zip = link.get("z", "").await;
+    assert!(
+        zip.is_whole && zip.status == 200 && zip.text().contains("css/a.css"),
+        "{}",
+        zip.head
+    );
+    let post = link.send("POST", "p", "index.html", &[]).await;
+    assert_eq!((post.status, post.field("allow")), (405, Some("GET, HEAD")));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn no_path_leads_out_of_the_directory() {
+    let world = World::with_previews().await;
+    let (root, sandbox) = world.sandbox("trap");
+    std::fs::create_dir_all(root.join("www/sub")).unwrap();
+    std::fs::write(root.join("www/index.html"), "inside").unwrap();
+    std::fs::write(root.join("secret.txt"), "ESCAPED").unwrap();
+    std::fs::write(root.join("www/.env"), "ESCAPED").unwrap();
+    symlink("../secret.txt", root.join("www/link.txt")).unwrap();
+    symlink(root.join("secret.txt"), root.join("www/absolute.txt")).unwrap();
+    symlink("..", root.join("www/up")).unwrap();
+    symlink("/etc", root.join("www/etc")).unwrap();
+    symlink("loop", root.join("www/loop")).unwrap();
+    symlink("index.html", root.join("www/good.html")).unwrap();
+    let link = world.preview(address(&sandbox), "www").await;
+    for rest in [
+        "../secret.txt",
+        "%2e%2e/secret.txt",
+        ".%2e/secret.txt",
+        "%2e%2e%2fsecret.txt",
+        "..%2fsecret.txt",
+        "..%5csecret.txt",
+        "..\\secret.txt",
+        "%252e%252e/secret.txt",
+        "%252e%252e%252fsecret.txt",
+        "sub/../../secret.txt",
+        "sub/%2e%2e/%2e%2e/secret.txt",
+        "/../secret.txt",
+        "//etc/passwd",
+        "index.html%00.txt",
+        "..%00/secret.txt",
+        "%c0%ae%c0%ae/secret.txt",
+        "%uff0e%uff0e/secret.txt",
+        "..;/secret.txt",
+        "link.txt",
+        "absolute.txt",
+        "up/secret.txt",
+        "up/",
+        "etc/passwd",
+        "loop",
+        ".env",
+        "index.html/",
+        "index.html/../../secret.txt",
+        "www/../secret.txt",
+    ] {
+        for area in ["p", "v", "z"] {
+            let response = link.get(area, rest).await;
+            assert!(!response.text().contains("ESCAPED"), "{area} {rest}");
+            let inside = response.text().contains("inside");
+            assert!(
+                (400..500).contains(&response.status) || inside,
+                "{area} {rest}: {} {}",
+                response.status,
+                response.text()
+            );
+        }
+    }
+    // A link that stays inside is a file like any other, and the archive has neither links nor what policy refuses.
+    assert_eq!(link.get("p", "good.html").await.text(), "inside");
+    let zip = link.get("z", "").await.text();
+    assert!(zip.contains("index.html") && !zip.contains("ESCAPED"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_path_that_is_swapped_while_it_is_read_shows_nothing_from_outside() {
+    let world = World::with_previews().await;
+    let (root, sandbox) = world.sandbox("swap");
+    std::fs::create_dir_all(root.join("www/a")).unwrap();
+    std::fs::create_dir_all(root.join("other")).unwrap();
+    std::fs::write(root.join("www/a/f.txt"), "inside").unwrap();
+    std::fs::write(root.join("other/f.txt"), "ESCAPED").unwrap();
+    let link = world.preview(address(&sandbox), "www").await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let swapping = std::thread::spawn({
+        let (root, stop) = (root.clone(), stop.clone());
+        move || {
+            let (a, kept) = (root.join("www/a"), root.join("www/kept"));
+            while !stop.load(Ordering::Relaxed) {
+                std::fs::rename(&a, &kept).unwrap();
+                symlink("../other", &a).unwrap();
+                std::fs::remove_file(&a).unwrap();
+                std::fs::rename(&kept, &a).unwrap();
+            }
+        }
+    });
+    let mut served = 0;
+    for _ in 0..150 {
+        let response = link.get("p", "a/f.txt").await;
+        assert!(!response.text().contains("ESCAPED"), "{}", response.head);
+        served += u32::from(response.status == 200 && response.text() == "inside");
+    }
+    stop.store(true, Ordering::Relaxed);
+    swapping.join().unwrap();
+    assert!(served > 0, "the file was never served between two swaps");
+    world.end().await;
+}

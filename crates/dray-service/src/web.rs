@@ -1,0 +1,8 @@
+//! What HTTP servers of services share beside their own pages: conditions and byte ranges
+//! (RFC 9110), and names of downloads.
+
+mod disposition;
+mod ranges;
+
+pub use disposition::{download_disposition, inline_disposition};
+pub use ranges::{ByteRange, RangeNotSatisfiable, byte_range, has_etag, text_field};

@@ -1,0 +1,309 @@
+//! Parts of files for a person who looks at them, without a copy on this host (previews).
+//!
+//! A view is no transfer: it has no retries and no receipt. What holds is that a response is of one state of the file:
+//! the file is pinned before the first byte, and its last bytes leave only when it is still the pinned one.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_sandbox::backend::{Follow, Read};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Metadata, Transport};
+use dray_sandbox::path::SandboxPath;
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::copy::fill;
+use super::engine::Engine;
+use super::prove;
+use super::queue::{Queue, Spool};
+use crate::policy::{MAX_SCANNED_BYTES, Policy, Scanner, Verdict};
+
+/// Longest wait for the turn of a view.
+const VIEW_TURN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest time for which a viewer may take no bytes. A film that is paused asks again with a range.
+const VIEWER_STALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bytes of a file below which all of it is read, scanned and proved before the first byte leaves.
+const WHOLE_FILE_BYTES: u64 = MAX_SCANNED_BYTES;
+
+/// A path as it was when it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedPath {
+    /// Its metadata, after links were followed.
+    pub metadata: Metadata,
+    /// What changes with every write, also when the modification time is set back; `None` where the sandbox does not
+    /// report it, and for everything but files.
+    pub marker: Option<String>,
+}
+
+impl PinnedPath {
+    /// Whether two equal tags prove equal content: the sandbox reports every change.
+    pub const fn is_strong(&self) -> bool {
+        self.marker.is_some()
+    }
+
+    /// Text that differs for other states of the file and for other incarnations: 32 hexadecimal digits.
+    pub fn state_tag(&self, engine: &Engine) -> String {
+        let Self { metadata, marker } = self;
+        let state = format!(
+            "{}\n{}\n{}\n{:?}\n{:?}\n{marker:?}",
+            engine.handle(),
+            metadata.real_path,
+            metadata.size,
+            metadata.mtime_ns,
+            metadata.identity,
+        );
+        let mut tag = Sha256Digest::of(state.as_bytes()).to_hex();
+        tag.truncate(32);
+        tag
+    }
+
+    fn is_same(&self, now: &Self) -> bool {
+        prove::same(&self.metadata, &now.metadata) && self.marker == now.marker
+    }
+}
+
+impl Engine {
+    /// Looks at a path, when policy permits it. Two looks of the same state are equal.
+    ///
+    /// # Errors
+    ///
+    /// Refusals of policy, and failures of the sandbox.
+    pub async fn pin(&self, policy: &Policy, path: &SandboxPath) -> Result<PinnedPath, Error> {
+        let metadata = self.stat(policy, path, Follow::Yes).await?;
+        let marker = if metadata.kind == FileKind::File {
+            let marker = self.sandbox.change_marker(&metadata.real_path);
+            self.answer(marker).await?
+        } else {
+            None
+        };
+        Ok(PinnedPath { metadata, marker })
+    }
+
+    /// Reads `range` of a pinned file, which must be inside its size. The first byte of the body comes only after the
+    /// sandbox opened the file; the last ones come only when the file is still as it was pinned. Files of up to
+    /// [`MAX_SCANNED_BYTES`] are read whole first and pass the rules about content; larger ones are not scanned, as
+    /// with [`Engine::get`]. Where no transport can begin at an offset, the bytes before the range are read and left
+    /// out. Dropping the body ends the reading in the sandbox, and so does a viewer that takes nothing for 15 s.
+    ///
+    /// # Errors
+    ///
+    /// Refusals of policy, [`ErrorKind::NotRegular`], [`ErrorKind::RateLimited`] when too many views are at work, and
+    /// failures of the sandbox. The body fails with [`ErrorKind::ChangedDuringTransfer`] when the file changed.
+    pub async fn read_pinned(
+        self: &Arc<Self>,
+        policy: &Policy,
+        pinned: &PinnedPath,
+        range: Range<u64>,
+    ) -> Result<Body, Error> {
+        let file = &pinned.metadata;
+        if file.kind != FileKind::File {
+            return Err(Error::new(ErrorKind::NotRegular, file.kind.as_str()));
+        }
+        if file.size <= WHOLE_FILE_BYTES {
+            let content = self.read_small(policy, pinned).await?;
+            let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+            let end = index(range.end).min(content.len());
+            return Ok(Body::from_bytes(
+                content.slice(index(range.start).min(end)..end),
+            ));
+        }
+        let turn = self.view_turn().await?;
+        self.check_large_key_file(policy, pinned).await?;
+        let (body, skip, transport) = self.open_at(file, range.start).await?;
+        let drains = self.sandbox.must_drain(transport);
+        let queue = Queue::new(drains.then(|| Spool::from(&self.options)));
+        let queue = Arc::new(queue.with_stall_timeout(VIEWER_STALL_TIMEOUT));
+        let left = file.size - (range.start - skip);
+        let deadline = Self::total(file.size);
+        let idle = self.options.idle;
+        let mut filling = JoinSet::new();
+        filling.spawn({
+            let queue = Arc::clone(&queue);
+            async move {
+                if timeout(deadline, fill(body, &queue, Some(left), idle))
+                    .await
+                    .is_err()
+                {
+                    let error = "the whole took too long for its size";
+                    queue.end(Err(Error::new(ErrorKind::Timeout, error)));
+                }
+                drop(turn);
+            }
+        });
+        let view = RangeView {
+            engine: Arc::clone(self),
+            policy: policy.clone(),
+            pinned: pinned.clone(),
+            queue,
+            filling,
+            skip,
+            left: range.end - range.start,
+            held: None,
+        };
+        Ok(Body::new(stream::try_unfold(
+            Some(view),
+            async |view| match view {
+                Some(view) => view.next().await,
+                None => Ok(None),
+            },
+        )))
+    }
+
+    /// The whole content of a small file, after the rules about content, and when it is still the pinned file.
+    async fn read_small(&self, policy: &Policy, pinned: &PinnedPath) -> Result<Bytes, Error> {
+        let file = &pinned.metadata;
+        let _turn = self.view_turn().await?;
+        let read = async {
+            let (body, _, _) = self.open_at(file, 0).await?;
+            let limit = usize::try_from(WHOLE_FILE_BYTES).unwrap_or(usize::MAX);
+            body.exactly(file.size).read_all(limit).await
+        };
+        let read = timeout(Self::total(file.size), read).await;
+        let content = read.unwrap_or_else(|_| {
+            let error = "the file took too long for its size";
+            Err(Error::new(ErrorKind::Timeout, error))
+        })?;
+        let mut scanner = Scanner::new();
+        scanner.push(&content);
+        let head = content.get(..Policy::HEAD).unwrap_or(&content);
+        for path in [&file.path, &file.real_path] {
+            policy.check_key_file(path, head, scanner.has_private_key())?;
+        }
+        if let Verdict::Block(finding) = policy.judge(&file.real_path, scanner.finish()) {
+            let text = format!("the content holds a secret: {finding:?}; see `content`");
+            return Err(Error::new(ErrorKind::DeniedPath, text));
+        }
+        self.still_pinned(policy, pinned).await?;
+        Ok(content.into())
+    }
+
+    /// Refuses a large file that is named like a key and begins like one, whichever part of it is asked for.
+    async fn check_large_key_file(
+        &self,
+        policy: &Policy,
+        pinned: &PinnedPath,
+    ) -> Result<(), Error> {
+        let file = &pinned.metadata;
+        let named = [&file.path, &file.real_path];
+        // A key as content stands for any key: without one of its names there is nothing to read.
+        let is_open = |path: &&SandboxPath| policy.check_key_file(path, &[], true).is_ok();
+        if named.iter().all(is_open) {
+            return Ok(());
+        }
+        let (mut body, _, _) = self.open_at(file, 0).await?;
+        let mut head = Vec::new();
+        while head.len() < Policy::HEAD {
+            match timeout(self.options.idle, body.next()).await {
+                Ok(Some(piece)) => head.extend_from_slice(&piece?),
+                Ok(None) => break,
+                Err(_) => return Err(Error::new(ErrorKind::Timeout, "no byte of the file came")),
+            }
+        }
+        for path in named {
+            policy.check_key_file(path, &head, false)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a file at an offset, or at its beginning where nothing can begin later; the second value is the number of
+    /// bytes to leave out.
+    async fn open_at(&self, file: &Metadata, offset: u64) -> Result<(Body, u64, Transport), Error> {
+        let resuming = if offset > 0 {
+            self.resuming(file)
+        } else {
+            None
+        };
+        let others = self.sandbox.read_transports(file);
+        let others = others.into_iter().map(|transport| (transport, 0));
+        let tries = resuming.map(|transport| (transport, offset));
+        let mut last = Error::new(ErrorKind::ToolMissing, "no transport reads this file");
+        for (transport, start) in tries.into_iter().chain(others) {
+            let read = Read {
+                transport,
+                file,
+                offset: start,
+            };
+            match self.answer(self.sandbox.read(read)).await {
+                Ok(body) => return Ok((body, offset - start, transport)),
+                Err(error) if error.kind().again() == Again::OtherTransport => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    async fn still_pinned(&self, policy: &Policy, pinned: &PinnedPath) -> Result<(), Error> {
+        let now = match self.pin(policy, &pinned.metadata.path).await {
+            Ok(now) => now,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let gone = Error::new(ErrorKind::ChangedDuringTransfer, "the file is gone");
+                return Err(gone.caused_by(error));
+            }
+            Err(error) => return Err(error),
+        };
+        if pinned.is_same(&now) {
+            return Ok(());
+        }
+        let error = "the file changed while it was looked at";
+        Err(Error::new(ErrorKind::ChangedDuringTransfer, error))
+    }
+
+    /// Waits until one more view may run.
+    async fn view_turn(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Error> {
+        let gate = Arc::clone(&self.views);
+        let busy = || Error::new(ErrorKind::RateLimited, "too many views of this sandbox");
+        match timeout(VIEW_TURN_TIMEOUT, gate.acquire_owned()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) | Err(_) => Err(busy()),
+        }
+    }
+}
+
+/// A range on its way to a viewer.
+struct RangeView {
+    engine: Arc<Engine>,
+    policy: Policy,
+    pinned: PinnedPath,
+    queue: Arc<Queue>,
+    /// The task that reads; dropping it closes the stream of the sandbox.
+    filling: JoinSet<()>,
+    /// Bytes before the range that are still to be left out.
+    skip: u64,
+    /// Bytes of the range that did not come yet.
+    left: u64,
+    /// The last bytes that came: they leave when more come, or when the file proved to be unchanged.
+    held: Option<Bytes>,
+}
+
+impl RangeView {
+    async fn next(mut self) -> Result<Option<(Bytes, Option<Self>)>, Error> {
+        while self.left > 0 {
+            let Some(mut piece) = self.queue.pop().await? else {
+                let error = "the file ended before its size";
+                return Err(Error::new(ErrorKind::Truncated, error));
+            };
+            let skipped = self.skip.min(piece.len() as u64);
+            self.skip -= skipped;
+            piece = piece.slice(usize::try_from(skipped).unwrap_or(piece.len())..);
+            let wanted = usize::try_from(self.left).unwrap_or(usize::MAX);
+            piece.truncate(wanted.min(piece.len()));
+            if piece.is_empty() {
+                continue;
+            }
+            self.left -= piece.len() as u64;
+            if let Some(ready) = self.held.replace(piece) {
+                return Ok(Some((ready, Some(self))));
+            }
+        }
+        // Closed before the last look, so that the sandbox is free and the proof covers every read.
+        self.filling.abort_all();
+        self.engine.still_pinned(&self.policy, &self.pinned).await?;
+        Ok(self.held.take().map(|last| (last, None)))
+    }
+}

@@ -1,0 +1,72 @@
+//! `dray preview` on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `dray preview`: makes a link, or looks after those that exist.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Examples:
+  dray preview docker:web:/workspace/site
+  dray preview local:/srv/box:report.html --expires 600
+  dray preview /workspace/site --session chat-7 --nats nats://127.0.0.1:4222
+  dray preview list --session chat-7 --nats nats://127.0.0.1:4222
+
+Everybody who has a link can look until it ends, without a login: at the directory, or at the directory of the file.
+Without --nats the command shows the preview itself, until it is ended with Ctrl-C."
+)]
+pub(crate) struct PreviewCommand {
+    #[command(subcommand)]
+    pub(crate) manage: Option<PreviewManageCommand>,
+    #[command(flatten)]
+    pub(crate) create: PreviewCreate,
+}
+
+/// Options of a new preview.
+#[derive(Debug, Args)]
+pub(crate) struct PreviewCreate {
+    /// A file or a directory: `KIND:NAME:PATH`, or a path in the sandbox of --session.
+    #[arg(required = true, value_name = "PLACE")]
+    pub(crate) place: Option<PathBuf>,
+    /// Session whose sandbox is meant.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Seconds until the link ends. Default: `sandbox-transfer.preview.lifetime`, an hour.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) expires: Option<u32>,
+    /// Address on which this command shows the preview; a free port of loopback by default. Not with --nats.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+}
+
+/// What `dray preview` does with previews that exist. Both need a running system.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PreviewManageCommand {
+    /// List the open previews of a session or of a sandbox.
+    List(PreviewOwner),
+    /// End a preview.
+    Revoke {
+        /// Its id, as `dray preview list` shows it.
+        #[arg(value_name = "ID")]
+        preview: String,
+        #[command(flatten)]
+        owner: PreviewOwner,
+    },
+}
+
+/// What previews were made for.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct PreviewOwner {
+    /// Session.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Sandbox by address, for example `docker:web`.
+    #[arg(long, value_name = "SANDBOX")]
+    pub(crate) sandbox: Option<String>,
+}
