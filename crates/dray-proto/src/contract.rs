@@ -323,7 +323,7 @@ impl Audit for v1::TicketAudit {
 
 impl Audit for v1::PreviewAudit {
     const AREA: &'static str = "preview";
-    const PAST: &'static str = "changed";
+    const PAST_PARTICIPLE: &'static str = "changed";
 }
 
 impl Audit for v1::EgressAudit {

@@ -171,7 +171,7 @@ impl Engine {
         })?;
         let mut scanner = Scanner::new();
         scanner.push(&content);
-        let head = content.get(..Policy::HEAD).unwrap_or(&content);
+        let head = content.get(..Policy::KEY_FILE_HEAD_BYTES).unwrap_or(&content);
         for path in [&file.path, &file.real_path] {
             policy.check_key_file(path, head, scanner.has_private_key())?;
         }
@@ -198,7 +198,7 @@ impl Engine {
         }
         let (mut body, _, _) = self.open_at(file, 0).await?;
         let mut head = Vec::new();
-        while head.len() < Policy::HEAD {
+        while head.len() < Policy::KEY_FILE_HEAD_BYTES {
             match timeout(self.options.idle, body.next()).await {
                 Ok(Some(piece)) => head.extend_from_slice(&piece?),
                 Ok(None) => break,

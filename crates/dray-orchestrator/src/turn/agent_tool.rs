@@ -97,6 +97,7 @@ impl AgentCalls {
                         toolset: Some(set.name.clone()),
                         message,
                         details: Vec::new(),
+                        is_for_user: false,
                     }),
                 }
             }
@@ -119,15 +120,16 @@ impl AgentCalls {
         }
         if self
             .parts
+            .loader
             .grants
             .check_agent(&self.identity, agent)
             .is_err()
         {
             return Some("It is not for the caller of this request.".to_owned());
         }
-        match self.parts.manifests.get(agent) {
+        match self.parts.loader.manifests.get(agent) {
             Ok(Some(_)) => None,
-            Ok(None) => Some("There is no manifest of this name.".to_owned()),
+            Ok(None) => Some("No manifest has this name.".to_owned()),
             Err(failure) => Some(failure.message),
         }
     }

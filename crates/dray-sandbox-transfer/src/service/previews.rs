@@ -42,7 +42,7 @@ impl SandboxTransfer {
             tree_limits: self.config.tree(0),
             address: Some(address),
         });
-        cx.doors.open(PREVIEW_ADDRESS_NAME, address);
+        cx.listen_addresses.open(PREVIEW_ADDRESS_NAME, address);
         cx.tasks
             .spawn(endpoint.serve(service.clone(), cx.stop.clone()));
         tracing::info!(%address, "previews are served");

@@ -130,7 +130,7 @@ impl Link {
     }
 }
 
-impl World {
+impl TransferFixture {
     async fn with_previews() -> Self {
         Self::with(&WITH_PREVIEWS).await
     }
