@@ -9,7 +9,7 @@ use super::*;
 
 #[tokio::test]
 async fn links_that_ended_or_were_never_made_are_all_the_same() {
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("links");
     std::fs::write(root.join("a.txt"), "shown").unwrap();
     world.bind("s1", &sandbox, None).await;
@@ -77,7 +77,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
 #[tokio::test]
 async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link() {
     let settings = [WITH_PREVIEWS[0], ("sandbox-transfer.preview.max_open", "2")];
-    let world = World::with(&settings).await;
+    let world = TransferFixture::with(&settings).await;
     let (first, sandbox) = world.sandbox("first");
     std::fs::write(first.join("a.txt"), "first").unwrap();
     world.bind("s1", &sandbox, None).await;
@@ -120,7 +120,7 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
 
 #[tokio::test]
 async fn what_policy_refuses_is_not_previewed_either() {
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("policy");
     std::fs::write(root.join("server.pem"), "-----BEGIN PRIVATE KEY-----\nx\n").unwrap();
     std::fs::write(root.join("a.txt"), "fine").unwrap();
@@ -145,7 +145,7 @@ async fn what_policy_refuses_is_not_previewed_either() {
 
 #[tokio::test]
 async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_event() {
-    let world = World::new().await;
+    let world = TransferFixture::new().await;
     let (_, sandbox) = world.sandbox("none");
     let refused = world
         .try_preview("acme", address(&sandbox), ".", 0)
@@ -154,7 +154,7 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
     assert_eq!(refused.detail, "no_previews");
     world.end().await;
 
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("audit");
     std::fs::write(root.join("a.txt"), "x").unwrap();
     let mut events = world

@@ -8,7 +8,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("site");
     std::fs::create_dir_all(root.join("www/css")).unwrap();
     std::fs::write(root.join("www/index.html"), "<link href=css/a.css>").unwrap();
@@ -53,7 +53,7 @@ async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
 
 #[tokio::test]
 async fn no_path_leads_out_of_the_directory() {
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("trap");
     std::fs::create_dir_all(root.join("www/sub")).unwrap();
     std::fs::write(root.join("www/index.html"), "inside").unwrap();
@@ -117,7 +117,7 @@ async fn no_path_leads_out_of_the_directory() {
 
 #[tokio::test]
 async fn a_path_that_is_swapped_while_it_is_read_shows_nothing_from_outside() {
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("swap");
     std::fs::create_dir_all(root.join("www/a")).unwrap();
     std::fs::create_dir_all(root.join("other")).unwrap();

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("film");
     // Above the size that is read whole.
     let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
@@ -59,7 +59,7 @@ async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
 
 #[tokio::test]
 async fn a_file_that_changes_while_it_is_sent_breaks_off() {
-    let world = World::with_previews().await;
+    let world = TransferFixture::with_previews().await;
     let (root, sandbox) = world.sandbox("moving");
     let file = root.join("log.bin");
     let large = vec![b'a'; 24 << 20];
