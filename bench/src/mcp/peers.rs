@@ -66,9 +66,10 @@ fn measure(peer: &PeerServer) -> anyhow::Result<()> {
         median.as_secs_f64() * 1_000.0
     };
     let start_ms = median_ms("start", starts);
-    let read = match reads.is_empty() {
-        true => "no local files".to_owned(),
-        false => format!("read {:>9.3} ms", median_ms("read", reads)),
+    let read = if reads.is_empty() {
+        "no local files".to_owned()
+    } else {
+        format!("read {:>9.3} ms", median_ms("read", reads))
     };
     let name = peer.name;
     print_line(&format!(

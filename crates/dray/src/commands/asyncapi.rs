@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use dray_bus::topology::{SubjectContract, SubjectKind, subject_contracts};
 use serde_json::{Map, Value, json};
 
-use super::asyncapi_schema::SchemaSet;
+use super::asyncapi_schema::{SchemaSet, set_member};
 
 /// The document, as text.
 pub(crate) fn document() -> Option<String> {
@@ -63,7 +63,7 @@ impl DocumentParts {
         });
         let parameters = parameters_of(&contract.subject);
         if !parameters.is_empty() {
-            channel["parameters"] = Value::Object(parameters);
+            set_member(&mut channel, "parameters", Value::Object(parameters));
         }
         self.channels.insert(id.clone(), channel);
         let mut operation = json!({
@@ -75,7 +75,8 @@ impl DocumentParts {
             "messages": [{ "$ref": format!("#/channels/{id}/messages/{message}") }],
         });
         if let Some(reply) = &contract.reply {
-            operation["reply"] = self.add_reply(&id, reply, schemas)?;
+            let reply = self.add_reply(&id, reply, schemas)?;
+            set_member(&mut operation, "reply", reply);
         }
         self.operations.insert(id, operation);
         Some(())
@@ -141,8 +142,9 @@ fn headers_schema(full_name: &str, kind: SubjectKind) -> Value {
     });
     let mut required = vec!["Dray-Schema"];
     if kind != SubjectKind::Call {
-        properties["Nats-Msg-Id"] =
+        let message_id =
             json!({ "type": "string", "description": "The stream keeps one message of each id." });
+        set_member(&mut properties, "Nats-Msg-Id", message_id);
         required.extend(["Dray-Operation", "Nats-Msg-Id"]);
     }
     json!({ "type": "object", "properties": properties, "required": required })

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use prost_reflect::prost_types::FileDescriptorProto;
+use prost_reflect::prost_types::source_code_info::Location;
 use prost_reflect::{DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 
@@ -108,16 +109,24 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
+/// Sets a member of a JSON object; any other value stays as it is.
+pub(crate) fn set_member(object: &mut Value, name: &str, value: Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(name.to_owned(), value);
+    }
+}
+
 /// Puts the comment of what is at `path` into a schema.
 fn describe(schema: &mut Value, file: &FileDescriptorProto, path: &[i32]) {
     let locations = file.source_code_info.iter().flat_map(|info| &info.location);
     let comment = locations
         .filter(|location| location.path == path)
-        .map(|location| location.leading_comments())
+        .map(Location::leading_comments)
         .find(|comment| !comment.is_empty());
     if let Some(comment) = comment {
         let lines: Vec<_> = comment.lines().map(str::trim).collect();
-        schema["description"] = Value::String(lines.join(" ").trim().to_owned());
+        let text = lines.join(" ").trim().to_owned();
+        set_member(schema, "description", Value::String(text));
     }
 }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, OfferedChat, ServiceClient, TicketAccess};
 use dray_service::RunningHost;
-use dray_service::host::ErrorChain;
 use dray_types::TenantId;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
