@@ -22,6 +22,8 @@ impl UpServer {
             .args(["--chat", "127.0.0.1:0"])
             .args(options)
             .env("HOME", home)
+            // With an arena for each thread the C library keeps more memory the more threads happened to allocate.
+            .env("MALLOC_ARENA_MAX", "1")
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

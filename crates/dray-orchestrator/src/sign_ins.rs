@@ -5,6 +5,7 @@
 //! the code in the same conversation: a page that was passed on to another person leads nowhere, because that person has
 //! no part in the conversation. Records are encrypted, since a bucket of the bus is readable for its operators.
 
+mod codes;
 mod seal;
 
 use std::fmt;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_agent::failure::RequestFailure;
-use dray_agent::message::{Content, Message, Role};
+use dray_agent::message::{Message, Role};
 use dray_tool_mcp::{
     CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
 };
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::records::{CallerRecords, RecordError, RecordKind};
+use codes::{codes_in, random_code};
 use seal::RecordSeal;
 
 /// Path of the redirect URI.
@@ -30,12 +32,6 @@ pub(crate) const CALLBACK_PATH: &str = "/v1/sign-in/callback";
 const PAGE_LIFETIME: Duration = Duration::from_mins(15);
 /// How long the code of a page may be sent. Authorization codes live at most 10 minutes (RFC 6749 section 4.1.2).
 const CODE_LIFETIME: Duration = Duration::from_mins(10);
-/// Letters and digits of codes, without those that look alike.
-const CODE_ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
-/// Characters of a code before and after its dash: 40 bits, for one principal and at most 10 minutes.
-const CODE_HALF_CHARS: usize = 4;
-/// Most codes of one message that are looked up.
-const MAX_CODES: usize = 3;
 /// Attempts to replace tokens that another replica replaces too.
 const MAX_WRITE_ATTEMPTS: u32 = 4;
 /// Owner of records that are found before their principal is known.
@@ -366,96 +362,4 @@ fn state_of(returned: &str) -> Option<String> {
     let url = Url::parse(returned).ok()?;
     let mut pairs = url.query_pairs();
     pairs.find_map(|(name, value)| (name == "state").then(|| value.into_owned()))
-}
-
-fn random_code() -> String {
-    let bytes = rand_bytes();
-    let letters = bytes.iter().map(|byte| {
-        let letter = CODE_ALPHABET.get(usize::from(byte % 32));
-        letter.map_or('A', |letter| char::from(*letter))
-    });
-    let mut code: String = letters.collect();
-    code.insert(CODE_HALF_CHARS, '-');
-    code
-}
-
-/// Random bytes for one code.
-fn rand_bytes() -> [u8; 2 * CODE_HALF_CHARS] {
-    let mut bytes = [0; 2 * CODE_HALF_CHARS];
-    let random = uuid::Uuid::new_v4();
-    // The first six bytes and the last seven of version 4 are all random; the others have the version and the variant.
-    let all = random.as_bytes();
-    let parts = all.iter().take(4).chain(all.iter().skip(12));
-    for (byte, random) in bytes.iter_mut().zip(parts) {
-        *byte = *random;
-    }
-    bytes
-}
-
-/// Codes in a message, in upper case.
-fn codes_in(message: &Message) -> Vec<String> {
-    let texts: Vec<&str> = match &message.content {
-        Some(Content::Text(text)) => vec![text],
-        Some(Content::Parts(parts)) => {
-            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
-            texts.collect()
-        }
-        None => Vec::new(),
-    };
-    let words = texts.into_iter().flat_map(|text| {
-        text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-')
-    });
-    let codes = words
-        .filter(|word| is_code(word))
-        .map(str::to_ascii_uppercase);
-    codes.take(MAX_CODES).collect()
-}
-
-fn is_code(word: &str) -> bool {
-    let is_half = |half: &str| {
-        half.len() == CODE_HALF_CHARS
-            && half
-                .bytes()
-                .all(|byte| CODE_ALPHABET.contains(&byte.to_ascii_uppercase()))
-    };
-    word.split_once('-')
-        .is_some_and(|(first, second)| is_half(first) && is_half(second))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_found_in_what_users_write_around_them() {
-        let code = random_code();
-        assert!(is_code(&code), "{code}");
-        assert_ne!(code, random_code());
-        for text in [
-            code.clone(),
-            format!("The code is \"{code}\"."),
-            format!("**{}**, thanks", code.to_ascii_lowercase()),
-        ] {
-            assert_eq!(
-                codes_in(&Message::new(Role::User, &text)),
-                [code.clone()],
-                "{text}"
-            );
-        }
-        for text in [
-            "ABCD-EFG",
-            "ABCD-EFG0",
-            "ABCDE-FGHJ",
-            "ABCD EFGH",
-            "AB-CD-EFGH",
-            "",
-        ] {
-            assert!(
-                codes_in(&Message::new(Role::User, text)).is_empty(),
-                "{text}"
-            );
-        }
-        let many = "AAAA-AAAA BBBB-BBBB CCCC-CCCC DDDD-DDDD";
-        assert_eq!(codes_in(&Message::new(Role::User, many)).len(), MAX_CODES);
-    }
 }

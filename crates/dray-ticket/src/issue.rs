@@ -107,6 +107,12 @@ impl TicketRequest {
         self
     }
 
+    /// Unix milliseconds at which a ticket ends that is made now.
+    pub(crate) fn expiry(&self, now_ms: u64) -> u64 {
+        let lifetime_ms = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
+        now_ms.saturating_add(lifetime_ms)
+    }
+
     pub(crate) fn check(&self, limits: &TicketLimits) -> Result<(), TicketProblem> {
         if self.max_bytes > limits.max_bytes {
             return Err(TicketProblem::TooLarge {

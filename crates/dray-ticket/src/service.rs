@@ -124,8 +124,7 @@ impl TicketService {
             ));
         }
         let now_ms = inner.clock.now_ms();
-        let lifetime_ms = u64::try_from(request.lifetime.as_millis()).unwrap_or(u64::MAX);
-        let expires_at_ms = now_ms.saturating_add(lifetime_ms);
+        let expires_at_ms = request.expiry(now_ms);
         let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
         let key = ticket_key(&secret);
         // Before the record: a ticket that is not counted must not exist.

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-/// Encrypts and opens records: ChaCha20-Poly1305 (RFC 8439) with a random nonce for each.
+/// Encrypts and opens records: `ChaCha20-Poly1305` (RFC 8439) with a random nonce for each.
 pub(super) struct RecordSeal {
     key: LessSafeKey,
     random: SystemRandom,

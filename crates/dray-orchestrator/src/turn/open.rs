@@ -151,27 +151,11 @@ pub(super) async fn open_turn(
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", asked.identity.key());
-    let sign_in_conversation = opening.conversation.clone();
+    let pages = opening.conversation.clone();
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let mut messages = std::mem::take(&mut request.messages);
-    let confirmed = match &parts.kinds.sign_ins {
-        Some(sign_ins) => {
-            sign_ins
-                .take_confirmed(&principal, &sign_in_conversation, &messages)
-                .await
-        }
-        None => Vec::new(),
-    };
-    let audience = ToolAudience {
-        caller: &caller,
-        principal: &principal,
-        conversation: &conversation,
-        sign_in_conversation: &sign_in_conversation,
-        confirmed: &confirmed,
-        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
-    };
-    attach_named_files(&parts.client_files, &principal, &files, &mut messages).await?;
-    let mut inputs = gather_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
+    let audience = tool_audience(&caller, &principal, &conversation, &pages, &loaded);
+    let messages = std::mem::take(&mut request.messages);
+    let mut inputs = turn_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
     let manifest = loaded.manifest;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
     let has_any_tools = has_tools || !wishes.tools.is_empty();
@@ -257,6 +241,42 @@ fn agent_calls(
             budget: Arc::clone(budget),
         },
     }
+}
+
+fn tool_audience<'a>(
+    caller: &'a Caller,
+    principal: &'a str,
+    conversation: &'a str,
+    sign_in_conversation: &'a str,
+    loaded: &'a LoadedManifest,
+) -> ToolAudience<'a> {
+    ToolAudience {
+        caller,
+        principal,
+        conversation,
+        sign_in_conversation,
+        confirmed: &[],
+        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
+    }
+}
+
+/// Attaches the files that the messages name, takes the sign-ins that they confirm, and gathers the rest.
+async fn turn_inputs(
+    parts: &Arc<SharedParts>,
+    audience: ToolAudience<'_>,
+    loaded: &LoadedManifest,
+    files: &Arc<TurnFiles>,
+    calls: &AgentCalls,
+    mut messages: Vec<Message>,
+) -> Result<TurnInputs, RequestFailure> {
+    let confirmed = parts.kinds.confirmed_sign_ins(audience, &messages).await;
+    let audience = ToolAudience {
+        confirmed: &confirmed,
+        ..audience
+    };
+    let principal = audience.principal;
+    attach_named_files(&parts.client_files, principal, files, &mut messages).await?;
+    gather_inputs(parts, audience, loaded, files, calls, messages).await
 }
 
 /// How the response goes to the client.

@@ -7,6 +7,7 @@ use dray_agent::layer::{self, LayerSet};
 use dray_agent::manifest::ManifestReader;
 use dray_agent::manifest::tool::InternalTool;
 use dray_agent::manifest::toolset::{Internal, ToolSet};
+use dray_agent::message::Message;
 use dray_dial::DialPort;
 use dray_http::HttpClient;
 use dray_tool::{SetupIssue, Tool, ToolsetResult, naming};
@@ -105,6 +106,20 @@ pub(crate) struct ToolAudience<'a> {
 }
 
 impl ToolKinds {
+    /// The sign-ins whose codes are in the last message.
+    pub(crate) async fn confirmed_sign_ins(
+        &self,
+        audience: ToolAudience<'_>,
+        messages: &[Message],
+    ) -> Vec<ConfirmedSignIn> {
+        let Some(sign_ins) = &self.sign_ins else {
+            return Vec::new();
+        };
+        sign_ins
+            .take_confirmed(audience.principal, audience.sign_in_conversation, messages)
+            .await
+    }
+
     /// Sets up all tool sets, each kind concurrently. Tools are in the order of the manifest; of two with one name
     /// the first is kept.
     pub(crate) async fn build(

@@ -97,7 +97,7 @@ async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
 }
 
 #[tokio::test]
-async fn tickets_are_listed_and_revoked_with_the_key_and_in_their_tenant_alone() {
+async fn tickets_are_listed_and_revoked_with_the_key_alone() {
     let world = TestEndpoint::new().await;
     let ticket = world.ticket(TicketRequest::upload(100)).await;
     let id = ticket.id();
@@ -120,6 +120,16 @@ async fn tickets_are_listed_and_revoked_with_the_key_and_in_their_tenant_alone()
             );
         }
     }
+    // Nothing of this touched the ticket.
+    let stored = world.send(&format!("PUT {}", ticket.url("")), b"abc").await;
+    assert_eq!(stored.status, 201);
+}
+
+#[tokio::test]
+async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
+    let world = TestEndpoint::new().await;
+    let ticket = world.ticket(TicketRequest::upload(100)).await;
+    let id = ticket.id();
     for (line, status, problem) in [
         (
             format!("DELETE /tickets/{id}?tenant=other"),

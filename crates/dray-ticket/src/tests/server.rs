@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dray_bus::{Bus, Meta};
 use dray_proto::v1;
+use dray_proto::v1::TicketAction::{Completed, Issued, Refused, Revoked};
 use dray_service::{Request, Service as _, ServiceContext};
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
@@ -221,7 +222,6 @@ async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
     let refused = world.send(&format!("PUT {}", wrong.url("")), b"abc").await;
     assert_eq!(refused.problem(), "wrong-digest");
 
-    use v1::TicketAction::{Completed, Issued, Refused, Revoked};
     for (ticket, action) in [
         (&used, Issued),
         (&used, Completed),

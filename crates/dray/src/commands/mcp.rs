@@ -74,7 +74,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
     if endpoint.is_none() && tickets.is_none() {
-        return serve_while_starting(mcp, &global, root, chats).await;
+        return Box::pin(serve_while_starting(mcp, &global, root, chats)).await;
     }
     let world = SystemConnection::open(&global, &MCP_SERVICES).await?;
     let limits = match world.config() {
