@@ -182,7 +182,7 @@ impl Section for Config {
             problems.push(ConfigProblem::new("policy", &problem));
         }
         if let Some((field, problem)) = self.preview.problem() {
-            problems.push(ConfigProblem::new(&format!("preview.{field}"), &problem));
+            problems.push(ConfigProblem::new(format!("preview.{field}"), problem));
         }
         if self.local.roots.iter().any(|root| !root.is_absolute()) {
             problems.push(ConfigProblem::new("local.roots", "must be absolute paths"));

@@ -65,10 +65,11 @@ async fn connect(origin: &str) -> TcpStream {
 
 fn request_head(origin: &str, method: &str, target: &str, fields: &[(&str, &str)]) -> String {
     let host = origin.strip_prefix("http://").unwrap();
-    let fields: String = fields
+    let lines: Vec<String> = fields
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
+    let fields = lines.concat();
     format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{fields}\r\n")
 }
 

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Something that happens to a file while it is sent.
+type Change = fn(&Path);
+
 #[tokio::test]
 async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
     let world = TransferFixture::with_previews().await;
@@ -63,7 +66,6 @@ async fn a_file_that_changes_while_it_is_sent_breaks_off() {
     let (root, sandbox) = world.sandbox("moving");
     let file = root.join("log.bin");
     let large = vec![b'a'; 24 << 20];
-    type Change = fn(&Path);
     let changes: [(&str, Change); 4] = [
         ("grows", |file| {
             use std::io::Write as _;
