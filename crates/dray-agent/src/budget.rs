@@ -230,8 +230,8 @@ mod tests {
     fn tokens(prompt: u64, cached: u64, completion: u64) -> TokenUsage {
         TokenUsage {
             prompt,
-            cached,
             completion,
+            cached,
             ..TokenUsage::default()
         }
     }

@@ -297,8 +297,6 @@ impl Section for Config {
         };
         let iterations = (1..=1_000_000).contains(&self.max_iterations);
         unless(iterations, "max_iterations", "must be 1 to 1000000");
-        let depth = self.max_agent_depth <= 8;
-        unless(depth, "max_agent_depth", "must be 0 to 8");
         unless(
             self.tool_timeout > Period::default() && self.tool_timeout <= ONE_HOUR,
             "tool_timeout",

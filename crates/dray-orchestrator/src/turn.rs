@@ -5,6 +5,7 @@
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
+//! - `additions`: what a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
 //! - `budget`: what a turn may use.
@@ -12,6 +13,7 @@
 //! - `pause`: what is kept of a turn that begins to wait.
 //! - `finish`: state, statistics, and how a failure is reported.
 
+mod additions;
 mod agent_tool;
 mod approval_forms;
 mod approval_policy;

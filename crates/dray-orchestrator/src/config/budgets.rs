@@ -40,6 +40,9 @@ impl Config {
     pub(super) fn budget_problems(&self) -> Vec<ConfigProblem> {
         let budgets = &self.budgets;
         let mut problems = Vec::new();
+        if self.max_agent_depth > 8 {
+            problems.push(ConfigProblem::new("max_agent_depth", "must be 0 to 8"));
+        }
         for name in budgets.clients.keys() {
             if !self.clients.contains_key(name) {
                 let field = format!("budgets.clients.{name}");

@@ -16,6 +16,7 @@ use dray_tool::{
     CallRules, EventSink, HandledFailure, StageWriter, Tool, ToolCall, ToolDeclaration,
     ToolFailure, ToolOutput, Turn, naming, timeout,
 };
+use dray_tool_files::TurnStart;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
@@ -57,6 +58,35 @@ impl fmt::Debug for AgentCalls {
         f.debug_struct("AgentCalls")
             .field("lineage", &self.lineage.names)
             .finish_non_exhaustive()
+    }
+}
+
+/// What the agents are called with that this one can call.
+pub(super) fn agent_calls(
+    parts: &Arc<SharedParts>,
+    asked: &CheckedChatRequest,
+    opening: &TurnStart,
+    budget: &Arc<TurnBudget>,
+    lineage: Option<AgentLineage>,
+) -> AgentCalls {
+    let mut names = lineage.map(|lineage| lineage.names).unwrap_or_default();
+    names.push(match &asked.manifest {
+        ManifestSource::Named(name) => name.clone(),
+        ManifestSource::Default => parts.config.default_manifest.clone().unwrap_or_default(),
+        // Not a name that a local manifest can have.
+        ManifestSource::Given(_) | ManifestSource::Application(_) => String::new(),
+    });
+    AgentCalls {
+        parts: Arc::clone(parts),
+        caller: asked.caller.clone(),
+        identity: asked.identity.clone(),
+        request_id: asked.request_id.clone(),
+        lineage: AgentLineage {
+            names,
+            session: opening.session.clone(),
+            conversation: opening.conversation.clone(),
+            budget: Arc::clone(budget),
+        },
     }
 }
 
@@ -313,21 +343,19 @@ fn named_files(names: Option<&Value>, history: &[Message]) -> Result<Vec<Attachm
             .iter()
             .rev()
             .find(|file| file.title.as_deref() == name.as_str() && name.is_string());
-        match found {
-            Some(file) => files.push((*file).clone()),
-            None => {
-                let titles: Vec<_> = known
-                    .iter()
-                    .filter_map(|file| file.title.as_deref())
-                    .collect();
-                let known = if titles.is_empty() {
-                    "the conversation has no files".to_owned()
-                } else {
-                    format!("the files are: {}", titles.join(", "))
-                };
-                return Err(invalid(format!("no file has the name {name}; {known}")));
-            }
-        }
+        let Some(file) = found else {
+            let titles: Vec<_> = known
+                .iter()
+                .filter_map(|file| file.title.as_deref())
+                .collect();
+            let known = if titles.is_empty() {
+                "the conversation has no files".to_owned()
+            } else {
+                format!("the files are: {}", titles.join(", "))
+            };
+            return Err(invalid(format!("no file has the name {name}; {known}")));
+        };
+        files.push((*file).clone());
     }
     Ok(files)
 }

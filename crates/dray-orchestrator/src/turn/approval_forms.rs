@@ -6,6 +6,8 @@
 //! - Every other client gets a text, whose last line names the approval. The next message of the user answers it: `yes`, or
 //!   anything else for no.
 
+use std::fmt::Write as _;
+
 use dray_agent::event::ApprovalRequest;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, FunctionCall, Message, Role, ToolCall};
@@ -96,10 +98,11 @@ pub(super) fn question_text(requests: &[ApprovalRequest], approval_id: &str) -> 
     let mut text = String::new();
     for request in requests {
         let arguments = fence_text(&visible_text(&request.arguments), "json");
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "The agent asks for your approval to call `{}`:\n\n{arguments}\n",
             request.tool
-        ));
+        );
     }
     let (these, until) = match requests {
         [only] => ("this call", only.expires_ms),
@@ -109,10 +112,11 @@ pub(super) fn question_text(requests: &[ApprovalRequest], approval_id: &str) -> 
         ),
     };
     let until = iso_minute(until);
-    text.push_str(&format!(
+    let _ = write!(
+        text,
         "Answer `yes` to allow {these} once, or `no` to refuse. Every other answer refuses as well.\n\n\
          {MARKER_START}{approval_id}, until {until}]"
-    ));
+    );
     text
 }
 
@@ -124,7 +128,7 @@ fn visible_text(text: &str) -> String {
         if is_invisible(character) {
             let mut units = [0; 2];
             for unit in character.encode_utf16(&mut units) {
-                visible.push_str(&format!("\\u{unit:04x}"));
+                let _ = write!(visible, "\\u{unit:04x}");
             }
         } else {
             visible.push(character);

@@ -8,6 +8,7 @@ use dray_agent::pair::{self, CallPair};
 use dray_agent::state::{self, InterpreterState, TurnState};
 use dray_tool::{ClientGone, EventSink};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::body::BodyTemplate;
 use super::file_links::files_text;
@@ -45,16 +46,9 @@ impl OpenTurn {
                 Err(failure) => done = Err(failure),
             }
         }
-        let links = match &done {
-            Ok(_) if self.response.links_files => {
-                let mode = self.parts.config.answer_files;
-                files_text(tally.files(), mode, &self.session.files).await
-            }
-            _ => None,
-        };
-        let cited = match &done {
-            Ok(_) if self.response.cites_files => self.output_files(tally.files()).await,
-            _ => Vec::new(),
+        let (links, cited) = match &done {
+            Ok(_) => self.files_of_answer(&tally).await,
+            Err(_) => (None, Vec::new()),
         };
         let told = async {
             if let Some(links) = links {
@@ -99,6 +93,22 @@ impl OpenTurn {
         })
     }
 
+    /// The files of the answer as text and as citations, for clients that want them so.
+    async fn files_of_answer(&self, tally: &TurnTally) -> (Option<String>, Vec<Event>) {
+        let links = if self.response.links_files {
+            let mode = self.parts.config.answer_files;
+            files_text(tally.files(), mode, &self.session.files).await
+        } else {
+            None
+        };
+        let cited = if self.response.cites_files {
+            self.output_files(tally.files()).await
+        } else {
+            Vec::new()
+        };
+        (links, cited)
+    }
+
     /// Makes files of the answer readable at `/v1/files`.
     async fn output_files(&self, shown: &[Attachment]) -> Vec<Event> {
         let mut cited = Vec::new();
@@ -123,11 +133,7 @@ impl OpenTurn {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
-        self.show_issues(sink).await?;
-        self.show_user_text(sink).await?;
-        // After the issues, so that the author sees why the prompt is missing (quickapps 8.4).
-        std::mem::replace(&mut self.setup.prompt, Ok(())).map_err(LoopError::Failed)?;
-        self.take_uploads().await;
+        self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
         let deployment = &orchestrator.deployment;
         // Moved out, since the loop borrows other fields of `self`.
@@ -183,24 +189,27 @@ impl OpenTurn {
             part,
             approvals,
         };
-        let running = request.run(&mut rounds, &mut messages, &mut speech, tally);
-        let done = match self.budget.max_duration() {
-            // The time of setting up counts as well.
-            Some(limit) => tokio::time::timeout_at(self.begun + limit, running).await,
-            None => Ok(running.await),
-        };
-        let done = match done {
-            Ok(done) => done,
-            Err(_elapsed) => {
-                let text = self.budget.late_text();
-                stop_with(&text, sink, &mut speech, tally)
-                    .await
-                    .map_err(LoopError::from)
-            }
-        };
+        let done = run_in_time(
+            request,
+            self.begun,
+            &mut rounds,
+            &mut messages,
+            &mut speech,
+            tally,
+        )
+        .await;
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
+    }
+
+    async fn prepare(&mut self, sink: &EventSink) -> Result<(), LoopError> {
+        self.show_issues(sink).await?;
+        self.show_user_text(sink).await?;
+        // After the issues, so that the author sees why the prompt is missing (quickapps 8.4).
+        std::mem::replace(&mut self.setup.prompt, Ok(())).map_err(LoopError::Failed)?;
+        self.take_uploads().await;
+        Ok(())
     }
 
     async fn show_issues(&self, sink: &EventSink) -> Result<(), ClientGone> {
@@ -287,6 +296,26 @@ impl OpenTurn {
             session::note_session(&mut value, &self.session.turn.session);
         }
         value
+    }
+}
+
+/// Runs a request until it ends, or until the time of the turn is over. The time of setting up counts as well.
+async fn run_in_time(
+    request: hooks::HookedRequest<'_>,
+    begun: Instant,
+    rounds: &mut ToolLoop<'_>,
+    messages: &mut Vec<Message>,
+    speech: &mut TextRelay,
+    tally: &mut TurnTally,
+) -> Result<LoopEnd, LoopError> {
+    let (budget, sink) = (rounds.model.budget, rounds.sink);
+    let running = request.run(rounds, messages, speech, tally);
+    let Some(limit) = budget.max_duration() else {
+        return running.await;
+    };
+    match tokio::time::timeout_at(begun + limit, running).await {
+        Ok(done) => done,
+        Err(_elapsed) => Ok(stop_with(&budget.late_text(), sink, speech, tally).await?),
     }
 }
 

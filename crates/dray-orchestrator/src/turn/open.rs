@@ -8,26 +8,27 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::issues::{IssueLog, ToolIssue};
 use dray_agent::manifest::{Manifest, feature};
 use dray_agent::message::Message;
-use dray_agent::skill::{self, Skill};
-use dray_agent::{choice, clock, lazy, notify, pair, prompt, state};
+use dray_agent::skill::Skill;
+use dray_agent::{choice, state};
 use dray_tool::pipeline::PipelineSettings;
 use dray_tool::{SetupIssue, Tool, Turn, naming, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::agent_tool::{AgentCalls, AgentLineage};
+use super::additions::{insert_file_skill, system_prompt, tell_news, turn_skills};
+use super::agent_tool::{AgentCalls, AgentLineage, agent_calls};
 use super::approval_policy::ApprovalPolicy;
 use super::body::ClientWishes;
 use super::budget::TurnBudget;
 use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
-use super::prepare::{OutgoingMessages, iso_now};
+use super::prepare::OutgoingMessages;
 use super::setup::{BuiltTools, SetupPlan, ToolAudience};
 use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::http::{ChatRequest, CheckedChatRequest, ManifestSource};
+use crate::http::{ApprovalForm, ChatRequest, CheckedChatRequest};
 use crate::internal;
 use crate::permissions::CallerIdentity;
 use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
@@ -134,19 +135,7 @@ pub(super) async fn open_turn(
     let begun = Instant::now();
     let principal = asked.identity.key();
     let (wishes, part) = plain::client_part(parts, &mut asked, &loaded.manifest).await?;
-    let mut opening = turn_start(parts, &asked, &loaded.manifest).await?;
-    if let Some(lineage) = &lineage {
-        // A called agent works on the files and in the sandbox of the conversation.
-        opening.session.clone_from(&lineage.session);
-        opening.conversation.clone_from(&lineage.conversation);
-    }
-    // Before anything is connected, started or spent.
-    let conversation = &opening.conversation;
-    let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
-    let (identity, manifest) = (&asked.identity, &loaded.manifest);
-    let budget = TurnBudget::open(parts, identity, conversation, manifest, parent).await?;
-    let budget = Arc::new(budget);
-    let calls = agent_calls(parts, &asked, &opening, &budget, lineage);
+    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage).await?;
     let (mut request, caller, is_dial) = (asked.request, asked.caller, asked.is_dial);
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
@@ -181,6 +170,8 @@ pub(super) async fn open_turn(
     let continued_at = part.continues.then_some(inputs.messages.len());
     // The get-content pairs must come before the notification (quickapps 11.4).
     tell_news(&manifest, &outgoing, &mut inputs.messages);
+    let sources = std::mem::take(&mut inputs.sources);
+    let approvals = approval_policy(parts, &manifest, sources, request.approval_form);
     // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
     let history = inputs.messages.clone();
     let session = TurnSession::new(caller, session, conversation, history, files);
@@ -196,12 +187,7 @@ pub(super) async fn open_turn(
             hooks,
             statics: inputs.model.statics,
             settings: pipeline_settings(parts, &manifest),
-            approvals: ApprovalPolicy::new(
-                &parts.config.require_approval,
-                manifest.require_approval.as_ref(),
-                inputs.sources,
-                request.approval_form,
-            ),
+            approvals,
         },
         session,
         response: response_options(parts, &request, is_dial, outgoing, wishes),
@@ -214,33 +200,41 @@ pub(super) async fn open_turn(
     })
 }
 
-/// What the agents are called with that this one can call.
-fn agent_calls(
+/// Where the turn happens, what it may use, and what the agents are called with that it can call. The budgets are looked at
+/// before anything is connected, started or spent.
+async fn begin_turn(
     parts: &Arc<SharedParts>,
     asked: &CheckedChatRequest,
-    opening: &TurnStart,
-    budget: &Arc<TurnBudget>,
+    loaded: &LoadedManifest,
     lineage: Option<AgentLineage>,
-) -> AgentCalls {
-    let mut names = lineage.map(|lineage| lineage.names).unwrap_or_default();
-    names.push(match &asked.manifest {
-        ManifestSource::Named(name) => name.clone(),
-        ManifestSource::Default => parts.config.default_manifest.clone().unwrap_or_default(),
-        // Not a name that a local manifest can have.
-        ManifestSource::Given(_) | ManifestSource::Application(_) => String::new(),
-    });
-    AgentCalls {
-        parts: Arc::clone(parts),
-        caller: asked.caller.clone(),
-        identity: asked.identity.clone(),
-        request_id: asked.request_id.clone(),
-        lineage: AgentLineage {
-            names,
-            session: opening.session.clone(),
-            conversation: opening.conversation.clone(),
-            budget: Arc::clone(budget),
-        },
+) -> Result<(TurnStart, Arc<TurnBudget>, AgentCalls), RequestFailure> {
+    let manifest = &loaded.manifest;
+    let mut opening = turn_start(parts, asked, manifest).await?;
+    if let Some(lineage) = &lineage {
+        // A called agent works on the files and in the sandbox of the conversation.
+        opening.session.clone_from(&lineage.session);
+        opening.conversation.clone_from(&lineage.conversation);
     }
+    let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
+    let (identity, conversation) = (&asked.identity, &opening.conversation);
+    let budget = TurnBudget::open(parts, identity, conversation, manifest, parent).await?;
+    let budget = Arc::new(budget);
+    let calls = agent_calls(parts, asked, &opening, &budget, lineage);
+    Ok((opening, budget, calls))
+}
+
+/// The rules on approval of the operator and of the manifest.
+fn approval_policy(
+    parts: &SharedParts,
+    manifest: &Manifest,
+    sources: ToolSources,
+    form: ApprovalForm,
+) -> ApprovalPolicy {
+    let (operator, own) = (
+        &parts.config.require_approval,
+        manifest.require_approval.as_ref(),
+    );
+    ApprovalPolicy::new(operator, own, sources, form)
 }
 
 fn tool_audience<'a>(
@@ -354,40 +348,6 @@ fn outgoing_messages(
     }
 }
 
-/// Adds the calls that the model seems to have made at the beginning: how files go into arguments, and the files of
-/// the last message.
-fn insert_file_skill(
-    takes_files: bool,
-    skills: &[Skill],
-    outgoing: &OutgoingMessages,
-    messages: &mut Vec<Message>,
-) {
-    if takes_files {
-        skill::inject_skill(messages, skills);
-    }
-    if let Some(types) = &outgoing.lazy {
-        lazy::inject_files(messages, types);
-    }
-}
-
-/// Puts what the model is to hear of files and of the time at the end of the conversation.
-fn tell_news(manifest: &Manifest, outgoing: &OutgoingMessages, messages: &mut Vec<Message>) {
-    let tell = |messages: &mut Vec<Message>, news: &pair::CallPair| {
-        pair::insert_pair(
-            messages,
-            news,
-            pair::PairPlace::End,
-            pair::PairFrequency::Always,
-        );
-    };
-    if let Some(news) = notify::notice_pair(&manifest.contexts, messages) {
-        tell(messages, &news);
-    }
-    if outgoing.stamps {
-        tell(messages, &clock::clock_pair(&iso_now(&outgoing.clock)));
-    }
-}
-
 /// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
 async fn gather_inputs(
     parts: &SharedParts,
@@ -484,28 +444,6 @@ async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
     }
 }
 
-/// The skills of the layers and of the manifest, and what is wrong with those.
-async fn turn_skills(
-    parts: &SharedParts,
-    caller: &Caller,
-    manifest: &Manifest,
-) -> (Vec<Skill>, IssueLog) {
-    let wanted = manifest.skills.as_deref().unwrap_or_default();
-    let mut issues = IssueLog::default();
-    if wanted.is_empty() {
-        return (parts.skills.clone(), issues);
-    }
-    let Some(core) = &parts.core else {
-        issues.no_skills = true;
-        return (parts.skills.clone(), issues);
-    };
-    let fetched = super::skills::fetch_skills(core, caller, wanted).await;
-    let learned = skill::learn_skills(&parts.skills, fetched);
-    issues.errors = learned.errors;
-    issues.warnings = learned.warnings;
-    (learned.skills, issues)
-}
-
 fn to_tool_issue(issue: SetupIssue) -> ToolIssue {
     ToolIssue {
         tool: issue.tool,
@@ -514,28 +452,6 @@ fn to_tool_issue(issue: SetupIssue) -> ToolIssue {
         details: issue.details,
         is_for_user: issue.is_for_user,
     }
-}
-
-/// Puts the system prompt in its place.
-fn system_prompt(
-    parts: &SharedParts,
-    manifest: &Manifest,
-    is_dial: bool,
-    skills: &[Skill],
-    messages: &mut Vec<Message>,
-) -> Result<(), RequestFailure> {
-    let configured = parts
-        .layers
-        .system_prompt(&manifest.orchestrator.system_prompt);
-    let configured = configured.map_err(|failure| trouble::prompt_failure(&failure))?;
-    let text = prompt::assemble_prompt(configured, &manifest.contexts, skills);
-    let keeps_inbound = parts.config.allow_override_system_message;
-    if is_dial {
-        prompt::place_system_message(messages, text, keeps_inbound);
-    } else {
-        prompt::merge_system_messages(messages, text, keeps_inbound);
-    }
-    Ok(())
 }
 
 /// The settings of all calls of tools in a turn.

@@ -222,15 +222,10 @@ impl PausedTurns {
         for (token, read) in read {
             match read {
                 Ok(record) => {
-                    let is_newest = newest.as_ref() == Some(&token);
-                    let results = if is_newest {
-                        let answered = AnsweredQuestions {
-                            token: &token,
-                            record: &record,
-                            messages,
-                        };
-                        let (calls, results) = answered.decisions(principal, approvals).await?;
-                        decided = calls;
+                    let results = if newest.as_ref() == Some(&token) {
+                        let answered = AnsweredQuestions::new(&token, &record, messages);
+                        let results;
+                        (decided, results) = answered.decisions(principal, approvals).await?;
                         results
                     } else {
                         earlier_outcomes(principal, &record, approvals).await?

@@ -7,7 +7,7 @@ use dray_types::Secret;
 use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, user};
-use crate::world::{ChatResult, TurnWorld, manifest, rest};
+use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 /// The lead calls the helper, and the helper a tool of the shop.
 const TEAM_SCRIPT: &str = r#"{"rules": [
@@ -31,9 +31,9 @@ fn helper(endpoint: &CountingEndpoint) -> Value {
     helper
 }
 
-async fn world(helper: &Value, change: impl FnOnce(&mut Config)) -> TurnWorld {
+async fn world(helper: &Value, change: impl FnOnce(&mut Config)) -> TurnFixture {
     let lead = manifest(json!([team(&["helper"])]));
-    TurnWorld::with(&lead, TEAM_SCRIPT, |config| {
+    TurnFixture::with(&lead, TEAM_SCRIPT, |config| {
         let folder = config.manifests.clone().unwrap();
         std::fs::write(folder.join("helper.json"), helper.to_string()).unwrap();
         change(config);

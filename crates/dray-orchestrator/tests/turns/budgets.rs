@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, user};
 use crate::responses::create;
-use crate::world::{ChatResult, TurnWorld, manifest, rest};
+use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 /// The model calls a tool in every round, for 70 tokens each; it answers when nothing has to be done.
 const BUSY_SCRIPT: &str = r#"{"rules": [
@@ -27,13 +27,13 @@ fn tokens(most: u64) -> BudgetLimits {
     }
 }
 
-async fn busy(url: &str, budget: Value, change: impl FnOnce(&mut Config)) -> TurnWorld {
+async fn busy(url: &str, budget: Value, change: impl FnOnce(&mut Config)) -> TurnFixture {
     let mut agent = manifest(json!([rest(url, &["a"])]));
     agent["budget"] = budget;
-    TurnWorld::with(&agent, BUSY_SCRIPT, change).await
+    TurnFixture::with(&agent, BUSY_SCRIPT, change).await
 }
 
-async fn ask_as(world: &TurnWorld, key: &'static str, text: &str) -> ChatResult {
+async fn ask_as(world: &TurnFixture, key: &'static str, text: &str) -> ChatResult {
     let body = json!({"model": "agent", "messages": [user(text)], "stream": true});
     let url = format!("{}/v1/chat/completions", world.url);
     let request = world

@@ -9,7 +9,7 @@ use dray_types::Secret;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnWorld, manifest};
+use crate::world::{ChatResult, TurnFixture, manifest};
 
 /// An MCP server of 2026-07-28 that is its own authorization server (RFC 9207 included).
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ const SCRIPT: &str = r#"{"rules": [
 
 /// An orchestrator with two clients, and the server.
 struct SignInWorld {
-    world: TurnWorld,
+    world: TurnFixture,
     server: FakeServer<ProtectedServer>,
 }
 
@@ -138,7 +138,7 @@ impl SignInWorld {
         let set = json!({"type": "mcp", "name": "files", "mcp_server_info": {"url": url,
             "protocol": "streamable_http", "authorization": {"type": "oauth", "client_id": "drayage"}}});
         let manifest = manifest(json!([set]));
-        let world = TurnWorld::with(&manifest, SCRIPT, |config| {
+        let world = TurnFixture::with(&manifest, SCRIPT, |config| {
             for name in ["alice", "bob"] {
                 config.clients.insert(name.to_owned(), Secret::new(name));
             }

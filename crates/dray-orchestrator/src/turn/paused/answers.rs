@@ -16,7 +16,20 @@ pub(super) struct AnsweredQuestions<'a> {
     pub(super) messages: &'a [Message],
 }
 
-impl AnsweredQuestions<'_> {
+impl<'a> AnsweredQuestions<'a> {
+    /// The questions of a record, and the conversation that answers them.
+    pub(super) const fn new(
+        token: &'a str,
+        record: &'a PausedTurn,
+        messages: &'a [Message],
+    ) -> Self {
+        Self {
+            token,
+            record,
+            messages,
+        }
+    }
+
     /// The decisions of the request, and the result of each call: empty where a decision has to be recorded. All are checked
     /// before one is recorded.
     ///

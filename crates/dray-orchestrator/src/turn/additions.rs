@@ -1,0 +1,94 @@
+//! What a turn adds to the conversation before the model sees it: the system prompt, skills, news.
+
+use dray_agent::caller::Caller;
+use dray_agent::failure::RequestFailure;
+use dray_agent::issues::IssueLog;
+use dray_agent::manifest::Manifest;
+use dray_agent::message::Message;
+use dray_agent::skill::{self, Skill};
+use dray_agent::{clock, lazy, notify, pair, prompt};
+
+use super::prepare::{OutgoingMessages, iso_now};
+use super::{SharedParts, trouble};
+
+/// Adds the calls that the model seems to have made at the beginning: how files go into arguments, and the files of
+/// the last message.
+pub(super) fn insert_file_skill(
+    takes_files: bool,
+    skills: &[Skill],
+    outgoing: &OutgoingMessages,
+    messages: &mut Vec<Message>,
+) {
+    if takes_files {
+        skill::inject_skill(messages, skills);
+    }
+    if let Some(types) = &outgoing.lazy {
+        lazy::inject_files(messages, types);
+    }
+}
+
+/// Puts what the model is to hear of files and of the time at the end of the conversation.
+pub(super) fn tell_news(
+    manifest: &Manifest,
+    outgoing: &OutgoingMessages,
+    messages: &mut Vec<Message>,
+) {
+    let tell = |messages: &mut Vec<Message>, news: &pair::CallPair| {
+        pair::insert_pair(
+            messages,
+            news,
+            pair::PairPlace::End,
+            pair::PairFrequency::Always,
+        );
+    };
+    if let Some(news) = notify::notice_pair(&manifest.contexts, messages) {
+        tell(messages, &news);
+    }
+    if outgoing.stamps {
+        tell(messages, &clock::clock_pair(&iso_now(&outgoing.clock)));
+    }
+}
+
+/// The skills of the layers and of the manifest, and what is wrong with those.
+pub(super) async fn turn_skills(
+    parts: &SharedParts,
+    caller: &Caller,
+    manifest: &Manifest,
+) -> (Vec<Skill>, IssueLog) {
+    let wanted = manifest.skills.as_deref().unwrap_or_default();
+    let mut issues = IssueLog::default();
+    if wanted.is_empty() {
+        return (parts.skills.clone(), issues);
+    }
+    let Some(core) = &parts.core else {
+        issues.no_skills = true;
+        return (parts.skills.clone(), issues);
+    };
+    let fetched = super::skills::fetch_skills(core, caller, wanted).await;
+    let learned = skill::learn_skills(&parts.skills, fetched);
+    issues.errors = learned.errors;
+    issues.warnings = learned.warnings;
+    (learned.skills, issues)
+}
+
+/// Puts the system prompt in its place.
+pub(super) fn system_prompt(
+    parts: &SharedParts,
+    manifest: &Manifest,
+    is_dial: bool,
+    skills: &[Skill],
+    messages: &mut Vec<Message>,
+) -> Result<(), RequestFailure> {
+    let configured = parts
+        .layers
+        .system_prompt(&manifest.orchestrator.system_prompt);
+    let configured = configured.map_err(|failure| trouble::prompt_failure(&failure))?;
+    let text = prompt::assemble_prompt(configured, &manifest.contexts, skills);
+    let keeps_inbound = parts.config.allow_override_system_message;
+    if is_dial {
+        prompt::place_system_message(messages, text, keeps_inbound);
+    } else {
+        prompt::merge_system_messages(messages, text, keeps_inbound);
+    }
+    Ok(())
+}
