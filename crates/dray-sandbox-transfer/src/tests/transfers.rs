@@ -145,6 +145,16 @@ async fn listings_and_stats_tell_what_is_there() {
     };
     let followed = world.ask(&followed).await.unwrap();
     assert_eq!(followed.entry_kind(), v1::SandboxEntryKind::File);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
+    let world = TransferFixture::new().await;
+    let (path, sandbox) = world.sandbox("one");
+    std::fs::write(path.join("a.txt"), "a").unwrap();
+    std::fs::create_dir(path.join("d")).unwrap();
+    std::fs::write(path.join("d/b.txt"), "bb").unwrap();
     let make = v1::MakeSandboxDirectoryRequest {
         sandbox: Some(address(&sandbox)),
         path: b"new/with parents".to_vec(),

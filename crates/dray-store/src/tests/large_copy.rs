@@ -57,7 +57,7 @@ async fn a_copy_in_parts_is_the_object_and_is_made_once() {
         .unwrap();
     let copied = head(&fixture, TARGET_KEY).await.unwrap();
     assert_eq!(copied.size, bytes.len() as u64);
-    assert_eq!(copied.crc64, Some(Crc64::of(&[bytes.clone()])));
+    assert_eq!(copied.crc64, Some(Crc64::of(std::slice::from_ref(&bytes))));
     let digest = object::read_digest(inner, TARGET_KEY, &copied, None)
         .await
         .unwrap();

@@ -5,9 +5,13 @@ use std::rc::Rc;
 
 use super::write_html;
 use crate::limits::{Budget, Failure, Limit, Limits};
-use crate::markdown::{Markdown, Selection, Span, Written};
+use crate::markdown::{FinishedMarkdown, Markdown, Selection, Span};
 
-fn within(source: &str, limits: Limits, selection: Selection) -> (Written, Result<(), Failure>) {
+fn within(
+    source: &str,
+    limits: Limits,
+    selection: Selection,
+) -> (FinishedMarkdown, Result<(), Failure>) {
     let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection);
     let result = write_html(source, &mut out);
     (out.finish(), result)
