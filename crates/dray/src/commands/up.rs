@@ -52,7 +52,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
             mcp_url,
             ticket_url,
             login_url,
-            preview: running.context().doors.find("preview"),
+            preview: running.context().listen_addresses.find("preview"),
         };
         announce_addresses(global, &names, &addresses, embedded);
     };
