@@ -133,7 +133,7 @@ fn file_uris_are_names_below_the_root() {
 }
 
 /// Servers that check a path and then open it can be led out by a link that is put in its place in between (the race
-/// behind the fixes of `server-filesystem` and DesktopCommander).
+/// behind the fixes of `server-filesystem` and `DesktopCommander`).
 #[test]
 fn a_link_that_changes_between_two_looks_never_leads_out() {
     let fixture = RootFixture::new();
