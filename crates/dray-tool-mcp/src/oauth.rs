@@ -264,7 +264,9 @@ impl RemoteSignIn {
         let known = slot.take();
         if let Some(manager) = &known
             && let Ok(token) = current_token(manager).await
-            && refused.as_ref().is_none_or(|refused| refused.expose() != token.expose())
+            && refused
+                .as_ref()
+                .is_none_or(|refused| refused.expose() != token.expose())
         {
             // Another call has signed in meanwhile.
             *slot = known;

@@ -171,7 +171,9 @@ impl Engine {
         })?;
         let mut scanner = Scanner::new();
         scanner.push(&content);
-        let head = content.get(..Policy::KEY_FILE_HEAD_BYTES).unwrap_or(&content);
+        let head = content
+            .get(..Policy::KEY_FILE_HEAD_BYTES)
+            .unwrap_or(&content);
         for path in [&file.path, &file.real_path] {
             policy.check_key_file(path, head, scanner.has_private_key())?;
         }

@@ -205,7 +205,7 @@ export const HeaderSchema: GenMessage<Header> = /*@__PURE__*/
   messageDesc(file_dray_v1_common, 2);
 
 /**
- * One ledger entry: who works on an operation, and what came of it. Every change is a compare-and-set.
+ * One ledger entry: who works on an operation, and its outcome. Every change is a compare-and-set.
  *
  * @generated from message dray.v1.LedgerRecord
  */
@@ -386,14 +386,14 @@ export enum FaultCode {
   UNSPECIFIED = 0,
 
   /**
-   * The request is wrong; sending it again changes nothing.
+   * The request is invalid; sending it again fails again.
    *
    * @generated from enum value: FAULT_CODE_INVALID_ARGUMENT = 1;
    */
   INVALID_ARGUMENT = 1,
 
   /**
-   * What was named does not exist.
+   * The named object does not exist.
    *
    * @generated from enum value: FAULT_CODE_NOT_FOUND = 2;
    */
@@ -407,42 +407,42 @@ export enum FaultCode {
   DENIED = 3,
 
   /**
-   * A size limit was passed.
+   * A size limit is exceeded.
    *
    * @generated from enum value: FAULT_CODE_TOO_LARGE = 4;
    */
   TOO_LARGE = 4,
 
   /**
-   * The kind of thing asked for is not offered.
+   * The requested kind of operation or content is not supported.
    *
    * @generated from enum value: FAULT_CODE_UNSUPPORTED = 5;
    */
   UNSUPPORTED = 5,
 
   /**
-   * Too much at once; later is fine.
+   * A limit for a period or for concurrent requests is reached; a later request may succeed.
    *
    * @generated from enum value: FAULT_CODE_RATE_LIMITED = 6;
    */
   RATE_LIMITED = 6,
 
   /**
-   * The deadline or a phase limit passed.
+   * The deadline or the time limit of a phase passed.
    *
    * @generated from enum value: FAULT_CODE_TIMEOUT = 7;
    */
   TIMEOUT = 7,
 
   /**
-   * A dependency did not do its part.
+   * A dependency failed or did not respond.
    *
    * @generated from enum value: FAULT_CODE_UNAVAILABLE = 8;
    */
   UNAVAILABLE = 8,
 
   /**
-   * A mistake on our side; the message is always the same.
+   * A bug of the service; the message is always the same.
    *
    * @generated from enum value: FAULT_CODE_INTERNAL = 9;
    */

@@ -642,7 +642,7 @@ export const DeliveredFileSchema: GenMessage<DeliveredFile> = /*@__PURE__*/
   messageDesc(file_dray_v1_delivery, 10);
 
 /**
- * What became of a delivery, for callers and events.
+ * The outcome of a delivery, for callers and events.
  *
  * @generated from message dray.v1.DeliveryReport
  */
@@ -733,7 +733,7 @@ export type DeliveryReport = Message<"dray.v1.DeliveryReport"> & {
   turn: string;
 
   /**
-   * What was said with the files.
+   * What was reported with the files.
    *
    * @generated from field: string message = 13;
    */
@@ -755,7 +755,7 @@ export type DeliveryReport = Message<"dray.v1.DeliveryReport"> & {
   tenant: string;
 
   /**
-   * Unix milliseconds at which it goes on; 0 while nothing holds it up.
+   * Unix milliseconds at which it continues; 0 while nothing holds it up.
    *
    * @generated from field: uint64 due_at_ms = 16;
    */
@@ -916,7 +916,7 @@ export type DeliveryRecord = Message<"dray.v1.DeliveryRecord"> & {
   turn: string;
 
   /**
-   * What was said with the files.
+   * What was reported with the files.
    *
    * @generated from field: string message = 13;
    */
@@ -930,14 +930,14 @@ export type DeliveryRecord = Message<"dray.v1.DeliveryRecord"> & {
   flags?: DeliveryFlags | undefined;
 
   /**
-   * Tenant, to go on after a wait.
+   * Tenant, to continue after a wait.
    *
    * @generated from field: string tenant = 15;
    */
   tenant: string;
 
   /**
-   * Unix milliseconds at which it goes on; 0 while nothing holds it up.
+   * Unix milliseconds at which it continues; 0 while nothing holds it up.
    *
    * @generated from field: uint64 due_at_ms = 16;
    */
@@ -1544,7 +1544,7 @@ export type FinishUploadReply = Message<"dray.v1.FinishUploadReply"> & {
   claim?: Claim | undefined;
 
   /**
-   * Operation that puts it into the sandbox; `Settle` of the session tells what became of it. Empty without a session.
+   * Operation that puts it into the sandbox; `Settle` of the session reports its outcome. Empty without a session.
    *
    * @generated from field: string operation_id = 2;
    */
@@ -1692,7 +1692,7 @@ export type ReceivedAttachment = Message<"dray.v1.ReceivedAttachment"> & {
   name: string;
 
   /**
-   * Bytes as claimed; 0 when not told.
+   * Bytes as stated by the sender; 0 when unknown.
    *
    * @generated from field: uint64 size = 3;
    */
@@ -2405,7 +2405,7 @@ export const Deliveries: GenService<{
     output: typeof DeliveryAcceptedSchema;
   },
   /**
-   * Where a delivery stands.
+   * The state of a delivery.
    *
    * @generated from rpc dray.v1.Deliveries.Outcome
    */
@@ -2436,7 +2436,7 @@ export const Deliveries: GenService<{
   },
   /**
    * Ends a delivery that is not over: nothing more of it is sent. A request that a platform has already may still show
-   * its files, which are `unknown` then. Returns what became of it; a delivery that is over stays as it is. Not named
+   * its files, which are `unknown` then. Returns its outcome; a delivery that is over stays as it is. Not named
    * `Cancel`: callers cancel their calls on `dray.delivery.v1.cancel`.
    *
    * @generated from rpc dray.v1.Deliveries.CancelDelivery

@@ -194,7 +194,7 @@ export const ReadAttachmentRequestSchema: GenMessage<ReadAttachmentRequest> = /*
   messageDesc(file_dray_v1_reading, 2);
 
 /**
- * What came of it (read-attachment 2).
+ * Its outcome (read-attachment 2).
  *
  * @generated from message dray.v1.ReadAttachmentReply
  */
@@ -418,7 +418,7 @@ export const ReadFilesRequestSchema: GenMessage<ReadFilesRequest> = /*@__PURE__*
  */
 export type ReadFilesReply = Message<"dray.v1.ReadFilesReply"> & {
   /**
-   * What the model is told: JSON, or a sentence when the arguments were not valid.
+   * The result for the model: JSON, or a sentence when the arguments were not valid.
    *
    * @generated from field: dray.v1.Content output = 1;
    */
@@ -572,7 +572,7 @@ export const FetchUserFileRequestSchema: GenMessage<FetchUserFileRequest> = /*@_
  */
 export type FetchUserFileReply = Message<"dray.v1.FetchUserFileReply"> & {
   /**
-   * What the model is told.
+   * The text for the model.
    *
    * @generated from field: string output = 1;
    */
@@ -611,7 +611,7 @@ export const Reading: GenService<{
     output: typeof ReadAttachmentReplySchema;
   },
   /**
-   * Builds what a model is told about the files of a conversation, with fresh links.
+   * Builds the text that tells a model about the files of a conversation, with fresh links.
    *
    * @generated from rpc dray.v1.Reading.BuildContext
    */

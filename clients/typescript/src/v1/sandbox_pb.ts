@@ -139,7 +139,7 @@ export type SandboxProbe = Message<"dray.v1.SandboxProbe"> & {
   tools: string[];
 
   /**
-   * Milliseconds of life left; absent when there is no end.
+   * Remaining lifetime in milliseconds; absent when it does not end.
    *
    * @generated from field: optional uint64 life_ms = 9;
    */
@@ -281,7 +281,7 @@ export type SandboxEntry = Message<"dray.v1.SandboxEntry"> & {
 
   /**
    * Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode
-   * and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was asked for.
+   * and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was requested.
    *
    * @generated from field: string change_marker = 12;
    */
@@ -948,14 +948,14 @@ export type PlaceUpload = Message<"dray.v1.PlaceUpload"> & {
   position: number;
 
   /**
-   * Why the file could not be had; then there is no claim, and only the agent is told.
+   * Why the file is not available; then the claim is absent, and only the agent gets a report.
    *
    * @generated from field: string unavailable = 7;
    */
   unavailable: string;
 
   /**
-   * Bytes as claimed by the platform when there is no claim.
+   * Bytes as stated by the platform when the claim is absent.
    *
    * @generated from field: uint64 claimed_size = 8;
    */
@@ -983,7 +983,7 @@ export type UploadPlaced = Message<"dray.v1.UploadPlaced"> & {
   operationId: string;
 
   /**
-   * What became of it.
+   * Its outcome.
    *
    * @generated from field: dray.v1.Upload upload = 2;
    */
@@ -1081,7 +1081,7 @@ export type Upload = Message<"dray.v1.Upload"> & {
   name: string;
 
   /**
-   * The stored file; absent when it could not be had.
+   * The stored file; absent when it was not available.
    *
    * @generated from field: dray.v1.Claim claim = 5;
    */
@@ -1137,7 +1137,7 @@ export type Upload = Message<"dray.v1.Upload"> & {
   receipt?: TransferReceipt | undefined;
 
   /**
-   * Whether `Settle` told of it in this state.
+   * Whether `Settle` has reported it in this state.
    *
    * @generated from field: bool told = 13;
    */
@@ -1186,7 +1186,7 @@ export type SettleUploadsRequest = Message<"dray.v1.SettleUploadsRequest"> & {
   session: string;
 
   /**
-   * Whether uploads that were told of before are told again.
+   * Whether uploads that were reported before are reported again.
    *
    * @generated from field: bool all = 2;
    */
@@ -1201,7 +1201,7 @@ export const SettleUploadsRequestSchema: GenMessage<SettleUploadsRequest> = /*@_
   messageDesc(file_dray_v1_sandbox, 24);
 
 /**
- * Uploads of a session, each told once unless `all` was asked.
+ * Uploads of a session, each reported once unless the request has `all`.
  *
  * @generated from message dray.v1.SettleUploadsReply
  */
@@ -1214,7 +1214,7 @@ export type SettleUploadsReply = Message<"dray.v1.SettleUploadsReply"> & {
   uploads: Upload[];
 
   /**
-   * Whether some still wait, because there is no sandbox or it cannot be reached.
+   * Whether some still wait, because the sandbox does not exist or cannot be reached.
    *
    * @generated from field: bool waiting = 2;
    */

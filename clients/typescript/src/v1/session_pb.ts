@@ -310,7 +310,7 @@ export const FindSessionRequestSchema: GenMessage<FindSessionRequest> = /*@__PUR
 
 /**
  * Answered by sandbox-transfer, over the bus as `dray.session.v1.<verb>` and over gRPC. Records live in the bucket
- * `dray_sessions`, one per tenant and session; there is no default sandbox.
+ * `dray_sessions`, one per tenant and session; no default sandbox exists.
  *
  * @generated from service dray.v1.Sessions
  */

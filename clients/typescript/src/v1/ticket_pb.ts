@@ -184,7 +184,7 @@ export type IssueTicketRequest = Message<"dray.v1.IssueTicketRequest"> & {
   name: string;
 
   /**
-   * Where an upload goes on to; absent leaves it in the store.
+   * Where an upload continues to; absent leaves it in the store.
    *
    * @generated from field: dray.v1.TicketDestination destination = 8;
    */
@@ -331,7 +331,7 @@ export type Ticket = Message<"dray.v1.Ticket"> & {
   expiresAtMs: bigint;
 
   /**
-   * Where an upload goes on to; absent leaves it in the store.
+   * Where an upload continues to; absent leaves it in the store.
    *
    * @generated from field: dray.v1.TicketDestination destination = 11;
    */

@@ -245,7 +245,7 @@ impl ::prost::Name for Header {
 const NAME: &'static str = "Header";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.Header".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Header".into() }}
-/// One ledger entry: who works on an operation, and what came of it. Every change is a compare-and-set.
+/// One ledger entry: who works on an operation, and its outcome. Every change is a compare-and-set.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LedgerRecord {
     /// Where the operation stands.
@@ -329,23 +329,23 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.WorkDeadLettered".in
 pub enum FaultCode {
     /// Never sent; a reader treats it as FAULT_CODE_INTERNAL.
     Unspecified = 0,
-    /// The request is wrong; sending it again changes nothing.
+    /// The request is invalid; sending it again fails again.
     InvalidArgument = 1,
-    /// What was named does not exist.
+    /// The named object does not exist.
     NotFound = 2,
     /// A policy or a permission refuses it.
     Denied = 3,
-    /// A size limit was passed.
+    /// A size limit is exceeded.
     TooLarge = 4,
-    /// The kind of thing asked for is not offered.
+    /// The requested kind of operation or content is not supported.
     Unsupported = 5,
-    /// Too much at once; later is fine.
+    /// A limit for a period or for concurrent requests is reached; a later request may succeed.
     RateLimited = 6,
-    /// The deadline or a phase limit passed.
+    /// The deadline or the time limit of a phase passed.
     Timeout = 7,
-    /// A dependency did not do its part.
+    /// A dependency failed or did not respond.
     Unavailable = 8,
-    /// A mistake on our side; the message is always the same.
+    /// A bug of the service; the message is always the same.
     Internal = 9,
 }
 impl FaultCode {
@@ -895,7 +895,7 @@ pub struct SandboxEntry {
     #[prost(enumeration = "SandboxEntryKind", tag = "11")]
     pub kind_code: i32,
     /// Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode
-    /// and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was asked for.
+    /// and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was requested.
     #[prost(string, tag = "12")]
     pub change_marker: ::prost::alloc::string::String,
 }
@@ -1228,7 +1228,7 @@ pub struct UploadPlaced {
     /// Operation the event belongs to.
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
-    /// What became of it.
+    /// Its outcome.
     #[prost(message, optional, tag = "2")]
     pub upload: ::core::option::Option<Upload>,
 }
@@ -1274,7 +1274,7 @@ pub struct Upload {
     /// Cleaned name.
     #[prost(string, tag = "4")]
     pub name: ::prost::alloc::string::String,
-    /// The stored file; absent when it could not be had.
+    /// The stored file; absent when it was not available.
     #[prost(message, optional, tag = "5")]
     pub claim: ::core::option::Option<Claim>,
     /// Path in the sandbox once placed.
@@ -1762,7 +1762,7 @@ impl ::prost::Name for DeliveredFile {
 const NAME: &'static str = "DeliveredFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveredFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveredFile".into() }}
-/// What became of a delivery, for callers and events.
+/// The outcome of a delivery, for callers and events.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliveryReport {
     /// Id of the delivery.
@@ -1802,7 +1802,7 @@ pub struct DeliveryReport {
     /// Turn of the agent.
     #[prost(string, tag = "12")]
     pub turn: ::prost::alloc::string::String,
-    /// What was said with the files.
+    /// What was reported with the files.
     #[prost(string, tag = "13")]
     pub message: ::prost::alloc::string::String,
     /// Switches.
@@ -1812,7 +1812,7 @@ pub struct DeliveryReport {
     #[deprecated]
     #[prost(string, tag = "15")]
     pub tenant: ::prost::alloc::string::String,
-    /// Unix milliseconds at which it goes on; 0 while nothing holds it up.
+    /// Unix milliseconds at which it continues; 0 while nothing holds it up.
     #[prost(uint64, tag = "16")]
     pub due_at_ms: u64,
     /// Name of `waiting_code`; read only where that is unspecified.
@@ -1887,16 +1887,16 @@ pub struct DeliveryRecord {
     /// Turn of the agent.
     #[prost(string, tag = "12")]
     pub turn: ::prost::alloc::string::String,
-    /// What was said with the files.
+    /// What was reported with the files.
     #[prost(string, tag = "13")]
     pub message: ::prost::alloc::string::String,
     /// Switches.
     #[prost(message, optional, tag = "14")]
     pub flags: ::core::option::Option<DeliveryFlags>,
-    /// Tenant, to go on after a wait.
+    /// Tenant, to continue after a wait.
     #[prost(string, tag = "15")]
     pub tenant: ::prost::alloc::string::String,
-    /// Unix milliseconds at which it goes on; 0 while nothing holds it up.
+    /// Unix milliseconds at which it continues; 0 while nothing holds it up.
     #[prost(uint64, tag = "16")]
     pub due_at_ms: u64,
     /// Name of `waiting_code`; read only where that is unspecified.
@@ -2185,7 +2185,7 @@ pub struct FinishUploadReply {
     /// The stored file.
     #[prost(message, optional, tag = "1")]
     pub claim: ::core::option::Option<Claim>,
-    /// Operation that puts it into the sandbox; `Settle` of the session tells what became of it. Empty without a session.
+    /// Operation that puts it into the sandbox; `Settle` of the session reports its outcome. Empty without a session.
     #[prost(string, tag = "2")]
     pub operation_id: ::prost::alloc::string::String,
 }
@@ -3708,7 +3708,7 @@ impl ::prost::Name for ReadAttachmentRequest {
 const NAME: &'static str = "ReadAttachmentRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReadAttachmentRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReadAttachmentRequest".into() }}
-/// What came of it (read-attachment 2).
+/// Its outcome (read-attachment 2).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReadAttachmentReply {
     /// What the model sees: UTF-8, never empty. Inline up to 64 KiB, by claim above.
@@ -4011,7 +4011,7 @@ pub struct IssueTicketRequest {
     /// File name for people; may be empty.
     #[prost(string, tag = "7")]
     pub name: ::prost::alloc::string::String,
-    /// Where an upload goes on to; absent leaves it in the store.
+    /// Where an upload continues to; absent leaves it in the store.
     #[prost(message, optional, tag = "8")]
     pub destination: ::core::option::Option<TicketDestination>,
     /// File in the sandbox of the session that a download is for, UTF-8, instead of a digest.
@@ -4078,7 +4078,7 @@ pub struct Ticket {
     /// Unix milliseconds at which it ends.
     #[prost(uint64, tag = "10")]
     pub expires_at_ms: u64,
-    /// Where an upload goes on to; absent leaves it in the store.
+    /// Where an upload continues to; absent leaves it in the store.
     #[prost(message, optional, tag = "11")]
     pub destination: ::core::option::Option<TicketDestination>,
     /// SHA-256 of the stored content, 32 bytes; empty while there is none.

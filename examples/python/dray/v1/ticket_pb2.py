@@ -13,33 +13,37 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64ray/v1/ticket.proto\x12\x07\x64ray.v1\"W\n\x11TicketDestination\x12\x1b\n\x11sandbox_directory\x18\x01 \x01(\tH\x00\x12\x16\n\x0c\x63hat_message\x18\x02 \x01(\tH\x00\x42\r\n\x0b\x64\x65stination\"\x8e\x02\n\x12IssueTicketRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\tdirection\x18\x02 \x01(\x0e\x32\x18.dray.v1.TicketDirection\x12\x11\n\tmax_bytes\x18\x03 \x01(\x04\x12\x11\n\x04size\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\x0c\x12\x0c\n\x04name\x18\x07 \x01(\t\x12/\n\x0b\x64\x65stination\x18\x08 \x01(\x0b\x32\x1a.dray.v1.TicketDestination\x12\x14\n\x0csandbox_path\x18\t \x01(\t\x12\x12\n\nlifetime_s\x18\n \x01(\rB\x07\n\x05_size\"]\n\x0cIssuedTicket\x12\x1f\n\x06ticket\x18\x01 \x01(\x0b\x32\x0f.dray.v1.Ticket\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x0c\n\x04\x63url\x18\x03 \x01(\t\x12\x11\n\tparts_url\x18\x04 \x01(\t\"\xd6\x02\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12+\n\tdirection\x18\x03 \x01(\x0e\x32\x18.dray.v1.TicketDirection\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.dray.v1.TicketState\x12\x11\n\tmax_bytes\x18\x05 \x01(\x04\x12\x13\n\x0bmoved_bytes\x18\x06 \x01(\x04\x12\x12\n\nmedia_type\x18\x07 \x01(\t\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x15\n\rcreated_at_ms\x18\t \x01(\x04\x12\x15\n\rexpires_at_ms\x18\n \x01(\x04\x12/\n\x0b\x64\x65stination\x18\x0b \x01(\x0b\x32\x1a.dray.v1.TicketDestination\x12\x0e\n\x06sha256\x18\x0c \x01(\x0c\x12\x0c\n\x04size\x18\r \x01(\x04\x12\x0f\n\x07receipt\x18\x0e \x01(\t\"4\n\x12ListTicketsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"G\n\x10ListTicketsReply\x12 \n\x07tickets\x18\x01 \x03(\x0b\x32\x0f.dray.v1.Ticket\x12\x11\n\ttruncated\x18\x02 \x01(\x08\")\n\x14InspectTicketRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\"(\n\x13RevokeTicketRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t*o\n\x0fTicketDirection\x12 \n\x1cTICKET_DIRECTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17TICKET_DIRECTION_UPLOAD\x10\x01\x12\x1d\n\x19TICKET_DIRECTION_DOWNLOAD\x10\x02*\xdc\x01\n\x0bTicketState\x12\x1c\n\x18TICKET_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11TICKET_STATE_OPEN\x10\x01\x12\x17\n\x13TICKET_STATE_ACTIVE\x10\x02\x12\x17\n\x13TICKET_STATE_STORED\x10\x03\x12\x19\n\x15TICKET_STATE_COMPLETE\x10\x04\x12\x17\n\x13TICKET_STATE_FAILED\x10\x05\x12\x18\n\x14TICKET_STATE_REVOKED\x10\x06\x12\x18\n\x14TICKET_STATE_EXPIRED\x10\x07\x32\xfa\x01\n\x07Tickets\x12;\n\x05Issue\x12\x1b.dray.v1.IssueTicketRequest\x1a\x15.dray.v1.IssuedTicket\x12>\n\x04List\x12\x1b.dray.v1.ListTicketsRequest\x1a\x19.dray.v1.ListTicketsReply\x12\x39\n\x07Inspect\x12\x1d.dray.v1.InspectTicketRequest\x1a\x0f.dray.v1.Ticket\x12\x37\n\x06Revoke\x12\x1c.dray.v1.RevokeTicketRequest\x1a\x0f.dray.v1.Ticketb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64ray/v1/ticket.proto\x12\x07\x64ray.v1\"\xe9\x01\n\x0bTicketAudit\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12+\n\tdirection\x18\x03 \x01(\x0e\x32\x18.dray.v1.TicketDirection\x12%\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\x15.dray.v1.TicketAction\x12\x11\n\tmax_bytes\x18\x05 \x01(\x04\x12\x13\n\x0bmoved_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06sha256\x18\x07 \x01(\x0c\x12\x15\n\rexpires_at_ms\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65stination\x18\t \x01(\t\"W\n\x11TicketDestination\x12\x1b\n\x11sandbox_directory\x18\x01 \x01(\tH\x00\x12\x16\n\x0c\x63hat_message\x18\x02 \x01(\tH\x00\x42\r\n\x0b\x64\x65stination\"\x8e\x02\n\x12IssueTicketRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\tdirection\x18\x02 \x01(\x0e\x32\x18.dray.v1.TicketDirection\x12\x11\n\tmax_bytes\x18\x03 \x01(\x04\x12\x11\n\x04size\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\x0c\x12\x0c\n\x04name\x18\x07 \x01(\t\x12/\n\x0b\x64\x65stination\x18\x08 \x01(\x0b\x32\x1a.dray.v1.TicketDestination\x12\x14\n\x0csandbox_path\x18\t \x01(\t\x12\x12\n\nlifetime_s\x18\n \x01(\rB\x07\n\x05_size\"]\n\x0cIssuedTicket\x12\x1f\n\x06ticket\x18\x01 \x01(\x0b\x32\x0f.dray.v1.Ticket\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x0c\n\x04\x63url\x18\x03 \x01(\t\x12\x11\n\tparts_url\x18\x04 \x01(\t\"\xd6\x02\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12+\n\tdirection\x18\x03 \x01(\x0e\x32\x18.dray.v1.TicketDirection\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.dray.v1.TicketState\x12\x11\n\tmax_bytes\x18\x05 \x01(\x04\x12\x13\n\x0bmoved_bytes\x18\x06 \x01(\x04\x12\x12\n\nmedia_type\x18\x07 \x01(\t\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x15\n\rcreated_at_ms\x18\t \x01(\x04\x12\x15\n\rexpires_at_ms\x18\n \x01(\x04\x12/\n\x0b\x64\x65stination\x18\x0b \x01(\x0b\x32\x1a.dray.v1.TicketDestination\x12\x0e\n\x06sha256\x18\x0c \x01(\x0c\x12\x0c\n\x04size\x18\r \x01(\x04\x12\x0f\n\x07receipt\x18\x0e \x01(\t\"4\n\x12ListTicketsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"G\n\x10ListTicketsReply\x12 \n\x07tickets\x18\x01 \x03(\x0b\x32\x0f.dray.v1.Ticket\x12\x11\n\ttruncated\x18\x02 \x01(\x08\")\n\x14InspectTicketRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\"(\n\x13RevokeTicketRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t*o\n\x0fTicketDirection\x12 \n\x1cTICKET_DIRECTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17TICKET_DIRECTION_UPLOAD\x10\x01\x12\x1d\n\x19TICKET_DIRECTION_DOWNLOAD\x10\x02*\xdc\x01\n\x0bTicketState\x12\x1c\n\x18TICKET_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11TICKET_STATE_OPEN\x10\x01\x12\x17\n\x13TICKET_STATE_ACTIVE\x10\x02\x12\x17\n\x13TICKET_STATE_STORED\x10\x03\x12\x19\n\x15TICKET_STATE_COMPLETE\x10\x04\x12\x17\n\x13TICKET_STATE_FAILED\x10\x05\x12\x18\n\x14TICKET_STATE_REVOKED\x10\x06\x12\x18\n\x14TICKET_STATE_EXPIRED\x10\x07*\x9a\x01\n\x0cTicketAction\x12\x1d\n\x19TICKET_ACTION_UNSPECIFIED\x10\x00\x12\x18\n\x14TICKET_ACTION_ISSUED\x10\x01\x12\x1b\n\x17TICKET_ACTION_COMPLETED\x10\x02\x12\x19\n\x15TICKET_ACTION_REFUSED\x10\x03\x12\x19\n\x15TICKET_ACTION_REVOKED\x10\x04\x32\xfa\x01\n\x07Tickets\x12;\n\x05Issue\x12\x1b.dray.v1.IssueTicketRequest\x1a\x15.dray.v1.IssuedTicket\x12>\n\x04List\x12\x1b.dray.v1.ListTicketsRequest\x1a\x19.dray.v1.ListTicketsReply\x12\x39\n\x07Inspect\x12\x1d.dray.v1.InspectTicketRequest\x1a\x0f.dray.v1.Ticket\x12\x37\n\x06Revoke\x12\x1c.dray.v1.RevokeTicketRequest\x1a\x0f.dray.v1.Ticketb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.ticket_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _TICKETDIRECTION._serialized_start=1047
-  _TICKETDIRECTION._serialized_end=1158
-  _TICKETSTATE._serialized_start=1161
-  _TICKETSTATE._serialized_end=1381
-  _TICKETDESTINATION._serialized_start=33
-  _TICKETDESTINATION._serialized_end=120
-  _ISSUETICKETREQUEST._serialized_start=123
-  _ISSUETICKETREQUEST._serialized_end=393
-  _ISSUEDTICKET._serialized_start=395
-  _ISSUEDTICKET._serialized_end=488
-  _TICKET._serialized_start=491
-  _TICKET._serialized_end=833
-  _LISTTICKETSREQUEST._serialized_start=835
-  _LISTTICKETSREQUEST._serialized_end=887
-  _LISTTICKETSREPLY._serialized_start=889
-  _LISTTICKETSREPLY._serialized_end=960
-  _INSPECTTICKETREQUEST._serialized_start=962
-  _INSPECTTICKETREQUEST._serialized_end=1003
-  _REVOKETICKETREQUEST._serialized_start=1005
-  _REVOKETICKETREQUEST._serialized_end=1045
-  _TICKETS._serialized_start=1384
-  _TICKETS._serialized_end=1634
+  _TICKETDIRECTION._serialized_start=1283
+  _TICKETDIRECTION._serialized_end=1394
+  _TICKETSTATE._serialized_start=1397
+  _TICKETSTATE._serialized_end=1617
+  _TICKETACTION._serialized_start=1620
+  _TICKETACTION._serialized_end=1774
+  _TICKETAUDIT._serialized_start=34
+  _TICKETAUDIT._serialized_end=267
+  _TICKETDESTINATION._serialized_start=269
+  _TICKETDESTINATION._serialized_end=356
+  _ISSUETICKETREQUEST._serialized_start=359
+  _ISSUETICKETREQUEST._serialized_end=629
+  _ISSUEDTICKET._serialized_start=631
+  _ISSUEDTICKET._serialized_end=724
+  _TICKET._serialized_start=727
+  _TICKET._serialized_end=1069
+  _LISTTICKETSREQUEST._serialized_start=1071
+  _LISTTICKETSREQUEST._serialized_end=1123
+  _LISTTICKETSREPLY._serialized_start=1125
+  _LISTTICKETSREPLY._serialized_end=1196
+  _INSPECTTICKETREQUEST._serialized_start=1198
+  _INSPECTTICKETREQUEST._serialized_end=1239
+  _REVOKETICKETREQUEST._serialized_start=1241
+  _REVOKETICKETREQUEST._serialized_end=1281
+  _TICKETS._serialized_start=1777
+  _TICKETS._serialized_end=2027
 # @@protoc_insertion_point(module_scope)

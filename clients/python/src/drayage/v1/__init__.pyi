@@ -101,23 +101,23 @@ class FaultCode(_int):
 FAULT_CODE_UNSPECIFIED: FaultCode
 """Never sent; a reader treats it as FAULT_CODE_INTERNAL."""
 FAULT_CODE_INVALID_ARGUMENT: FaultCode
-"""The request is wrong; sending it again changes nothing."""
+"""The request is invalid; sending it again fails again."""
 FAULT_CODE_NOT_FOUND: FaultCode
-"""What was named does not exist."""
+"""The named object does not exist."""
 FAULT_CODE_DENIED: FaultCode
 """A policy or a permission refuses it."""
 FAULT_CODE_TOO_LARGE: FaultCode
-"""A size limit was passed."""
+"""A size limit is exceeded."""
 FAULT_CODE_UNSUPPORTED: FaultCode
-"""The kind of thing asked for is not offered."""
+"""The requested kind of operation or content is not supported."""
 FAULT_CODE_RATE_LIMITED: FaultCode
-"""Too much at once; later is fine."""
+"""A limit for a period or for concurrent requests is reached; a later request may succeed."""
 FAULT_CODE_TIMEOUT: FaultCode
-"""The deadline or a phase limit passed."""
+"""The deadline or the time limit of a phase passed."""
 FAULT_CODE_UNAVAILABLE: FaultCode
-"""A dependency did not do its part."""
+"""A dependency failed or did not respond."""
 FAULT_CODE_INTERNAL: FaultCode
-"""A mistake on our side; the message is always the same."""
+"""A bug of the service; the message is always the same."""
 
 class LedgerState(_int):
     """State of one piece of work in the ledger (`KV_dray_ledger`)."""
@@ -220,7 +220,7 @@ class Header(Message):
     def __init__(self, *, name: _str | None = ..., value: _str | None = ...) -> None: ...
 
 class LedgerRecord(Message):
-    """One ledger entry: who works on an operation, and what came of it. Every change is a compare-and-set."""
+    """One ledger entry: who works on an operation, and its outcome. Every change is a compare-and-set."""
     state: LedgerState
     """Where the operation stands."""
     epoch: _int
@@ -496,7 +496,7 @@ class SandboxProbe(Message):
         """Programs found that transfers use."""
         ...
     life_ms: _int
-    """Milliseconds of life left; absent when there is no end."""
+    """Remaining lifetime in milliseconds; absent when it does not end."""
     def __init__(self, *, handle: SandboxHandle | None = ..., home: _bytes | None = ..., working_directory: _bytes | None = ..., uid: _int | None = ..., gid: _int | None = ..., free: _int | None = ..., transports: Iterable[_str] | None = ..., tools: Iterable[_str] | None = ..., life_ms: _int | None = ...) -> None: ...
 
 class StatSandboxRequest(Message):
@@ -538,7 +538,7 @@ class SandboxEntry(Message):
     kind_code: SandboxEntryKind
     """What it is."""
     change_marker: _str
-    """Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was asked for."""
+    """Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was requested."""
     def __init__(self, *, path: _bytes | None = ..., real_path: _bytes | None = ..., kind: _str | None = ..., size: _int | None = ..., mode: _int | None = ..., uid: _int | None = ..., gid: _int | None = ..., mtime_ns: _int | None = ..., link_target: _bytes | None = ..., sha256: _bytes | None = ..., kind_code: SandboxEntryKind | None = ..., change_marker: _str | None = ...) -> None: ...
 
 class ListSandboxRequest(Message):
@@ -774,9 +774,9 @@ class PlaceUpload(Message):
     position: _int
     """Position among the attachments of that message."""
     unavailable: _str
-    """Why the file could not be had; then there is no claim, and only the agent is told."""
+    """Why the file is not available; then the claim is absent, and only the agent gets a report."""
     claimed_size: _int
-    """Bytes as claimed by the platform when there is no claim."""
+    """Bytes as stated by the platform when the claim is absent."""
     def __init__(self, *, session: _str | None = ..., claim: Claim | None = ..., name: _str | None = ..., chat: ChatTarget | None = ..., message_id: _str | None = ..., position: _int | None = ..., unavailable: _str | None = ..., claimed_size: _int | None = ...) -> None: ...
 
 class UploadPlaced(Message):
@@ -785,7 +785,7 @@ class UploadPlaced(Message):
     """Operation the event belongs to."""
     @property
     def upload(self) -> Upload:
-        """What became of it."""
+        """Its outcome."""
         ...
     def __init__(self, *, operation_id: _str | None = ..., upload: Upload | None = ...) -> None: ...
 
@@ -817,7 +817,7 @@ class Upload(Message):
     """Cleaned name."""
     @property
     def claim(self) -> Claim:
-        """The stored file; absent when it could not be had."""
+        """The stored file; absent when it was not available."""
         ...
     path: _bytes
     """Path in the sandbox once placed."""
@@ -838,7 +838,7 @@ class Upload(Message):
         """Proof of the transfer."""
         ...
     told: _bool
-    """Whether `Settle` told of it in this state."""
+    """Whether `Settle` has reported it in this state."""
     def __init__(self, *, operation_id: _str | None = ..., session: _str | None = ..., state: _str | None = ..., name: _str | None = ..., claim: Claim | None = ..., path: _bytes | None = ..., context_line: _str | None = ..., chat: ChatTarget | None = ..., message_id: _str | None = ..., position: _int | None = ..., reason: _str | None = ..., receipt: TransferReceipt | None = ..., told: _bool | None = ...) -> None: ...
 
 class UploadList(Message):
@@ -854,17 +854,17 @@ class SettleUploadsRequest(Message):
     session: _str
     """Session id."""
     all: _bool
-    """Whether uploads that were told of before are told again."""
+    """Whether uploads that were reported before are reported again."""
     def __init__(self, *, session: _str | None = ..., all: _bool | None = ...) -> None: ...
 
 class SettleUploadsReply(Message):
-    """Uploads of a session, each told once unless `all` was asked."""
+    """Uploads of a session, each reported once unless the request has `all`."""
     @property
     def uploads(self) -> RepeatedCompositeFieldContainer[Upload]:
         """In the order they came."""
         ...
     waiting: _bool
-    """Whether some still wait, because there is no sandbox or it cannot be reached."""
+    """Whether some still wait, because the sandbox does not exist or cannot be reached."""
     def __init__(self, *, uploads: Iterable[Upload] | None = ..., waiting: _bool | None = ...) -> None: ...
 
 class FileState(_int):
@@ -1238,7 +1238,7 @@ class DeliveredFile(Message):
     def __init__(self, *, path: _bytes | None = ..., name: _str | None = ..., size: _int | None = ..., media_type: _str | None = ..., sha256: _bytes | None = ..., state: _str | None = ..., route: _str | None = ..., platform_message_id: _str | None = ..., platform_file_id: _str | None = ..., url_expires_at_ms: _int | None = ..., error_kind: _str | None = ..., error_message: _str | None = ..., platform_code: _str | None = ..., lossy: _bool | None = ..., claim: Claim | None = ..., transfer: TransferReceipt | None = ..., attempts: _int | None = ..., limit: _int | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ...) -> None: ...
 
 class DeliveryReport(Message):
-    """What became of a delivery, for callers and events."""
+    """The outcome of a delivery, for callers and events."""
     delivery_id: _str
     """Id of the delivery."""
     session: _str
@@ -1270,7 +1270,7 @@ class DeliveryReport(Message):
     turn: _str
     """Turn of the agent."""
     message: _str
-    """What was said with the files."""
+    """What was reported with the files."""
     @property
     def flags(self) -> DeliveryFlags:
         """Switches."""
@@ -1278,7 +1278,7 @@ class DeliveryReport(Message):
     tenant: _str
     """Always empty: the tenant is in `DeliveryRecord`."""
     due_at_ms: _int
-    """Unix milliseconds at which it goes on; 0 while nothing holds it up."""
+    """Unix milliseconds at which it continues; 0 while nothing holds it up."""
     waiting: _str
     """Name of `waiting_code`; read only where that is unspecified."""
     rounds: _int
@@ -1328,15 +1328,15 @@ class DeliveryRecord(Message):
     turn: _str
     """Turn of the agent."""
     message: _str
-    """What was said with the files."""
+    """What was reported with the files."""
     @property
     def flags(self) -> DeliveryFlags:
         """Switches."""
         ...
     tenant: _str
-    """Tenant, to go on after a wait."""
+    """Tenant, to continue after a wait."""
     due_at_ms: _int
-    """Unix milliseconds at which it goes on; 0 while nothing holds it up."""
+    """Unix milliseconds at which it continues; 0 while nothing holds it up."""
     waiting: _str
     """Name of `waiting_code`; read only where that is unspecified."""
     rounds: _int
@@ -1526,7 +1526,7 @@ class FinishUploadReply(Message):
         """The stored file."""
         ...
     operation_id: _str
-    """Operation that puts it into the sandbox; `Settle` of the session tells what became of it. Empty without a session."""
+    """Operation that puts it into the sandbox; `Settle` of the session reports its outcome. Empty without a session."""
     def __init__(self, *, claim: Claim | None = ..., operation_id: _str | None = ...) -> None: ...
 
 class MessageReceived(Message):
@@ -1576,7 +1576,7 @@ class ReceivedAttachment(Message):
     name: _str
     """Name as sent."""
     size: _int
-    """Bytes as claimed; 0 when not told."""
+    """Bytes as stated by the sender; 0 when unknown."""
     media_type: _str
     """Media type as claimed."""
     reference: _str
@@ -1698,7 +1698,7 @@ SINK_CLAIM_ONLY: Sink
 """Always a claim."""
 
 class FetchRequest(Message):
-    """What to fetch. There is no way to say method, headers, body, credentials, proxy or address."""
+    """What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address."""
     url: _str
     """The URL exactly as the agent wrote it, 1 to 8192 bytes."""
     @property
@@ -2225,7 +2225,7 @@ class ReadAttachmentRequest(Message):
     def __init__(self, *, source: DocumentSource | None = ..., name: _str | None = ..., summarize: _bool | None = ..., focus: _str | None = ..., range: _str | None = ..., find: _str | None = ..., inline_budget_bytes: _int | None = ..., credentials: DialCredentials | None = ..., external_url_fetch: AppPolicy | None = ..., show_hidden: _bool | None = ..., member: _str | None = ...) -> None: ...
 
 class ReadAttachmentReply(Message):
-    """What came of it (read-attachment 2)."""
+    """Its outcome (read-attachment 2)."""
     @property
     def output(self) -> Content:
         """What the model sees: UTF-8, never empty. Inline up to 64 KiB, by claim above."""
@@ -2308,7 +2308,7 @@ class ReadFilesReply(Message):
     """The tool's result."""
     @property
     def output(self) -> Content:
-        """What the model is told: JSON, or a sentence when the arguments were not valid."""
+        """The result for the model: JSON, or a sentence when the arguments were not valid."""
         ...
     def __init__(self, *, output: Content | None = ...) -> None: ...
 
@@ -2371,7 +2371,7 @@ class FetchUserFileRequest(Message):
 class FetchUserFileReply(Message):
     """The tool's result."""
     output: _str
-    """What the model is told."""
+    """The text for the model."""
     written: _bool
     """Whether the file is in the sandbox."""
     def __init__(self, *, output: _str | None = ..., written: _bool | None = ...) -> None: ...
@@ -2480,7 +2480,7 @@ class IssueTicketRequest(Message):
     """File name for people; may be empty."""
     @property
     def destination(self) -> TicketDestination:
-        """Where an upload goes on to; absent leaves it in the store."""
+        """Where an upload continues to; absent leaves it in the store."""
         ...
     sandbox_path: _str
     """File in the sandbox of the session that a download is for, UTF-8, instead of a digest."""
@@ -2526,7 +2526,7 @@ class Ticket(Message):
     """Unix milliseconds at which it ends."""
     @property
     def destination(self) -> TicketDestination:
-        """Where an upload goes on to; absent leaves it in the store."""
+        """Where an upload continues to; absent leaves it in the store."""
         ...
     sha256: _bytes
     """SHA-256 of the stored content, 32 bytes; empty while there is none."""
