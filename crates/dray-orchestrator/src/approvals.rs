@@ -182,7 +182,7 @@ impl ApprovalStore {
         Ok(record)
     }
 
-    /// Records a decision. It holds from now on, whatever becomes of this process.
+    /// Records a decision. It holds from now on, also when this process ends.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Sign-ins of users at MCP servers, kept between requests: pages that are open, and tokens.
 //!
 //! A browser that comes back from an authorization server shows no key of this service, so its address proves only that
-//! somebody signed in. Whoever signed in sees a code, and the sign-in counts when the principal that asked for it sends
+//! a user signed in. That user sees a code, and the sign-in counts when the principal that asked for it sends
 //! the code in the same conversation: a page that was passed on to another person leads nowhere, because that person has
 //! no part in the conversation. Records are encrypted, since a bucket of the bus is readable for its operators.
 
@@ -65,7 +65,7 @@ struct ReturnedPage {
 pub(crate) enum CallbackPage {
     /// The code to send in the chat, and the tool set that it is for.
     Code { code: String, toolset: String },
-    /// There is no such page: it was used, is too old, or never was.
+    /// The page was used, is too old, or never existed.
     Unknown,
     /// Another authorization server answered.
     WrongIssuer,
@@ -237,7 +237,7 @@ impl StoredSignIns {
         Ok(())
     }
 
-    /// Replaces a record, whatever it was.
+    /// Replaces a record of any state.
     async fn replace<T: Serialize + Sync>(
         &self,
         kind: RecordKind,

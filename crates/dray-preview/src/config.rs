@@ -14,7 +14,7 @@ const ID_LABEL: &str = "*.";
 #[serde(default)]
 pub struct PreviewConfig {
     /// Address on which the links of previews are served, such as `127.0.0.1:7350`. It must be no address of another
-    /// page: the port, or the host of `url`, is the origin of previewed pages. Default empty: there are no previews.
+    /// page: the port, or the host of `url`, is the origin of previewed pages. Default empty: previews are off.
     /// `dray up` takes a free port of loopback.
     pub listen: Option<SocketAddr>,
     /// Base of links where a proxy with TLS stands before the address, such as `https://preview.example.org`. With a

@@ -152,7 +152,7 @@ async fn serve_preview(
     let permit = Arc::clone(&service.inner.responses).try_acquire_owned();
     let permit = permit.map_err(|_| PreviewError::Busy)?;
     let view = SandboxView::open(service, &token, &found, location).await?;
-    // A program that only looks whether the link works is no person who opened it.
+    // A program that only checks whether the link works does not count as a person who opened it.
     if *method == Method::GET {
         service.note_opened(&found).await?;
     }

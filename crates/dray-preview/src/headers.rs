@@ -45,7 +45,7 @@ pub(crate) fn response(status: StatusCode, media_type: &str, policy: &str, body:
     response
 }
 
-/// Adds what holds for every response: nothing is kept, sniffed, or told to other sites.
+/// Adds what holds for every response: browsers neither keep nor sniff it, and send no referrer to other sites.
 pub(crate) fn with_common_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [

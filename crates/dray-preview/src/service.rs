@@ -133,8 +133,8 @@ impl PreviewService {
             secret_sha256: token.secret_sha256().as_bytes().to_vec(),
         };
         let max_open = system.config.max_open;
-        // Before the record: a link that no event tells of must not exist. The event of one that then fails to be
-        // recorded is about a link that nobody has.
+        // Before the record: every link has an event. The event of one that then fails to be
+        // recorded is about a link that no caller has.
         self.inner
             .auditor
             .record(meta, PreviewAction::Created, &preview)

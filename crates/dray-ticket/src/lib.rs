@@ -2,7 +2,7 @@
 //!
 //! A ticket is bound to a tenant and a session (the [`Principal`]), to a direction, to a size limit, a media type and a
 //! digest where they are known, and to an expiry. Its URL has 256 random bits; the records hold only their SHA-256, so
-//! that nobody who reads the records can use a ticket.
+//! that a reader of the records cannot use a ticket.
 //!
 //! - [`TicketService`] makes, revokes and sweeps tickets, and checks the limits of each principal.
 //! - [`TicketEndpoint`] serves them over HTTP: plain `PUT` and `POST`, tus 1.0, the resumable uploads of the IETF, and

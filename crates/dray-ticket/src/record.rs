@@ -34,7 +34,7 @@ pub enum TicketDirection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TicketState {
-    /// Nobody used it yet.
+    /// Not used yet.
     Open,
     /// Bytes are on their way, or were until a connection broke.
     Active,

@@ -1,6 +1,6 @@
 //! Parts of files for a person who looks at them, without a copy on this host (previews).
 //!
-//! A view is no transfer: it has no retries and no receipt. What holds is that a response is of one state of the file:
+//! A view, unlike a transfer, has no retries and no receipt. What holds is that a response is of one state of the file:
 //! the file is pinned before the first byte, and its last bytes leave only when it is still the pinned one.
 
 use std::ops::Range;

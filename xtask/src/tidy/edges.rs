@@ -101,6 +101,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-presentation",
             "dray-proto",
             "dray-bus",
+            "dray-http-server",
             "dray-store",
             "dray-service",
             "dray-sandbox",

@@ -98,7 +98,7 @@ impl ApprovalPolicy {
         self.rules.iter().any(|rule| rule.covers(facts))
     }
 
-    /// Sorts the calls of a round. `is_client` tells tools of the client.
+    /// Sorts the calls of a round. `is_client` is true for tools of the client.
     pub(super) fn group(
         &self,
         calls: Vec<ToolCall>,

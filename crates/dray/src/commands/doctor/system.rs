@@ -15,7 +15,7 @@ use super::finding::Finding;
 use crate::outcome::CommandFailure;
 use crate::world::{bus_advice, config_section};
 
-/// A session that nobody has: the calls below must find nothing.
+/// A session that does not exist: the calls below must find nothing.
 const UNUSED_SESSION: &str = "dray-doctor";
 /// The URL whose judgement is asked for; explaining it connects to nothing and asks no name server.
 const SAMPLE_URL: &str = "https://example.com/";
