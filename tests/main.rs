@@ -17,6 +17,8 @@ mod deploy;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod previews;
+#[cfg(test)]
 mod processes;
 #[cfg(test)]
 mod support;

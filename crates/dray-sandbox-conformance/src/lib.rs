@@ -32,6 +32,7 @@ mod renames;
 mod report;
 mod stats;
 mod trees;
+mod views;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -184,6 +185,9 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     engine::a_file_goes_in_with_its_proof,
     engine::a_put_that_fails_leaves_nothing,
     engine::a_file_rewritten_meanwhile_never_comes_torn,
+    views::a_range_is_that_part_of_the_file,
+    views::a_view_of_a_file_that_changed_breaks_off,
+    views::a_link_that_leads_out_is_not_viewed,
     handles::a_replaced_sandbox_is_gone,
 ];
 

@@ -6,12 +6,14 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
 /// Cases of many mebibytes. Over channels that carry little these take hundreds of commands, so they are asked over
 /// the others; how files are cut into pieces and ranges is asked in `channels`.
-const BULK_CASES: [&str; 5] = [
+const BULK_CASES: [&str; 7] = [
     "five_mebibytes_come_back_by_every_transport",
     "a_file_that_shrinks_is_never_short_and_fine",
     "a_file_that_grows_is_cut_or_refused",
     "a_file_that_is_rewritten_keeps_its_length",
     "a_file_that_is_removed_is_whole_or_refused",
+    "a_range_is_that_part_of_the_file",
+    "a_view_of_a_file_that_changed_breaks_off",
 ];
 
 async fn conforms(tools: ToolSet, way: ChannelForm) {

@@ -1,0 +1,86 @@
+//! Previews as people use them: links over real backends, and pages in Chromium.
+
+mod browser;
+mod escapes;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support;
+
+/// `dray preview` until it is dropped.
+struct PreviewProcess {
+    process: Child,
+    /// Address of the endpoint, such as `http://127.0.0.1:40001`.
+    origin: String,
+    /// The secret part of the link.
+    token: String,
+}
+
+/// A response of the endpoint.
+#[derive(Debug)]
+struct CurlResponse {
+    status: u16,
+    body: String,
+}
+
+impl PreviewProcess {
+    fn start(place: &str, settings: &[&str]) -> Self {
+        let mut process = Command::new(support::dray())
+            .args(["--json", "preview", place])
+            .args(settings.iter().flat_map(|setting| ["--set", setting]))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let created: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("no link: {line}"));
+        let url = created["url"].as_str().unwrap();
+        let (origin, rest) = url.split_once("/v/").unwrap();
+        Self {
+            process,
+            origin: origin.to_owned(),
+            token: rest.split('/').next().unwrap().to_owned(),
+        }
+    }
+
+    /// Asks for a path exactly as it is written.
+    fn get(&self, area: &str, rest: &str) -> CurlResponse {
+        self.get_with(area, rest, &[])
+    }
+
+    fn get_with(&self, area: &str, rest: &str, options: &[&str]) -> CurlResponse {
+        let url = format!("{}/{area}/{}/{rest}", self.origin, self.token);
+        let output = Command::new("curl")
+            .args([
+                "--silent",
+                "--path-as-is",
+                "--max-time",
+                "30",
+                "--write-out",
+                "\n%{http_code}",
+            ])
+            .args(options)
+            .arg(&url)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        CurlResponse {
+            status: status.parse().unwrap(),
+            body: body.to_owned(),
+        }
+    }
+}
+
+impl Drop for PreviewProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,150 @@
+//! A preview from the console's button to a page in Chromium, with what the page tries against the console.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{self, node, up::UpServer};
+
+/// Packages of npm that drive and judge the pages.
+const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"];
+
+/// A page that loads everything by relative addresses, and tries what it may not do.
+const PAGE: &str = r#"<!doctype html><html lang="en"><title>Site</title>
+<link rel="stylesheet" href="css/site.css"><h1 id="version">first</h1><img src="pic.svg" alt="" id="pic">
+<script>window.inline = true</script><script src="js/plain.js"></script>
+<script type="module" src="js/module.js"></script>"#;
+
+const MODULE: &str = r#"
+const tried = {};
+const attempt = async (name, what) => { try { tried[name] = String(await what()); } catch (error) { tried[name] = "refused"; } };
+await attempt("data", async () => (await (await fetch("data.json")).json()).value);
+await attempt("storage", () => localStorage.length);
+await attempt("cookie", () => document.cookie);
+await attempt("parent", () => parent.document.title);
+await attempt("top", () => top.location.href);
+await attempt("console", async () => (await fetch(CONSOLE + "/deliveries", { credentials: "include" })).status);
+await attempt("outside", async () => (await fetch("http://127.0.0.1:9/", { mode: "no-cors" })).type);
+await attempt("window", () => { const opened = window.open("about:blank"); if (!opened) throw new Error(); return "opened"; });
+const frame = document.createElement("iframe");
+frame.src = CONSOLE + "/deliveries";
+document.body.append(frame);
+window.tried = tried;
+document.body.dataset.done = "yes";
+"#;
+
+/// A sound without compression, which browsers wind by byte ranges: ten minutes of silence.
+fn wav() -> Vec<u8> {
+    let samples: u32 = 600 * 8000;
+    let mut wav = Vec::new();
+    wav.extend_from_slice(b"RIFF");
+    wav.extend_from_slice(&(36 + samples).to_le_bytes());
+    wav.extend_from_slice(b"WAVEfmt ");
+    // PCM, one channel, 8000 samples a second of one byte.
+    for (value, bytes) in [
+        (16_u32, 4),
+        (1, 2),
+        (1, 2),
+        (8000, 4),
+        (8000, 4),
+        (1, 2),
+        (8, 2),
+    ] {
+        wav.extend_from_slice(&value.to_le_bytes()[..bytes]);
+    }
+    wav.extend_from_slice(b"data");
+    wav.extend_from_slice(&samples.to_le_bytes());
+    wav.resize(wav.len() + samples as usize, 0x80);
+    wav
+}
+
+fn make_site(root: &Path, console: &str) {
+    for directory in ["css", "js"] {
+        std::fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    let module = format!("const CONSOLE = \"{console}\";\n{MODULE}");
+    for (name, content) in [
+        ("index.html", PAGE),
+        ("css/site.css", "h1 { color: rgb(1, 2, 3); }"),
+        ("js/plain.js", "window.plain = true"),
+        ("js/module.js", &module),
+        ("data.json", "{\"value\": 42}"),
+        (
+            "pic.svg",
+            "<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'></svg>",
+        ),
+        ("notes.txt", "plain words"),
+    ] {
+        std::fs::write(root.join(name), content).unwrap();
+    }
+    std::fs::write(root.join("sound.wav"), wav()).unwrap();
+}
+
+#[test]
+fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = folder.path().join("site");
+    std::fs::create_dir_all(&site).unwrap();
+    let roots = format!("sandbox-transfer.local.roots=[\"{}\"]", site.display());
+    let options = ["--console", "127.0.0.1:0", "--set", roots.as_str()];
+    let server = UpServer::start(folder.path(), &options, "console: ");
+    let console = server.url.split("/login").next().unwrap();
+    make_site(&site, console);
+    let settings = json!({
+        "login": server.url,
+        "sandbox": format!("local:{}", site.display()),
+    });
+    let file = folder.path().join("walk.json");
+    std::fs::write(&file, settings.to_string()).unwrap();
+    let mut walk = Command::new("node")
+        .arg(support::root().join("tests/previews/walk.cjs"))
+        .arg(&file)
+        .current_dir(node::packages("node-console", &BROWSER_PACKAGES))
+        .env("HOME", folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut answers = walk.stdin.take().unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(walk.stderr.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+    {
+        match line.as_str() {
+            "change" => {
+                std::fs::write(site.join("index.html"), PAGE.replace("first", "second")).unwrap();
+                writeln!(answers, "done").unwrap();
+            }
+            other => said = format!("{said}{other}\n"),
+        }
+    }
+    let output = walk.wait_with_output().unwrap();
+    assert!(output.status.success(), "{said}");
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for list in ["findings", "failures"] {
+        assert_eq!(seen[list], json!([]), "{list}: {seen}");
+    }
+    assert_eq!(seen["color"], "rgb(1, 2, 3)");
+    assert_eq!(seen["tried"]["data"], "42", "{seen}");
+    for refused in [
+        "storage", "cookie", "parent", "top", "console", "outside", "window",
+    ] {
+        assert_eq!(seen["tried"][refused], "refused", "{refused}: {seen}");
+    }
+    assert_eq!(seen["origin"], "null", "{seen}");
+    assert_eq!(seen["framed"], false, "the page framed the console: {seen}");
+    assert_eq!(seen["version"], "second", "{seen}");
+    assert!(seen["rangeStart"].as_u64().unwrap() > 1_000_000, "{seen}");
+    assert_eq!(seen["ended"], 404, "{seen}");
+    let secret = seen["token"].as_str().unwrap();
+    assert_eq!(
+        seen["referrers"],
+        json!([]),
+        "the link is in a referrer: {seen}"
+    );
+    assert_eq!(secret.len(), 64, "{seen}");
+}

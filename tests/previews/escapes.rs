@@ -1,0 +1,138 @@
+//! No path leads out of the directory of a preview, over a real container engine and a real SSH server.
+
+use dray_testkit::docker::{ContainerOptions, DockerEngine};
+use dray_testkit::sshd::{Options, Sshd};
+
+use super::PreviewProcess;
+
+/// Makes the trap in an empty working directory, with what `BusyBox` has.
+const TRAP: &str = "\
+mkdir -p www/sub www/a other; \
+printf ESCAPED > secret.txt; printf ESCAPED > other/f.txt; printf ESCAPED > www/.env; \
+printf inside > www/index.html; printf inside > www/a/f.txt; \
+ln -s ../secret.txt www/link.txt; ln -s .. www/up; ln -s / www/root; ln -s loop www/loop; \
+ln -s index.html www/good.html; ln -s ../other www/other; \
+head -c 2000000 /dev/zero | tr '\\0' z > www/large.bin; ln www/large.bin www/hard.bin";
+
+/// Paths that lead, or seem to lead, to `secret.txt` beside the directory or to what the policy refuses.
+const ESCAPES: &[&str] = &[
+    "../secret.txt",
+    "%2e%2e/secret.txt",
+    ".%2E/secret.txt",
+    "%2e%2e%2fsecret.txt",
+    "..%5csecret.txt",
+    "..\\secret.txt",
+    "%252e%252e/secret.txt",
+    "%252e%252e%252fsecret.txt",
+    "sub/../../secret.txt",
+    "sub/%2e%2e/%2e%2e/secret.txt",
+    "/../secret.txt",
+    "//etc/passwd",
+    "..%00/secret.txt",
+    "index.html%00../secret.txt",
+    "%c0%ae%c0%ae/secret.txt",
+    "..;/secret.txt",
+    "link.txt",
+    "up/secret.txt",
+    "up/other/f.txt",
+    "other/f.txt",
+    "root/etc/passwd",
+    "root/proc/self/environ",
+    "loop",
+    ".env",
+];
+
+/// Tries everything against a preview of `www`. `sh` runs a script in the directory above it.
+fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&str)) {
+    for rest in ESCAPES {
+        for area in ["p", "v", "z"] {
+            let response = preview.get(area, rest);
+            let leaked = response.body.contains("ESCAPED") || response.body.contains("root:");
+            assert!(!leaked, "{backend} {area} {rest}: {response:?}");
+            // `curl` itself drops nothing with --path-as-is; the one path below names the directory.
+            assert!(
+                (400..500).contains(&response.status),
+                "{backend} {area} {rest}: {response:?}"
+            );
+        }
+    }
+    assert_eq!(preview.get("p", "good.html").body, "inside", "{backend}");
+    assert_eq!(preview.get("p", "").body, "inside", "{backend}");
+    let part = preview.get_with("p", "large.bin", &["--range", "1999000-"]);
+    assert_eq!((part.status, part.body.len()), (206, 1000), "{backend}");
+    let listing = preview.get("v", "").body;
+    assert!(
+        listing.contains("large.bin") && !listing.contains(".env"),
+        "{backend}: {listing}"
+    );
+    // The directory becomes a link to its neighbour and back; a response is of the one inside, or none.
+    for _ in 0..8 {
+        sh("mv www/a www/kept; ln -s ../other www/a");
+        let swapped = preview.get("p", "a/f.txt");
+        assert!(!swapped.body.contains("ESCAPED"), "{backend}: {swapped:?}");
+        assert_eq!(swapped.status, 403, "{backend}: {swapped:?}");
+        sh("rm www/a; mv www/kept www/a");
+        assert_eq!(preview.get("p", "a/f.txt").body, "inside", "{backend}");
+    }
+    // The whole mount is replaced by a link: the directory of the preview is the one that it was made for.
+    sh("mv www gone; ln -s . www");
+    let moved = preview.get("p", "secret.txt");
+    assert!(!moved.body.contains("ESCAPED"), "{backend}: {moved:?}");
+}
+
+#[test]
+fn nothing_outside_is_shown_over_docker() {
+    let engine = DockerEngine::shared();
+    let container = engine.container(ContainerOptions::default());
+    container.sh(&format!("cd /workspace; {TRAP}"));
+    let endpoint = format!(
+        "sandbox-transfer.docker.endpoint=unix://{}",
+        engine.socket().display()
+    );
+    let place = format!("docker:{}:/workspace/www", container.name());
+    let preview = PreviewProcess::start(&place, &[&endpoint]);
+    check_escapes(&preview, "docker", |script| {
+        container.sh(&format!("cd /workspace; {script}"));
+    });
+    // The sandbox dies: the link says so, and another container under its name is not shown.
+    container.remove();
+    let gone = preview.get("p", "index.html");
+    assert!([410, 503].contains(&gone.status), "{gone:?}");
+}
+
+#[test]
+fn nothing_outside_is_shown_over_ssh() {
+    let server = Sshd::start(&Options::default());
+    let control = tempfile::tempdir_in("/tmp").unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let root = work.path().canonicalize().unwrap();
+    let run = |script: &str| {
+        let ran = std::process::Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&root)
+            .status();
+        assert!(ran.unwrap().success(), "{script}");
+    };
+    run(TRAP);
+    let settings = [
+        format!(
+            "sandbox-transfer.ssh.control_directory={}",
+            control.path().join("c").display()
+        ),
+        "sandbox-transfer.ssh.host_keys=accept-new".to_owned(),
+        "sandbox-transfer.ssh.config_file=none".to_owned(),
+        format!(
+            "sandbox-transfer.ssh.identity_file={}",
+            server.key().display()
+        ),
+    ];
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let place = format!(
+        "ssh:{}@127.0.0.1:{}{}:./www",
+        server.user(),
+        server.port(),
+        root.display()
+    );
+    let preview = PreviewProcess::start(&place, &settings);
+    check_escapes(&preview, "ssh", run);
+}
