@@ -357,8 +357,12 @@ fn broken_rule(rule: &str, value: &Value) -> Option<(&'static str, &'static str)
                     .and_then(Value::as_array)
                     .is_none_or(Vec::is_empty)
             };
-            (is_empty("tools") && is_empty("tool_sets"))
-                .then_some(("tools", "must name tools, or tool_sets must be given"))
+            let problem = if value.get("tools").is_none() && value.get("tool_sets").is_some() {
+                ("tool_sets", "must name tool sets, or tools must be given")
+            } else {
+                ("tools", "must name tools, or tool_sets must be given")
+            };
+            (is_empty("tools") && is_empty("tool_sets")).then_some(problem)
         }
         "mcp-server" => {
             let name = text("url").and_then(|url| url.strip_prefix("stdio:"));

@@ -183,7 +183,7 @@ fn r_11_all_problems_are_named_together_with_path_and_reason() {
             "orchestrator.system_prompt.type: must be one of predefined, custom, dial",
             "tool_sets.0.tools.0.type: must be one of restapi-tool, predefined-tool",
             "tool_sets.0.tools.1.template_name: is required",
-            "tool_sets.1.type: must be one of rest-api, dial-deployment, internal, mcp, dial-mcp, dial-app, predefined",
+            "tool_sets.1.type: must be one of rest-api, dial-deployment, internal, mcp, dial-mcp, dial-app, agents, predefined",
             "tool_sets.2: must be an object, not a string",
             "tool_defaults.timeout_seconds: must be more than 0",
             "conversation_starters.starters: must have at least 1 item",
