@@ -286,7 +286,7 @@ mod tests {
             ("[oath]\n".to_owned(), "not valid"),
             (
                 format!("{token}file = 'ci.token'\nscopes = ['write']\n"),
-                "no scope `write`",
+                "unknown scope `write`",
             ),
             (
                 format!("{token}scopes = ['read']\n"),
