@@ -131,8 +131,8 @@ impl ManifestCheck<'_> {
             | ToolSet::DialDeployment(_)
             | ToolSet::Internal(_)
             | ToolSet::DialMcp(_)
-            | ToolSet::DialApp(_)
-            | ToolSet::Agents(_) => {}
+            | ToolSet::Agents(_)
+            | ToolSet::DialApp(_) => {}
         }
     }
 

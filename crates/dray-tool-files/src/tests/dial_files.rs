@@ -91,7 +91,7 @@ async fn a_file_is_written_listed_read_searched_and_found() {
     .await;
     assert_eq!(
         lines.unwrap(),
-        "2\ttwo\nThe file has 3 lines; go on with start 3.\n"
+        "2\ttwo\nThe file has 3 lines; continue with start 3.\n"
     );
     let hits = call(&files, "search", json!({"query": "THREE"}))
         .await

@@ -2,9 +2,12 @@
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
+
+/// Swaps in a row, each a few microseconds.
+const ROUNDS_BETWEEN_PAUSES: u32 = 64;
 
 #[tokio::test]
 async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
@@ -125,11 +128,23 @@ async fn a_path_that_is_swapped_while_it_is_read_shows_nothing_from_outside() {
     std::fs::write(root.join("other/f.txt"), "ESCAPED").unwrap();
     let link = world.preview(address(&sandbox), "www").await;
     let stop = Arc::new(AtomicBool::new(false));
+    let responses = Arc::new(AtomicU32::new(0));
     let swapping = std::thread::spawn({
-        let (root, stop) = (root.clone(), stop.clone());
+        let (root, stop, responses) = (root.clone(), stop.clone(), responses.clone());
         move || {
             let (a, kept) = (root.join("www/a"), root.join("www/kept"));
+            let mut rounds = 0_u32;
             while !stop.load(Ordering::Relaxed) {
+                // Now and then the directory stays for one whole request, so that one is served.
+                if rounds.is_multiple_of(ROUNDS_BETWEEN_PAUSES) {
+                    let seen = responses.load(Ordering::Relaxed);
+                    while responses.load(Ordering::Relaxed) < seen + 2
+                        && !stop.load(Ordering::Relaxed)
+                    {
+                        std::thread::yield_now();
+                    }
+                }
+                rounds += 1;
                 std::fs::rename(&a, &kept).unwrap();
                 symlink("../other", &a).unwrap();
                 std::fs::remove_file(&a).unwrap();
@@ -140,6 +155,7 @@ async fn a_path_that_is_swapped_while_it_is_read_shows_nothing_from_outside() {
     let mut served = 0;
     for _ in 0..150 {
         let response = link.get("p", "a/f.txt").await;
+        responses.fetch_add(1, Ordering::Relaxed);
         assert!(!response.text().contains("ESCAPED"), "{}", response.head);
         served += u32::from(response.status == 200 && response.text() == "inside");
     }
