@@ -12,12 +12,12 @@ use crate::support::{self, node, up::UpServer};
 const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"];
 
 /// A page that loads everything by relative addresses, and tries what it may not do.
-const PAGE: &str = r#"<!doctype html><html lang="en"><title>Site</title>
+const SITE_PAGE: &str = r#"<!doctype html><html lang="en"><title>Site</title>
 <link rel="stylesheet" href="css/site.css"><h1 id="version">first</h1><img src="pic.svg" alt="" id="pic">
 <script>window.inline = true</script><script src="js/plain.js"></script>
 <script type="module" src="js/module.js"></script>"#;
 
-const MODULE: &str = r#"
+const SITE_MODULE: &str = r#"
 const tried = {};
 const attempt = async (name, what) => { try { tried[name] = String(await what()); } catch (error) { tried[name] = "refused"; } };
 await attempt("data", async () => (await (await fetch("data.json")).json()).value);
@@ -64,9 +64,9 @@ fn make_site(root: &Path, console: &str) {
     for directory in ["css", "js"] {
         std::fs::create_dir_all(root.join(directory)).unwrap();
     }
-    let module = format!("const CONSOLE = \"{console}\";\n{MODULE}");
+    let module = format!("const CONSOLE = \"{console}\";\n{SITE_MODULE}");
     for (name, content) in [
-        ("index.html", PAGE),
+        ("index.html", SITE_PAGE),
         ("css/site.css", "h1 { color: rgb(1, 2, 3); }"),
         ("js/plain.js", "window.plain = true"),
         ("js/module.js", &module),
@@ -116,7 +116,11 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
     {
         match line.as_str() {
             "change" => {
-                std::fs::write(site.join("index.html"), PAGE.replace("first", "second")).unwrap();
+                std::fs::write(
+                    site.join("index.html"),
+                    SITE_PAGE.replace("first", "second"),
+                )
+                .unwrap();
                 writeln!(answers, "done").unwrap();
             }
             other => said = format!("{said}{other}\n"),

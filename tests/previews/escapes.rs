@@ -6,7 +6,7 @@ use dray_testkit::sshd::{Options, Sshd};
 use super::PreviewProcess;
 
 /// Makes the trap in an empty working directory, with what `BusyBox` has.
-const TRAP: &str = "\
+const TRAP_SCRIPT: &str = "\
 mkdir -p www/sub www/a other; \
 printf ESCAPED > secret.txt; printf ESCAPED > other/f.txt; printf ESCAPED > www/.env; \
 printf inside > www/index.html; printf inside > www/a/f.txt; \
@@ -15,7 +15,7 @@ ln -s index.html www/good.html; ln -s ../other www/other; \
 head -c 2000000 /dev/zero | tr '\\0' z > www/large.bin; ln www/large.bin www/hard.bin";
 
 /// Paths that lead, or seem to lead, to `secret.txt` beside the directory or to what the policy refuses.
-const ESCAPES: &[&str] = &[
+const ESCAPE_PATHS: &[&str] = &[
     "../secret.txt",
     "%2e%2e/secret.txt",
     ".%2E/secret.txt",
@@ -44,7 +44,7 @@ const ESCAPES: &[&str] = &[
 
 /// Tries everything against a preview of `www`. `sh` runs a script in the directory above it.
 fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&str)) {
-    for rest in ESCAPES {
+    for rest in ESCAPE_PATHS {
         for area in ["p", "v", "z"] {
             let response = preview.get(area, rest);
             let leaked = response.body.contains("ESCAPED") || response.body.contains("root:");
@@ -84,7 +84,7 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
 fn nothing_outside_is_shown_over_docker() {
     let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
-    container.sh(&format!("cd /workspace; {TRAP}"));
+    container.sh(&format!("cd /workspace; {TRAP_SCRIPT}"));
     let endpoint = format!(
         "sandbox-transfer.docker.endpoint=unix://{}",
         engine.socket().display()
@@ -113,7 +113,7 @@ fn nothing_outside_is_shown_over_ssh() {
             .status();
         assert!(ran.unwrap().success(), "{script}");
     };
-    run(TRAP);
+    run(TRAP_SCRIPT);
     let settings = [
         format!(
             "sandbox-transfer.ssh.control_directory={}",

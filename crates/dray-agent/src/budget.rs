@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::event::TokenUsage;
 
 /// Millionths of a unit of the currency.
-const MICROS: u64 = 1_000_000;
+const MICROS_PER_UNIT: u64 = 1_000_000;
 /// Tokens to which prices refer.
 const PRICED_TOKENS: u128 = 1_000_000;
 /// The largest amount that is read, in units of the currency.
@@ -40,7 +40,11 @@ impl MoneyAmount {
 
 impl fmt::Display for MoneyAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{}.{:06}", self.micros / MICROS, self.micros % MICROS);
+        let text = format!(
+            "{}.{:06}",
+            self.micros / MICROS_PER_UNIT,
+            self.micros % MICROS_PER_UNIT
+        );
         let short = text.trim_end_matches('0').trim_end_matches('.');
         f.write_str(short)
     }
@@ -52,7 +56,7 @@ impl Serialize for MoneyAmount {
             clippy::cast_precision_loss,
             reason = "amounts up to 10^9 units are exact"
         )]
-        let units = self.micros as f64 / MICROS as f64;
+        let units = self.micros as f64 / MICROS_PER_UNIT as f64;
         serializer.serialize_f64(units)
     }
 }
@@ -69,7 +73,7 @@ impl<'de> Deserialize<'de> for MoneyAmount {
             clippy::cast_precision_loss,
             reason = "in the range that was checked"
         )]
-        let micros = (units * MICROS as f64).round() as u64;
+        let micros = (units * MICROS_PER_UNIT as f64).round() as u64;
         Ok(Self { micros })
     }
 }
@@ -194,7 +198,7 @@ impl BudgetUse {
 }
 
 impl BudgetLimits {
-    /// Whether there is no limit.
+    /// Whether no value is limited.
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
     }
@@ -282,7 +286,7 @@ mod tests {
             limits(json!({"max_tokens": 50, "max_cost": 1, "max_calls": 5}))
         );
         let price = TokenPrice {
-            output: MoneyAmount::from_micros(MICROS),
+            output: MoneyAmount::from_micros(MICROS_PER_UNIT),
             ..TokenPrice::default()
         };
         let used = BudgetUse::of_call(tokens(40, 0, 9), Some(&price));
@@ -290,7 +294,7 @@ mod tests {
         let more = BudgetUse::of_call(tokens(1, 0, 0), None);
         assert_eq!(both.reached(used.plus(more)).as_deref(), Some("50 tokens"));
         let dear = BudgetUse {
-            cost: MoneyAmount::from_micros(MICROS),
+            cost: MoneyAmount::from_micros(MICROS_PER_UNIT),
             ..used
         };
         assert_eq!(both.reached(dear).as_deref(), Some("a cost of 1"));

@@ -11,7 +11,7 @@ mod question;
 mod servers;
 
 pub use hickory::HickoryResolver;
-pub use servers::{ServersError, name_servers, parse_servers};
+pub use servers::{ServersError, name_servers, parse_servers, system_name_servers};
 
 /// Asks DNS. The product uses [`HickoryResolver`]; tests and the demo inject their own.
 pub trait Resolver: Send + Sync + 'static {

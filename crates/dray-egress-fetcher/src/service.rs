@@ -20,7 +20,7 @@ use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::own;
 use crate::proxy::{ForwardProxy, RunningProxy};
-use crate::resolve::{HickoryResolver, NoResolver, name_servers};
+use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
 use crate::staging::StagedFile;
 use crate::tls::TlsClient;
 
@@ -41,9 +41,6 @@ pub struct EgressFetcher {
     audit_required: bool,
     proxy: Option<RunningProxy>,
 }
-
-/// The file in which the system names its DNS servers (D-2).
-const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 impl Service for EgressFetcher {
     const NAME: &'static str = "egress-fetcher";
@@ -66,7 +63,7 @@ impl Service for EgressFetcher {
         }
         let servers = match &compiled.servers {
             Some(servers) => servers.clone(),
-            None => name_servers(Path::new(RESOLV_CONF))
+            None => system_name_servers()
                 .map_err(|error| StartError::with_source("no DNS server is configured", error))?,
         };
         let resolver = HickoryResolver::new(&servers, compiled.settings.dns)

@@ -319,17 +319,7 @@ impl Section for Config {
         unless(names, "forward_headers", "must be names of headers");
         let programs = (1..=10_000).contains(&self.mcp_programs.max_running);
         unless(programs, "mcp_programs.max_running", "must be 1 to 10000");
-        for (field, period) in [
-            ("mcp_programs.idle_timeout", self.mcp_programs.idle_timeout),
-            ("connect_timeout", self.connect_timeout),
-            ("model_timeout", self.model_timeout),
-            ("model_idle_timeout", self.model_idle_timeout),
-            ("interactive_login_timeout", self.interactive_login_timeout),
-            ("body_timeout", self.body_timeout),
-            ("heartbeat_interval", self.heartbeat_interval),
-            ("client_tool_timeout", self.client_tool_timeout),
-            ("approval_timeout", self.approval_timeout),
-        ] {
+        for (field, period) in self.periods_above_zero() {
             unless(period > Period::default(), field, "must be above 0");
         }
         for (name, server) in &self.mcp_servers {
@@ -350,6 +340,21 @@ impl Section for Config {
 }
 
 impl Config {
+    /// The timeouts and intervals for which zero has no meaning, by their keys.
+    fn periods_above_zero(&self) -> [(&'static str, Period); 9] {
+        [
+            ("mcp_programs.idle_timeout", self.mcp_programs.idle_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("model_timeout", self.model_timeout),
+            ("model_idle_timeout", self.model_idle_timeout),
+            ("interactive_login_timeout", self.interactive_login_timeout),
+            ("body_timeout", self.body_timeout),
+            ("heartbeat_interval", self.heartbeat_interval),
+            ("client_tool_timeout", self.client_tool_timeout),
+            ("approval_timeout", self.approval_timeout),
+        ]
+    }
+
     fn door_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         // An unspecified address such as `0.0.0.0` is not loopback, so it counts as reachable by others.

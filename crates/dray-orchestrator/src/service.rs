@@ -117,6 +117,12 @@ impl Orchestrator {
     }
 }
 
+/// The turns that wait for answers of their clients.
+fn paused_turns(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> PausedTurns {
+    let lifetime = config.client_tool_timeout.as_duration();
+    PausedTurns::new(cx.store.clone(), tenant.clone(), cx.clock.clone(), lifetime)
+}
+
 /// Everything behind the listener.
 fn http_surface(
     config: Config,
@@ -140,16 +146,10 @@ fn http_surface(
     let grants = CallerGrants::new(&config)
         .map_err(|error| StartError::new(format!("permissions are not usable: {error}")))?;
     let services = file_services(&config, core.as_ref(), cx);
-    let paused = PausedTurns::new(
-        cx.store.clone(),
-        services.tenant.clone(),
-        cx.clock.clone(),
-        config.client_tool_timeout.as_duration(),
-    );
     let state = client_state(&config, address, cx, &services.tenant);
     let records = caller_records(cx, &services.tenant);
     let parts = SharedParts {
-        paused,
+        paused: paused_turns(&config, cx, &services.tenant),
         approvals: approvals(&config, cx, &services.tenant),
         usage: UsageLedger::new(records),
         prices: Arc::new(config.budgets.prices.clone()),

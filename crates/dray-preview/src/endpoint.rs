@@ -217,7 +217,7 @@ fn problem_text(error: &PreviewError) -> Response {
 fn asset(path: &str) -> Option<Response> {
     let (media_type, content) = match path {
         viewer::STYLE_PATH => ("text/css; charset=utf-8", viewer::STYLE),
-        viewer::SCRIPT_PATH => ("text/javascript; charset=utf-8", viewer::SCRIPT),
+        viewer::SCRIPT_PATH => ("text/javascript; charset=utf-8", viewer::VIEWER_SCRIPT),
         _ => return None,
     };
     Some(response(

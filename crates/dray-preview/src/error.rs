@@ -11,8 +11,8 @@ use http::StatusCode;
 /// The reason for which a request about a preview was not served.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
-    /// No such preview: it never was, it ended, or it was revoked. Callers and viewers do not learn which.
-    #[error("there is no such preview")]
+    /// The preview never existed, has ended, or was revoked. Callers and viewers do not learn which.
+    #[error("the preview does not exist")]
     Unknown,
     /// The sandbox of the preview is another one now.
     #[error("the sandbox of the preview is gone")]
@@ -150,9 +150,12 @@ const fn sandbox_status(kind: ErrorKind) -> StatusCode {
 impl From<PreviewError> for Fault {
     fn from(error: PreviewError) -> Self {
         match error {
-            PreviewError::Unknown => Self::new(FaultCode::NotFound, "There is no such preview.")
-                .detail("no_preview")
-                .advice("`dray preview list` shows the open ones."),
+            PreviewError::Unknown => Self::new(
+                FaultCode::NotFound,
+                "The preview does not exist, has ended, or was revoked.",
+            )
+            .detail("no_preview")
+            .advice("`dray preview list` shows the open ones."),
             PreviewError::Invalid(why) => {
                 Self::new(FaultCode::InvalidArgument, why).detail("invalid")
             }

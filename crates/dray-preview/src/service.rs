@@ -108,7 +108,7 @@ impl PreviewService {
     /// # Errors
     ///
     /// The sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], or the records and the audit
-    /// event cannot be stored; then there is no link.
+    /// event cannot be stored; then no link is made.
     pub async fn create(
         &self,
         meta: &Meta,

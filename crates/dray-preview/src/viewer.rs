@@ -26,7 +26,7 @@ pub(crate) const SCRIPT_PATH: &str = "/assets/viewer.js";
 /// The style.
 pub(crate) const STYLE: &str = include_str!("../assets/viewer.css");
 /// The script.
-pub(crate) const SCRIPT: &str = include_str!("../assets/viewer.js");
+pub(crate) const VIEWER_SCRIPT: &str = include_str!("../assets/viewer.js");
 
 /// How a file is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

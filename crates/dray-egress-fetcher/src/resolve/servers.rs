@@ -83,6 +83,18 @@ fn interface_index(zone: &str) -> Option<u32> {
     index.trim().parse().ok()
 }
 
+/// The file in which the system names its DNS servers (D-2).
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// The servers that the system names in `/etc/resolv.conf` (resolv.conf(5)).
+///
+/// # Errors
+///
+/// The file cannot be read, or names no server.
+pub fn system_name_servers() -> Result<Vec<SocketAddr>, ServersError> {
+    name_servers(Path::new(RESOLV_CONF))
+}
+
 /// The servers of the `nameserver` lines of `file` (`/etc/resolv.conf`).
 pub fn name_servers(file: &Path) -> Result<Vec<SocketAddr>, ServersError> {
     let path = || file.display().to_string();

@@ -82,7 +82,7 @@ mod tests {
         ] {
             assert_eq!(
                 codes_in(&Message::new(Role::User, &text)),
-                [code.clone()],
+                std::slice::from_ref(&code),
                 "{text}"
             );
         }

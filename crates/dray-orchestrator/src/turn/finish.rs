@@ -10,7 +10,7 @@ use dray_tool::{ClientGone, EventSink};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::body::BodyTemplate;
+use super::body::{BodyTemplate, ClientWishes};
 use super::file_links::files_text;
 use super::model_caller::ModelCaller;
 use super::open::OpenTurn;
@@ -82,14 +82,12 @@ impl OpenTurn {
         told.await.map_err(|_| client_gone_failure())?;
         // Only here: the state goes out before the error event (quickapps 4).
         let done = done?;
+        let counts = self.response.counts;
+        let per_model = if counts { tally.per_model() } else { &[] };
         Ok(AnswerEnd {
             reason: done.reason,
-            usage: tally.total().filter(|_| self.response.counts),
-            per_model: if self.response.counts {
-                tally.per_model().to_vec()
-            } else {
-                Vec::new()
-            },
+            usage: tally.total().filter(|_| counts),
+            per_model: per_model.to_vec(),
         })
     }
 
@@ -135,12 +133,11 @@ impl OpenTurn {
     ) -> Result<LoopEnd, LoopError> {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
-        let deployment = &orchestrator.deployment;
         // Moved out, since the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
-        let part = std::mem::take(&mut self.part);
         let wishes = std::mem::take(&mut self.response.wishes);
         let client_tools = wishes.tools.clone();
+        let template = self.body_template(wishes);
         let files = &self.session.files;
         let media_tags = MediaTagFilter::new(files).await;
         let mut speech = TextRelay::new(media_tags, self.response.is_dial);
@@ -148,14 +145,8 @@ impl OpenTurn {
             model: ModelCaller {
                 endpoint: &self.parts.model,
                 caller: &self.session.turn.caller,
-                deployment: &deployment.deployment_id,
-                template: BodyTemplate::new(
-                    deployment,
-                    &self.tools.offered,
-                    &self.tools.statics,
-                    wishes,
-                    self.response.counts || self.budget.has_limits(),
-                ),
+                deployment: &orchestrator.deployment.deployment_id,
+                template,
                 outgoing: &mut self.response.outgoing,
                 propagates_stages: orchestrator.propagate_stages,
                 is_plain: !self.response.is_dial,
@@ -180,14 +171,13 @@ impl OpenTurn {
                 .unwrap_or(self.parts.config.max_iterations),
             client_tools: client_tools.clone(),
         };
-        let approvals = Settlement {
-            approvals: &self.parts.approvals,
-            principal: &self.principal,
-        };
         let request = hooks::HookedRequest {
             hooks: &self.tools.hooks,
-            part,
-            approvals,
+            part: std::mem::take(&mut self.part),
+            approvals: Settlement {
+                approvals: &self.parts.approvals,
+                principal: &self.principal,
+            },
         };
         let done = run_in_time(
             request,
@@ -201,6 +191,17 @@ impl OpenTurn {
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
+    }
+
+    /// What every call of the model in this turn has in common. Budgets need the usage also where the client does not.
+    fn body_template(&self, wishes: ClientWishes) -> BodyTemplate {
+        BodyTemplate::new(
+            &self.manifest.orchestrator.deployment,
+            &self.tools.offered,
+            &self.tools.statics,
+            wishes,
+            self.response.counts || self.budget.has_limits(),
+        )
     }
 
     async fn prepare(&mut self, sink: &EventSink) -> Result<(), LoopError> {

@@ -154,13 +154,8 @@ pub(super) async fn open_turn(
     let accepts = std::mem::take(&mut inputs.model.accepts);
     let mut outgoing = outgoing_messages(parts, &manifest, accepts);
     outgoing.reminders = files.catalog.reminders();
-    let prompt = system_prompt(
-        parts,
-        &manifest,
-        is_dial,
-        &inputs.skills,
-        &mut inputs.messages,
-    );
+    let (skills, messages) = (&inputs.skills, &mut inputs.messages);
+    let prompt = system_prompt(parts, &manifest, is_dial, skills, messages);
     let takes_files = parts.config.file_skill_always || has_tools;
     insert_file_skill(takes_files, &inputs.skills, &outgoing, &mut inputs.messages);
     let hooks = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await;

@@ -159,7 +159,7 @@ fn state_is_worth_keeping(state: &Value) -> bool {
     })
 }
 
-/// Whether a call is one that each request makes anew for the model: the time, the files, the skill on references.
+/// Whether a call is one that every request adds again for the model: the time, the files, the skill on references.
 fn is_added_again(call: &Value) -> bool {
     let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
     ADDED_AGAIN.iter().any(|tool| pair::is_synthetic(id, tool))

@@ -53,7 +53,7 @@ impl<'a> AnsweredQuestions<'a> {
             let answer = answer.map(ApprovalAnswer::read).transpose()?;
             let answer = answer.unwrap_or(ApprovalAnswer {
                 approve: false,
-                reason: Some("There was no answer.".to_owned()),
+                reason: Some("The client sent no answer.".to_owned()),
                 digest: None,
             });
             let is_changed = self.echo(&id).is_some_and(|echo| !is_same(echo, paused));

@@ -1,18 +1,15 @@
 //! Checks of the name servers that the fetcher asks.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use dray_egress_fetcher::resolve::{
-    DnsError, HickoryResolver, Resolver as _, ServersError, name_servers, parse_servers,
+    DnsError, HickoryResolver, Resolver as _, ServersError, parse_servers, system_name_servers,
 };
 use dray_guard::{CanonicalName, Judge, JudgeConfig};
 
 use super::finding::Finding;
 
-/// The file in which the system names its servers.
-const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The name that is asked for: a caching server answers it by itself and sends nothing on (RFC 6761 section 6.3).
 const LOCAL_NAME: &str = "drayage.localhost";
 
@@ -32,7 +29,7 @@ pub(super) async fn check_name_servers(
         }
         Err(error) => vec![Finding::problem(
             "name server",
-            format!("There is no usable name server: {error}"),
+            format!("No name server can be used: {error}"),
             "Name servers in `egress-fetcher.dns_servers`, or in /etc/resolv.conf.",
         )],
     }
@@ -41,7 +38,7 @@ pub(super) async fn check_name_servers(
 fn configured_servers(named: Option<&[String]>) -> Result<Vec<SocketAddr>, ServersError> {
     match named {
         Some(named) => parse_servers(named.iter().map(String::as_str)),
-        None => name_servers(Path::new(RESOLV_CONF)),
+        None => system_name_servers(),
     }
 }
 
