@@ -2,7 +2,7 @@
 
 use super::strings::{Strings, rich_text, unescape_text};
 use super::style::{CellText, Style};
-use super::used::{MergedArea, SheetReader, parse_reference};
+use super::used::{MergedArea, SheetReader, parse_reference, row_index};
 use super::value;
 use crate::formats::office::xml::{Element, Event, Xml};
 use crate::limits::Failure;
@@ -63,7 +63,7 @@ pub(super) fn read_cells(
                 "row" => {
                     // The number is optional; without it rows count on from the one before (ECMA-376-1,
                     // 18.3.1.73).
-                    if let Some(number) = e.number::<u64>("r").and_then(|r| r.checked_sub(1)) {
+                    if let Some(number) = e.number::<u64>("r").and_then(row_index) {
                         row = number;
                     }
                     if e.attr("hidden").is_some() && e.on("hidden") {

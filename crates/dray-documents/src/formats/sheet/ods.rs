@@ -112,7 +112,9 @@ impl Sheet<'_> {
             match xml.next()? {
                 Event::Open(e) if e.ns == Ns::OdfTable => match e.name() {
                     "table-row" => {
-                        let repeat = e.number::<u64>("number-rows-repeated").unwrap_or(1).max(1);
+                        // Repeats are numbers of the file's author; none is longer than a sheet.
+                        let repeat = e.number("number-rows-repeated").unwrap_or(1);
+                        let repeat = repeat.clamp(1, MAX_ROWS);
                         if is_hidden(&e) {
                             self.used.hide_row(self.row);
                             self.hidden = true;

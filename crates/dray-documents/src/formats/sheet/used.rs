@@ -10,6 +10,8 @@ use crate::markdown::{Cell, Inline, MAX_TABLE_ROWS, Markdown, Marker, Span, Styl
 const MAX_GAP_ROWS: u64 = 50;
 /// Columns that a worksheet has.
 const SHEET_COLUMNS: u32 = 16_384;
+/// Rows that a worksheet can have. More than any program writes; keeps sums of rows far from overflow.
+const SHEET_ROWS: u64 = 1 << 24;
 /// Columns that one table shows.
 const MAX_COLUMNS: usize = 4096;
 /// Merged areas that are looked at.
@@ -391,7 +393,11 @@ pub(super) fn parse_reference(reference: &str) -> Option<(u64, u32)> {
             _ => return None,
         }
     }
-    let (row, column) = (row.checked_sub(1)?, column.checked_sub(1)?);
-    // Beyond the last row of any program; keeps sums of rows far from overflow.
-    (row < 1 << 24 && column < SHEET_COLUMNS).then_some((row, column))
+    let (row, column) = (row_index(row)?, column.checked_sub(1)?);
+    (column < SHEET_COLUMNS).then_some((row, column))
+}
+
+/// The index, from zero, of a row by its number, from one. A number that no worksheet has is none.
+pub(super) fn row_index(number: u64) -> Option<u64> {
+    number.checked_sub(1).filter(|row| *row < SHEET_ROWS)
 }

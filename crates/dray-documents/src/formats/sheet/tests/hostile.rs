@@ -75,6 +75,17 @@ fn claims_that_cannot_be_true_are_not_believed() {
 }
 
 #[test]
+fn a_row_number_at_the_end_of_the_integers_is_no_number() {
+    let row = "<row r=\"18446744073709551615\"><c><v>7</v></c></row>";
+    let rows = format!("{row}<row><c><v>8</v></c></row>{row}");
+    let (file, sheets) = (sheet(&rows), "## S\n\n| 7 |\n|---|\n| 8 |\n| 7 |\n");
+    assert_eq!(
+        markdown(XLSX, &workbook("", &[("name=\"S\"", &file)], "<sst/>", &[])),
+        sheets
+    );
+}
+
+#[test]
 fn a_damaged_sheet_costs_only_itself() {
     let bytes = workbook(
         "",

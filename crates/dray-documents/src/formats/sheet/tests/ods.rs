@@ -79,6 +79,19 @@ fn a_billion_repeats_are_neither_kept_nor_waited_for() {
 }
 
 #[test]
+fn repeats_at_the_end_of_the_integers_leave_the_rows_after_them() {
+    let empty = "<table:table-row table:number-rows-repeated=\"18446744073709551615\"><table:table-cell/></table:table-row>";
+    let table = format!(
+        "<table:table table:name=\"T\"><table:table-row>{}</table:table-row>{empty}{empty}<table:table-row>{}</table:table-row></table:table>",
+        cell("", "x"),
+        cell("table:number-columns-repeated=\"4294967295\"", "y")
+    );
+    let text = markdown(ODS, &ods(&table));
+    assert!(text.starts_with("## T\n\n| x |"), "{text:.200}");
+    assert!(text.contains("| y |"), "{text:.200}");
+}
+
+#[test]
 fn a_value_repeated_over_columns_stops_where_a_sheet_does() {
     let table = format!(
         "<table:table table:name=\"T\"><table:table-row>{}</table:table-row></table:table>",
