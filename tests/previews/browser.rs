@@ -98,11 +98,20 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
     });
     let file = folder.path().join("walk.json");
     std::fs::write(&file, settings.to_string()).unwrap();
+    let seen = walk_through(folder.path(), &file, &site);
+    for list in ["findings", "failures"] {
+        assert_eq!(seen[list], json!([]), "{list}: {seen}");
+    }
+    check_page(&seen);
+}
+
+/// Runs the script in the browser and changes the page when the script asks for it; returns what it saw.
+fn walk_through(home: &Path, settings: &Path, site: &Path) -> Value {
     let mut walk = Command::new("node")
         .arg(support::root().join("tests/previews/walk.cjs"))
-        .arg(&file)
+        .arg(settings)
         .current_dir(node::packages("node-console", &BROWSER_PACKAGES))
-        .env("HOME", folder.path())
+        .env("HOME", home)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -128,10 +137,10 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
     }
     let output = walk.wait_with_output().unwrap();
     assert!(output.status.success(), "{said}");
-    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
-    for list in ["findings", "failures"] {
-        assert_eq!(seen[list], json!([]), "{list}: {seen}");
-    }
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn check_page(seen: &Value) {
     assert_eq!(seen["color"], "rgb(1, 2, 3)");
     assert_eq!(seen["tried"]["data"], "42", "{seen}");
     for refused in [

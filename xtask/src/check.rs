@@ -38,5 +38,5 @@ pub(crate) fn run_lints(root: &Path) -> anyhow::Result<()> {
 pub(crate) fn run_checks(root: &Path) -> anyhow::Result<()> {
     run_lints(root)?;
     // Generated files and source rules are part of it.
-    suite::run_tests(root, &[])
+    suite::run_tests(root, suite::PROPERTY_SEED, &[])
 }

@@ -62,6 +62,9 @@ enum XtaskCommand {
         /// Prepare the machine and stop.
         #[arg(long)]
         prepare: bool,
+        /// Seed of the cases that property tests draw; one and the same by default.
+        #[arg(long, default_value_t = suite::PROPERTY_SEED)]
+        seed: u64,
         /// Run only tests whose name contains this; all words after `--` go to the test runner unchanged.
         #[arg(last = true)]
         filter: Vec<String>,
@@ -173,7 +176,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Check => check::run_checks(&root),
         // The variables are for the tests that would follow.
         XtaskCommand::Test { prepare: true, .. } => suite::prepare_environment(&root).map(drop),
-        XtaskCommand::Test { filter, .. } => suite::run_tests(&root, &filter),
+        XtaskCommand::Test { seed, filter, .. } => suite::run_tests(&root, seed, &filter),
         XtaskCommand::Bench { names } => run_benchmarks(&root, &names),
         XtaskCommand::Soak {
             rounds,

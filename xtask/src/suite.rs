@@ -10,6 +10,10 @@ use anyhow::bail;
 use crate::metadata::CargoMetadata;
 use crate::{generate, need, python, step, tidy};
 
+/// Seed of property tests in every run, so that the same commit passes or fails alike on every machine. `cargo test` and
+/// `cargo xtask fuzz` look for new cases.
+pub(crate) const PROPERTY_SEED: u64 = 20_260_601;
+
 /// Variables that tests read, name and value.
 type Variables = Vec<(String, String)>;
 
@@ -30,12 +34,12 @@ fn python_variables(root: &Path) -> anyhow::Result<Variables> {
 
 /// All tests, then documentation examples; source rules and generated files first. A failure of one does not
 /// hide the next.
-pub(crate) fn run_tests(root: &Path, filter: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Result<()> {
     need::ensure_programs(need::TEST_PROGRAMS)?;
     // Packages come over the network while the compiler keeps the processors busy.
     std::thread::scope(|scope| {
         let environment = scope.spawn(|| python_variables(root));
-        check_and_run(root, filter, || {
+        check_and_run(root, seed, filter, || {
             environment.join().unwrap_or_else(|panic| {
                 std::panic::resume_unwind(panic);
             })
@@ -46,6 +50,7 @@ pub(crate) fn run_tests(root: &Path, filter: &[String]) -> anyhow::Result<()> {
 /// Checks, builds, and runs the tests with the variables that `environment` waits for.
 fn check_and_run(
     root: &Path,
+    seed: u64,
     filter: &[String],
     environment: impl FnOnce() -> anyhow::Result<Variables>,
 ) -> anyhow::Result<()> {
@@ -80,7 +85,7 @@ fn check_and_run(
     }
     let mut variables = environment()?;
     variables.push(binary_variable(&binary));
-    variables.push(seed_variable(std::env::var(SEED_VARIABLE).ok()));
+    variables.push(("PROPTEST_RNG_SEED".to_owned(), seed.to_string()));
     note("tests", run_all(root, &variables, filter));
     if !failures.is_empty() {
         bail!("not everything passed:\n{}", failures.join("\n"));
@@ -171,31 +176,7 @@ fn run_apart(
     Ok(())
 }
 
-/// The seed of property tests, read by `proptest`.
-const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
-
-/// One seed for every run, so that the same commit passes or fails alike on every machine. `cargo test` without this
-/// variable, and `cargo xtask fuzz`, look for new cases.
-fn seed_variable(given: Option<String>) -> (String, String) {
-    let seed = given.unwrap_or_else(|| "20260601".to_owned());
-    (SEED_VARIABLE.to_owned(), seed)
-}
-
 /// Where tests find the program that they look at.
 fn binary_variable(binary: &Path) -> (String, String) {
     ("DRAY_BINARY".to_owned(), binary.display().to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn property_tests_have_one_seed_unless_another_is_given() {
-        let (name, seed) = seed_variable(None);
-        assert_eq!(name, "PROPTEST_RNG_SEED");
-        assert_eq!(seed_variable(None).1, seed);
-        assert!(seed.parse::<u64>().is_ok());
-        assert_eq!(seed_variable(Some("7".to_owned())).1, "7");
-    }
 }

@@ -8,7 +8,7 @@
 mod body;
 mod client_state;
 mod contract;
-mod door;
+mod credentials;
 mod files;
 mod models;
 mod page;

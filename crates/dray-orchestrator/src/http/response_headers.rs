@@ -2,7 +2,7 @@
 //! (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
 //!
 //! Only origins that the operator lists are named, each exactly. Cookies are never asked for: callers show a bearer token.
-//! Own code, since the rule for pages of other origins in `door` and this one must agree.
+//! Own code, since the rule for pages of other origins in `credentials` and this one must agree.
 
 use std::sync::Arc;
 

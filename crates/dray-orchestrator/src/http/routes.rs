@@ -23,12 +23,12 @@ use uuid::Uuid;
 
 use super::client_state::{BackgroundTasks, ClientState, client_state_routes};
 use super::contract::{Agent, CheckedChatRequest, ManifestSource};
-use super::door::VerifiedCredentials;
+use super::credentials::VerifiedCredentials;
 use super::reply::ReplyOptions;
 use super::response_headers::{RequestId, add_plain_headers};
 use super::responses::RunningResponses;
 use super::run::AnswerRun;
-use super::{body, door, models, plain_request, reply, request, support};
+use super::{body, credentials, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
 use crate::permissions::CallerIdentity;
@@ -165,7 +165,7 @@ impl HttpSurface {
         let headers = head.headers;
         // Keys are checked before the body is read, so that callers without one cost no memory.
         let credentials = self.credentials(&manner, &headers)?;
-        let named = door::manifest_source(&headers)?;
+        let named = credentials::manifest_source(&headers)?;
         let permit = self.turn().await?;
         // After the permit: the number of concurrent checks at DIAL Core is limited as well.
         let (caller, identity) = self.verified(credentials).await?;
@@ -324,7 +324,7 @@ impl HttpSurface {
         self.known(name)?;
         let credentials = self.options.dial_caller(headers)?;
         let (caller, identity) = self.verified(credentials).await?;
-        let source = door::manifest_source(headers)?.unwrap_or_else(|| self.local(name));
+        let source = credentials::manifest_source(headers)?.unwrap_or_else(|| self.local(name));
         let manifest = self.agent.manifest(&caller, &identity, &source).await?;
         Ok(starters::starters_configuration(&manifest))
     }

@@ -208,7 +208,7 @@ async fn arguments_that_change_after_the_approval_need_another_one() {
 async fn an_approval_that_comes_late_is_refused() {
     let endpoint = CountingEndpoint::start().await;
     let world = shop(&endpoint, |config| {
-        config.approval_timeout = Period::millis(1)
+        config.approval_timeout = Period::millis(1);
     })
     .await;
     let question = world.say("order").await;

@@ -39,33 +39,10 @@ pub(super) fn download(
         Err(error) => return file_error(&path, &error),
     };
     let mut state = shared.lock();
-    match state.fault(|fault| {
-        matches!(
-            fault,
-            InjectedFault::CutDownload(_)
-                | InjectedFault::Instead(_)
-                | InjectedFault::DieDuringDownload(_)
-        )
-    }) {
-        Some(InjectedFault::CutDownload(kept)) => {
-            return cut_reply("application/octet-stream", &whole, kept);
-        }
-        Some(InjectedFault::DieDuringDownload(kept)) => {
-            state.machines.remove(id);
-            return cut_reply("application/octet-stream", &whole, kept);
-        }
-        Some(InjectedFault::Instead(bytes)) => {
-            return bytes_response(200, Bytes::from_static(bytes));
-        }
-        _ => {}
+    if let Some(reply) = faulty_download(&mut state, id, &whole) {
+        return reply;
     }
-    let from: Option<usize> = request.header("range").and_then(|range| {
-        range
-            .strip_prefix("bytes=")?
-            .strip_suffix('-')?
-            .parse()
-            .ok()
-    });
+    let from = range_start(request);
     match from {
         Some(from)
             if state
@@ -86,6 +63,35 @@ pub(super) fn download(
         }
         _ => bytes_response(200, whole),
     }
+}
+
+/// What a test asked to go wrong with this download.
+fn faulty_download(state: &mut FakeState, id: &str, whole: &Bytes) -> Option<Reply> {
+    let fault = state.fault(|fault| {
+        matches!(
+            fault,
+            InjectedFault::CutDownload(_)
+                | InjectedFault::Instead(_)
+                | InjectedFault::DieDuringDownload(_)
+        )
+    })?;
+    match fault {
+        InjectedFault::CutDownload(kept) => {
+            Some(cut_reply("application/octet-stream", whole, kept))
+        }
+        InjectedFault::DieDuringDownload(kept) => {
+            state.machines.remove(id);
+            Some(cut_reply("application/octet-stream", whole, kept))
+        }
+        InjectedFault::Instead(bytes) => Some(bytes_response(200, Bytes::from_static(bytes))),
+        _ => None,
+    }
+}
+
+/// The first byte of an open range (RFC 9110, 14.1.2), the only form that the client sends.
+fn range_start(request: &ReceivedRequest) -> Option<usize> {
+    let range = request.header("range")?.strip_prefix("bytes=")?;
+    range.strip_suffix('-')?.parse().ok()
 }
 
 fn bytes_response(status: u16, bytes: Bytes) -> Reply {

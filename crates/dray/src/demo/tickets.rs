@@ -139,8 +139,7 @@ async fn read_over_mcp(
     let server = McpServer::new(services, None, ServerOptions::default());
     let stop = stop.clone();
     tasks.spawn(async move {
-        // A server that fails shows as a request without a response.
-        let _ = endpoint.serve(server, stop).await;
+        endpoint.serve(server, stop).await;
     });
     let listed = ask_mcp(&url, "tools/list", None, json!({})).await?;
     let names: Vec<_> = listed

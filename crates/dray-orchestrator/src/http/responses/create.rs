@@ -19,7 +19,7 @@ use crate::http::contract::{ApprovalForm, ChatRequest, CheckedChatRequest, Manif
 use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
-use crate::http::{body, door, models, plain_request, reply};
+use crate::http::{body, credentials, models, plain_request, reply};
 use crate::records::random_id;
 use crate::responses::{History, NewResponse, ResponseDocument};
 
@@ -42,7 +42,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let headers = head.headers;
     // As for chat completions: key, permit, body.
     let (caller, identity) = surface.options.plain_caller(&headers)?;
-    let named = door::manifest_source(&headers)?;
+    let named = credentials::manifest_source(&headers)?;
     let permit = surface.turn().await?;
     let options = &surface.options;
     let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;

@@ -3,11 +3,11 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dray_service::health::free_disk;
 use dray_service::settings::{LimitsSection, StateSection};
-use dray_types::ByteSize;
+use dray_types::{ByteSize, Clock};
 use rustix::process::{Resource, getrlimit};
 
 use super::finding::Finding;
@@ -42,10 +42,7 @@ pub(super) fn check_versions() -> Finding {
 
 /// Whether the clock can be right. Where a bus is configured, its clock is compared too.
 pub(super) fn check_clock() -> Finding {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    judge_clock(seconds)
+    judge_clock(Clock::system().now_ms() / 1000)
 }
 
 fn judge_clock(seconds: u64) -> Finding {
@@ -89,7 +86,7 @@ pub(super) fn check_memory() -> Finding {
     judge_memory(available, limit)
 }
 
-/// `MemAvailable` of `/proc/meminfo`, in bytes (proc_meminfo(5)).
+/// `MemAvailable` of `/proc/meminfo`, in bytes (`proc_meminfo(5)`).
 fn available_memory(text: &str) -> Option<u64> {
     let line = text
         .lines()

@@ -75,6 +75,7 @@ async fn ask_server(server: SocketAddr, limit: Duration) -> Result<(), DnsError>
 #[cfg(test)]
 mod tests {
     use tokio::net::UdpSocket;
+    use tokio::task::JoinSet;
 
     use super::*;
     use crate::commands::doctor::finding::FindingLevel;
@@ -87,11 +88,11 @@ mod tests {
         }
     }
 
-    /// A server that answers every question with "no such name" (RFC 1035 section 4.1.1, RCODE 3).
-    async fn denying_server() -> SocketAddr {
+    /// A server that answers every question with "no such name" (RFC 1035 section 4.1.1, RCODE 3), until the task ends.
+    async fn denying_server(tasks: &mut JoinSet<()>) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             let mut message = [0_u8; 512];
             while let Ok((length, peer)) = socket.recv_from(&mut message).await {
                 // The question goes back as the answer, with the bits of a response.
@@ -105,8 +106,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_knows_no_such_name_answers_and_a_silent_one_is_a_problem() {
+        let mut tasks = JoinSet::new();
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let servers = [denying_server().await, silent.local_addr().unwrap()];
+        let servers = [
+            denying_server(&mut tasks).await,
+            silent.local_addr().unwrap(),
+        ];
         let findings = check_name_servers(&asking(&servers), Duration::from_secs(1)).await;
         assert_eq!(findings[0].level, FindingLevel::Good, "{findings:?}");
         assert_eq!(findings[1].level, FindingLevel::Problem, "{findings:?}");

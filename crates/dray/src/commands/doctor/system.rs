@@ -171,7 +171,6 @@ async fn check_services(bus: &Bus, meta: &Meta) -> Vec<Finding> {
     let arguments = v1::ResolveRequest {
         arguments: Some(v1::Content {
             body: Some(v1::content::Body::Inline(b"{}".as_slice().into())),
-            ..v1::Content::default()
         }),
         ..v1::ResolveRequest::default()
     };
