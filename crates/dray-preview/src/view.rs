@@ -19,7 +19,7 @@ pub(crate) struct SandboxView {
     pub(crate) opened: OpenSandbox,
     pub(crate) location: Location,
     pub(crate) path: SandboxPath,
-    /// What lies there.
+    /// The entry at the path.
     pub(crate) pinned: PinnedPath,
 }
 

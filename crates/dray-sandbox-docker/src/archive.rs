@@ -27,7 +27,7 @@ const PATH_BYTE_SET: &AsciiSet = &NON_ALPHANUMERIC
 /// Description of a path by the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathStat {
-    /// Kind of what lies there; the last link is not followed.
+    /// Kind of the entry; the last link is not followed.
     pub(crate) kind: FileKind,
     /// Size in bytes; for a link the length of its text.
     pub(crate) size: u64,

@@ -7,8 +7,8 @@ use dray_archive::tar::{Entry as TarEntry, EntryKind, TarRules};
 use dray_sandbox::{Body, Entry, Error, ErrorKind, FileKind, Listing, SandboxPath};
 use dray_sandbox_tree::TarEntries;
 
-/// Reads names and leaves all data out. The engine sends everything beneath the directory, so this is slow where much
-/// lies there; it stops at the limit. Sockets are never in it.
+/// Reads names and leaves all data out. The engine sends everything beneath the directory, so this is slow for a large
+/// tree; it stops at the limit. Sockets are never in it.
 pub(crate) async fn list(
     tar: Body,
     directory: &SandboxPath,

@@ -185,7 +185,7 @@ impl<E: Exec> ScriptRead<E> {
         });
         match (self.identity, opened) {
             (Some(checked), Some(opened)) if checked != opened => {
-                Err(changed("another file lies there now"))
+                Err(changed("another file is there now"))
             }
             _ => Ok(()),
         }

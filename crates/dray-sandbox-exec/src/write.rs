@@ -85,7 +85,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let Some(left) = write.size.checked_sub(write.offset) else {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "more is there than the file has",
+                "the offset is beyond the size of the file",
             ));
         };
         let body = body.exactly(left);
@@ -238,7 +238,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             match self.ask(CHUNK_SCRIPT, &arguments, None).await {
                 Ok(reply) => return arrived(&reply, after).map(|()| after),
                 Err(error) if last > 0 && may_be_lost(&error) => {
-                    tracing::debug!(%error, offset, "the answer to a piece got lost");
+                    tracing::debug!(%error, offset, "the response to a piece was lost");
                 }
                 Err(error) => return Err(self.reason(write, error).await),
             }
@@ -298,11 +298,11 @@ fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
         Some(found) if found == size => Ok(()),
         Some(found) if found < size => Err(Error::new(
             ErrorKind::Truncated,
-            format!("{found} of {size} bytes lie there"),
+            format!("{found} of {size} bytes were written"),
         )),
         Some(_) => Err(Error::new(
             ErrorKind::Corrupted,
-            "more lies there than was sent",
+            "the file is longer than what was sent",
         )),
         None => Err(Error::new(ErrorKind::Protocol, "no size")),
     }
@@ -318,7 +318,7 @@ fn lack(reply: &Reply, size: u64) -> Option<u64> {
 fn no_space(found: u64, size: u64) -> Error {
     Error::new(
         ErrorKind::NoSpace,
-        format!("{found} of {size} bytes lie there, and nothing more fits"),
+        format!("{found} of {size} bytes were written, and nothing more fits"),
     )
 }
 

@@ -49,7 +49,7 @@ impl ModalExec {
         let start = start(&self.router, exec_id, argv);
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
         match self.router.ask::<_, EmptyMessage>(path, &start).await {
-            // An earlier try whose response got lost.
+            // An earlier try whose response was lost.
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
             Err(status) => Err(fault::failed("starting a command", &status)),
             Ok(EmptyMessage {}) => Ok(()),

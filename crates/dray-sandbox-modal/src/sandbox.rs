@@ -56,14 +56,14 @@ impl ModalSandbox {
             return changed("a link lies on the way now");
         }
         if now.link_target.is_some() {
-            return changed("a link lies there now");
+            return changed("a link is there now");
         }
         regular(&now)?;
         if now.size != file.size {
             return changed("it has another size");
         }
         match (now.identity, file.identity) {
-            (Some(now), Some(before)) if now != before => changed("another file lies there"),
+            (Some(now), Some(before)) if now != before => changed("another file is there"),
             _ => Ok(()),
         }
     }
@@ -126,7 +126,7 @@ impl ModalSandbox {
             } else {
                 ErrorKind::Corrupted
             };
-            let context = format!("{} of {} bytes lie there", found.size, write.size);
+            let context = format!("{} of {} bytes were written", found.size, write.size);
             return Err(Error::new(kind, context));
         }
         Ok(())
@@ -148,7 +148,7 @@ impl ModalSandbox {
         }
         // Without a shell the claim is only a look; another writer may come in between.
         match self.tools.stat(write.path, Follow::No).await {
-            Ok(_) => Err(Error::new(ErrorKind::Exists, "something lies there")),
+            Ok(_) => Err(Error::new(ErrorKind::Exists, "the path exists")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let parent = self.tools.stat(&write.path.parent(), Follow::Yes).await?;
                 match parent.kind {

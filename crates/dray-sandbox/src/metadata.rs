@@ -64,7 +64,7 @@ pub struct Metadata {
     pub path: SandboxPath,
     /// The path after all links were resolved inside the sandbox; equal to `path` for a link that was not followed.
     pub real_path: SandboxPath,
-    /// Kind of what lies there.
+    /// Kind of the entry.
     pub kind: FileKind,
     /// Size in bytes; for a link the length of its text.
     pub size: u64,

@@ -163,7 +163,9 @@ impl ServerTarget {
             let listed = tokio::time::timeout(self.setup, Box::pin(self.list_once())).await;
             let listed = listed.map_err(|_| SessionError::Late)?;
             match &listed {
-                Err(error) if self.answers(error) => self.meet(error.challenge(), caller).await?,
+                Err(error) if self.can_sign_in_after(error) => {
+                    self.answer_challenge(error.challenge(), caller).await?
+                }
                 _ => return listed,
             }
         }
@@ -177,7 +179,7 @@ impl ServerTarget {
         let listed = match session.list().await {
             Ok(listed) => listed,
             Err(error) => {
-                if self.answers(&error) {
+                if self.can_sign_in_after(&error) {
                     self.forget(&session).await;
                 }
                 return Err(error);
@@ -190,7 +192,7 @@ impl ServerTarget {
         Ok(listed)
     }
 
-    /// Calls a tool; once more when the server surely did nothing: its session was gone, or a person had to sign in.
+    /// Calls a tool; once more when the server cannot have run it: its session was gone, or a person had to sign in.
     pub(crate) async fn call(
         &self,
         tool: &str,
@@ -203,10 +205,11 @@ impl ServerTarget {
             Err(error) => error,
         };
         for _ in 0..MAX_SIGN_INS {
-            if !self.answers(&error) {
+            if !self.can_sign_in_after(&error) {
                 break;
             }
-            self.meet(error.challenge(), &questions.caller).await?;
+            self.answer_challenge(error.challenge(), &questions.caller)
+                .await?;
             error = match self.attempt(tool, arguments.clone(), questions).await {
                 Ok(end) => return Ok(end),
                 Err(error) => error,
@@ -224,7 +227,7 @@ impl ServerTarget {
     }
 
     /// Whether a sign-in may lead to another outcome.
-    fn answers(&self, error: &SessionError) -> bool {
+    fn can_sign_in_after(&self, error: &SessionError) -> bool {
         self.sign_in.is_some() && error.challenge().is_some()
     }
 
@@ -236,7 +239,7 @@ impl ServerTarget {
     }
 
     /// Signs in as the server asks.
-    async fn meet(
+    async fn answer_challenge(
         &self,
         challenge: Option<&Challenge>,
         caller: &Caller,

@@ -114,7 +114,7 @@ async fn no_key_is_a_400() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_that_cannot_be_had_is_told_of() {
+async fn an_application_that_cannot_be_had_is_reported() {
     let dial = OnDial::new(&manifest(json!([]))).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/chat/completions",
@@ -253,7 +253,7 @@ async fn static_tools_of_the_model_are_sent_and_never_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn skills_come_from_prompts_and_those_that_are_not_there_are_told_of() {
+async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
     let mut manifest = manifest(json!([]));
     manifest["skills"] = json!([
         {"type": "dial-prompt", "url": "prompts/bucket/tone"}, {"type": "dial-prompt", "url": "prompts/bucket/gone"}]);

@@ -68,7 +68,7 @@ async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
+async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
     let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let seen = world.say("x").await;
@@ -181,7 +181,7 @@ async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_that_are_not_there_are_told_of_and_the_chat_goes_on() {
+async fn services_that_are_not_there_are_reported_and_the_chat_goes_on() {
     // Nobody answers on the bus: a reference in an argument cannot be resolved.
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{result}"}},

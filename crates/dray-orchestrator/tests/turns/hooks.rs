@@ -279,7 +279,7 @@ async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_choice_of_tools_needs_one_that_the_model_is_told_of() {
+async fn a_choice_of_tools_needs_one_that_the_model_knows() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);

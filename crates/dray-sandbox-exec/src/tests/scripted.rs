@@ -127,7 +127,7 @@ impl Exec for CountingExec {
         self.output.fetch_add(said.len(), Ordering::SeqCst);
         let run = self.runs.fetch_add(1, Ordering::SeqCst);
         if self.lost.lock().unwrap().contains(&run) {
-            return Err(Error::new(ErrorKind::Unavailable, "the answer got lost"));
+            return Err(Error::new(ErrorKind::Unavailable, "the response was lost"));
         }
         Ok(RunningCommand {
             stdout: Body::from_bytes(said),

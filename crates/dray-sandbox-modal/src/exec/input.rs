@@ -229,7 +229,7 @@ impl CommandInput {
         }
         // The router lost bytes that were dropped here as delivered.
         let Some(skip) = offset.checked_sub(first) else {
-            let lost = "more got lost on the way than is kept";
+            let lost = "more was lost on the way than is kept";
             return Err(Error::new(ErrorKind::Unavailable, lost));
         };
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);

@@ -238,7 +238,7 @@ async fn an_upload_that_waits_keeps_its_file_whatever_becomes_of_the_cache() {
 }
 
 #[tokio::test]
-async fn an_upload_whose_file_the_cache_has_lost_is_told_of_with_its_size() {
+async fn an_upload_whose_file_the_cache_has_lost_is_reported_with_its_size() {
     let world = TransferFixture::new().await;
     let claim = out_of_a_sandbox(&world, b"the plan").await;
     empty_the_cache(&world).await;

@@ -129,7 +129,7 @@ async fn what_the_model_can_mend_is_an_invalid_parameter() {
 }
 
 #[tokio::test]
-async fn a_resolver_that_is_down_is_told_of_in_a_sentence() {
+async fn a_resolver_that_is_down_is_reported_in_a_sentence() {
     let world = FilesFixture::with(Config {
         transfer_timeout: Period::millis(300),
         ..Config::default()

@@ -160,7 +160,7 @@ async fn a_delivery_without_a_digest_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_platform_service_that_is_down_is_told_of_in_a_sentence() {
+async fn a_platform_service_that_is_down_is_reported_in_a_sentence() {
     let mut world = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
@@ -234,7 +234,7 @@ async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
 }
 
 #[tokio::test]
-async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_told_of() {
+async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_reported() {
     let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world

@@ -333,7 +333,7 @@ async fn uploads_are_in_the_sandbox_before_the_turn_goes_on() {
 }
 
 #[tokio::test]
-async fn an_upload_that_takes_too_long_is_told_of() {
+async fn an_upload_that_takes_too_long_is_reported() {
     let mut world = FilesFixture::with(Config {
         upload_wait: Period::millis(200),
         ..Config::default()
