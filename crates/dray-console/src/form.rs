@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use dray_http_server::body_failure_status;
 use http::{StatusCode, Uri};
 use url::form_urlencoded;
 
@@ -46,9 +47,9 @@ impl FormFields {
     pub(crate) async fn of_body(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
         let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES)
             .await
-            .map_err(|_| {
+            .map_err(|error| {
                 respond::plain_text(
-                    StatusCode::PAYLOAD_TOO_LARGE,
+                    body_failure_status(&error),
                     "The form is too large or was cut off.",
                 )
             })?;

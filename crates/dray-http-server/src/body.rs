@@ -1,13 +1,16 @@
 //! A request body whose chunks must arrive in time. It counts waits, not the whole body: a large upload over a slow
 //! line is fine as long as it moves.
 
+use std::error::Error;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::LengthLimitError;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
@@ -20,6 +23,22 @@ pub enum BodyError {
     /// The connection broke, or the framing of the body is wrong.
     #[error("the request body broke off")]
     Broken(#[source] hyper::Error),
+}
+
+/// The status for a request whose body cannot be read, by the first cause that tells it (RFC 9110 section 15.5): 413
+/// where a limit of bytes ended the read, 408 where the peer stalled, otherwise 400.
+pub fn body_failure_status(error: &(dyn Error + 'static)) -> StatusCode {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return StatusCode::PAYLOAD_TOO_LARGE;
+        }
+        if let Some(BodyError::Stalled(_)) = error.downcast_ref() {
+            return StatusCode::REQUEST_TIMEOUT;
+        }
+        cause = error.source();
+    }
+    StatusCode::BAD_REQUEST
 }
 
 /// The body of a request. Reading it fails with [`BodyError::Stalled`] when the peer pauses for too long.

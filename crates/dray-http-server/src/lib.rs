@@ -28,5 +28,5 @@ mod connections;
 #[cfg(test)]
 mod tests;
 
-pub use body::{BodyError, RequestBody};
+pub use body::{BodyError, RequestBody, body_failure_status};
 pub use connections::{ConnectionLimits, DrainOutcome, serve};

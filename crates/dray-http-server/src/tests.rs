@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConnectionLimits, DrainOutcome, serve};
+use crate::{ConnectionLimits, DrainOutcome, body_failure_status, serve};
 
 /// Longer than every timeout of the limits.
 const TEST_TIMEOUT: Duration = Duration::from_hours(1);
@@ -61,7 +61,7 @@ async fn read_body(request: Request) -> (StatusCode, String) {
         Ok(bytes) => (StatusCode::OK, bytes.len().to_string()),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
-            (StatusCode::REQUEST_TIMEOUT, cause.unwrap_or_default())
+            (body_failure_status(&error), cause.unwrap_or_default())
         }
     }
 }
@@ -108,6 +108,21 @@ async fn fails_a_request_whose_body_stalls() {
     let response = read_all(server.send(&format!("{head}four")).await).await;
     assert!(response.starts_with("HTTP/1.1 408"), "{response}");
     assert!(response.contains("stalled for 60 s"), "{response}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_tells_a_long_body_from_one_that_broke_off() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    let head = "POST /body HTTP/1.1\r\nHost: example\r\n";
+    let long = format!(
+        "{head}Content-Length: 1048577\r\nConnection: close\r\n\r\n{}",
+        "x".repeat((1 << 20) + 1)
+    );
+    let response = read_all(server.send(&long).await).await;
+    assert!(response.starts_with("HTTP/1.1 413"), "{response}");
+    let wrong = format!("{head}Transfer-Encoding: chunked\r\n\r\nno number\r\n");
+    let response = read_all(server.send(&wrong).await).await;
+    assert!(response.starts_with("HTTP/1.1 400"), "{response}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, post};
 use dray_bus::Meta;
-use dray_http_server::ConnectionLimits;
+use dray_http_server::{ConnectionLimits, body_failure_status};
 use dray_platform::{ErrorKind, InboundSink as _, WebhookReply, WebhookRequest};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
@@ -112,8 +112,9 @@ async fn post_webhook(
             Some((name.as_str().to_owned(), value.to_owned()))
         })
         .collect();
-    let Some(body) = read_body(request).await else {
-        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    let body = match read_body(request).await {
+        Ok(body) => body,
+        Err(status) => return status.into_response(),
     };
     let incoming = WebhookRequest {
         method,
@@ -192,8 +193,9 @@ async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Req
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
-    let Some(body) = read_body(request).await else {
-        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    let body = match read_body(request).await {
+        Ok(body) => body,
+        Err(status) => return status.into_response(),
     };
     let Ok(announced) = serde_json::from_slice::<AnnouncedUpload>(&body) else {
         return fault_response(&invalid_request(
@@ -284,8 +286,10 @@ fn request_meta(service: &InboundService, tenant: TenantId) -> Meta {
     )
 }
 
-async fn read_body(request: Request<Body>) -> Option<bytes::Bytes> {
-    to_bytes(request.into_body(), MAX_BODY_BYTES).await.ok()
+/// The whole body, or the status for one that is too long, stalls or breaks off.
+async fn read_body(request: Request<Body>) -> Result<bytes::Bytes, StatusCode> {
+    let read = to_bytes(request.into_body(), MAX_BODY_BYTES).await;
+    read.map_err(|error| body_failure_status(&error))
 }
 
 fn wrong_host(service: &InboundService, headers: &HeaderMap) -> Option<Response> {

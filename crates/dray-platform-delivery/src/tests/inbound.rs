@@ -1,10 +1,13 @@
 //! Messages of users: taken once when sent twice, fetched within limits, passed on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
+use bytes::Bytes;
 use dray_bus::Meta;
+use dray_http_server::BodyError;
 use dray_platform::{ErrorKind, InboundAttachment, InboundMessage, InboundSink as _};
 use dray_proto::v1;
 use dray_types::{ByteSize, Period, Secret};
@@ -319,6 +322,12 @@ async fn a_webhook_needs_its_signature_its_account_and_our_host() {
         .body(Body::from(vec![b'x'; 2 << 20]))
         .unwrap();
     assert_eq!(ask(&fixture, huge).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let stalled = Err::<Bytes, _>(BodyError::Stalled(Duration::from_mins(1)));
+    let stalled = post(path, "")
+        .header("x-signed", "1")
+        .body(Body::from_stream(futures_util::stream::iter([stalled])))
+        .unwrap();
+    assert_eq!(ask(&fixture, stalled).await.0, StatusCode::REQUEST_TIMEOUT);
     let nonsense = post(path, "")
         .header("x-signed", "1")
         .body(Body::from("{"))

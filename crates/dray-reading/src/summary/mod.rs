@@ -80,7 +80,7 @@ const MIN_CHUNK_BYTES: usize = 24_000;
 ///
 /// # Errors
 ///
-/// [`SummaryFailure`]; the caller then shows an [`excerpt`].
+/// [`SummaryFailure`]; the caller then shows an [`excerpt()`].
 pub async fn summarize(
     markdown: &str,
     focus: Option<&str>,

@@ -75,7 +75,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Workers of the executable that runs now; its `main` must call [`child`] first.
+    /// Workers of the executable that runs now; its `main` must call [`child()`] first.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl Worker {
         Ok(Self::at(std::env::current_exe()?))
     }
 
-    /// Workers of another executable whose `main` calls [`child`] first.
+    /// Workers of another executable whose `main` calls [`child()`] first.
     pub fn at(executable: PathBuf) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
