@@ -164,7 +164,7 @@ impl ServerTarget {
             let listed = listed.map_err(|_| SessionError::Late)?;
             match &listed {
                 Err(error) if self.can_sign_in_after(error) => {
-                    self.answer_challenge(error.challenge(), caller).await?
+                    self.answer_challenge(error.challenge(), caller).await?;
                 }
                 _ => return listed,
             }
