@@ -10,7 +10,7 @@ const MAX_SPAN_CELLS: usize = 64;
 /// Cells of one row that are kept; a row of more is not a table that a person reads.
 const MAX_ROW_CELLS: usize = 4096;
 
-/// A table while its rows arrive.
+/// A table whose end was not reached yet.
 ///
 /// The first row is the header unless [`Table::headless`]. Rows beyond [`MAX_TABLE_ROWS`] are counted, not kept.
 #[derive(Debug, Default)]
