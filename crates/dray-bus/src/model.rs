@@ -158,7 +158,7 @@ impl ModelStage {
             stop,
         );
         tokio::select! {
-            ended = work => assert!(ended.is_err(), "nobody stopped it"),
+            ended = work => assert!(ended.is_err(), "the worker ended although it was not stopped"),
             () = plan.dead.cancelled() => {}
             () = gone.cancelled() => {}
         }
