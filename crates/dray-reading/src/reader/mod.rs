@@ -59,7 +59,7 @@ pub struct Classified {
     pub path: String,
     /// Kind, media type and encoding, by content.
     pub class: Class,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
 }
 
