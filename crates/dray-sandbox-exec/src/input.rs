@@ -69,7 +69,7 @@ impl WatchedInput {
     }
 }
 
-/// Reads ahead until so many bytes are there, or the body ends; returns them with the whole body, which still begins
+/// Reads ahead until this many bytes are there, or the body ends; returns them with the whole body, which still begins
 /// with them.
 pub(super) async fn peek(mut body: Body, most: usize) -> Result<(Bytes, Body), Error> {
     let mut pieces: VecDeque<Bytes> = VecDeque::new();

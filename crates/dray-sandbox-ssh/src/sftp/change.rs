@@ -230,7 +230,7 @@ async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(
         if real_path(channel, here.as_bytes()).await? != here {
             return Err(Error::new(
                 ErrorKind::Loop,
-                "a link took the place of a directory",
+                "a link replaced a directory",
             ));
         }
         let (names, more) = names(channel, &here, READDIR_BATCH).await?;

@@ -145,7 +145,7 @@ pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
         FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "a directory")),
         FileKind::Symlink => Err(Error::new(
             ErrorKind::ChangedDuringTransfer,
-            "a link took the place of the file",
+            "a link replaced the file",
         )),
         _ => Err(Error::new(ErrorKind::NotRegular, "not a regular file")),
     }
