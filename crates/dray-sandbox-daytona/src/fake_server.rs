@@ -31,7 +31,7 @@ pub enum InjectedFault {
     CutDownload(usize),
     /// The next download responds with these bytes and a regular end.
     Instead(&'static [u8]),
-    /// The sandbox is destroyed after so many bytes of the next download.
+    /// The sandbox is destroyed after this many bytes of the next download.
     DieDuringDownload(usize),
     /// The sandbox is destroyed after the first bytes of the next upload.
     DieDuringUpload,
@@ -39,7 +39,7 @@ pub enum InjectedFault {
     KeepOnly(usize),
     /// The next upload is written, but the connection is closed without a response.
     LoseAnswer,
-    /// The response about the next command is cut after so many bytes.
+    /// The response about the next command is cut after this many bytes.
     CutOutput(usize),
 }
 

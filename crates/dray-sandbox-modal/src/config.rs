@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_none_are_refused() {
+    fn invalid_addresses_are_refused() {
         for url in [
             "",
             "api.modal.com",
