@@ -192,7 +192,7 @@ fn an_invalid_sandbox_or_chat_is_a_wrong_command_line() {
 }
 
 #[test]
-fn resolved_arguments_are_printed_and_everything_else_is_left_alone() {
+fn resolved_arguments_are_printed_and_others_are_not_changed() {
     let home = CliHome::new();
     let arguments =
         r#"{"z": "file:url::http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;

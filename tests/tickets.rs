@@ -243,7 +243,7 @@ fn what_a_ticket_does_not_allow_is_refused_and_not_stored() {
 }
 
 #[test]
-fn an_upload_goes_on_after_the_system_was_killed() {
+fn an_upload_continues_after_the_system_was_killed() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
     let bytes = content(9_000_000);

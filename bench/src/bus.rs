@@ -167,7 +167,7 @@ fn resolve_request(size: usize) -> v1::ResolveRequest {
     }
 }
 
-/// A client whose partner echoes, as a program would do it with nothing but the client library.
+/// A client whose partner echoes, as a program would do it with only the client library.
 async fn bare_client(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
     // A connection of its own, as a service in another process would have.
     let responder = async_nats::connect(server.url()).await?;

@@ -25,7 +25,7 @@ const MAX_PRIVATE_BYTES: u64 = 24 << 20;
 enum IntegrityCheck {
     /// A digest in the sandbox.
     Digest,
-    /// Size, inode and times before and after; small files have digests all the same.
+    /// Size, inode and times before and after; small files have digests anyway.
     State,
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut measure = match python_interpreter(root) {
         Ok(interpreter) => Command::new(interpreter),
         Err(error) => {
-            // Without a network the rest is measured all the same.
+            // Without a network the rest is measured anyway.
             print_line(&format!("  markitdown cannot be installed: {error:#}"));
             Command::new("python3")
         }

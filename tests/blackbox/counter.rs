@@ -1,4 +1,5 @@
-//! Packet counters: an nftables table that counts connection attempts and datagrams by destination and drops nothing.
+//! Packet counters: an nftables table that counts connection attempts and datagrams by destination. No packet is
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use crate::machine;
 use crate::namespace::NetworkNamespace;
 use crate::range::BLOCKED_RANGES;
 
-/// Counters that watch more than a range of section 8: own addresses, listed additions, ports, datagrams.
+/// Counters for other traffic than to the ranges of section 8: own addresses, configured ranges, ports and datagrams.
 pub(crate) const OTHER_COUNTERS: [&str; 8] = [
     "isatap",
     "own_address",
@@ -22,12 +23,12 @@ pub(crate) const OTHER_COUNTERS: [&str; 8] = [
     "other_name_server",
 ];
 
-/// Traffic that the story allows: it counts as `opened` and not as forbidden.
+/// Traffic that the story allows. Packets to these networks increase the counter `opened`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllowedTraffic {
-    /// Networks.
+    /// Networks in CIDR notation.
     pub(crate) networks: Vec<&'static str>,
-    /// Ports besides the default ones.
+    /// TCP ports besides the default ports.
     pub(crate) ports: Vec<u16>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn install(
     );
 }
 
-/// All counters, by name, in packets.
+/// Returns the number of packets of each counter by its name.
 pub(crate) fn read(namespace: &NetworkNamespace) -> BTreeMap<String, u64> {
     let listed = machine::run(namespace.command("nft").args(["-j", "list", "counters"]));
     let listed: Value = serde_json::from_slice(&listed).unwrap();
@@ -72,7 +73,7 @@ pub(crate) fn read(namespace: &NetworkNamespace) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Back to zero.
+/// Sets all counters to zero.
 pub(crate) fn reset(namespace: &NetworkNamespace) {
     machine::run(namespace.command("nft").args(["reset", "counters"]));
 }
@@ -93,11 +94,11 @@ fn ruleset(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> St
             "chain watch { type filter hook prerouting priority -300;\n iifname != \"far\" return\n"
         }
     });
-    // Packets that the kernel sends by itself, and those of connections that were counted when they began.
+    // Not counted: packets that the kernel sends by itself, and packets of connections whose SYN was counted.
     text.push_str("meta l4proto { icmp, ipv6-icmp, igmp } return\n");
     text.push_str("meta l4proto tcp tcp flags & (syn | ack) != syn return\n");
     if side == CableSide::Sent {
-        // The binary's embedded store; servers that wait for a leak listen below these ports.
+        // Not counted: connections to the binary's embedded store. The servers that detect leaks listen on lower ports.
         text.push_str("ip daddr 127.0.0.1 tcp dport 32768-65535 return\n");
     }
     for network in &openings.networks {
@@ -124,7 +125,7 @@ fn ruleset(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> St
     text
 }
 
-/// Rules about ports and name servers, for what leaves this host.
+/// Rules for ports and name servers of traffic that leaves this host.
 fn elsewhere(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> String {
     let leaves = match side {
         CableSide::Sent => "oifname != \"lo\" ",
@@ -147,8 +148,8 @@ fn elsewhere(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> 
     )
 }
 
-/// Addresses that no range holds: the interface's own, the ones that stories name to the binary as forbidden, the
-/// proxy.
+/// Rules for addresses outside of the ranges: those of the interface, those that stories configure as forbidden, and
+/// the proxy.
 const WATCHED_ADDRESSES: &str = "\
 ip6 daddr & 0:0:0:0:fdff:ffff:0:0 == 0:0:0:0:0:5efe:0:0 counter name isatap
 ip daddr 151.101.1.2 counter name own_address

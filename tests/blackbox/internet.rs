@@ -38,7 +38,7 @@ pub(crate) struct WebRequest {
     pub(crate) to: String,
     /// Port that it was sent to.
     pub(crate) port: u64,
-    /// Everything up to the empty line, as it came.
+    /// Everything up to the empty line, as received.
     pub(crate) head: String,
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn require() -> PathBuf {
     }
     assert!(
         missing.is_empty(),
-        "this machine lacks what the suite needs:\n  {}",
+        "the suite needs programs that are not installed:\n  {}",
         missing.join("\n  ")
     );
     binary.unwrap()

@@ -69,7 +69,7 @@ pub(crate) const BLOCKED_RANGES: [BlockedRange; 49] = [
     range("v6_above_global_8", "8000::/1"),
 ];
 
-/// Ranges to which the kernel of this machine sends nothing but what is made by hand: no connection, no answer.
+/// Ranges to which the kernel of this machine sends only what is made by hand: no connection, no answer.
 pub(crate) const UNANSWERED_RANGES: [&str; 4] =
     ["v4_multicast", "v4_broadcast", "v6_mapped", "v6_multicast"];
 

@@ -63,7 +63,7 @@ impl CopyFixture {
         line(&output)
     }
 
-    /// Runs a copy that the kernel kills when it has written so many bytes of one file.
+    /// Runs a copy that the kernel kills when it has written this many bytes of one file.
     fn kill(&self, arguments: &[&str]) {
         let mut command = Command::new("bash");
         command

@@ -39,7 +39,7 @@ fn a_wrong_configuration_is_a_finding_with_its_remedy() {
 }
 
 #[test]
-fn a_bus_that_is_away_and_one_without_streams_are_told_apart() {
+fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
     let home = CliHome::new();
     let options = ["doctor", "--json", "--timeout", "3", "--nats"];
     let run = |url: &str| {

@@ -1,4 +1,5 @@
-//! `clients/python`: its unit tests, its types, its wheel, the examples of its README, and a story over TLS with a token.
+//! Tests `clients/python`: unit tests, types, the wheel, the examples of the README, and a program that uses every
+//! service over TLS with a token.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +13,7 @@ fn client_folder() -> PathBuf {
     support::root().join("clients/python")
 }
 
-/// A Python that finds the package in the tree and writes nothing beside it.
+/// A Python that imports the package from the source tree and writes no bytecode into it.
 fn client_python() -> Command {
     let mut command = Command::new(python::interpreter("grpc, nats, hatchling, mypy"));
     command
@@ -28,7 +29,7 @@ fn unit_tests_of_the_python_client_pass() {
 }
 
 #[test]
-fn the_python_client_is_typed_strictly() {
+fn the_python_client_passes_strict_type_checks() {
     let cache = tempfile::tempdir().unwrap();
     support::stdout(
         client_python()
@@ -44,9 +45,9 @@ fn the_python_client_is_typed_strictly() {
 }
 
 #[test]
-fn the_wheel_holds_the_contracts_and_no_native_code() {
+fn the_wheel_contains_the_contracts_and_no_native_code() {
     let folder = tempfile::tempdir().unwrap();
-    // A copy, because the builder may write beside the sources.
+    // The builder may write into the source directory, so it gets a copy.
     let sources = folder.path().join("sources");
     support::stdout(
         Command::new("cp")
@@ -79,7 +80,7 @@ fn the_wheel_holds_the_contracts_and_no_native_code() {
         assert!(listed.contains(file), "{file} in {listed}");
     }
     assert!(!listed.contains(".so"), "{listed}");
-    // What was built works without the tree.
+    // The wheel works without the source tree.
     let version = "import drayage.methods; print(drayage.v1.Fault(message='ok').message)";
     let printed = support::stdout(
         client_python()
@@ -91,7 +92,7 @@ fn the_wheel_holds_the_contracts_and_no_native_code() {
 }
 
 #[test]
-fn a_program_does_everything_over_tls_with_a_token() {
+fn a_program_uses_every_service_over_tls_with_a_token() {
     let fixture = ClientFixture::new();
     let (server, story) = fixture.start_secured();
     support::stdout(

@@ -2,7 +2,8 @@
 //! times in the default suite, hundreds of times in the soak. Half of the moments are random; the others are steps of a
 //! delivery: its files are stored, a visible request begins, it is over.
 //!
-//! What must hold of every delivery: it ends; it is reported as delivered only if it is shown; it is shown at most once.
+//! What must hold of every delivery: it ends; it is reported as delivered only if it is shown; it is shown at most
+//! once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +56,7 @@ struct AcceptedDelivery {
 enum KillMoment {
     /// So many milliseconds after the work was published.
     After(u64),
-    /// As soon as a record says this of a delivery, and so many milliseconds later.
+    /// As soon as a record says this of a delivery, and this many milliseconds later.
     When(KillStep, u64),
 }
 

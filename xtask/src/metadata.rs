@@ -49,7 +49,7 @@ impl CargoMetadata {
     /// Runs `cargo metadata` for the whole graph with all features.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let text = step::cargo_step(root)
-            // All features: what only one of them needs is a dependency all the same.
+            // All features: what only one of them needs is a dependency anyway.
             .args(["metadata", "--format-version", "1", "--all-features"])
             .output()?;
         Self::parse(&text)

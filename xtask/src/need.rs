@@ -1,6 +1,7 @@
-//! Programs that the commands need, as data, and their installation.
+//! The list of programs that the commands need, and their installation.
 //!
-//! Installs only as root with `apt-get` at hand; otherwise it says what to install. It removes nothing.
+//! Programs are installed only as root on a machine with `apt-get`; otherwise the error lists what to install. Nothing
+//! is ever removed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,15 +11,15 @@ use anyhow::{Context as _, bail};
 
 use crate::step;
 
-/// A program that is needed, how to see that it is there, and the Debian package that brings it.
+/// A needed program, the commands that detect it, and the Debian package that contains it.
 pub(crate) struct NeededProgram {
-    /// What the tests call it.
+    /// Name of the program in the advice.
     program: &'static str,
-    /// Any of these ends well when it is there.
+    /// Commands that detect the program: it is present when one of them succeeds.
     probes: &'static [&'static [&'static str]],
-    /// Name of the Debian package that brings it.
+    /// Name of the Debian package that contains the program.
     package: &'static str,
-    /// What it is needed for, as the advice to install it says.
+    /// The purpose of the program, printed in the advice to install it.
     reason: &'static str,
 }
 
@@ -40,13 +41,13 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         program: "python3 with venv",
         probes: &[&["python3", "-c", "import venv, ensurepip"]],
         package: "python3-venv",
-        reason: "clients in another language prove the contracts",
+        reason: "the contracts are tested with clients in another language",
     },
     NeededProgram {
         program: "kill",
         probes: &[&["kill", "-l"]],
         package: "procps",
-        reason: "services are ended as an operator ends them",
+        reason: "services are stopped with signals, as an operator stops them",
     },
     NeededProgram {
         program: "dockerd",
@@ -61,19 +62,19 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         program: "podman",
         probes: &[&["podman", "--version"]],
         package: "podman",
-        reason: "its service speaks the API of the Docker Engine, and is tested as one",
+        reason: "its service has the API of the Docker Engine and is tested as a Docker Engine",
     },
     NeededProgram {
         program: "busybox (static)",
         probes: &[&["sh", "-c", "/bin/busybox true && ! ldd /bin/busybox"]],
         package: "busybox-static",
-        reason: "images are made of it, since none can be pulled",
+        reason: "test images are built from it, because no image can be pulled",
     },
     NeededProgram {
         program: "ip",
         probes: &[&["ip", "-Version"]],
         package: "iproute2",
-        reason: "a Docker Engine with bridges gets network namespaces of its own",
+        reason: "a Docker Engine with bridges runs in its own network namespaces",
     },
     NeededProgram {
         program: "docker compose",
@@ -82,7 +83,7 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
             &["docker-compose", "version"],
         ],
         package: "docker-compose",
-        reason: "docker-compose.yml is checked and started by the program that reads it",
+        reason: "docker-compose.yml is checked and started with it",
     },
     NeededProgram {
         program: "kubectl",
@@ -94,7 +95,7 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         program: "ssh",
         probes: &[&["ssh", "-V"]],
         package: "openssh-client",
-        reason: "files go into and out of sandboxes over it",
+        reason: "the SSH backend transfers files with it",
     },
     NeededProgram {
         program: "sshd",
@@ -106,49 +107,49 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         program: "dovecot",
         probes: &[&["test", "-x", "/usr/lib/dovecot/imap"]],
         package: "dovecot-imapd",
-        reason: "mailboxes are read from the real server",
+        reason: "mailboxes are read from a real IMAP server",
     },
     NeededProgram {
         program: "tesseract",
         probes: &[&["tesseract", "--version"]],
         package: "tesseract-ocr",
-        reason: "the text of scans is recognised by the real program",
+        reason: "the text of scans is recognised with it",
     },
     NeededProgram {
         program: "chromium",
         probes: &[&["chromium", "--version"]],
         package: "chromium",
-        reason: "the pages of uploads and of the console are used as a person uses them",
+        reason: "the pages of uploads and of the console are tested in a real browser",
     },
     NeededProgram {
         program: "chromedriver",
         probes: &[&["chromedriver", "--version"]],
         package: "chromium-driver",
-        reason: "drives the browser for the page of an upload",
+        reason: "controls the browser in the tests of the upload page",
     },
     NeededProgram {
         program: "rclone",
         probes: &[&["rclone", "version"]],
         package: "rclone",
-        reason: "downloads through tickets as a client that we did not write",
+        reason: "downloads through tickets are tested with an independent client",
     },
     NeededProgram {
         program: "promtool",
         probes: &[&["promtool", "--version"]],
         package: "prometheus",
-        reason: "alert rules and the queries of the dashboard are checked by it",
+        reason: "alert rules and the queries of the dashboard are checked with it",
     },
     NeededProgram {
         program: "node",
         probes: &[&["node", "--version"]],
         package: "nodejs",
-        reason: "runs the TypeScript client, a client of tus, and what drives the browser for the console",
+        reason: "runs the TypeScript client, a tus client, and the browser tests of the console",
     },
     NeededProgram {
         program: "npm",
         probes: &[&["npm", "--version"]],
         package: "npm",
-        reason: "installs them, and the generator of the TypeScript types",
+        reason: "installs the packages for node and the generator of the TypeScript types",
     },
 ];
 
@@ -158,13 +159,13 @@ pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
         program: "nats-server",
         probes: &[&["nats-server", "--version"]],
         package: "nats-server",
-        reason: "calls are measured against a bare client of the same server",
+        reason: "calls are compared with a plain client of the same server",
     },
     NeededProgram {
         program: "curl",
         probes: &[&["curl", "--version"]],
         package: "curl",
-        reason: "fetches are measured against it",
+        reason: "fetches are compared with it",
     },
 ];
 
@@ -174,13 +175,13 @@ pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[
         program: "nft",
         probes: &[&["nft", "--version"]],
         package: "nftables",
-        reason: "packet counters on blocked ranges",
+        reason: "counts packets to blocked ranges",
     },
     NeededProgram {
         program: "openssl",
         probes: &[&["openssl", "version"]],
         package: "openssl",
-        reason: "certificates of the simulated internet",
+        reason: "makes the certificates of the simulated internet",
     },
 ];
 
@@ -194,7 +195,7 @@ pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
         bail!("{}", install_advice(&missing));
     }
     install_packages(&missing)?;
-    // Looked at again: a package can be installed and its program still fail.
+    // Probed again, because a program can fail although its package is installed.
     let still = self::missing_programs(missing);
     if !still.is_empty() {
         bail!(
@@ -215,14 +216,14 @@ fn missing_programs<'need>(
         .collect()
 }
 
-/// Whether a probe ends well.
+/// Whether the command of a probe exits with status 0.
 fn probe_succeeds(probe: &[&str]) -> bool {
     probe
         .split_first()
         .is_some_and(|(name, arguments)| step::program_step(name).args(arguments).succeeds())
 }
 
-/// Root on a machine with `apt-get`.
+/// Whether this process is root on a machine with `apt-get`.
 fn may_install() -> bool {
     let root = step::program_step("id")
         .arg("-u")
@@ -231,14 +232,14 @@ fn may_install() -> bool {
     root && step::program_step("apt-get").arg("--version").succeeds()
 }
 
-/// What to install, and why.
+/// Lists the missing programs with their reasons, and the command that installs them.
 fn install_advice(missing: &[&NeededProgram]) -> String {
-    let mut lines = vec!["this machine lacks what the command needs:".to_owned()];
+    let mut lines = vec!["this command needs programs that are not installed:".to_owned()];
     for need in missing {
         lines.push(format!("  {:<18} {}", need.program, need.reason));
     }
     let packages: Vec<_> = missing.iter().map(|need| need.package).collect();
-    lines.push("install it and run the same command again; on Debian and Ubuntu:".to_owned());
+    lines.push("install them and run the same command again; on Debian and Ubuntu:".to_owned());
     lines.push(format!(
         "  sudo apt-get install --no-install-recommends {}",
         packages.join(" ")
@@ -249,17 +250,17 @@ fn install_advice(missing: &[&NeededProgram]) -> String {
 /// Installs the Debian packages, without starting any service that they bring.
 fn install_packages(missing: &[&NeededProgram]) -> anyhow::Result<()> {
     let _quiet = NoServices::declare(Path::new("/usr/sbin/policy-rc.d"))?;
-    // A stale index may still do, so a failure here is not one yet.
+    // The installation may succeed with an old package index, so a failed update is ignored.
     let _ = step::program_step("apt-get").args(["update", "-qq"]).run();
     step::program_step("apt-get")
         .args(["install", "-y", "-qq", "--no-install-recommends"])
         .args(missing.iter().map(|need| need.package))
-        // A package that asks a question would wait for ever without a terminal.
+        // Without this variable, a package that asks a question would wait forever for a terminal.
         .env("DEBIAN_FRONTEND", "noninteractive")
         .run()
 }
 
-/// While it lives, packages may not start services: Debian asks this file first.
+/// A policy file that Debian consults before it starts a service. While this value exists, packages start none.
 struct NoServices<'path> {
     path: Option<&'path Path>,
 }
@@ -281,7 +282,7 @@ impl<'path> NoServices<'path> {
 impl Drop for NoServices<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.path {
-            // Nothing sensible can be done about a failure while another error may be on its way.
+            // `drop` cannot return an error, so a failure is ignored.
             let _ = fs::remove_file(path);
         }
     }
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_kept_from_starting_only_while_installing() {
+    fn services_cannot_start_during_the_installation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy-rc.d");
         {
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_of_the_machine_stays_as_it_is() {
+    fn an_existing_policy_of_the_machine_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy-rc.d");
         fs::write(&path, "theirs").unwrap();

@@ -15,7 +15,7 @@ pub struct Caller {
     pub forwarded: Vec<(String, String)>,
     /// `X-DIAL-CLIENT-CHANNEL-ID`: the client can show a sign-in.
     pub channel: Option<String>,
-    /// Language of texts for the user, as it came in `Accept-Language`.
+    /// Language of texts for the user, as received in `Accept-Language`.
     pub language: Option<String>,
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_listed_headers_go_on() {
+    fn only_listed_headers_are_forwarded() {
         let caller = Caller {
             forwarded: vec![
                 ("x-tenant".to_owned(), "a".to_owned()),

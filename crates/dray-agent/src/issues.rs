@@ -49,7 +49,7 @@ pub struct IssueLog {
     pub no_skills: bool,
     /// Skills that are not there.
     pub errors: Vec<SkillIssue>,
-    /// Skills that are there all the same.
+    /// Skills that are there anyway.
     pub warnings: Vec<SkillIssue>,
 }
 

@@ -1,7 +1,7 @@
 //! Templates that the service knows by name: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
 //!
-//! Layers are folders. The caller reads their files and gives each to [`LayerSet::add`], layer after layer. An entry of a later
-//! layer replaces the one of the same name.
+//! Layers are folders. The caller reads their files and gives each to [`LayerSet::add`], layer after layer. An entry of
+//! a later layer replaces the one of the same name.
 
 use std::collections::BTreeMap;
 
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_passed_over_and_invalid_json_is_named() {
+    fn other_files_are_ignored_and_invalid_json_is_reported() {
         let mut layers = LayerSet::default();
         assert!(!layers.add("README.md", "{").unwrap());
         let error = layers.add("tool/x.json", "{").unwrap_err();

@@ -1,9 +1,10 @@
-//! The model's own state, given back to it (quickapps 17).
+//! Returns the state that a model stored in earlier messages to that model (quickapps 17).
 
 use crate::message::{Message, Role};
 use crate::state::ORCHESTRATOR_KEY;
 
-/// Makes `state.orchestrator_state` of assistant messages their whole state. For the copies that go to the model.
+/// Replaces the state of assistant messages with the value of `state.orchestrator_state`, if there is one. Use it for
+/// the copies of messages that are sent to the model.
 pub fn lift_orchestrator_state(messages: &mut [Message]) {
     for message in messages {
         if message.role == Role::Assistant
@@ -13,7 +14,7 @@ pub fn lift_orchestrator_state(messages: &mut [Message]) {
                 .as_mut()
                 .and_then(|state| state.get_mut(ORCHESTRATOR_KEY))
         {
-            // The other keys are this service's own and would mean nothing to the deployment.
+            // The other keys are private to this service and have no meaning for the model's deployment.
             custom.state = Some(own.take());
         }
     }
@@ -26,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_assistants_with_such_a_state_change() {
+    fn only_assistant_messages_with_an_orchestrator_state_change() {
         let lifted = |role: &str, state: &serde_json::Value| {
             let wire = json!({"role": role, "custom_content": {"state": state}});
             let mut messages = [serde_json::from_value::<Message>(wire).unwrap()];

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_cannot_be_read_are_passed_over() {
+    fn unreadable_results_are_ignored() {
         let contexts = [file("a/x", None)];
         let mut talk = notice_pair(&contexts, &[]).unwrap().messages().to_vec();
         let broken = CallPair {

@@ -1,4 +1,4 @@
-//! Skills: texts that the model reads when it needs them (quickapps 35).
+//! Skills: documents that the model reads when it needs them (quickapps 35).
 
 use std::collections::BTreeMap;
 
@@ -22,33 +22,33 @@ pub use parse::{ParsedSkill, parse_lenient, parse_strict};
 /// Name of the tool that reads a skill.
 pub const READ_SKILL_TOOL: &str = "internal_skills_read_skill";
 
-/// Argument of that tool: the name of the skill.
+/// Argument of [`READ_SKILL_TOOL`]: the name of the skill.
 pub const NAME_ARGUMENT: &str = "skill_name";
 
-/// The skill that teaches how files go into arguments.
+/// Name of the skill that explains how to pass files in arguments of tools.
 pub const FILE_PARAMETERS: &str = "tool-call-file-parameter-formatting";
 
-/// A skill: what the list says of it, and its document.
+/// A skill: its entry in the list, and its document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skill {
-    /// Name by which the model reads it.
+    /// Name that the model passes to [`READ_SKILL_TOOL`].
     pub name: String,
-    /// For the model: when to read it.
+    /// Tells the model when to read the skill.
     pub description: String,
-    /// License, as its author names it.
+    /// License, as the author names it.
     pub license: Option<String>,
     /// Requirements of the skill, as free text.
     pub compatibility: Option<String>,
-    /// Tools that it uses.
+    /// Tools that the skill uses.
     pub allowed_tools: Option<String>,
-    /// All else that its author says, by name.
+    /// All other fields of the front matter, by name.
     pub metadata: BTreeMap<String, String>,
-    /// The whole document, front matter and all.
+    /// The whole document, including its front matter.
     pub markdown: String,
 }
 
 impl Skill {
-    /// A skill with a name and a description alone.
+    /// Makes a skill with only a name and a description.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -58,7 +58,7 @@ impl Skill {
     }
 }
 
-/// The list of skills for the system prompt; `None` when there are none.
+/// The list of skills for the system prompt; `None` without skills.
 pub fn skills_listing(skills: &[Skill]) -> Option<String> {
     if skills.is_empty() {
         return None;
@@ -92,7 +92,7 @@ pub fn skills_listing(skills: &[Skill]) -> Option<String> {
     Some(lines.join("\n"))
 }
 
-/// The skills of the layers in order of their names, and what is wrong with those that are left out.
+/// Returns the skills of the layers in the order of their names, and the reasons for the skills that are left out.
 pub fn of_layers(layers: &LayerSet) -> (Vec<Skill>, Vec<String>) {
     let mut skills = Vec::new();
     let mut left_out = Vec::new();
@@ -108,13 +108,13 @@ pub fn of_layers(layers: &LayerSet) -> (Vec<Skill>, Vec<String>) {
     (skills, left_out)
 }
 
-/// Puts the skill of files in arguments after the first user message as if the model had read it, unless it has. Does
-/// nothing without such a skill (quickapps 35.4).
+/// Inserts the call and result of reading [`FILE_PARAMETERS`] after the first user message, unless the model has
+/// already read the skill. Does nothing without this skill (quickapps 35.4).
 pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     let Some(skill) = skills.iter().find(|skill| skill.name == FILE_PARAMETERS) else {
         return;
     };
-    // By an earlier pair or by the model itself.
+    // Read by an inserted call or by a call of the model.
     if was_read(messages) {
         return;
     }
@@ -131,13 +131,13 @@ pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     );
 }
 
-/// Whether the skill of files was read before, also under the former name of the tool.
+/// Whether [`FILE_PARAMETERS`] was read before, also with the former name of the tool.
 fn was_read(messages: &[Message]) -> bool {
     let mut calls = messages.iter().flat_map(Message::calls);
     calls.any(|call| {
         let arguments: Value =
             serde_json::from_str(&call.function.arguments).unwrap_or(Value::Null);
-        // The second name is in histories of early releases (quickapps 19.1).
+        // Early releases used the second name (quickapps 19.1).
         (call.function.name == READ_SKILL_TOOL || call.function.name == "read_skill")
             && arguments
                 .get(NAME_ARGUMENT)

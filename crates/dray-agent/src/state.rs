@@ -56,7 +56,7 @@ pub struct InterpreterState {
 /// an assistant message with calls. The final answer is not among them.
 ///
 /// Fields that are `null` are left out, except inside `state`, which belongs to others. A round that was cut short,
-/// so that not every call has its result, is left out whole: models refuse such a conversation for ever after.
+/// so that not every call has its result, is left out whole: models refuse such a conversation forever after.
 pub fn pack_history(messages: &[Message]) -> Vec<Value> {
     let start = messages
         .iter()

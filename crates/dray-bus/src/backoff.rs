@@ -46,8 +46,8 @@ pub(crate) fn work_delay(attempt: u32) -> Duration {
     random_between(MIN_DELAY, bound)
 }
 
-/// The delay of work that is parked for the `parked`-th time because something it needs is unavailable: between half of and
-/// the whole of `min(10 s, 0.5 s × 2^(parked − 1))`. It stays short, because recovery waits for it.
+/// The delay of work that is parked for the `parked`-th time because something it needs is unavailable: between half of
+/// and the whole of `min(10 s, 0.5 s × 2^(parked − 1))`. It stays short, because recovery waits for it.
 pub(crate) fn park_delay(parked: u64) -> Duration {
     const FIRST_DELAY: Duration = Duration::from_millis(500);
     const MAX_DELAY: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn parked_work_comes_back_within_ten_seconds_and_not_immediately() {
+    fn parked_work_is_redelivered_within_ten_seconds_but_not_immediately() {
         for (parked, bound) in [(0, 500), (1, 500), (2, 1_000), (5, 8_000), (900, 10_000)] {
             let bound = Duration::from_millis(bound);
             for _ in 0..50 {

@@ -445,7 +445,7 @@ impl CancelGuard<'_> {
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            // A caller that is dropped midway gives its probe back. Otherwise the circuit would stay open for ever.
+            // A caller that is dropped midway gives its probe back. Otherwise the circuit would stay open forever.
             self.bus.area(self.area).undecided();
         }
         // `drop` cannot wait, and outside a runtime the process is ending: the responder meets its deadline instead.

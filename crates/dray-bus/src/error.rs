@@ -11,7 +11,7 @@ pub enum TransportError {
     #[error("nobody answers on the subject")]
     NoResponders,
     /// No answer in time; whether the message arrived is unknown.
-    #[error("no answer in time")]
+    #[error("no response in time")]
     TimedOut,
     /// The connection is closed or lost.
     #[error("not connected to the bus")]

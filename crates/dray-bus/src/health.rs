@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_seen_by_whoever_waits_for_that_subject() {
+    async fn a_refusal_is_reported_to_the_waiter_for_that_subject() {
         let health = ConnectionHealth::default();
         let waiting = health.refusal_of("dray.event.x");
         tokio::pin!(waiting);

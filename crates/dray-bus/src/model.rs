@@ -158,7 +158,7 @@ impl ModelStage {
             stop,
         );
         tokio::select! {
-            ended = work => assert!(ended.is_err(), "nobody stopped it"),
+            ended = work => assert!(ended.is_err(), "the worker ended although it was not stopped"),
             () = plan.dead.cancelled() => {}
             () = gone.cancelled() => {}
         }
@@ -352,7 +352,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_operation_ends_once_whatever_happens_to_its_workers(story in model_run_strategy()) {
+    fn every_operation_ends_once_when_its_workers_crash_or_pause(story in model_run_strategy()) {
         run_model(story);
     }
 }
@@ -380,7 +380,7 @@ fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
 }
 
 #[test]
-fn a_worker_that_stood_still_past_its_lease_changes_nothing() {
+fn a_worker_that_was_paused_past_its_lease_writes_nothing() {
     for step in 0..12 {
         run_model(ModelRun {
             operations: vec![ModelOperation {

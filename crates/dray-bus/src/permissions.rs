@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stream_that_is_relied_on_may_be_looked_at() {
+    fn every_required_stream_may_be_inspected() {
         let permissions = Permissions::service("x")
             .lists_keys("dray_deliveries")
             .uses_keys("dray_platform")

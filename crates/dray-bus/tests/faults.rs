@@ -49,6 +49,6 @@ async fn a_server_that_is_away_for_longer_than_a_lease_interrupts_no_handler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_is_parked_without_an_attempt_while_nobody_answers_its_calls() {
+async fn work_is_parked_without_an_attempt_while_its_calls_have_no_responder() {
     recovery::park_while_nobody_answers(20).await;
 }

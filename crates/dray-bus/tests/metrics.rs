@@ -1,4 +1,4 @@
-//! What happens on the bus can be counted from outside.
+//! Tests the metrics of the bus.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use tokio_util::sync::CancellationToken;
 
-/// A meter whose values can be read as Prometheus reads them.
+/// A meter whose values are read in the Prometheus text format.
 struct MeterReader {
     registry: prometheus::Registry,
     provider: SdkMeterProvider,
@@ -41,7 +41,7 @@ impl MeterReader {
         self.provider.meter("dray")
     }
 
-    /// The value of a counter, summed over the series that have this label; 0 when there is none.
+    /// The value of a metric, summed over the series with this label; 0 without such a series.
     fn count(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
         self.registry
             .gather()
@@ -95,7 +95,7 @@ impl WorkHandler<v1::ToolCallRequested> for RefusingHandler {
 }
 
 #[tokio::test]
-async fn publishes_calls_and_ends_are_counted() {
+async fn publications_calls_and_outcomes_are_counted() {
     let counted = MeterReader::new();
     let clock = Clock::system();
     let bus = Bus::in_process(clock.clone(), &counted.meter());
@@ -134,7 +134,7 @@ async fn publishes_calls_and_ends_are_counted() {
     };
     let working = bus.work("file-resolver", settings, RefusingHandler, stop.clone());
     let ending = async {
-        eventually("both ends", async || {
+        eventually("both operations to end", async || {
             let ended = counted.count("dray_process_total", Some(("outcome", "failed")))
                 + counted.count("dray_process_total", Some(("outcome", "dead")));
             (ended > 1.5).then_some(())

@@ -1,4 +1,4 @@
-//! Deliveries: the outcome of each file, what is certain about it, and another delivery of what failed.
+//! The page of deliveries: the outcome of each file, what is certain about that outcome, and resending failed files.
 
 use axum::Extension;
 use axum::body::Body;
@@ -22,7 +22,7 @@ use crate::text::{self, hex_digits, operation_path, shown, time_element};
 
 /// Deliveries on one page.
 const MAX_DELIVERIES: u32 = 100;
-/// Digits of a digest in a table; the page of the operation has all of them.
+/// Digits of a digest in the table; the page of the operation shows all digits.
 const SHORT_DIGEST_DIGITS: usize = 16;
 
 /// `GET /deliveries`: receipts, newest first, of one session or of all.
@@ -32,7 +32,7 @@ pub(crate) async fn list_page(
     uri: Uri,
 ) -> Response {
     let query = FormFields::of_query(&uri);
-    // The service filters, so that the limit counts what is shown.
+    // The service filters, so that the limit applies to the deliveries that are shown.
     let request = v1::ListReceiptsRequest {
         session: query.get("session").to_owned(),
         open_only: query.is_checked("open"),
@@ -85,16 +85,16 @@ fn delivery_row(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup
             td data-label="Delivery" {
                 a href=(operation_path(&report.delivery_id)) { (shown(&report.delivery_id)) }
                 @if let Some(reason) = report.waiting_reason() {
-                    p.muted { "Waits: " (reason.name()) ", goes on " (time_element(report.due_at_ms)) }
+                    p.muted { "Waits: " (reason.name()) ", continues " (time_element(report.due_at_ms)) }
                 }
-                // Not offered where the service would refuse it: a button that never works misleads.
+                // Hidden when the service would refuse to resend.
                 @if session.can_act() && can_resend(report) { (resend_form(session, report)) }
             }
         }
     }
 }
 
-/// The state of a file with the sentence about it.
+/// The state of a file, with sentences about what is certain.
 pub(crate) fn file_summary(file: &v1::DeliveredFile) -> Markup {
     let state = file.file_state();
     let digest: String = hex_digits(&file.sha256)
@@ -104,13 +104,13 @@ pub(crate) fn file_summary(file: &v1::DeliveredFile) -> Markup {
     html! {
         span.state data-state=(state.name()) { (state.name()) } " "
         strong { (shown(&file.name)) }
-        // The size of a file that never arrived is not known.
+        // Without a digest the file never arrived at the service, so its size is not known.
         @if !digest.is_empty() { " " (human_size(file.size)) " " code { "sha256:" (digest) } }
         @for sentence in certainty(file) { " " span { (sentence) } }
     }
 }
 
-/// What is certain about a file, and what is not, by its record alone.
+/// Sentences about what is certain about a file and what is not, derived only from its record.
 pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
     let message = shown(&file.platform_message_id);
     let confirmed = if message.is_empty() {
@@ -124,7 +124,7 @@ pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
             confirmed,
             "The message holds a link; whether it was opened is not known.".to_owned(),
         ],
-        FileState::Copied => vec!["It lies in a directory of the service's machine.".to_owned()],
+        FileState::Copied => vec!["It is in a directory on the service's machine.".to_owned()],
         FileState::Rejected | FileState::Failed => vec!["It was not shown.".to_owned()],
         FileState::Unknown => vec![
             "It may have arrived: the platform's response was lost. Sending it again may show it twice.".to_owned(),
@@ -139,7 +139,7 @@ pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
     }
     if file.lossy {
         sentences
-            .push("The platform may show other bytes than these: it recompresses them.".to_owned());
+            .push("The platform recompresses this file, so users may get other bytes.".to_owned());
     }
     if let Some(kind) = file.failure() {
         let code = shown(&file.platform_code);
@@ -157,7 +157,7 @@ pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
     sentences
 }
 
-/// Whether something of an ended delivery did not certainly arrive; the service decides what of it is sent again.
+/// Whether a finished delivery has files that did not certainly arrive. The service decides which files it resends.
 fn can_resend(report: &v1::DeliveryReport) -> bool {
     report.finished
         && report.files.iter().any(|file| {
@@ -174,7 +174,7 @@ fn resend_form(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup 
         form method="post" action="/deliveries/resend" {
             (token_field(session))
             input type="hidden" name="delivery" value=(report.delivery_id);
-            // `required`: one careless click must not send a file twice.
+            // The checkbox is required, so that a file is not sent twice by mistake.
             @if report.files.iter().any(is_unknown) {
                 label { input type="checkbox" name="accept" value="1" required; " A file may be shown twice" }
             }
@@ -183,7 +183,7 @@ fn resend_form(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup 
     }
 }
 
-/// A chat in the form in which it is typed on the command line.
+/// The address of a chat as the command line accepts it.
 pub(crate) fn target_text(target: Option<&v1::ChatTarget>) -> String {
     let Some(target) = target else {
         return "–".to_owned();
@@ -208,7 +208,7 @@ pub(crate) fn target_text(target: Option<&v1::ChatTarget>) -> String {
     shown(format!("{platform}{account}:{chat}{thread}"))
 }
 
-/// `POST /deliveries/resend`: leads to the page of the new delivery.
+/// `POST /deliveries/resend`: redirects to the page of the new delivery.
 pub(crate) async fn resend_delivery(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -239,7 +239,7 @@ async fn start_resend(
     session: &ConsoleSession,
     delivery: &str,
 ) -> Result<String, Fault> {
-    // The operation of the action is the new delivery: both are on one timeline.
+    // The action and the new delivery have the same operation, so one timeline shows both.
     let action = ActionRequest {
         action: ConsoleAction::Resend,
         target: delivery.to_owned(),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_confirmed_file_is_called_confirmed() {
+    fn only_confirmed_files_are_shown_as_confirmed() {
         for state in [
             FileState::Queued,
             FileState::Sending,
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_or_is_under_way_is_not_offered_again() {
+    fn delivered_and_unfinished_deliveries_cannot_be_resent() {
         let report = |state, finished| v1::DeliveryReport {
             files: vec![file(state)],
             finished,

@@ -109,7 +109,7 @@ impl SessionStore {
         Some(entry.session.clone())
     }
 
-    /// Whether a login is still open. Does not count as a use, or an open live page would keep its session for ever.
+    /// Whether a login is still open. Does not count as a use, or an open live page would keep its session forever.
     pub(crate) fn is_open(&self, login: &str, now_ms: u64) -> bool {
         self.lock()
             .values()

@@ -179,7 +179,7 @@ pub(crate) fn read_zip_entry(
 /// Unpacked bytes below which the ratio does not matter.
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 
-/// Whether so many unpacked bytes out of so many packed ones are a decompression bomb.
+/// Whether this many unpacked bytes from this many packed bytes are a decompression bomb.
 pub(crate) fn exceeds_ratio(unpacked: u64, packed: u64, max_ratio: u64) -> bool {
     // Tables of one repeated value compress by hundreds; below a megabyte that harms no reader.
     unpacked > RATIO_FREE_BYTES && unpacked / packed.max(1) > max_ratio

@@ -1,21 +1,22 @@
-//! Real and hostile documents: every file below `tests/documents` gives what the `expect.toml` beside it says.
+//! Converts every real and hostile document below `tests/documents` and compares the result with the `expect.toml`
+//! in the same directory.
 //!
 //! Keys of a `[[file]]`:
 //!
 //! | key | meaning |
 //! |---|---|
 //! | `name` | the file, in the same directory |
-//! | `mime` | its type, where the extension does not tell |
-//! | `order` | texts that the Markdown holds, one after the other |
-//! | `lacks` | texts that it does not hold |
-//! | `same_as` | another file of the directory that gives the very same Markdown |
-//! | `pages` | how many parts it has |
+//! | `mime` | its media type, if the extension does not determine it |
+//! | `order` | texts that the Markdown contains, in this order |
+//! | `lacks` | texts that the Markdown does not contain |
+//! | `same_as` | another file of the directory that gives identical Markdown |
+//! | `pages` | the number of its parts |
 //! | `failure` | why there is no text: `encrypted`, `no_text`, `corrupt:truncated`, `stopped:size` … |
-//! | `stopped` | the limit that ended it early, text kept: `size` … |
+//! | `stopped` | the limit that ended the conversion early with a partial text: `size` … |
 //! | `warnings` | all of them, in order |
 //!
-//! A file without an entry fails the test, and so does an entry without a file. That a hostile file ends in time is a
-//! matter of the budget: it names the limit that it ran into.
+//! A file without an entry fails the test, and so does an entry without a file. No test measures time: the budget ends
+//! the conversion of a hostile file, and the result names the limit that was reached.
 
 #![cfg(test)]
 
@@ -117,8 +118,8 @@ fn mime(name: &str) -> &'static str {
     }
 }
 
-/// Those of the product for what is converted; time is left out, as a busy machine must not change an answer. Hostile
-/// files meet smaller ones, so that each runs into its limit soon in an unoptimised build.
+/// The limits of the product, except that the time limit is 10 minutes: a busy machine must not change a result.
+/// Hostile files get smaller size limits, so that each one reaches its limit soon in an unoptimised build.
 fn limits(hostile: bool) -> Limits {
     let limits = Limits {
         wall_ms: 600_000,
@@ -148,7 +149,7 @@ fn converted(directory: &Path, expected: &Expected, limits: Limits) -> Converted
     convert(&mut Cursor::new(bytes), &hint, limits, Selection::All)
 }
 
-/// `encrypted`, `corrupt:truncated`, `stopped:size`.
+/// The failure as `expect.toml` writes it: `encrypted`, `corrupt:truncated`, `stopped:size`.
 fn words(failure: Failure) -> String {
     let value = serde_json::to_value(failure).unwrap();
     let kind = value["failure"].as_str().unwrap();
@@ -158,7 +159,7 @@ fn words(failure: Failure) -> String {
     }
 }
 
-/// What is wrong with a conversion, a line for each.
+/// The differences from the expectation, one line each.
 fn wrong(expected: &Expected, got: &Converted) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut rest = got.markdown.as_str();
@@ -197,7 +198,7 @@ fn wrong(expected: &Expected, got: &Converted) -> Vec<String> {
     wrong
 }
 
-/// Where the common rules of read-attachment 7 are broken.
+/// The violations of the common rules of read-attachment 7, one line each.
 fn untidy(markdown: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if !markdown.is_empty() && (!markdown.ends_with('\n') || markdown.ends_with("\n\n")) {
@@ -218,7 +219,7 @@ fn untidy(markdown: &str) -> Vec<String> {
     wrong
 }
 
-/// Converts every file of every family and compares.
+/// Converts every file of every family and compares it with its entry.
 fn check(kind: &str) {
     let mut report: Vec<String> = Vec::new();
     for directory in families(kind) {
@@ -243,11 +244,11 @@ fn check(kind: &str) {
 }
 
 #[test]
-fn every_document_of_the_corpus_gives_what_is_expected_of_it() {
+fn every_document_of_the_corpus_gives_the_expected_result() {
     check("corpus");
 }
 
 #[test]
-fn every_hostile_document_has_a_named_end_and_keeps_what_can_be_read() {
+fn every_hostile_document_ends_with_the_expected_limit_and_keeps_readable_text() {
     check("hostile");
 }

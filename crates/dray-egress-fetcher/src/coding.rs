@@ -135,7 +135,7 @@ impl BodyDecoder {
             if progress.written == output.len() {
                 return Ok(progress);
             }
-            // With input and room left, a step that does nothing would repeat for ever.
+            // With input and room left, a step that does nothing would repeat forever.
             if moved
                 == (DecodeProgress {
                     read: 0,

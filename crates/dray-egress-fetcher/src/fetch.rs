@@ -242,7 +242,7 @@ impl Fetcher {
         Ok((chain, context))
     }
 
-    /// Attempts until one succeeds or fails for good. Between two of them no slot and no connection is held.
+    /// Attempts until one succeeds or fails permanently. Between two of them no slot and no connection is held.
     async fn attempts<S: ByteSink>(
         &self,
         chain: &Chain,

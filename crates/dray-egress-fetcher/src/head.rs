@@ -48,7 +48,7 @@ pub struct BodyPlan {
 pub enum BodyFraming {
     /// The response has no body to read: status 204 or 205.
     Empty,
-    /// The body ends after so many bytes.
+    /// The body ends after this many bytes.
     Length(u64),
     /// The body ends with the last chunk.
     Chunked,

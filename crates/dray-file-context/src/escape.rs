@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_text_never_closes_the_wrapper_and_comes_back(text in ".*") {
+        fn escaped_text_never_closes_the_wrapper_and_can_be_unescaped(text in ".*") {
             let escaped = escape_xml(&text);
             prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
             prop_assert_eq!(unescape_xml(&escaped), text);

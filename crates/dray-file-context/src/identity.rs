@@ -1,4 +1,4 @@
-//! Ids: which one a file gets, and which others open it too (agent-file-context 6.2, R-1).
+//! Ids of files: the id that a file gets, and the older ids that also refer to it (agent-file-context 6.2, R-1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,18 +10,18 @@ use crate::collect::FoundFile;
 use crate::generation::ContractGeneration;
 use crate::model::{ChatItem, MessageRole};
 
-/// The ids that a message lends to its files.
+/// The parts of a message from which the ids of its files are made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdOwner<'a> {
-    /// The id of the answer to it.
+    /// Id of the answer to the message.
     pub(crate) answer: Option<&'a str>,
     /// Id of the message itself.
     pub(crate) question: Option<&'a str>,
-    /// Its place in the history that the model sees.
+    /// Index of the message in the history that the model sees.
     pub(crate) position: Option<usize>,
     /// Prefix that the caller gives for messages without an id.
     pub(crate) fallback: Option<&'a str>,
-    /// The message is the one being answered.
+    /// Whether this is the message that is being answered.
     pub(crate) current: bool,
 }
 
@@ -29,38 +29,38 @@ pub(crate) struct IdOwner<'a> {
 pub(crate) fn answer_to(histories: &[ChatItem], at: usize) -> Option<&str> {
     let after = histories.iter().skip(at + 1);
     after
-        // An answer after the next question never belongs to this one (6.2).
+        // An answer after the next question never belongs to this question (6.2).
         .take_while(|item| item.obj != MessageRole::Human)
         .filter(|item| item.obj == MessageRole::Ai)
         .find_map(ChatItem::id)
 }
 
-/// Gives out ids and remembers whose they are.
+/// Assigns ids and remembers the file of each id.
 #[derive(Debug, Default)]
 pub(crate) struct IdAllocator {
     taken: BTreeMap<String, String>,
 }
 
-/// An id and the older forms of it.
+/// The id of a file, and older ids of the same file.
 pub(crate) struct NamedId {
     pub(crate) id: String,
-    /// Forms that name this file alone.
+    /// Older ids that refer only to this file.
     pub(crate) aliases: Vec<String>,
-    /// Forms that are only a position and a number, too short to be looked for in arguments.
+    /// Older ids that are only a position and a number: too short to be searched for in arguments.
     pub(crate) loose: Vec<String>,
 }
 
 impl IdAllocator {
-    /// Keeps what was persisted before anything new is given out.
+    /// Reserves a persisted id. Call it for all files before [`Self::give`].
     pub(crate) fn keep(&mut self, found: &FoundFile) {
         if let Some(attachment) = &found.attachment {
             let taken = self.taken.entry(attachment.id.clone());
-            // Two files with one persisted id: the first keeps it, and `stable` finds another for the second.
+            // When two files have the same persisted id, the first keeps it, and `stable` gives the second another id.
             taken.or_insert_with(|| lasting_identity(found));
         }
     }
 
-    /// The id of one file.
+    /// Assigns the id of one file by the rules of the generation.
     pub(crate) fn give(
         &mut self,
         generation: ContractGeneration,
@@ -81,8 +81,8 @@ impl IdAllocator {
         }
     }
 
-    /// The id that was persisted, else the one of the stored message, else one made from the file. An id that another
-    /// file has is never given twice.
+    /// Returns the persisted id, else an id made from the message, else an id made from the file. Two files never get
+    /// the same id.
     fn stable(&mut self, owner: &IdOwner<'_>, found: &FoundFile) -> String {
         let identity = lasting_identity(found);
         let prefix = owner.answer.or(owner.question);
@@ -91,7 +91,7 @@ impl IdAllocator {
             .fallback
             .map(|prefix| format!("{prefix}-{}", found.index));
         let own = format!("file-{}", short_digest(&identity));
-        // Persisted, by the message, by the caller, by the file itself: the longest-lived first.
+        // In the order of their lifetimes: persisted, from the message, from the caller, from the file.
         let wanted = [
             kept_id(found),
             from_message,
@@ -123,7 +123,7 @@ fn kept_id(found: &FoundFile) -> Option<String> {
         .map(|attachment| attachment.id.clone())
 }
 
-/// The rule of one generation, word for word.
+/// The id by the exact rule of one generation.
 fn plain_id(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile) -> String {
     let answer = owner.answer.filter(|_| generation.names_by_answer());
     let prefix = match (answer, owner.question, owner.position) {
@@ -139,27 +139,27 @@ fn plain_id(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFi
     format!("{prefix}-{}", found.index)
 }
 
-/// The forms that other generations gave or would give.
+/// The ids that other generations assigned or would assign to the file.
 fn older_ids(owner: &IdOwner<'_>, found: &FoundFile) -> (Vec<String>, Vec<String>) {
     let mut aliases = BTreeSet::new();
     for prefix in [owner.answer, owner.question].into_iter().flatten() {
         aliases.insert(format!("{prefix}-{}", found.lax));
     }
     if let Some(question) = owner.question {
-        // Generations from G3 on drop `data:` URLs before they count (section 3, step 2).
+        // Generations from G3 on do not count files with `data:` URLs (section 3, step 2).
         aliases.insert(format!("{question}-{}", found.strict));
     }
     if owner.current {
         aliases.insert(format!("current-{}", found.lax));
     }
     let nameless = owner.answer.is_none() && owner.question.is_none();
-    // The peer falls back to the position only when neither message has an id (6.2).
+    // The peer uses the position only when neither message has an id (6.2).
     let loose = owner.position.filter(|_| nameless).into_iter();
     let loose = loose.map(|position| format!("{position}-{}", found.lax));
     (aliases.into_iter().collect(), loose.collect())
 }
 
-/// Identity of the file, the same however often its URL is signed.
+/// Identity of the file, which does not change when its URL is signed again.
 pub(crate) fn lasting_identity(found: &FoundFile) -> String {
     match &found.key {
         Some(key) => format!("chat:{key}"),
@@ -196,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn a_question_pairs_with_the_first_answer_that_has_an_id() {
+    fn the_first_answer_with_an_id_belongs_to_a_question() {
         assert_eq!(answer_to(&items("Hh Ss A Aa Ab"), 0), Some("a"));
         assert_eq!(answer_to(&items("Hh Aa"), 0), Some("a"));
     }
 
     #[test]
-    fn an_answer_after_the_next_question_never_pairs() {
+    fn an_answer_after_the_next_question_does_not_belong_to_the_first() {
         assert_eq!(answer_to(&items("Hh Hi Aa"), 0), None);
         assert_eq!(answer_to(&items("Hh A Hi Aa"), 0), None);
         assert_eq!(answer_to(&items("Hh"), 0), None);

@@ -1,11 +1,11 @@
-//! The files of a conversation, as a model knows them.
+//! The files of a conversation, as they are presented to a model.
 //!
-//! A person attaches files to messages. This crate says which of them the model sees, under which name and id, in
-//! which words; finds a file again by that id ten turns later; says what is to be read and writes down what was read;
-//! and puts URLs in the place of ids when other tools are called.
+//! A person attaches files to messages. This crate decides which files the model sees, with which name and id, and
+//! writes their description. It finds a file by its id in later turns, plans which files are read, records what was
+//! read, and replaces ids by URLs in the arguments of other tools.
 //!
-//! Pure: every function takes values and returns values. Nothing here opens a file, asks a clock or waits. Signing,
-//! reading and writing are split into a plan and an assembly around the caller's work.
+//! All functions are pure: they open no file, read no clock and do not wait. For signing, reading and writing, this
+//! crate returns a plan, the caller carries the plan out, and this crate assembles the results.
 //!
 //! ```
 //! use dray_file_context::{ContextBuilder, ContextRequest};

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_message_comes_back_exactly_as_it_went_in() {
+    fn a_stored_message_is_read_back_unchanged() {
         let stored = json!({"obj": "Human", "dataId": "h", "value": [
             {"type": "text", "text": {"content": "hi"}},
             {"file": {"type": "file", "name": "a", "url": 7, "other": [1]}},

@@ -1,28 +1,28 @@
-//! Display names that are single safe path segments and never collide (agent-file-context 5.2, R-4).
+//! Makes display names that are single safe path segments and unique in a conversation (agent-file-context 5.2, R-4).
 
 use std::collections::BTreeMap;
 
 use crate::limits;
 
-/// Makes a name a single safe path segment: what follows the last slash of either kind, trimmed, without control
-/// characters, at most [`limits::NAME_BYTES`] long. Nothing useful left becomes `file-{index}`.
+/// Makes a name a single safe path segment: the text after the last slash or backslash, trimmed, without control
+/// characters, at most [`limits::NAME_BYTES`] long. If no usable text is left, the name is `file-{index}`.
 pub fn clean_name(name: &str, index: usize) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let plain: String = last.trim().chars().filter(|c| !c.is_control()).collect();
-    // Trimmed again: a control character may have stood outside of a blank.
+    // Trimmed again, because removing a control character can leave a blank at an end.
     match plain.trim() {
         "" | "." | ".." => format!("file-{index}"),
         plain => shorten_stem(plain),
     }
 }
 
-/// Cuts the stem, never the last extension, unless that alone is too long.
+/// Shortens a name to [`limits::NAME_BYTES`]. Cuts before the extension, if the extension has at most 20 bytes.
 fn shorten_stem(name: &str) -> String {
     if name.len() <= limits::NAME_BYTES {
         return name.to_owned();
     }
     let (stem, extension) = match name.rfind('.') {
-        // What is longer is not an extension but a name with a dot.
+        // A longer text after the dot is a part of the name and not an extension.
         Some(at) if at > 0 && name.len() - at <= 20 => name.split_at(at),
         _ => (name, ""),
     };
@@ -31,48 +31,48 @@ fn shorten_stem(name: &str) -> String {
     format!("{}{extension}", stem.trim_end())
 }
 
-/// `-{count}` before the first dot, or at the end when the name begins with a dot or most of it comes after one.
+/// Adds `-{count}` before the first dot; at the end if the name begins with a dot or the text after the dot is long.
 fn numbered_name(name: &str, count: usize) -> String {
     let dot = name
         .char_indices()
-        // `.env` has nothing before its dot and becomes `.env-1` (5.2).
+        // `.env` has no text before its dot and becomes `.env-1` (5.2).
         .find(|&(at, character)| at > 0 && character == '.' && !name.starts_with('.'));
     let (stem, extension) = dot
         .map(|(at, _)| name.split_at(at))
         .filter(|(_, extension)| extension.len() <= limits::NAME_BYTES / 2)
         .unwrap_or((name, ""));
     let suffix = format!("-{count}");
-    // The stem gives way, so that the number and the extension survive.
+    // The stem is shortened, so that the number and the extension are kept.
     let room = limits::NAME_BYTES.saturating_sub(extension.len() + suffix.len());
     let (stem, _) = stem.split_at(stem.floor_char_boundary(room));
     format!("{stem}{suffix}{extension}")
 }
 
-/// Names that are given out, each to one file.
+/// Assigns unique names to files.
 #[derive(Clone, Debug, Default)]
 pub struct NameAllocator {
-    /// Owner of each given name.
+    /// Owner of each assigned name.
     taken: BTreeMap<String, String>,
-    /// The last number tried for a name, so that many of one name stay quick.
+    /// The last number tried for a name, so that many files with the same name stay fast.
     counts: BTreeMap<String, usize>,
     /// The name that each owner got, by owner and wanted name.
     given: BTreeMap<(String, String), String>,
 }
 
 impl NameAllocator {
-    /// None given out yet.
+    /// An allocator without assigned names.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps a name for a file that already bears it. A name that another file bears stays with that one.
+    /// Reserves a name for a file that already has it. Does nothing if the name belongs to another file.
     pub fn reserve(&mut self, name: &str, owner: &str) {
         let taken = self.taken.entry(name.to_owned());
         taken.or_insert_with(|| owner.to_owned());
     }
 
-    /// A name for a file that is unique: the cleaned name, or that with a number. The same owner asking again
-    /// gets what it has.
+    /// Assigns a unique name: the cleaned name, with a number if it is taken. The same owner and name give the same
+    /// result again.
     pub fn give(&mut self, name: &str, index: usize, owner: &str) -> String {
         let wanted = clean_name(name, index);
         if self.taken.get(&wanted).is_none_or(|other| other == owner) {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn r_4_a_numbered_name_is_taken_too() {
+    fn r_4_numbered_names_are_unique_too() {
         assert_eq!(
             give_all(&["a.pdf", "a.pdf", "a-1.pdf"]),
             ["a.pdf", "a-1.pdf", "a-1-1.pdf"]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn r_4_the_same_file_keeps_its_name_and_a_reserved_name_is_not_given_away() {
+    fn r_4_a_file_keeps_its_name_and_reserved_names_are_not_assigned() {
         let mut names = NameAllocator::new();
         names.reserve("a.pdf", "one");
         assert_eq!(names.give("a.pdf", 0, "two"), "a-1.pdf");

@@ -1,7 +1,7 @@
 //! The second agent engine, which keeps its own memory (agent-file-context 18.1).
 //!
 //! It takes one prompt, so only the text of this turn's message counts, and rewritten history is not used: what it
-//! remembers it stores with its last answer. Files of history stay readable all the same, since the maps hold them.
+//! remembers it stores with its last answer. Files of history stay readable anyway, since the maps hold them.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub fn remember_messages(answer: &mut ChatItem, node_id: &str, messages: Value) 
 /// saved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRecord {
-    /// The answer as far as it came.
+    /// The part of the answer that was received so far.
     pub answer: String,
     /// Sentence on what failed, if anything did.
     pub error: Option<String>,

@@ -26,7 +26,7 @@ pub struct ContextRequest {
     /// peer is chosen by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<ReminderLanguage>,
-    /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs all the same.
+    /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs anyway.
     #[serde(skip_serializing_if = "is_false")]
     pub hide_urls: bool,
     /// Whether images, sound and moving pictures stay parts of their message; absent means as the generation has it.

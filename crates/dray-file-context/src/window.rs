@@ -10,10 +10,10 @@ use crate::model::{ChatItem, MessageRole};
 /// How much history an app asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum HistoryWindow {
-    /// None at all; its files are neither shown nor readable. Unset, null, false and 0 mean this.
+    /// No history; its files are neither shown nor readable. Unset, null, false and 0 mean this.
     #[default]
     None,
-    /// The last so many rounds.
+    /// This many rounds at the end of the history.
     Rounds(u32),
     /// These messages, never trimmed.
     Given(Vec<ChatItem>),

@@ -36,7 +36,7 @@ pub struct LoadScope {
     pub deadline: Deadline,
     /// Most bytes of one file.
     pub limit: ByteSize,
-    /// Credentials that DIAL is shown.
+    /// Credentials for requests to DIAL.
     pub credentials: CallerCredentials,
     /// Terms for files from outside.
     pub fetch: ExternalFetch,

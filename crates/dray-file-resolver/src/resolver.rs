@@ -69,7 +69,7 @@ pub struct ResolveJob {
     pub arguments: Option<v1::Content>,
     /// Limits and switches of the app.
     pub options: v1::ResolveOptions,
-    /// Credentials that DIAL is shown.
+    /// Credentials for requests to DIAL.
     pub credentials: CallerCredentials,
     /// Sizes that the reply has to fit.
     pub room: ReplyLimits,

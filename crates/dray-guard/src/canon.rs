@@ -180,7 +180,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Checks length and characters (U-1, U-2) of the text exactly as it came.
+/// Checks length and characters (U-1, U-2) of the text exactly as received.
 fn check_text(text: &str) -> Result<(), Code> {
     if text.is_empty() || text.len() > MAX_URL_BYTES || text.chars().any(is_forbidden) {
         return Err(Code::InvalidUrl);

@@ -19,7 +19,7 @@ use crate::request::RequestBuilder;
 pub struct HttpTimeouts {
     /// To connect, name resolution and TLS included.
     pub connect: Duration,
-    /// Longest silence inside a body, in either direction.
+    /// Longest time without a byte inside a body, in either direction.
     pub idle: Duration,
     /// Longest wait from the last byte of a request to the head of the response.
     pub response: Duration,

@@ -20,7 +20,10 @@ mod tests;
 /// Section `orchestrator`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each one is an independent switch of the configuration"
+)]
 pub struct Config {
     /// Address for chats. Other machines reach it only with `clients` or `dial_url`. Default `127.0.0.1:5000`.
     pub listen: SocketAddr,

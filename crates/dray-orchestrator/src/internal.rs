@@ -1,4 +1,4 @@
-//! Tools of the orchestrator itself (quickapps 13, 15, 16, 35.2): they need nothing but the conversation, the clock and
+//! Tools of the orchestrator itself (quickapps 13, 15, 16, 35.2): they need only the conversation, the clock and
 //! the storage of the turn.
 
 mod content;

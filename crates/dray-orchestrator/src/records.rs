@@ -85,7 +85,7 @@ impl ContentRef {
         }
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(crate) const fn size(&self) -> u64 {
         self.size
     }

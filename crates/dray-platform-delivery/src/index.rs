@@ -99,7 +99,7 @@ impl DeliveryIndex {
                 break;
             };
             let mut state = self.lock();
-            // Before the decoding: a record that cannot be read must not be read again for ever.
+            // Before the decoding: a record that cannot be read must not be read again forever.
             state.next = change.revision + 1;
             match change.value.map(decode_record) {
                 Some(Ok(record)) => state.put(&change.key, change.revision, &record),

@@ -126,7 +126,7 @@ impl Lease {
                         Ok(false) => return std::future::pending::<Infallible>().await,
                         Err(error) => tracing::debug!(
                             error = &error as &dyn std::error::Error,
-                            "a lease was not renewed"
+                            "could not renew a lease"
                         ),
                     }
                 }

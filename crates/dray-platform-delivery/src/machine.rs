@@ -3,8 +3,8 @@
 //! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is written before the first byte of the visible request
 //! leaves, so that a later reader knows that something may be visible.
 //!
-//! Each state is a type and each transition consumes the step, so that a transition that the table does not have does not
-//! compile. A step that was not sent has no response to confirm:
+//! Each state is a type and each transition consumes the step, so that a transition that the table does not have does
+//! not compile. A step that was not sent has no response to confirm:
 //!
 //! ```compile_fail,E0599
 //! use dray_platform::Route;
@@ -164,7 +164,7 @@ pub type ReadyStep = StepIn<ReadyState>;
 pub type SendingStep = StepIn<SendingState>;
 /// A step that the platform confirmed.
 pub type DoneStep = StepIn<DoneState>;
-/// A step that may be visible for good.
+/// A step whose outcome stays unknown: it may be visible.
 pub type UnknownStep = StepIn<UnknownState>;
 /// A step that was given up before anything was visible.
 pub type FailedStep = StepIn<FailedState>;

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_waiting_is_passed_over() {
+    async fn a_waiter_that_gave_up_is_skipped() {
         let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
         let mut gone = Box::pin(queue.enter("c", order(2)));

@@ -92,7 +92,7 @@ impl Reconciler {
             if let Err(error) = self.log.index.refresh().await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "deliveries cannot be looked through"
+                    "could not read the index of deliveries"
                 );
                 continue;
             }

@@ -92,7 +92,7 @@ impl FileState {
         !matches!(self, Self::Queued | Self::Sending)
     }
 
-    /// The state of a file that is given up for this reason: refused for good, or tried without success.
+    /// The state of a file that is given up for this reason: refused permanently, or tried without success.
     pub const fn given_up(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::TooLong

@@ -102,7 +102,7 @@ pub fn for_event(record: &DeliveryRecord) -> v1::DeliveryReport {
     fit_report(report, MAX_EVENT_BYTES)
 }
 
-/// The same in at most so many bytes, encoded: proofs of copies go first, then what only the store needs, then the
+/// The same in at most this many bytes, encoded: proofs of copies go first, then what only the store needs, then the
 /// result that repeats the files.
 pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
     let shrinks: [fn(&mut v1::DeliveryReport); 4] = [

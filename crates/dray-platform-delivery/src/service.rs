@@ -57,7 +57,7 @@ impl Service for PlatformDelivery {
             .consume(Self::send)
             .consume_as(INBOUND_QUEUE, Self::receive);
         // One queue a platform, so that an outage of one fills no other. Every process consumes all of them, also
-        // those without an account here: their work is refused with a reason instead of waiting for ever.
+        // those without an account here: their work is refused with a reason instead of waiting forever.
         PlatformKind::ALL.iter().fold(router, |router, platform| {
             router.consume_as(platform_queue(*platform), Self::deliver)
         })

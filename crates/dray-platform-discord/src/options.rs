@@ -28,7 +28,7 @@ pub struct DiscordOptions {
     pub token: Secret,
     /// Where the API is. Default `https://discord.com/api/v10`.
     pub base_url: String,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Most bytes of one file, regardless of boosts. Without it: 10 MiB, 50 MiB from boost level 2, 100 MiB from 3.
     pub upload_limit: Option<ByteSize>,
@@ -39,7 +39,8 @@ pub struct DiscordOptions {
     pub channels: Vec<String>,
     /// Takes messages of these users only, by their ids. Without any: of all.
     pub senders: Vec<String>,
-    /// How old a message may be that came while the bot was not connected. Default `10m`.
+    /// Largest age of a message that arrived while the bot was not connected; older messages are ignored.
+    /// Default `10m`.
     pub catch_up: Period,
     /// Most bytes of a file from a user. Default: no limit of its own.
     pub download_limit: Option<ByteSize>,
@@ -51,9 +52,9 @@ pub struct DiscordOptions {
     pub gateway_hosts: Vec<String>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of an upload or download. Default `30s`.
+    /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request was sent. Default `2m`.
     pub answer_timeout: Period,
 }
 

@@ -51,13 +51,13 @@ pub struct EmailOptions {
     pub subject: String,
     /// How we name ourselves to the server. Default `localhost`.
     pub hello: String,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Most bytes of all files of a mail, before their encoding. Default 18 MB; a smaller limit of the server's holds.
     pub upload_limit: Option<ByteSize>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence within the conversation. Default `1m`.
+    /// Longest time without a byte during the conversation. Default `1m`.
     pub idle_timeout: Period,
     /// Longest wait for the response to a whole mail. Default `5m`.
     pub answer_timeout: Period,
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smaller_limit_holds() {
+    fn the_smaller_of_both_limits_applies() {
         let options = EmailOptions::default();
         assert_eq!(options.limits(0).any, 18_000_000);
         assert_eq!(options.limits(100 << 20).any, 18_000_000);

@@ -1,4 +1,4 @@
-//! What an operator can set about a Matrix user.
+//! The settings of a Matrix account.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Largest file, in bytes, where the homeserver announces no limit: the default of Synapse.
+/// Largest file in bytes if the homeserver announces no limit: the default of Synapse.
 const MAX_FILE_BYTES: u64 = 50 << 20;
-/// Longest text, in bytes: a whole event has at most 65,536, and the text may need escapes in it.
+/// Longest text in bytes: an event has at most 65,536 bytes, and the text may get longer by escapes.
 const MAX_TEXT_BYTES: usize = 20_000;
 
 /// A user on a homeserver.
@@ -20,19 +20,20 @@ pub struct MatrixOptions {
     pub homeserver: String,
     /// Access token of the user. Required.
     pub token: Secret,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
-    /// Most bytes of one file. A smaller limit of the homeserver's holds.
+    /// Most bytes of one file. A smaller limit of the homeserver takes precedence.
     pub upload_limit: Option<ByteSize>,
-    /// How long one request for messages waits for them. Default `30s`.
+    /// How long one request waits for new messages. Default `30s`.
     pub poll_wait: Period,
-    /// How old a message may be that came while the bot was not connected. Default `10m`.
+    /// Largest age of a message that arrived while the bot was not connected; older messages are ignored. Default
+    /// `10m`.
     pub catch_up: Period,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of an upload or download. Default `30s`.
+    /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request was sent. Default `2m`.
     pub answer_timeout: Period,
 }
 
@@ -53,7 +54,7 @@ impl Default for MatrixOptions {
 }
 
 impl MatrixOptions {
-    /// Limits with a homeserver that takes files of so many bytes; `None` when it announces no limit.
+    /// The limits of a chat. `server_limit` is the file limit of the homeserver in bytes; `None` if it announces none.
     pub(crate) fn limits(&self, server_limit: Option<u64>) -> ChatLimits {
         let own = self.upload_limit.map(ByteSize::as_u64);
         let any = match (own, server_limit) {
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smaller_limit_holds() {
+    fn the_smaller_of_both_limits_applies() {
         let mut options = MatrixOptions::default();
         assert_eq!(options.limits(None).any, 50 << 20);
         assert_eq!(options.limits(Some(1000)).any, 1000);

@@ -99,7 +99,7 @@ impl FakeState {
     }
 }
 
-/// A Web API on a loopback port; it ends when this is dropped.
+/// A Web API on a loopback port; dropping the value stops it.
 #[derive(Debug)]
 pub struct FakeSlack {
     server: FakeServer<FakeState>,
@@ -119,7 +119,7 @@ impl FakeSlack {
         Ok(Self { server })
     }
 
-    /// What the `base_url` of a client must be.
+    /// The URL for the client option `base_url`.
     pub fn url(&self) -> String {
         format!("{}/api", self.server.shared().url())
     }

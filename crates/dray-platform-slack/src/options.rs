@@ -28,7 +28,7 @@ pub struct SlackOptions {
     /// Hosts that Slack serves files from and takes uploads at, besides that of `base_url`. The token goes to the host
     /// of `base_url` and to these with downloads; never with uploads. Default `files.slack.com`.
     pub file_hosts: Vec<String>,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Most bytes of one file. Default 1 GB.
     pub upload_limit: Option<ByteSize>,
@@ -36,9 +36,9 @@ pub struct SlackOptions {
     pub share_wait: Period,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of an upload or download. Default `30s`.
+    /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request was sent. Default `2m`.
     pub answer_timeout: Period,
 }
 

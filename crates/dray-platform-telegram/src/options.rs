@@ -56,7 +56,7 @@ pub struct TelegramOptions {
     pub poll_wait: Period,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of an upload or download. Default `30s`.
+    /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request left, on top of a second for each megabyte of it. Default
     /// `2m`.

@@ -1,4 +1,4 @@
-//! Which file travels how (platform-delivery 4, the column of Telegram), and what else there is when that is refused.
+//! Chooses the API method for each file (platform-delivery 4, the column of Telegram), and another one after a refusal.
 
 use dray_media_type::kind::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 use dray_platform::{
@@ -7,7 +7,7 @@ use dray_platform::{
 };
 use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
 
-/// Routes. Each but the first is also the name of a field and, behind `send`, of a method.
+/// Routes. Except for albums, `send` and the route's name make the API method, and the name is also the form field.
 pub(crate) const ALBUM_ROUTE: Route = Route::Album;
 pub(crate) const PHOTO_ROUTE: Route = Route::Photo;
 pub(crate) const VIDEO_ROUTE: Route = Route::Video;
@@ -16,12 +16,14 @@ pub(crate) const AUDIO_ROUTE: Route = Route::Audio;
 pub(crate) const VOICE_ROUTE: Route = Route::Voice;
 pub(crate) const DOCUMENT_ROUTE: Route = Route::Document;
 
-/// Largest sum of width and height of a photo, and largest ratio of them.
+/// Largest sum of a photo's width and height, in pixels.
 const MAX_PHOTO_SIDES: u64 = 10_000;
+/// Largest ratio of a photo's longer side to its shorter side.
 const MAX_PHOTO_RATIO: u32 = 20;
 
-/// Text first, then photos and videos in albums, then the rest in its order: runs of documents and of music in albums,
-/// everything else alone. Files without bytes are alone, so that their refusal drops no other file.
+/// Plans the order: text first, then photos and videos in albums, then other files as given. Consecutive documents
+/// share an album, consecutive music files too; any other file is a message of its own. So is an empty file, because
+/// the server refuses an album with an empty file as a whole.
 pub(crate) fn plan_steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
     let routes: Vec<(usize, &OutgoingFile, Route)> = delivery
         .files
@@ -57,7 +59,7 @@ const fn file_step(route: Route, files: Vec<usize>) -> SendStep {
     })
 }
 
-/// Puts a file into the album that `last` is or becomes, where it may.
+/// Adds a file to the last step, which becomes an album, if kinds and limits allow it. Returns whether it was added.
 fn join_album(
     last: &mut SendStep,
     delivery: &OutgoingDelivery,
@@ -66,8 +68,8 @@ fn join_album(
     index: usize,
     route: Route,
 ) -> bool {
-    // The groups that `sendMediaGroup` takes: documents and audio only with their own kind, photos mixed with videos,
-    // animations and voice messages not at all.
+    // What `sendMediaGroup` accepts: documents and audio only with their own kind, photos mixed with videos;
+    // never animations or voice messages.
     let album = match (last.route(), route) {
         (DOCUMENT_ROUTE, DOCUMENT_ROUTE) => DOCUMENT_ROUTE,
         (AUDIO_ROUTE, AUDIO_ROUTE) => AUDIO_ROUTE,
@@ -87,7 +89,7 @@ fn join_album(
         && limits
             .request
             .is_none_or(|limit| sizes().sum::<u64>() <= limit)
-        // One file without bytes makes the server refuse the whole album.
+        // The server refuses a whole album for one empty file.
         && sizes().all(|size| size > 0);
     if fits {
         let mut files = last.files().to_vec();
@@ -97,10 +99,10 @@ fn join_album(
     fits
 }
 
-/// The message as the first step's caption, or in steps of its own before it.
+/// Adds the message: as the caption of the first step if it fits there, else as separate steps before the files.
 fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
-        // Without files no message can hold a caption, so each text is a message.
+        // Without files there is no caption: each text is a message.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit: CaptionUnit::Utf16,
@@ -113,20 +115,20 @@ fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
         (CaptionPlacement::Separate(texts), _) => {
-            // Before the files: a text that explains them is read first.
+            // Before the files, because the text may explain them.
             steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }
 }
 
-/// The way of a file that it fits; `None` when it fits none.
+/// The route for a file: the native one, or as a document. `None` when the file is too large for both.
 fn fitting_route(file: &OutgoingFile, flags: SendFlags, limits: &ChatLimits) -> Option<Route> {
     [native_route(file, flags), DOCUMENT_ROUTE]
         .into_iter()
         .find(|route| file.size <= limits.of(*route))
 }
 
-/// The way of a file by what it is.
+/// The route for a file by its detected type.
 pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> Route {
     if flags.as_document {
         return DOCUMENT_ROUTE;
@@ -136,7 +138,7 @@ pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> Route {
             ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp { animated: false },
         ) if is_photo_shaped(file) => PHOTO_ROUTE,
         ContentKind::Image(ImageKind::Gif { animated: true }) => ANIMATION_ROUTE,
-        // With the index at the end of the file the codec is not known; nearly all such files are H.264.
+        // The codec is unknown when the index is at the end of the file; nearly all such files are H.264.
         ContentKind::Video(VideoKind::Mp4(VideoCodec::H264 | VideoCodec::Unknown)) => VIDEO_ROUTE,
         ContentKind::Audio(AudioKind::OggOpus { .. } | AudioKind::Mp3 | AudioKind::M4a)
             if flags.as_voice =>
@@ -148,7 +150,8 @@ pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> Route {
     }
 }
 
-/// Whether the server takes a picture of this shape as a photo. Where the shape is not known, the server decides.
+/// Whether the server accepts an image with these dimensions as a photo. Unknown dimensions count as accepted: then
+/// the server decides.
 fn is_photo_shaped(file: &OutgoingFile) -> bool {
     file.detected.dimensions.is_none_or(|(width, height)| {
         let (long, short) = (width.max(height), width.min(height));
@@ -163,7 +166,7 @@ pub(crate) fn fallback_step(
     step: &SendStep,
     error: &PlatformError,
 ) -> Option<SendStep> {
-    // Something visible must not be sent again, whichever route it takes.
+    // A file that may be visible in the chat must not be sent again by any route.
     if error.kind() != ErrorKind::UnsupportedKind || error.moment() != SendOutcome::NotSent {
         return None;
     }

@@ -111,7 +111,7 @@ impl UpdatePoller<'_> {
                 // An error ends the loop before the offset moves, so this message comes again.
                 Ok(Some(message)) => deliver.message(message).await?,
                 Ok(None) => {}
-                // The next request would bring the same update for ever, so it is skipped.
+                // The next request would bring the same update forever, so it is skipped.
                 Err(error) => {
                     tracing::warn!(%error, number, "skipped an update of an unknown shape");
                 }

@@ -62,7 +62,7 @@ struct FakeState {
     downloads: Vec<Vec<u8>>,
 }
 
-/// A receiver on a loopback port; it ends when this is dropped.
+/// A receiver on a loopback port; dropping the value stops it.
 #[derive(Debug)]
 pub struct FakeReceiver {
     server: FakeServer<FakeState>,

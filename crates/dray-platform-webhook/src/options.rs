@@ -28,13 +28,13 @@ pub struct WebhookOptions {
     pub file_hosts: Vec<String>,
     /// Attachments may be fetched over plain HTTP. Default false.
     pub allow_http: bool,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of an upload or download. Default `30s`.
+    /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request was sent. Default `2m`.
     pub answer_timeout: Period,
 }
 

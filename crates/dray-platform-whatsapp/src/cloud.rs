@@ -38,15 +38,15 @@ pub struct CloudOptions {
     pub base_url: String,
     /// Hosts that media is served from, besides that of `base_url`. Default `lookaside.fbsbx.com`.
     pub file_hosts: Vec<String>,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Most bytes of one document. Default 100 MB.
     pub upload_limit: Option<ByteSize>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of an upload or download. Default `30s`.
+    /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request was sent. Default `2m`.
     pub answer_timeout: Period,
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn plan_steps(
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
         (CaptionPlacement::Separate(texts), _) => {
-            // Before the files: a text that explains them is read first.
+            // Before the files, because the text may explain them.
             steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }

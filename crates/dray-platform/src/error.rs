@@ -1,10 +1,10 @@
-//! The closed list of what can go wrong with a send, for all platforms (platform-delivery 10.1).
+//! The closed list of errors of a send, for all platforms (platform-delivery 10.1).
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// What went wrong. The delivery service decides by the kind whether to retry, to take another route or to give
+/// The kind of an error. It decides whether the delivery service retries, takes another route or gives
 /// up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ErrorKind {
@@ -20,7 +20,7 @@ pub enum ErrorKind {
     RateLimited,
     /// A failure that may pass: connection lost, server overloaded.
     Transient,
-    /// Over the size limit of this chat; [`PlatformError::numbers`] has both when they are known.
+    /// Over the size limit of this chat. [`PlatformError::numbers`] has the size and the limit when they are known.
     TooLarge,
     /// The platform takes no empty files.
     Empty,
@@ -30,11 +30,11 @@ pub enum ErrorKind {
     WindowClosed,
     /// The platform does not take this kind of file on this route; another route may work.
     UnsupportedKind,
-    /// A file id of the platform expired; the bytes must be uploaded.
+    /// A file id of the platform expired; the bytes must be uploaded again.
     StaleFileId,
     /// A thread, or the message to reply to, is gone; the same step may work without it.
     NoThread,
-    /// The stored bytes could not be read, or were not the bytes promised.
+    /// The stored bytes could not be read, or their digest or size was not the expected one.
     Source,
     /// A refusal that we do not know; treated as final.
     Unknown,
@@ -116,7 +116,7 @@ pub enum SendOutcome {
     NotSent,
     /// It may exist: the whole request left, and the response was lost or a 5xx.
     Ambiguous,
-    /// A part of the step is visible: the confirmations say which.
+    /// A part of the step is visible; the confirmations list that part.
     Partial,
 }
 
@@ -125,7 +125,8 @@ pub enum SendOutcome {
 pub struct PlatformError {
     kind: ErrorKind,
     moment: SendOutcome,
-    // Boxed texts: this error is in the result of nearly every function, and a `Result` is as large as its larger side.
+    // Boxed texts keep the error small: nearly every function returns it, and a `Result` is as large as its larger
+    // variant.
     code: Box<str>,
     context: Box<str>,
     numbers: Option<(u64, u64)>,
@@ -135,7 +136,8 @@ pub struct PlatformError {
 }
 
 impl PlatformError {
-    /// A failure before anything could be visible. `context` is for the operator's log and must hold no token.
+    /// Creates a failure after which nothing can be visible in the chat. `context` is for the operator's log and must
+    /// not contain a token.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
             kind,
@@ -156,7 +158,7 @@ impl PlatformError {
         self
     }
 
-    /// Sets whether something may be visible.
+    /// Sets whether a message may be visible although the request failed.
     #[must_use]
     pub const fn at(mut self, moment: SendOutcome) -> Self {
         self.moment = moment;
@@ -184,14 +186,14 @@ impl PlatformError {
         self
     }
 
-    /// Adds the id that the chat has now. Nothing was sent to the old one, so the step may be repeated there.
+    /// Adds the new id of the chat. Nothing was sent to the old id, so the step may be repeated with the new one.
     #[must_use]
     pub fn with_moved_to(mut self, chat: impl Into<String>) -> Self {
         self.moved_to = Some(chat.into().into_boxed_str());
         self
     }
 
-    /// Adds the cause. It must not hold a URL with a token: remove it first (`reqwest::Error::without_url`).
+    /// Adds the cause. It must not contain a URL with a token: remove the URL first (`reqwest::Error::without_url`).
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -203,12 +205,12 @@ impl PlatformError {
         self.kind
     }
 
-    /// Whether something may be visible in the chat.
+    /// Whether a message may be visible in the chat.
     pub const fn moment(&self) -> SendOutcome {
         self.moment
     }
 
-    /// The platform's own code; empty when it gave none.
+    /// The platform's own code; empty when the platform gave none.
     pub fn platform_code(&self) -> &str {
         &self.code
     }
@@ -223,7 +225,7 @@ impl PlatformError {
         self.numbers
     }
 
-    /// The delay that the platform asked for; `None` when it named none.
+    /// The delay that the platform asked for; `None` when the platform named none.
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -67,7 +67,7 @@ fn fits_into_step(
 /// The message as the text of the first step, or in steps of its own before it.
 fn plan_message(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
-        // Without files no message can hold a caption, so each text is a message.
+        // Without files there is no caption: each text is a message.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit,
@@ -78,7 +78,7 @@ fn plan_message(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &m
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
         (CaptionPlacement::Separate(texts), _) => {
-            // Before the files: a text that explains them is read first.
+            // Before the files, because the text may explain them.
             steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }

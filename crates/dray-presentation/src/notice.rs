@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_failed_and_nothing_is_said() {
+    fn without_failures_there_is_no_notice() {
         check(&[], None);
     }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn r_15_a_name_reaches_the_notice_harmless() {
+    fn r_15_a_name_is_escaped_in_the_notice() {
         check(
             &[("x/@everyone\u{202e}\n.pdf", FailureReason::Empty)],
             Some("⚠️ Couldn't deliver: @\u{200b}everyone??.pdf. Reason: empty."),

@@ -1,6 +1,6 @@
-//! The wire contracts: generated protobuf types ([`v1`]), the subjects they travel on ([`contract`]), and
-//! the conversions to and from `dray-types` ([`convert`]), between codes and their names ([`codes`]), and to JSON for people
-//! ([`json`]).
+//! The wire contracts: generated protobuf types ([`v1`]), their subjects on the bus ([`contract`]), and
+//! the conversions to and from `dray-types` ([`convert`]), between codes and their names ([`codes`]), and to JSON for
+//! people ([`json`]).
 //!
 //! `cargo xtask generate` writes [`v1`] from `proto/dray/v1`; a test fails when the two differ.
 //!
@@ -31,7 +31,7 @@ pub use contract::{Audit, Call, Event, Work};
 #[expect(
     missing_docs,
     clippy::pedantic,
-    reason = "generated; the comments of the proto files are kept where the generator keeps them"
+    reason = "generated; the generator copies only some comments of the proto files"
 )]
 pub mod v1 {
     include!("generated/dray.v1.rs");
@@ -40,7 +40,7 @@ pub mod v1 {
 /// The encoded `FileDescriptorSet` of every contract, for gRPC reflection and schema checks.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
-/// Largest content in bytes that travels inside a message; anything above goes by claim (messaging-reliability K-1).
+/// Largest content in bytes inside a message; larger content is sent as a claim (messaging-reliability K-1).
 pub const INLINE_LIMIT: usize = 64 * 1024;
 
 /// Largest message in bytes, payload and headers together, regardless of the server (messaging-reliability E-3).

@@ -1,15 +1,15 @@
-//! Golden files: every message of every released revision, encoded once and for all.
+//! Tests with golden files, which hold the encoded bytes of every message of every released revision.
 //!
 //! `tests/golden/<Message>.<n>.hex` holds one message with every field set (one file for each choice of a `oneof`
-//! and for each revision), made from the descriptors. What was once written must decode with the current code and
-//! encode to the same bytes. A message that has no file of its present shape gets one, and the test fails so that
-//! somebody looks at it. A file that no longer decodes is a contract that was broken: never rewrite one.
+//! and for each revision), made from the descriptors. Every file must decode with the current code and encode to the
+//! same bytes. When a message has no file of its current shape, the test writes one and fails, so that a person reviews
+//! it. When a file no longer decodes, the contract is broken: never rewrite a golden file.
 
 #![expect(
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::format_collect,
-    reason = "helpers of tests; nothing else is in here"
+    reason = "this file contains only tests and their helpers"
 )]
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ fn entry<M: Message + Name + Default>() -> (String, Recode) {
     (M::full_name(), recode::<M>)
 }
 
-/// Every message of the contracts as the current code knows it.
+/// Every message of the contracts, with its decoder in the current code.
 #[expect(clippy::too_many_lines, reason = "a list, a line for each message")]
 fn known() -> Vec<(String, Recode)> {
     vec![
@@ -177,7 +177,7 @@ fn folder() -> PathBuf {
 }
 
 fn pool() -> DescriptorPool {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("our own descriptors")
+    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the compiled descriptors decode")
 }
 
 /// Messages with every field set, one for each choice of a `oneof`.
@@ -279,7 +279,7 @@ fn goldens(message: &str) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn every_message_of_the_contracts_is_known_here() {
+fn every_message_of_the_contracts_is_in_the_list() {
     let described: BTreeSet<String> = pool()
         .all_messages()
         .filter(|message| message.package_name() == "dray.v1")
@@ -290,7 +290,7 @@ fn every_message_of_the_contracts_is_known_here() {
 }
 
 #[test]
-fn every_message_encodes_as_it_always_did() {
+fn every_message_encodes_to_the_bytes_of_its_golden_file() {
     let mut written = Vec::new();
     for (name, recode) in known() {
         let message = pool().get_message_by_name(&name).unwrap();
@@ -308,7 +308,7 @@ fn every_message_encodes_as_it_always_did() {
     }
     assert!(
         written.is_empty(),
-        "look at the new golden files and commit them: {written:?}"
+        "review the new golden files and commit them: {written:?}"
     );
 }
 
@@ -332,7 +332,7 @@ fn every_golden_file_decodes_without_losing_a_byte() {
 }
 
 #[test]
-fn fields_of_later_revisions_are_passed_over() {
+fn unknown_fields_of_later_revisions_are_ignored() {
     let mut later = v1::Header {
         name: "n".to_owned(),
         value: "v".to_owned(),
@@ -345,7 +345,7 @@ fn fields_of_later_revisions_are_passed_over() {
 }
 
 #[test]
-fn absence_and_emptiness_stay_apart_where_policy_depends_on_it() {
+fn an_absent_list_and_an_empty_list_of_a_policy_are_different() {
     let silent = v1::AppPolicy::default();
     let nothing_allowed = v1::AppPolicy {
         enabled: Some(false),

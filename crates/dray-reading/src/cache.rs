@@ -100,7 +100,7 @@ struct CacheEntry {
 }
 
 impl MemoryCache {
-    /// A cache of at most so many bytes of Markdown.
+    /// A cache of at most this many bytes of Markdown.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,

@@ -64,9 +64,9 @@ pub enum Made<'a> {
     Range(&'a str),
     /// Hits of a search in the converted document.
     Found,
-    /// Summarised, of so many bytes; `true` when it would have fitted.
+    /// Summarised, of this many bytes; `true` when it would have fitted.
     Summary(usize, bool),
-    /// Cut down, of so many bytes; `true` when it would have fitted.
+    /// Cut down, of this many bytes; `true` when it would have fitted.
     Excerpt(usize, bool),
 }
 

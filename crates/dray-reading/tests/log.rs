@@ -1,7 +1,7 @@
-//! What the log says of a call, and what it never says.
+//! Tests the log lines of a call: outcomes are logged, content is not.
 //!
-//! One test in a program of its own: whether a place in the code is listened to is known to the whole process, and
-//! other tests would decide it meanwhile.
+//! The only test of its program: `tracing` caches for the whole process whether a call site is enabled, and other tests
+//! would change the cached value.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
@@ -17,7 +17,7 @@ use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
-/// Keeps what is written.
+/// A writer that keeps the log lines in memory.
 #[derive(Clone, Default)]
 struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -32,7 +32,7 @@ impl Write for LogBuffer {
     }
 }
 
-/// The log of what happens until the guard is dropped.
+/// Collects the log of this thread until the guard is dropped.
 fn listen() -> (LogBuffer, tracing::subscriber::DefaultGuard) {
     let log_lines = LogBuffer::default();
     let to = log_lines.clone();
@@ -44,7 +44,7 @@ fn listen() -> (LogBuffer, tracing::subscriber::DefaultGuard) {
 }
 
 impl LogBuffer {
-    /// What was written since it was asked last.
+    /// Removes and returns the log lines since the last call.
     fn text(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Settings of the backend.
+//! Settings of this sandbox backend.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

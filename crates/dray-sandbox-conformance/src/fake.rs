@@ -68,17 +68,17 @@ pub enum Fault {
     Hang,
     /// It takes effect, and then the response is lost with this kind. For streams: after the last byte.
     Lost(ErrorKind),
-    /// A stream fails after so many bytes.
+    /// A stream fails after this many bytes.
     Break(u64, ErrorKind),
-    /// A stream stalls forever after so many bytes.
+    /// A stream stalls forever after this many bytes.
     Stall(u64),
     /// The byte at this position arrives damaged.
     Flip(u64),
     /// A read continues with so many more bytes than the file has.
     Endless(u64),
-    /// A read ends early and without an error after so many bytes, against the contract.
+    /// A read ends early and without an error after this many bytes, against the contract.
     ShortEnd(u64),
-    /// When a read has delivered so many bytes, the file changes like this.
+    /// When a read has delivered this many bytes, the file changes like this.
     Meanwhile(u64, Change),
     /// A digest that is not that of the file.
     WrongDigest,

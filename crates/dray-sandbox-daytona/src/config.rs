@@ -1,4 +1,4 @@
-//! Settings of the backend.
+//! Settings of this sandbox backend.
 
 use std::path::PathBuf;
 
@@ -17,11 +17,11 @@ pub struct Config {
     pub api_url: String,
     /// Where the toolboxes of all sandboxes are. Default what the API says of each.
     pub toolbox_url: Option<String>,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of a transfer. Default `30s`.
+    /// Longest time without a byte during a transfer. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request left. Default `1m`.
     pub answer_timeout: Period,

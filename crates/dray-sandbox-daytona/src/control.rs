@@ -91,7 +91,7 @@ impl ControlClient {
         let response = request.send(&|_| {}).await.map_err(unanswered)?;
         let info: SandboxInfo = match response.status() {
             200 => response.json().await.map_err(unanswered)?,
-            // On this call nothing but the sandbox itself can be missing.
+            // On this call only the sandbox itself can be missing.
             404 | 410 => return Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
             _ => return Err(refused::<MessageRefusal>(response).await),
         };

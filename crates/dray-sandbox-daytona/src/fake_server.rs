@@ -17,7 +17,7 @@ use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The key that it takes.
+/// The only API key that the server accepts.
 pub const FAKE_API_KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
 
 /// A fault to inject, once.
@@ -25,21 +25,21 @@ pub const FAKE_API_KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
 pub enum InjectedFault {
     /// The next call to a toolbox whose path begins with this is refused: path, status, message.
     Refuse(&'static str, u16, &'static str),
-    /// The next call of files is refused with 429 and this delay.
+    /// The next request for files is refused with status 429 and this delay.
     RateLimit(Duration),
-    /// The next download breaks after so many bytes.
+    /// The connection of the next download breaks after this many bytes.
     CutDownload(usize),
-    /// The next download gives these bytes and a clean end.
+    /// The next download responds with these bytes and a regular end.
     Instead(&'static [u8]),
-    /// The sandbox is destroyed after so many bytes of the next download.
+    /// The sandbox is destroyed after this many bytes of the next download.
     DieDuringDownload(usize),
     /// The sandbox is destroyed after the first bytes of the next upload.
     DieDuringUpload,
-    /// The next upload keeps only this many bytes and reports success.
+    /// The next upload writes only this many bytes and reports success.
     KeepOnly(usize),
-    /// The next upload is written, and the connection is closed.
+    /// The next upload is written, but the connection is closed without a response.
     LoseAnswer,
-    /// The response about the next command is cut after so many bytes.
+    /// The response about the next command is cut after this many bytes.
     CutOutput(usize),
 }
 
@@ -82,7 +82,7 @@ pub struct FakeDaytona {
 }
 
 impl FakeDaytona {
-    /// Starts one without sandboxes.
+    /// Starts a server without sandboxes.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl FakeDaytona {
         format!("{}/api", self.server.shared().url())
     }
 
-    /// The key that it takes.
+    /// The only API key that the server accepts.
     pub fn key(&self) -> Secret {
         Secret::new(FAKE_API_KEY)
     }
@@ -144,12 +144,12 @@ impl FakeDaytona {
         }
     }
 
-    /// Injects a fault, which happens once.
+    /// Injects a fault. It happens once.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
-    /// Faults that are still to happen.
+    /// Injected faults that have not happened yet.
     pub fn faults(&self) -> Vec<InjectedFault> {
         self.server.shared().lock().faults.clone()
     }

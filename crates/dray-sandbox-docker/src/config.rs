@@ -1,4 +1,4 @@
-//! Settings of the backend.
+//! Settings of the Docker backend.
 
 use std::path::PathBuf;
 
@@ -13,24 +13,24 @@ use crate::wire::Endpoint;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where the engine listens: `unix:///var/run/docker.sock`; `https://HOST:PORT` for TLS with the certificates in
+    /// Address of the engine: `unix:///var/run/docker.sock`; `https://HOST:PORT` for TLS with the certificates in
     /// `cert_path`; `ssh://USER@HOST[:PORT]` for `ssh … docker system dial-stdio`, without a password; or
-    /// `http://HOST:PORT` on a private network. `tcp://` is `https://` with `tls_verify`, otherwise
-    /// `http://`. Its clients are root on its host.
+    /// `http://HOST:PORT` on a private network. `tcp://` means `https://` if `tls_verify` is set, otherwise
+    /// `http://`. Every client of an engine has root rights on the engine's host.
     pub endpoint: String,
-    /// Whether `tcp://` means TLS. Any text of `DOCKER_TLS_VERIFY` means yes. Default false.
+    /// Whether `tcp://` means TLS. Any non-empty value of `DOCKER_TLS_VERIFY` means true. Default false.
     pub tls_verify: bool,
-    /// Directory with `ca.pem`, which proves the engine, and with `cert.pem` and `key.pem`, which prove this side.
+    /// Directory with `ca.pem`, which verifies the engine, and with `cert.pem` and `key.pem`, the client certificate.
     pub cert_path: Option<PathBuf>,
-    /// Program for `ssh://` endpoints. Default `ssh`, which is looked for on the path.
+    /// Program for `ssh://` endpoints. Default `ssh`, which is searched in `PATH`.
     pub ssh_program: PathBuf,
-    /// Time for connecting.
+    /// Longest time for connecting.
     pub connect_timeout: Period,
-    /// Time until the engine begins to answer. While a file is read from a container, every other question about that
-    /// container waits, so this is longer than the longest read.
+    /// Longest time until the engine begins to respond. While a file is read from a container, the engine delays all
+    /// other requests for that container, so this time should be longer than the longest read.
     pub answer_timeout: Period,
-    /// Time for a short response of a shell in a container. One that takes longer counts as hung: for a minute the
-    /// container is reached through the archive calls alone, as one without a shell. Default `15s`.
+    /// Longest time for a short response of a shell in a container. A slower shell counts as hung: for a minute only
+    /// the archive methods of the engine are used, as for a container without a shell. Default `15s`.
     pub shell_timeout: Period,
 }
 
@@ -48,15 +48,15 @@ impl Default for Config {
     }
 }
 
-/// The reason for which the configuration cannot be used.
+/// The reason why the configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The endpoint is neither a socket of this host nor an address.
+    /// The endpoint is neither a socket of this host nor a network address.
     #[error(
         "`{0}` is not an endpoint; write unix:///PATH, https://HOST:PORT, ssh://USER@HOST or http://HOST:PORT"
     )]
     Endpoint(String),
-    /// TLS is wanted, but the directory with the authority that proves the engine is not set.
+    /// The endpoint uses TLS, but the directory with the engine's certificate authority is not set.
     #[error(
         "`{0}` needs `cert_path` (DOCKER_CERT_PATH): a directory with ca.pem, and with cert.pem and key.pem"
     )]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_needs_certificates_and_tcp_is_tls_when_that_is_asked_for() {
+    fn tls_needs_certificates_and_tcp_means_tls_with_tls_verify() {
         let mut config = Config {
             endpoint: "tcp://engine:2376".to_owned(),
             cert_path: Some("/certs".into()),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_by_its_text() {
+    fn other_endpoints_are_refused_by_their_text() {
         for text in [
             "",
             "unix://run/docker.sock",

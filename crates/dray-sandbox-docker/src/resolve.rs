@@ -1,8 +1,8 @@
-//! Resolves paths part by part.
+//! Resolves the links in paths of a container, one path component after the other.
 //!
-//! The engine follows links in the middle of a path without reporting them, so every part is examined by itself and
-//! links are resolved here, with the root of the container as the top. Paths that the archive calls cannot see are
-//! left to the container.
+//! The engine follows links in the middle of a path without reporting them. So this module examines every component
+//! separately and resolves links itself; the root of the container is the topmost directory. Paths that the archive
+//! methods of the engine cannot see, such as mounts, must be resolved by a command in the container.
 
 use std::collections::VecDeque;
 
@@ -15,24 +15,24 @@ use crate::client::Client;
 use crate::mounts::Mounts;
 use crate::wire::Connection;
 
-/// Links that are followed for one path, as in the kernel of Linux.
+/// Most links that are followed for one path, as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 
-/// The end of a resolved path.
+/// The result of resolving a path.
 #[derive(Debug)]
 pub(crate) enum ResolvedPath {
-    /// The archive calls see it.
+    /// The archive methods see the path.
     Seen {
         real_path: SandboxPath,
         stat: PathStat,
-        /// Text of a link that was not followed.
+        /// Target of the path, if it is a link that was not followed.
         target: Option<Vec<u8>>,
     },
-    /// Only the container itself can examine it. The parts before the last are resolved as far as they are seen.
+    /// Only a command in the container can examine the path. Its links are resolved up to the first hidden component.
     Hidden(SandboxPath),
 }
 
-/// Resolves a path. Without `mounts` all of it counts as seen.
+/// Resolves a path. Without `mounts` the whole path counts as seen.
 pub(crate) async fn resolve(
     client: &Client,
     container: &str,
@@ -63,7 +63,7 @@ pub(crate) async fn resolve(
         let last = walk.left.is_empty();
         let found = match walk.look(&there).await {
             Ok(found) => found,
-            // A link that leads in circles cannot be examined from outside, but it is a link.
+            // The engine cannot examine a link to itself, but the container can examine the link without following it.
             Err(error) if error.kind() == ErrorKind::Loop && last && follow == Follow::No => {
                 return Ok(ResolvedPath::Hidden(there));
             }
@@ -77,7 +77,10 @@ pub(crate) async fn resolve(
             continue;
         }
         if !last && found.kind != FileKind::Directory {
-            return Err(Error::new(ErrorKind::NotDirectory, "following a path"));
+            return Err(Error::new(
+                ErrorKind::NotDirectory,
+                "a component of the path is not a directory",
+            ));
         }
         walk.here = there;
         stat = Some(found);
@@ -98,9 +101,9 @@ struct PathWalk<'a> {
     container: &'a str,
     connection: Option<Connection>,
     links: usize,
-    /// Parts that are not resolved yet.
+    /// Components that are not resolved yet.
     left: VecDeque<Vec<u8>>,
-    /// The resolved part of the path; it holds no link.
+    /// The resolved beginning of the path, without links.
     here: SandboxPath,
 }
 
@@ -111,7 +114,7 @@ impl PathWalk<'_> {
             .await
     }
 
-    /// Follows a link, unless it is the end of the path.
+    /// Follows a link, unless it is the last component and `follow` is `No`. Returns the result if the path ends here.
     async fn link(
         &mut self,
         there: SandboxPath,
@@ -119,7 +122,7 @@ impl PathWalk<'_> {
         follow: Follow,
     ) -> Result<Option<ResolvedPath>, Error> {
         if str::from_utf8(there.name()).is_err() {
-            // The archive calls lose names that are not UTF-8, so the tar would be that of another file.
+            // The archive methods change names that are not UTF-8, so the tar would contain another file.
             return self.hidden(&there).map(ResolvedPath::Hidden).map(Some);
         }
         let target = target(self.client, self.container, &there).await?;
@@ -134,7 +137,7 @@ impl PathWalk<'_> {
         }))
     }
 
-    /// Continues where a link leads.
+    /// Continues with the target of a link.
     fn turn(&mut self, target: &[u8]) -> Result<(), Error> {
         self.links += 1;
         if self.links > MAX_LINKS {
@@ -143,14 +146,14 @@ impl PathWalk<'_> {
         if target.first() == Some(&b'/') {
             self.here = SandboxPath::root();
         }
-        // In reverse, so that the parts of the target stand before the rest in their order.
+        // In reverse order, so that the components of the target precede the rest of the path in the right order.
         for part in parts(target).rev() {
             self.left.push_front(part);
         }
         Ok(())
     }
 
-    /// The rest of the path, from the first part on that is not seen.
+    /// Joins the path up to the first hidden component with the components after it.
     fn hidden(&self, there: &SandboxPath) -> Result<SandboxPath, Error> {
         let mut whole = there.as_bytes().to_vec();
         for part in &self.left {
@@ -161,19 +164,19 @@ impl PathWalk<'_> {
     }
 }
 
-/// Text of a link, from its tar. The engine's description re-encodes it and resolves it in its own way.
+/// Reads the target of a link from the tar of the link, because the engine's description changes the target.
 async fn target(client: &Client, container: &str, path: &SandboxPath) -> Result<Vec<u8>, Error> {
     let (_, body) = client.download(container, path.as_bytes()).await?;
     let header = TarEntries::new(body, TarRules::Exact).entry().await?;
     let target = header.map(|header| header.link).unwrap_or_default();
     if target.is_empty() {
-        let other = "no longer a link";
+        let other = "the path is no longer a link";
         return Err(Error::new(ErrorKind::ChangedDuringTransfer, other));
     }
     Ok(target)
 }
 
-/// The names between slashes; `.` is left out.
+/// The components of a path, without empty ones and `.`.
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")

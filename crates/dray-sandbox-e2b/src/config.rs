@@ -1,4 +1,4 @@
-//! Settings of the backend.
+//! Settings of this sandbox backend.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub struct Config {
     pub user: String,
     /// Longest life, from now, that a sandbox is given for a transfer. Default `1h`.
     pub longest_life: Period,
-    /// PEM file with further authorities.
+    /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,

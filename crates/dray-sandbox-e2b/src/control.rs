@@ -184,7 +184,7 @@ impl ControlClient {
         let response = request.send(&|_| {}).await.map_err(unanswered)?;
         match response.status() {
             200..=299 => Ok(response),
-            // On this API nothing but the sandbox itself can be missing.
+            // On this API only the sandbox itself can be missing.
             404 | 410 => Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
             _ => Err(refused::<Refusal>(response).await),
         }

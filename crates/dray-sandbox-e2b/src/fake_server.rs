@@ -1,7 +1,7 @@
-//! A server that speaks the control API and the wire of the daemon in a sandbox, for tests.
+//! A fake server for tests: it speaks the control API of E2B and the protocol of the daemon in a sandbox.
 //!
-//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run. It is
-//! proved with the vendor's client in `tests/python.rs`.
+//! A sandbox is a directory of this host, and paths are those of the host: files really exist and commands really run.
+//! `tests/python.rs` checks the fake server with the vendor's client.
 
 mod daemon;
 mod processes;
@@ -21,33 +21,33 @@ use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The key that it takes.
+/// The only API key that the server accepts.
 pub const FAKE_API_KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
-/// Life of a new sandbox, in milliseconds.
+/// Lifetime of a new sandbox, in milliseconds.
 const LIFETIME_MS: u64 = 300_000;
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InjectedFault {
-    /// The next call whose path begins with this is refused: path, status, message.
+    /// The next request whose path begins with this prefix is refused: prefix, status, message.
     Refuse(&'static str, u16, &'static str),
-    /// The next call of files is refused with 429 and this delay.
+    /// The next request to `/files` is refused with status 429 and this delay.
     RateLimit(Duration),
-    /// The next download breaks after so many bytes.
+    /// The connection of the next download breaks after this many bytes.
     CutDownload(usize),
-    /// The next download gives these bytes and a clean end.
+    /// The next download responds with these bytes and a regular end.
     Instead(&'static [u8]),
-    /// Ranges are ignored in the next download.
+    /// The next download ignores the requested range.
     IgnoreRange,
     /// The sandbox dies after the first bytes of the next upload.
     DieDuringUpload,
-    /// The sandbox dies after so many bytes of the next download.
+    /// The sandbox dies after this many bytes of the next download.
     DieDuringDownload(usize),
-    /// The next upload keeps only this many bytes and reports success.
+    /// The next upload writes only this many bytes and reports success.
     KeepOnly(usize),
-    /// The next upload is written, and the connection is closed.
+    /// The next upload is written, but the connection is closed without a response.
     LoseAnswer,
-    /// The output of the next command is cut after so many bytes of the wire.
+    /// The response stream of the next command breaks after this many bytes.
     CutOutput(usize),
 }
 
@@ -81,14 +81,14 @@ impl FakeState {
     }
 }
 
-/// The fake control API, edge and daemons on one loopback port. They end when this is dropped.
+/// The fake control API, edge proxy and daemons on one loopback port. Dropping the value stops them.
 #[derive(Debug)]
 pub struct FakeE2b {
     server: FakeServer<FakeState>,
 }
 
 impl FakeE2b {
-    /// Starts one without sandboxes.
+    /// Starts a server without sandboxes.
     ///
     /// # Errors
     ///
@@ -109,22 +109,22 @@ impl FakeE2b {
         Ok(Self { server })
     }
 
-    /// What `api_url` and `envd_url` of a client must be.
+    /// The URL for the client options `api_url` and `envd_url`.
     pub fn url(&self) -> String {
         self.server.shared().url()
     }
 
-    /// The key that it takes.
+    /// The only API key that the server accepts.
     pub fn key(&self) -> Secret {
         Secret::new(FAKE_API_KEY)
     }
 
-    /// Starts a sandbox in an existing directory, in the place of one of the same id.
+    /// Starts a sandbox in an existing directory. It replaces a sandbox with the same id.
     pub fn run(&self, id: &str, root: &Path) {
         self.run_version(id, root, "0.6.2");
     }
 
-    /// The same with a daemon of this version.
+    /// As [`Self::run`], with a daemon of this version.
     pub fn run_version(&self, id: &str, root: &Path, version: &'static str) {
         let mut state = self.server.shared().lock();
         state.runs += 1;
@@ -141,12 +141,12 @@ impl FakeE2b {
         state.machines.insert(id.to_owned(), machine);
     }
 
-    /// Ends a sandbox: the API no longer knows it, and the edge answers 502.
+    /// Ends a sandbox: the API no longer knows it, and the edge responds with 502.
     pub fn kill(&self, id: &str) {
         self.server.shared().lock().machines.remove(id);
     }
 
-    /// Pauses a sandbox: the API reports that, and the edge answers 502.
+    /// Pauses a sandbox: the API reports it as paused, and the edge responds with 502.
     pub fn pause(&self, id: &str) {
         let mut state = self.server.shared().lock();
         if let Some(machine) = state.machines.get_mut(id) {
@@ -154,7 +154,7 @@ impl FakeE2b {
         }
     }
 
-    /// Makes the daemon of a sandbox take another token than the control API returns.
+    /// Makes the daemon of a sandbox expect another token than the control API returns.
     pub fn forget_token(&self, id: &str) {
         let mut state = self.server.shared().lock();
         if let Some(machine) = state.machines.get_mut(id) {
@@ -162,7 +162,7 @@ impl FakeE2b {
         }
     }
 
-    /// Life that a sandbox has left.
+    /// The remaining lifetime of a sandbox; `None` for an unknown id.
     pub fn left(&self, id: &str) -> Option<Duration> {
         let state = self.server.shared().lock();
         let end = state.machines.get(id)?.end;
@@ -171,22 +171,22 @@ impl FakeE2b {
         ))
     }
 
-    /// The longest life that the plan allows.
+    /// Sets the longest lifetime that the plan allows.
     pub fn allow(&self, life: Duration) {
         self.server.shared().lock().longest_life = milliseconds(life);
     }
 
-    /// Injects a fault, which happens once.
+    /// Injects a fault. It happens once.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
-    /// Faults that are still to happen.
+    /// Injected faults that have not happened yet.
     pub fn faults(&self) -> Vec<InjectedFault> {
         self.server.shared().lock().faults.clone()
     }
 
-    /// Requests until now: method, path, and range where there was one.
+    /// All requests until now: method, path, and the range if the request had one.
     pub fn requests(&self) -> Vec<String> {
         self.server.shared().lock().requests.clone()
     }
@@ -206,7 +206,7 @@ async fn answer(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
-    // The lock is released before the body is read, which may take as long as the client likes.
+    // The lock is released before the body is read: a slow client must not hold it.
     let fault = {
         let mut state = shared.lock();
         let range = request.header("range").unwrap_or_default();
@@ -261,7 +261,7 @@ async fn control(
     let timeout = asked.get("timeout").and_then(Value::as_u64);
     match (method.as_str(), call) {
         ("GET", "") => Ok(json_reply(200, &described(id, machine, &domain))),
-        // Connecting resumes a paused sandbox and never shortens its life.
+        // Connecting resumes a paused sandbox and never shortens its lifetime.
         ("POST", "connect") => {
             machine.state = "running";
             if let Some(seconds) = timeout {
@@ -289,7 +289,7 @@ fn described(id: &str, machine: &FakeSandbox, domain: &Value) -> Value {
         "clientID": "fake",
         "templateID": "base",
         "alias": "base",
-        // Two runs in the same millisecond must differ, since the start is a part of the incarnation.
+        // Two runs in the same millisecond must differ, because the start time identifies the incarnation.
         "startedAt": time(machine.started, machine.run),
         "endAt": time(machine.end, 0),
         "envdVersion": machine.version,
@@ -303,13 +303,13 @@ fn described(id: &str, machine: &FakeSandbox, domain: &Value) -> Value {
     })
 }
 
-/// A time of RFC 3339; `more` microseconds make equal times differ.
+/// Formats a time as RFC 3339. `more` microseconds distinguish runs with equal start times.
 fn time(milliseconds: u64, more: u64) -> String {
     let micros = i64::try_from(milliseconds * 1000 + more).unwrap_or_default();
     Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
-/// The edge before the daemons: it finds the sandbox, and the daemon checks the token.
+/// The edge proxy in front of the daemons: it finds the sandbox, then the daemon checks the token.
 async fn edge(
     shared: &Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
@@ -318,7 +318,7 @@ async fn edge(
     let id = id.to_owned();
     let found = shared.lock().machines.get(&id).cloned();
     let machine = match found {
-        // A paused sandbox gets the same 502 as one that is gone; only the control API distinguishes them.
+        // A paused sandbox and a deleted sandbox give the same 502; only the control API distinguishes them.
         Some(machine) if machine.state == "running" => machine,
         _ => {
             request.into_reader().digest().await?;

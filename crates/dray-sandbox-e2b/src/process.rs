@@ -173,7 +173,7 @@ fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
     Ok(json!({
         // In the C locale messages are English, which `kind_of_text` relies on.
         "process": { "cmd": program, "args": arguments, "envs": { "LC_ALL": "C" } },
-        // Otherwise the daemon keeps a pipe open, and a command that reads it would wait for ever.
+        // Otherwise the daemon keeps a pipe open, and a command that reads it would wait forever.
         "stdin": false,
     }))
 }

@@ -69,7 +69,7 @@ impl WatchedInput {
     }
 }
 
-/// Reads ahead until so many bytes are there, or the body ends; returns them with the whole body, which still begins
+/// Reads ahead until this many bytes are there, or the body ends; returns them with the whole body, which still begins
 /// with them.
 pub(super) async fn peek(mut body: Body, most: usize) -> Result<(Bytes, Body), Error> {
     let mut pieces: VecDeque<Bytes> = VecDeque::new();
@@ -178,7 +178,7 @@ pub(super) fn lines(bytes: &[u8]) -> String {
     text
 }
 
-/// Length in bytes of [`lines`] for so many bytes.
+/// Length in bytes of [`lines`] for this many bytes.
 pub(super) const fn lines_length(bytes: u64) -> u64 {
     bytes.div_ceil(3) * 4 + bytes.div_ceil(BASE64_LINE_BYTES as u64)
 }

@@ -91,7 +91,7 @@ impl LocalExec {
         if super::reply::weight(&self.channel, &argv) > self.channel.longest_arguments {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
-                "the command is too long for the channel",
+                "the command is longer than the channel allows",
             ));
         }
         let mut words = self.prefix.clone();

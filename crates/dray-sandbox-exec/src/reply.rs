@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_its_end_is_none() {
+    fn a_response_without_its_end_is_invalid() {
         assert!(parse(b"\n@@7e57 begin raw\n\n@@7e57 status 0").is_none());
         assert!(parse(b"nothing of ours").is_none());
     }

@@ -149,7 +149,7 @@ impl SupervisedCommand {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that its start was answered with a failure. It may run all the same, when that was the failure of a repeated
+    /// Notes that its start was answered with a failure. It may run anyway, when that was the failure of a repeated
     /// request.
     pub fn set_start_failed(&self) {
         self.start_failed.store(true, Ordering::SeqCst);

@@ -52,13 +52,14 @@ impl WriteCoding {
 }
 
 impl<E: Exec + 'static> ExecFiles<E> {
-    /// See [`dray_sandbox::Sandbox::write`]. Takes [`dray_sandbox::Transport::ExecRaw`] and [`dray_sandbox::Transport::ExecBase64`].
+    /// See [`dray_sandbox::Sandbox::write`]. Takes [`dray_sandbox::Transport::ExecRaw`] and
+    /// [`dray_sandbox::Transport::ExecBase64`].
     pub async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
         self.write_input(write, body, false).await.map(|_| ())
     }
 
-    /// See [`dray_sandbox::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it has
-    /// `dd` or `tee` and a program for SHA-256; a write that continues another one has none.
+    /// See [`dray_sandbox::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it
+    /// has `dd` or `tee` and a program for SHA-256; a write that continues another one has none.
     pub async fn write_with_digest(
         &self,
         write: Write<'_>,
@@ -281,7 +282,7 @@ fn mode(mode: u32) -> Vec<u8> {
     format!("{:o}", mode & 0o777).into_bytes()
 }
 
-/// Checks that so many bytes are there now. Not every tool reports a full disk in known words, so where fewer bytes
+/// Checks that this many bytes are there now. Not every tool reports a full disk in known words, so where fewer bytes
 /// are there and nothing more fits, the disk counts as full.
 fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
     let lack = lack(reply, size);

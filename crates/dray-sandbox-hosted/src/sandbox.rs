@@ -1,7 +1,7 @@
-//! One incarnation.
+//! One opened incarnation of a hosted sandbox.
 //!
-//! Commands of the sandbox user make the file that an upload fills: that is where an existing name, a link and missing
-//! rights show.
+//! A command of the sandbox user creates the empty file, and an upload of the provider fills it. The command fails when
+//! the name exists, is a link, or the user lacks permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use dray_sandbox_exec::ExecFiles;
 use crate::files;
 use crate::provider::Provider;
 
-/// One opened incarnation.
+/// One opened incarnation of a hosted sandbox.
 #[derive(Debug)]
 pub struct HostedSandbox<P: Provider> {
     provider: Arc<P>,
@@ -24,7 +24,7 @@ pub struct HostedSandbox<P: Provider> {
 }
 
 impl<P: Provider> HostedSandbox<P> {
-    /// Files by the calls of `provider` and by `commands`.
+    /// A sandbox whose files are transferred by `provider` and by `commands`.
     pub fn new(provider: Arc<P>, commands: P::Commands) -> Self {
         Self {
             commands: ExecFiles::new(commands),
@@ -32,28 +32,38 @@ impl<P: Provider> HostedSandbox<P> {
         }
     }
 
-    /// Fails unless the path still leads to the file that was looked at.
+    /// Fails unless the path still leads to the file of this metadata.
     async fn check(&self, file: &Metadata) -> Result<(), Error> {
         let now = self.commands.stat(&file.real_path, Follow::No).await?;
         match now.kind {
             FileKind::File => {}
-            FileKind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "a directory")),
+            FileKind::Directory => {
+                return Err(Error::new(
+                    ErrorKind::IsDirectory,
+                    "the path is a directory",
+                ));
+            }
             FileKind::Symlink => {
-                let context = "a link took the place of the file";
+                let context = "a link replaced the file";
                 return Err(Error::new(ErrorKind::ChangedDuringTransfer, context));
             }
-            _ => return Err(Error::new(ErrorKind::NotRegular, "not a regular file")),
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::NotRegular,
+                    "the path is not a regular file",
+                ));
+            }
         }
         let known = file.identity.is_some();
         if now.real_path != file.real_path || (known && now.identity != file.identity) {
-            let context = "another file took the place of the file";
+            let context = "another file replaced the file";
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, context));
         }
         Ok(())
     }
 
     async fn download(&self, read: Read<'_>) -> Result<Body, Error> {
-        // The provider would wait for a pipe for ever: look before it opens, and again at what it opened.
+        // Checked before the download, because the provider would wait forever for a pipe, and again afterwards.
         self.check(read.file).await?;
         if read.offset > 0 && read.offset >= read.file.size {
             return Ok(Body::from_bytes(Vec::new()).exactly(0));
@@ -64,9 +74,9 @@ impl<P: Provider> HostedSandbox<P> {
     }
 
     async fn upload(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
-        // Before anything is made in the sandbox: JSON and queries carry UTF-8 only.
+        // The API needs UTF-8 paths. Checked before the sandbox is changed.
         write.path.to_text()?;
-        // Commands continue what was cut: providers only write whole files.
+        // Providers only write whole files, so a command continues an interrupted write.
         let by_commands = Write {
             transport: Transport::ExecBase64,
             ..write
@@ -74,7 +84,7 @@ impl<P: Provider> HostedSandbox<P> {
         if write.offset > 0 || write.size == 0 {
             return self.commands.write(by_commands, body).await;
         }
-        // The upload overwrites what it finds. An empty file that a command made exclusively claims the name first.
+        // The upload would overwrite an existing file. So a command first creates an empty file exclusively.
         let claim = Write {
             size: 0,
             ..by_commands
@@ -85,15 +95,18 @@ impl<P: Provider> HostedSandbox<P> {
         files::upload(self.provider.as_ref(), write, body).await?;
         let there = self.commands.stat(write.path, Follow::No).await?;
         if there.kind != FileKind::File {
-            let context = "something else took the place of the new file";
+            let context = "the new file was replaced";
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, context));
         }
         if there.size < write.size {
-            let context = format!("{} of {} bytes are there", there.size, write.size);
+            let context = format!("the file has {} of {} bytes", there.size, write.size);
             return Err(Error::new(ErrorKind::Truncated, context));
         }
         if there.size > write.size {
-            return Err(Error::new(ErrorKind::Corrupted, "too many bytes are there"));
+            return Err(Error::new(
+                ErrorKind::Corrupted,
+                "the file has too many bytes",
+            ));
         }
         Ok(())
     }
@@ -164,7 +177,8 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         match self.provider.replace(from.to_text()?, to.to_text()?).await {
             Ok(true) => return Ok(true),
             Ok(false) => {}
-            // An old version, or a target on another file system: commands can do that, and say whether it was atomic.
+            // An old version of the provider, or a target on another file system. A command can rename and reports
+            // whether the rename was atomic.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -190,7 +204,10 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         if P::HAS_LONG_OUTPUT {
             return self.commands.read_tree(path).await;
         }
-        Err(Error::new(ErrorKind::ToolMissing, "no tar stream here"))
+        Err(Error::new(
+            ErrorKind::ToolMissing,
+            "this sandbox has no tar stream",
+        ))
     }
 
     async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use dray_http::{HttpClient, HttpError, HttpTimeouts};
 use dray_types::Period;
 
-/// The client of a provider. `ca_file` is a PEM file with further authorities.
+/// The client of a provider. `ca_file` is a PEM file with additional certificate authorities.
 ///
 /// # Errors
 /// The authorities cannot be read.

@@ -1,4 +1,4 @@
-//! The API server: credentials, requests and streams of commands.
+//! The connection to the API server: credentials, requests and the streams of commands.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ use crate::target::Target;
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// Longest URI in bytes: `http` accepts less than 64 KiB.
 const MAX_URI_BYTES: usize = 60 << 10;
-/// Longest message of a stream in bytes.
+/// Longest WebSocket message of a stream in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Bytes that a connection buffers in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Versions of the exec protocol that this crate speaks, best first.
 const EXEC_PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
 
-/// A WebSocket with both directions of a command.
+/// A WebSocket that carries the input and the outputs of a command.
 pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// The stream of a command that was accepted.
@@ -60,11 +60,11 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Makes a cluster. It connects at the first request.
+    /// Creates the value without connecting.
     pub(crate) fn new(config: Config) -> Self {
         Self {
             config,
-            // Made at the first request: a cluster that is down must not stop the start of the service.
+            // The client is created at the first request: the service must start even when the cluster is down.
             client: Mutex::new(None),
             tasks: TaskTracker::new(),
         }
@@ -99,7 +99,8 @@ impl Cluster {
         patch: &serde_json::Value,
     ) -> Result<Pod, Error> {
         let mut headers = HeaderMap::new();
-        // Strategic: ephemeral containers are merged by name and the others stay (a JSON merge patch replaces lists).
+        // A strategic patch merges ephemeral containers by name and keeps the others; a JSON merge patch replaces
+        // lists.
         let kind = "application/strategic-merge-patch+json";
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
         let ask = RepeatableRequest {
@@ -116,8 +117,9 @@ impl Cluster {
         let doing = ask.doing;
         let response = self.send(&ask).await?;
         let body = self.read(doing, response).await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| Error::new(ErrorKind::Protocol, "not a pod").caused_by(error))
+        serde_json::from_slice(&body).map_err(|error| {
+            Error::new(ErrorKind::Protocol, "the response is not a pod").caused_by(error)
+        })
     }
 
     /// Starts a command in a container and opens its stream.
@@ -147,7 +149,7 @@ impl Cluster {
         .map_err(|error| {
             Error::new(ErrorKind::Unavailable, "a stream did not open").caused_by(error)
         })?;
-        // A hostile container chooses what it sends, so one message must not fill the memory.
+        // A hostile container could otherwise fill the memory with one message.
         let limits = WebSocketConfig::default()
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES)
@@ -158,14 +160,14 @@ impl Cluster {
         Ok(AcceptedStream { socket, half_close })
     }
 
-    /// Sends a request, and again with fresh credentials when the first ones are refused.
+    /// Sends a request. When the credentials are refused, sends it once more with fresh credentials.
     async fn send(&self, ask: &RepeatableRequest) -> Result<Response<Body>, Error> {
         let (made, client) = self.client(0).await?;
         let response = self.send_with(&client, ask).await?;
-        // Projected tokens are rotated; the file holds a new one before the old one expires (sandbox-transfer 6.4).
+        // Projected tokens are rotated: the file has a new token before the old one expires (sandbox-transfer 6.4).
         let response = if response.status() == StatusCode::UNAUTHORIZED {
             drop(response);
-            // Once: a new token that is refused as well is a lack of rights and not an expired token.
+            // Only once: when the new token is refused too, the cause is missing permission and not an expired token.
             let (_, client) = self.client(made).await?;
             self.send_with(&client, ask).await?
         } else {
@@ -176,9 +178,9 @@ impl Cluster {
             return Ok(response);
         }
         let retry_after = retry_after(response.headers());
-        // The status alone is enough for the kind of the error; a body that breaks off must not hide it.
+        // The kind of the error depends only on the status, so an incomplete body is ignored.
         let body = self.read(ask.doing, response).await.unwrap_or_default();
-        // A proxy in between may send a page instead of a Status.
+        // A proxy may send an HTML page instead of a `Status` object.
         let said = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
             message: String::from_utf8_lossy(&body).into_owned(),
             ..StatusBody::default()
@@ -215,7 +217,7 @@ impl Cluster {
 
     /// Returns a client that was made after the one with this number.
     async fn client(&self, after: u64) -> Result<(u64, kube::Client), Error> {
-        // Held while the client is made: concurrent callers with the same refusal wait and share the new one.
+        // The lock is held while the client is created: concurrent callers that were refused too share the new client.
         let mut held = self.client.lock().await;
         if let Some((made, client)) = held.as_ref()
             && *made > after
@@ -228,7 +230,7 @@ impl Cluster {
         Ok((made, client))
     }
 
-    /// Makes a client with the credentials as they are now. A credential plugin may run, which takes its time.
+    /// Creates a client with the current credentials. This may run a credential plugin, which can be slow.
     async fn make(&self) -> Result<kube::Client, Error> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             Error::new(ErrorKind::Auth, "the cluster cannot be used as configured").caused_by(error)
@@ -247,20 +249,21 @@ impl Cluster {
                     .await
                     .map_err(|error| failed(error.into()))?
             }
-            // By name (`kubernetes.default.svc`), because the certificates of some clusters do not list the address.
+            // Uses the name `kubernetes.default.svc`, because the certificates of some clusters do not list the
+            // address.
             None => kube::Config::incluster_dns().map_err(|error| failed(error.into()))?,
         };
         config.connect_timeout = Some(self.config.connect_timeout.as_duration());
         // Retries belong to the caller, who knows the deadline.
         config.default_retry = false;
-        // May run a credential plugin and read certificates, which blocks.
+        // Running a credential plugin and reading certificates blocks the thread.
         let making = tokio::task::spawn_blocking(move || kube::Client::try_from(config));
         let made = making.await.map_err(|error| failed(error.into()))?;
         made.map_err(|error| failed(error.into()))
     }
 }
 
-/// A request that can be built, and so sent, twice.
+/// The parts of a request, from which it can be built and sent more than once.
 struct RepeatableRequest {
     doing: &'static str,
     method: Method,
@@ -276,7 +279,7 @@ impl RepeatableRequest {
             .uri(&self.uri)
             .body(Body::from(self.body.clone()))
             .map_err(|error| Error::new(ErrorKind::Protocol, self.doing).caused_by(error))?;
-        // A request of the client library is used up by a send, and a 401 needs it a second time.
+        // Sending consumes a request of the client library, and a response 401 needs a second send.
         request.headers_mut().extend(self.headers.clone());
         Ok(request)
     }
@@ -294,13 +297,13 @@ fn exec_uri(
     );
     for word in argv {
         uri.push_str("&command=");
-        // Escapes more than a URL needs, so that no byte can end the parameter.
+        // Escapes more characters than a URL needs, so that no byte can end the parameter.
         uri.extend(utf8_percent_encode(word, NON_ALPHANUMERIC));
     }
     if uri.len() > MAX_URI_BYTES {
         return Err(Error::new(
             ErrorKind::ToolMissing,
-            "the command is too long for the channel",
+            "the command is too long for the URI of a request",
         ));
     }
     Ok(uri)
@@ -313,18 +316,23 @@ fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
     headers.insert(header::UPGRADE, fixed("websocket"));
     headers.insert(header::SEC_WEBSOCKET_VERSION, fixed("13"));
     headers.insert(header::SEC_WEBSOCKET_PROTOCOL, fixed(EXEC_PROTOCOLS));
-    let key = header::HeaderValue::from_str(key)
-        .map_err(|error| Error::new(ErrorKind::Protocol, "a key").caused_by(error))?;
+    let key = header::HeaderValue::from_str(key).map_err(|error| {
+        Error::new(
+            ErrorKind::Protocol,
+            "the WebSocket key is not a header value",
+        )
+        .caused_by(error)
+    })?;
     headers.insert(header::SEC_WEBSOCKET_KEY, key);
     Ok(headers)
 }
 
-/// Whether the end of stdin can be signalled, if both sides agree on a protocol (RFC 6455, 4.1).
+/// Checks the upgrade response (RFC 6455, 4.1). Returns whether the end of stdin can be signalled.
 fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
     let wrong = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        // A proxy that does not pass upgrades on responds with 200 or 400 here.
-        return wrong("the server does not open a stream");
+        // A proxy that does not forward upgrades responds with 200 or 400 here.
+        return wrong("the server did not open a stream");
     }
     let said = |name| {
         let value = response.headers().get(name);
@@ -334,11 +342,11 @@ fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
     };
     let accepted = said(header::SEC_WEBSOCKET_ACCEPT) == derive_accept_key(key.as_bytes());
     if !accepted || !said(header::UPGRADE).eq_ignore_ascii_case("websocket") {
-        return wrong("the server opens something else than a WebSocket");
+        return wrong("the server did not open a WebSocket");
     }
     match said(header::SEC_WEBSOCKET_PROTOCOL) {
         "v5.channel.k8s.io" => Ok(true),
-        // v5 added a close signal for each stream (Kubernetes 1.30); before, the end of stdin cannot be sent.
+        // v5 added a close signal for each stream (Kubernetes 1.30). In v4 the end of stdin cannot be sent.
         "v4.channel.k8s.io" => Ok(false),
         _ => wrong("the server speaks neither v5 nor v4 of the exec protocol"),
     }
@@ -348,7 +356,7 @@ fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     let seconds: u64 = seconds.trim().parse().ok()?;
-    // A week: a larger value is an error of a proxy, and the addition of it to the clock must not overflow.
+    // A larger value than a week is an error of a proxy, and adding it to the clock must not overflow.
     Some(Duration::from_secs(seconds.min(604_800)))
 }
 
@@ -376,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fits_no_request_is_refused() {
+    fn a_command_that_is_too_long_for_a_uri_is_refused() {
         let argv = ["/".repeat(MAX_URI_BYTES / 3)];
         let error = exec_uri(&target(), "c", &argv, false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ToolMissing);
     }
 
     #[test]
-    fn only_an_agreed_protocol_is_spoken() {
+    fn protocols_other_than_v5_and_v4_are_refused() {
         let key = generate_key();
         let answer = |protocol: &str, accept: &str| {
             let response = Response::builder()

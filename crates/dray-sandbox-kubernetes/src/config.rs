@@ -1,4 +1,4 @@
-//! Settings of the backend.
+//! Settings of this sandbox backend.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub struct Config {
     pub ephemeral_image: Option<String>,
     /// Time until an ephemeral container must run.
     pub ephemeral_timeout: Period,
-    /// Time for connecting.
+    /// Longest time for connecting.
     pub connect_timeout: Period,
     /// Time until the API server begins to answer.
     pub answer_timeout: Period,
@@ -48,7 +48,7 @@ impl Default for Config {
     }
 }
 
-/// The reason for which the configuration cannot be used.
+/// The reason why the configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Neither or both of the ways to find the cluster are set.

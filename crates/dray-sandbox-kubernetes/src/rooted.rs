@@ -16,7 +16,7 @@ use dray_sandbox_exec::{Channel, Exec, ExecFiles, RunningCommand};
 /// The root of the target container's first process, as the helper sees it.
 pub(crate) const PROCESS_ROOT: &str = "/proc/1/root";
 
-/// Links that are followed for one path, as in the kernel of Linux.
+/// Most links that are followed for one path, as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 
 /// Commands get resolved paths, and `readlink -f` would take the root itself for a link and resolve it to the
@@ -127,7 +127,10 @@ impl<E: Exec + 'static> RootedSandbox<E> {
                 continue;
             }
             if !last && found.kind != FileKind::Directory {
-                return Err(Error::new(ErrorKind::NotDirectory, "following a path"));
+                return Err(Error::new(
+                    ErrorKind::NotDirectory,
+                    "a component of the path is not a directory",
+                ));
             }
             here = there;
         }
@@ -155,7 +158,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
     }
 }
 
-/// The end of a resolved path.
+/// The result of resolving a path.
 struct RootedPath {
     path: SandboxPath,
     /// The error of the first missing part.
@@ -288,7 +291,7 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
     }
 }
 
-/// The names between slashes; `.` is left out.
+/// The components of a path, without empty ones and `.`.
 fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")

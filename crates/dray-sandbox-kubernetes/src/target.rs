@@ -16,7 +16,7 @@ impl Target {
     pub(crate) fn parse(address: &Address) -> Result<Self, Error> {
         let wrong = |why: &str| Error::new(ErrorKind::InvalidName, why);
         if address.backend != crate::backend::BACKEND_NAME {
-            return Err(wrong("an address of another backend"));
+            return Err(wrong("the address belongs to another backend"));
         }
         let parts: Vec<_> = address.name.split('/').collect();
         let (namespace, pod, container) = match parts.as_slice() {

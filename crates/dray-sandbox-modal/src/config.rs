@@ -1,4 +1,4 @@
-//! Settings of the backend.
+//! Settings of this sandbox backend.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub struct Config {
     pub server_url: String,
     /// Certificates (PEM) of authorities to trust instead of the public ones.
     pub ca_file: Option<PathBuf>,
-    /// Time for connecting.
+    /// Longest time for connecting.
     pub connect_timeout: Period,
     /// Time for one response that is not waited for by the nature of the question.
     pub answer_timeout: Period,
@@ -40,7 +40,7 @@ impl Default for Config {
     }
 }
 
-/// The reason for which the configuration cannot be used.
+/// The reason why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The address of the provider is not a URL of a host alone.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_none_are_refused() {
+    fn invalid_addresses_are_refused() {
         for url in [
             "",
             "api.modal.com",

@@ -158,7 +158,7 @@ impl Router {
         let opened = rpc::server_stream(&access.channel, path, request);
         match tokio::time::timeout(self.control.settings().response, opened).await {
             Ok(opened) => opened,
-            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+            Err(_) => Err(Status::deadline_exceeded("no response in time")),
         }
     }
 

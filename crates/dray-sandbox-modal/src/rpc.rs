@@ -71,7 +71,7 @@ where
     };
     match tokio::time::timeout(patience, Box::pin(asked)).await {
         Ok(response) => response,
-        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+        Err(_) => Err(Status::deadline_exceeded("no response in time")),
     }
 }
 

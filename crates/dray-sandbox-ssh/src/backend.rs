@@ -1,4 +1,4 @@
-//! The backend `ssh`: hosts that the system's client reaches.
+//! The backend `ssh`: hosts that are reached with the OpenSSH client of the system.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ pub struct SshBackend {
 }
 
 impl SshBackend {
-    /// Checks the settings and makes the control directory.
+    /// Checks the settings and creates the control directory.
     ///
     /// # Errors
     ///
-    /// What is wrong with the settings.
+    /// A setting is invalid, or the control directory could not be created.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         Ok(Self {
             settings: Arc::new(Settings::new(config)?),
         })
     }
 
-    /// Ends the shared connections to a host, which otherwise live on without use for [`Config::persist`].
+    /// Ends the shared connections to a host. Otherwise they stay open for [`Config::persist`] after their last use.
     ///
     /// # Errors
     ///
@@ -41,11 +41,11 @@ impl SshBackend {
     }
 
     async fn link(&self, address: &Address) -> Result<(Arc<HostLink>, Target), Error> {
-        // The name of another backend's address could happen to be a host.
+        // A name that belongs to another backend could happen to be the name of a host.
         if address.backend != self.name() {
             return Err(Error::new(
                 ErrorKind::InvalidName,
-                "an address of another backend",
+                "the address belongs to another backend",
             ));
         }
         let target = Target::parse(&address.name)?;

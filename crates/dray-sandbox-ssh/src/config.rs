@@ -1,4 +1,4 @@
-//! Settings of the backend.
+//! Settings of this sandbox backend.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;

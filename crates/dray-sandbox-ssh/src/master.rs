@@ -107,7 +107,7 @@ impl Master {
         let config = &client.settings().config;
         let mut command = client.command();
         Client::socket(&mut command, &self.socket, true);
-        // 0 means "for ever" to `ssh`.
+        // 0 means "forever" to `ssh`.
         let persist = config.persist.as_duration().as_secs().max(1);
         command.args([
             "-M",

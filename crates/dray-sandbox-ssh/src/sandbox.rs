@@ -177,7 +177,7 @@ impl Sandbox for SshSandbox {
                 .as_ref()
                 .is_err_and(|error| error.kind() == ErrorKind::Timeout)
             {
-                // Best effort: a server process that hangs in opening a FIFO would stay for ever; the transfer has
+                // Best effort: a server process that hangs in opening a FIFO would stay forever; the transfer has
                 // failed in any case.
                 let _ = sftp::release(&mut *self.sftp().await?, &read.file.real_path).await;
             }

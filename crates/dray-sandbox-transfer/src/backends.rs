@@ -13,8 +13,8 @@ use crate::error::Error;
 const MAX_OPEN_SANDBOXES: usize = 256;
 
 /// Longest time that a backend may take to find or to open a sandbox, its own retries included. Above every default
-/// `connect_timeout` with a login and a resumed sandbox behind it; without it, a provider that accepts the connection and
-/// never responds would hold the request until the caller's deadline, and a direct transfer for ever.
+/// `connect_timeout` with a login and a resumed sandbox behind it; without it, a provider that accepts the connection
+/// and never responds would hold the request until the caller's deadline, and a direct transfer forever.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// All configured backends, by name, with their open incarnations.

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_one_name_cost_no_more_than_others() {
+    fn thousands_of_equal_names_are_as_fast_as_different_ones() {
         let mut unique = UniqueNames::default();
         for _ in 0..5000 {
             unique.file(&[b"same"]);

@@ -228,7 +228,10 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// [`ErrorKind::ToolMissing`] where nothing can make one; the caller then walks the directory.
     async fn read_tree(&self, _path: &SandboxPath) -> Result<Body, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no tar stream here"))
+        Err(Error::new(
+            ErrorKind::ToolMissing,
+            "this sandbox has no tar stream",
+        ))
     }
 
     /// Unpacks a plain tar that this crate made (regular files and directories only) into an existing directory.
@@ -237,7 +240,10 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// [`ErrorKind::ToolMissing`] where nothing can unpack; the caller then puts file by file.
     async fn write_tree(&self, _path: &SandboxPath, _tar: Body) -> Result<(), Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no tar stream here"))
+        Err(Error::new(
+            ErrorKind::ToolMissing,
+            "this sandbox has no tar stream",
+        ))
     }
 
     /// Makes sure that the sandbox lives for `needed` more, extending its life where the provider allows

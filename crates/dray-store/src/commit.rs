@@ -1,7 +1,7 @@
-//! Makes content visible under its finished key, exactly once and only when it is checked (messaging-reliability
+//! Makes content visible under its final key, exactly once and only after its digest was checked (messaging-reliability
 //! K-4). The bytes are in memory with their digest, or at a staging key.
 //!
-//! Futures of requests are boxed where they are made, here and in the modules beside this one: the body of an async
+//! This module and the modules beside it box the futures of requests where they create them: the body of an async
 //! function is compiled in each crate that polls it, and ten crates use the store.
 
 use bytes::Bytes;
@@ -17,8 +17,8 @@ use crate::request::RequestError;
 use crate::store::{ArtifactLabel, StoreInner};
 use crate::upload::copy::copy_any_size;
 
-/// Age from which an object that is claimed again gets a new lifetime, so that what is left of it outlives every
-/// dead letter: 15 days less one are the 14 days of `DRAY_DEAD`.
+/// Age from which an object that is claimed again gets a new lifetime. A younger object has at least 14 days of its 15
+/// days left, which is how long `DRAY_DEAD` keeps a dead letter that may refer to it.
 const REFRESH_AGE: Period = Period::secs(24 * 60 * 60);
 
 /// Stores bytes whose digest is computed here, without a staging key.
@@ -55,7 +55,7 @@ pub(crate) fn new_artifact(
     }
 }
 
-/// Puts a body whose digest is known beforehand, if nothing is there; an object that is there already is adopted.
+/// Puts a body whose digest is known beforehand. If the key already has an object, that object is adopted.
 pub(crate) fn create_object(
     inner: &StoreInner,
     home: ArtifactLocation,
@@ -65,7 +65,7 @@ pub(crate) fn create_object(
     Box::pin(async move {
         let key = home.key();
         let sum = ObjectChecksum::Sha256(home.artifact.sha256);
-        // Shares the bytes. They are needed again only if the object exists.
+        // A cheap clone that shares the bytes; they are needed again only if the object exists.
         let pieces = body.clone();
         match object::put_object(inner, &key, body, sum, deadline).await {
             Ok(version) => Ok(fresh_claim(inner, home, version)),
@@ -77,17 +77,17 @@ pub(crate) fn create_object(
     })
 }
 
-/// Bytes at a staging key that are known to be those of an artifact.
+/// A staged object whose bytes are known to be those of an artifact.
 #[derive(Clone, Debug)]
 pub(crate) struct StagedArtifact<'a> {
     pub(crate) key: &'a str,
     /// Entity tag that the staged object must still have.
     pub(crate) tag: Option<String>,
-    /// CRC-64/NVME of the bytes, where it was computed.
+    /// CRC-64/NVME of the bytes, if it was computed.
     pub(crate) crc64: Option<Crc64>,
 }
 
-/// Copies from a staging key inside the store. An object that is there already is adopted.
+/// Copies a staged object to its final key inside the store. If that key already has an object, it is adopted.
 pub(crate) fn publish_staged<'a>(
     inner: &'a StoreInner,
     staged: StagedArtifact<'a>,
@@ -96,7 +96,7 @@ pub(crate) fn publish_staged<'a>(
 ) -> BoxFuture<'a, Result<Claim, PutError>> {
     Box::pin(async move {
         let key = home.key();
-        // Without conditional copies two writers may both copy, which leaves the same bytes.
+        // Without conditional copies two writers may both copy. That is harmless, because they copy the same bytes.
         let create = inner.abilities().conditional_copy;
         if !create && object::head_object(inner, &key, deadline).await?.is_some() {
             return adopt_existing(inner, home, staged.crc64, deadline).await;
@@ -111,7 +111,7 @@ pub(crate) fn publish_staged<'a>(
         match copy_any_size(inner, copy, size, staged.crc64, deadline).await {
             Ok(copied)
                 if copied
-                    // AWS computes it itself while it copies; a difference means that the staged bytes are wrong.
+                    // AWS computes the SHA-256 during the copy; a difference means that the staged bytes are wrong.
                     .sha256
                     .is_some_and(|sha256| sha256 != home.artifact.sha256) =>
             {
@@ -124,8 +124,8 @@ pub(crate) fn publish_staged<'a>(
     })
 }
 
-/// Adopts the object that was under the artifact's key before: makes sure that it is the artifact and that it lives
-/// long enough (messaging-reliability K-4).
+/// Adopts an object that already has the artifact's key: checks that it holds the artifact's bytes, and prolongs its
+/// lifetime if needed (messaging-reliability K-4).
 fn adopt_existing(
     inner: &StoreInner,
     home: ArtifactLocation,
@@ -134,7 +134,7 @@ fn adopt_existing(
 ) -> BoxFuture<'_, Result<Claim, PutError>> {
     Box::pin(async move {
         let key = home.key();
-        // The other writer of two may have won without being visible yet; the caller can repeat.
+        // A concurrent writer may have won before its object became visible; the caller can repeat.
         let head =
             object::head_object(inner, &key, deadline)
                 .await?
@@ -143,17 +143,21 @@ fn adopt_existing(
                     code: "ConditionalRequestConflict".to_owned(),
                 })?;
         if !is_same(inner, &key, &head, &home.artifact, crc64, deadline).await? {
-            tracing::error!(key, size = head.size, "object is not what its key says");
+            tracing::error!(
+                key,
+                size = head.size,
+                "the bytes of an object do not match the digest in its key"
+            );
             return Err(PutError::Conflict);
         }
         let now = inner.clock.now_ms();
         let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
-        // An object of the cache never gets another lifetime.
+        // The lifetime of a cached object is never renewed.
         if is_young || home.area != ObjectArea::Kept {
             return Ok(object_claim(inner, home, head.modified_ms, head.version));
         }
-        // The copy onto itself renews the lifetime, which counts from the last write. It is the one write without
-        // `If-None-Match`, so the tag has to be the one that was looked at.
+        // The lifetime counts from the last write, so a copy onto itself renews it. Only this write lacks
+        // `If-None-Match`; the tag ensures that it copies the object that was checked above.
         let copy = ObjectCopy {
             from: &key,
             to: &key,
@@ -165,7 +169,7 @@ fn adopt_existing(
     })
 }
 
-/// Returns the claim of what is stored under the digest, or `None` when nothing is.
+/// Returns the claim of the object that is stored under the digest, or `None` without such an object.
 pub(crate) fn claim_stored<'a>(
     inner: &'a StoreInner,
     tenant: &'a TenantId,
@@ -176,7 +180,7 @@ pub(crate) fn claim_stored<'a>(
         let mut artifact = Artifact {
             tenant: tenant.clone(),
             sha256,
-            // The key does not depend on the size, which the store then reports.
+            // The key does not depend on the size; the store reports it below.
             size: 0,
             media_type: label.media_type,
             name: label.name,
@@ -195,7 +199,7 @@ pub(crate) fn claim_stored<'a>(
     })
 }
 
-/// Compares by what is known without reading, else by reading the object.
+/// Whether the object holds the artifact's bytes: compares the checksums that the store keeps, else reads the object.
 async fn is_same(
     inner: &StoreInner,
     key: &str,
@@ -207,7 +211,7 @@ async fn is_same(
     if head.size != artifact.size {
         return Ok(false);
     }
-    // Objects that came in parts have no SHA-256 of the whole.
+    // Objects from multipart uploads have no SHA-256 of the whole content.
     if let Some(stored) = head.sha256 {
         return Ok(stored == artifact.sha256);
     }
@@ -218,7 +222,7 @@ async fn is_same(
     Ok(stored == artifact.sha256)
 }
 
-/// The claim of an object that was made just now.
+/// The claim of an object that was written just now.
 fn fresh_claim(inner: &StoreInner, home: ArtifactLocation, version: Option<String>) -> Claim {
     object_claim(inner, home, inner.clock.now_ms(), version)
 }

@@ -55,19 +55,19 @@ fn list_problems(problems: &[OptionProblem]) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
     /// The content is larger than one object can be.
-    #[error("more than {limit} bytes do not fit one object")]
+    #[error("the content is larger than {limit} bytes, the limit of one object")]
     TooLarge {
         /// Largest size in bytes.
         limit: u64,
     },
-    /// The object under the artifact's key has another size or checksum than its name says.
-    #[error("the stored object is not what its key says")]
+    /// The object under the artifact's key has another size or checksum than the artifact.
+    #[error("the stored object does not match the digest in its key")]
     Conflict,
-    /// The store reports another checksum than that of the bytes that were sent.
-    #[error("the store holds other bytes than were sent")]
+    /// The store reports another checksum than the bytes that were sent have.
+    #[error("the stored bytes differ from the bytes that were sent")]
     Corrupted,
-    /// An earlier call of this writer failed, and the upload was given up.
-    #[error("the writer failed before")]
+    /// An earlier call of this writer failed, and the upload was aborted.
+    #[error("an earlier write of this upload failed")]
     Poisoned,
     /// A request to the store failed.
     #[error(transparent)]
@@ -118,7 +118,7 @@ pub enum PresignError {
     #[error("the credentials end too soon for a link")]
     CredentialsEnd,
     /// The announced size is larger than one object can be.
-    #[error("more than {limit} bytes do not fit one object")]
+    #[error("the content is larger than {limit} bytes, the limit of one object")]
     TooLarge {
         /// Largest size in bytes.
         limit: u64,

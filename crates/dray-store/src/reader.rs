@@ -236,7 +236,7 @@ fn mismatch_error(claim: &Claim, what: &'static str) -> ReadError {
         key = claim.artifact.key(),
         store = claim.store,
         what,
-        "stored object is not what the claim says"
+        "a stored object does not match its claim"
     );
     ReadError::Mismatch(what)
 }

@@ -291,7 +291,7 @@ impl DockerEngine {
         Container::run(self.socket(), options)
     }
 
-    /// A volume in memory that holds at most so many bytes.
+    /// A volume in memory that holds at most this many bytes.
     pub fn small_volume(&self, bytes: u64) -> Volume {
         Volume::create(self.socket(), bytes)
     }

@@ -1,6 +1,7 @@
 //! A scripted HTTP/1 server that sends any bytes at any pace and records the request heads.
 //!
-//! It is not an HTTP implementation: the answer is a list of [`ResponseStep`]s that are not validated, on purpose.
+//! The server is not an HTTP implementation: a response is a list of [`ResponseStep`]s, which are not validated on
+//! purpose.
 //! [`serve_request`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
 
 use std::fmt::Write as _;
@@ -16,21 +17,21 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::listen::ConnectionServer;
 
-/// Longest request head that is read before the server answers anyway.
+/// Most bytes of a request head. The server responds to a longer head without reading the rest.
 const HEAD_LIMIT: usize = 256 * 1024;
 
-/// One thing that the server does after it has read a request head.
+/// One step of a response, after a request head was read.
 #[derive(Clone, Debug)]
 pub enum ResponseStep {
     /// Writes these bytes and flushes them.
     Send(Bytes),
-    /// Writes these bytes so many times; `u64::MAX` never ends.
+    /// Writes these bytes this many times; `u64::MAX` is endless.
     Repeat(Bytes, u64),
     /// Waits for this time with the connection open.
     Pause(Duration),
-    /// Keeps the connection open without a byte until the peer closes it.
+    /// Keeps the connection open without sending a byte until the peer closes it.
     Hold,
-    /// Closes without the farewell of TLS; what plain TCP calls a clean end stays one.
+    /// Closes the connection without `close_notify` of TLS. Over plain TCP this is a normal close.
     Drop,
 }
 
@@ -41,12 +42,12 @@ impl ResponseStep {
     }
 }
 
-/// A whole answer: steps in order, then a clean close.
+/// A whole response: the steps in order, then a regular close of the connection.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseScript(pub Vec<ResponseStep>);
 
 impl ResponseScript {
-    /// An answer of exactly these bytes, then a clean close.
+    /// A response of exactly these bytes, then a regular close.
     pub fn raw(bytes: impl AsRef<[u8]>) -> Self {
         Self(vec![ResponseStep::send(bytes)])
     }
@@ -88,7 +89,7 @@ impl ResponseScript {
     }
 }
 
-/// A request head as it came.
+/// A request head as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedRequest {
     /// Every byte up to and including the empty line.
@@ -126,7 +127,7 @@ impl std::fmt::Debug for ScriptedResponder {
 }
 
 impl ScriptedResponder {
-    /// A responder that answers each request with what `answer` returns.
+    /// A responder that calls `answer` for the response to each request.
     pub fn new(
         answer: impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync + 'static,
     ) -> Self {
@@ -136,7 +137,7 @@ impl ScriptedResponder {
         }
     }
 
-    /// A responder that always answers `script`.
+    /// A responder that always sends `script`.
     pub fn always(script: ResponseScript) -> Self {
         Self::new(move |_| script.clone())
     }
@@ -150,7 +151,7 @@ impl ScriptedResponder {
     }
 
     fn answer(&self, request: ReceivedRequest) -> ResponseScript {
-        // Asked before the request is noted and without the lock: the closure may call `seen` itself.
+        // Called before the request is recorded and without the lock, because the closure may call `seen`.
         let script = (self.answer)(&request);
         self.requests
             .lock()
@@ -160,9 +161,9 @@ impl ScriptedResponder {
     }
 }
 
-/// Reads one request head from `stream` and plays the answer.
+/// Reads one request head from `stream` and sends the response.
 ///
-/// Errors are those of the stream; a peer that hangs up in the middle is one.
+/// Returns the errors of the stream. A peer that closes the connection during the response is an error.
 pub async fn serve_request<S>(mut stream: S, responder: &ScriptedResponder) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -180,7 +181,7 @@ where
             }
             ResponseStep::Pause(time) => tokio::time::sleep(time).await,
             ResponseStep::Hold => {
-                // Reads on, so that a close by the peer is noticed and ends the task.
+                // Keeps reading, so that the task notices when the peer closes the connection.
                 tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
             }
             // Without a `shutdown`, which would send `close_notify` over TLS.
@@ -192,14 +193,14 @@ where
 
 async fn write_bytes<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
-    // TLS keeps bytes back until it is flushed, and a pause would then come before them.
+    // TLS buffers bytes until a flush; without it a pause would come before the bytes.
     stream.flush().await
 }
 
 async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     let mut chunk = [0; 4096];
-    // A client that never ends its head is answered too; tests of limits send such heads.
+    // A head without an end gets a response too, because tests of limits send such heads.
     while !head.windows(4).any(|window| window == b"\r\n\r\n") && head.len() < HEAD_LIMIT {
         let count = stream.read(&mut chunk).await?;
         if count == 0 {
@@ -210,7 +211,7 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<St
     Ok(Some(String::from_utf8_lossy(&head).into_owned()))
 }
 
-/// The scripted server on a loopback port. Ends, connections included, when it is dropped.
+/// The scripted server on a loopback port. Dropping the value ends the server and its connections.
 #[derive(Debug)]
 pub struct FakeHttpServer {
     server: ConnectionServer,
@@ -223,7 +224,7 @@ impl FakeHttpServer {
         Self::listen(responder, None).await
     }
 
-    /// Listens on a free loopback port and speaks TLS with `acceptor`.
+    /// Listens on a free loopback port and uses TLS with `acceptor`.
     pub async fn start_tls(
         responder: ScriptedResponder,
         acceptor: TlsAcceptor,

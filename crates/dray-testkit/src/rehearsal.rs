@@ -29,7 +29,7 @@ pub struct RehearsalServer {
     state: Arc<Mutex<RehearsalState>>,
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub struct RehearsedRequest {
     /// Path and query, undecoded.

@@ -1,6 +1,7 @@
 //! A proxy in front of an S3 endpoint that injects faults: refused, cut, failed, altered and late requests.
 //!
-//! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is reported by
+//! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is reported
+//! by
 //! [`FaultRule`]s: the first that matches a request and is not used up decides.
 
 use std::io;
@@ -30,9 +31,9 @@ pub enum S3Fault {
     LostAnswer,
     /// The endpoint does not hear of it; this status comes back, with an error of S3 from 400 on.
     Status(u16),
-    /// The connection ends after so many bytes of the request's body.
+    /// The connection ends after this many bytes of the request's body.
     CutRequest(u64),
-    /// The connection ends after so many bytes of the answer's body.
+    /// The connection ends after this many bytes of the answer's body.
     CutAnswer(u64),
     /// One bit of the request's body is turned, at this byte.
     AlterRequest(u64),

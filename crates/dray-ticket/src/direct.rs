@@ -195,7 +195,7 @@ impl TicketService {
         if let Err(problem) = self.save(&mut ticket).await {
             inner.store.discard_parts(&upload).await;
             return Err(match problem {
-                // Two requests began together; the other one was faster.
+                // Another request began at the same time and took the lease first.
                 TicketProblem::Superseded => TicketProblem::InUse,
                 other => other,
             });

@@ -1,4 +1,4 @@
-//! Requests on the URL of a download ticket.
+//! Handles requests to the URL of a download ticket.
 
 use std::time::Duration;
 
@@ -21,21 +21,22 @@ use crate::service::LoadedTicket;
 
 /// Longest time of one response.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);
-/// Interval between two signs of life of a response.
+/// Interval between two renewals of the lease of a response.
 const LEASE_RENEWAL: Duration = Duration::from_secs(15);
 
-/// One response on its way out. Dropping it says how far it came.
+/// The body of one response. Dropping it records how many bytes were sent.
 #[derive(Debug)]
 struct DownloadBody {
     service: TicketService,
-    /// Nothing after the end was recorded.
+    /// `None` after the end was recorded.
     ticket: Option<LoadedTicket>,
     reader: ArtifactReader,
-    /// Verified bytes are held back by one: the last ones leave only after the digest of all was compared.
+    /// The latest chunk, which is sent only after the next one was read. So the last chunk of the content is sent only
+    /// after the digest of the whole content was checked.
     held: Option<Bytes>,
     /// Position of the reader in the content.
     position: u64,
-    /// Position of the client.
+    /// Offset in the content up to which bytes were sent to the client.
     sent: u64,
     range: ByteRange,
     renewed_ms: u64,
@@ -66,7 +67,7 @@ impl TicketService {
             set(response.headers_mut(), "etag", &etag);
             return Ok(response);
         }
-        // Another content than the client has a part of: it gets everything and not a mixture.
+        // The client has a part of other content, so it gets the whole content and does not mix the two.
         let same = condition("if-range").is_none_or(|tag| tag == etag);
         let range = if same {
             byte_range(headers, content.size)
@@ -74,7 +75,8 @@ impl TicketService {
         } else {
             None
         };
-        // A part that does not continue what went out would let one ticket serve without an end.
+        // A range must begin within the bytes that were already sent. Otherwise `moved` would not grow, and one ticket
+        // could be used without end.
         let range = range.filter(|range| range.start <= ticket.record.moved);
         let whole = ByteRange {
             start: 0,
@@ -111,7 +113,7 @@ impl TicketService {
         let label = ArtifactLabel::new(content.media_type.as_str(), content.name.as_str());
         let claim = inner.store.claim(&tenant, sha256, label).await;
         let claim = claim.map_err(|error| {
-            tracing::warn!(%error, "could not ask for the content of a ticket");
+            tracing::warn!(%error, "could not look up the content of a ticket");
             TicketProblem::Unavailable
         })?;
         let size = content.size;
@@ -122,7 +124,7 @@ impl TicketService {
         ticket.record.state = TicketState::Active;
         ticket.record.lease = Some(receive::new_lease(now_ms));
         match self.save(&mut ticket).await {
-            // Two requests began together; the other one was faster.
+            // Another request began at the same time and took the lease first.
             Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
             other => other?,
         }
@@ -147,12 +149,14 @@ impl TicketService {
 }
 
 impl DownloadBody {
-    /// The next bytes of the range. An error breaks the connection, so that the client does not take a part for all.
+    /// Returns the next bytes of the range. An error breaks the connection, so that the client notices that the content
+    /// is incomplete.
     async fn next(&mut self) -> Result<Option<Bytes>, TicketProblem> {
         loop {
-            // `None` comes only after size and digest of the whole were compared, also for a range.
+            // The reader returns `None` only after it has checked size and digest of the whole content, also for a
+            // range.
             let Some(bytes) = self.reader.next().await? else {
-                // The last bytes leave only when the file that they stand for is still the same.
+                // The last bytes are sent only if the source file in the sandbox has not changed.
                 if let Some(ticket) = &self.ticket {
                     self.service.check_source(&ticket.record).await?;
                 }
@@ -202,7 +206,7 @@ impl Drop for DownloadBody {
         };
         let record = &mut ticket.record;
         record.lease = None;
-        // Only bytes without a gap from the start count.
+        // Only bytes that continue the bytes sent before are counted.
         if self.range.start <= record.moved {
             record.moved = record.moved.max(self.sent);
         }
@@ -218,14 +222,14 @@ impl Drop for DownloadBody {
                 tracing::warn!(%problem, "could not record the end of a download");
             }
         };
-        // A response is dropped by its connection, inside the runtime.
+        // The connection drops the response inside the runtime.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.service.inner.tasks.spawn_on(work, &runtime);
         }
     }
 }
 
-/// The part of `bytes`, which begin at `position`, that is inside the range.
+/// Returns the part of `bytes` that is inside the range. The first byte of `bytes` is at `position` of the content.
 fn cut(bytes: &Bytes, position: u64, range: ByteRange) -> Bytes {
     let length = bytes.len() as u64;
     let start = range.start.saturating_sub(position).min(length);
@@ -265,7 +269,7 @@ fn download_response(
         "content-disposition",
         &download_disposition(&content.name),
     );
-    // Browsers must not run it; they also hear `nosniff` and the sandbox of every response.
+    // Browsers must not execute the content. Every response also has `nosniff` and a sandbox policy.
     set(headers, "content-type", &content.media_type);
     response
 }

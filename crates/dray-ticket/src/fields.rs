@@ -1,4 +1,4 @@
-//! Header fields of requests.
+//! Parses header fields of requests.
 
 pub(crate) use dray_service::web::text_field as field;
 use dray_types::Sha256Digest;
@@ -7,13 +7,13 @@ use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
 use crate::problem::TicketProblem;
 
-/// A whole number in digits alone.
+/// Parses a header field that is an integer of ASCII digits; `None` when the field is absent.
 pub(crate) fn number_field(headers: &HeaderMap, name: &str) -> Result<Option<u64>, TicketProblem> {
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
     let text = value.to_str().ok();
-    // Not only `parse`, which takes a plus sign.
+    // `parse` would also accept a plus sign.
     let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let number = digits.and_then(|digits| digits.parse().ok());
     number
@@ -21,7 +21,7 @@ pub(crate) fn number_field(headers: &HeaderMap, name: &str) -> Result<Option<u64
         .ok_or(TicketProblem::Invalid("a header field is not a number"))
 }
 
-/// `Upload-Complete`: a boolean of RFC 9651.
+/// Parses `Upload-Complete`, a boolean of RFC 9651; `None` when the field is absent.
 pub(crate) fn upload_complete(headers: &HeaderMap) -> Result<Option<bool>, TicketProblem> {
     let Some(value) = headers.get("upload-complete") else {
         return Ok(None);
@@ -35,7 +35,7 @@ pub(crate) fn upload_complete(headers: &HeaderMap) -> Result<Option<bool>, Ticke
     }
 }
 
-/// The SHA-256 of `Content-Digest` or `Repr-Digest` (RFC 9530). A field without one announces nothing here.
+/// Parses the SHA-256 of `Content-Digest` or `Repr-Digest` (RFC 9530); `None` when the field has no SHA-256.
 pub(crate) fn digest_field(
     headers: &HeaderMap,
     name: &str,
@@ -58,20 +58,20 @@ pub(crate) fn digest_field(
     }
 }
 
-/// The file name in `Upload-Metadata` of tus: pairs of a key and a value in base64. Empty when there is none.
+/// The file name in `Upload-Metadata` of tus, which has pairs of a key and a base64 value. Empty without a valid name.
 pub(crate) fn tus_file_name(headers: &HeaderMap) -> String {
     use base64::Engine as _;
     let metadata = field(headers, "upload-metadata").unwrap_or_default();
     let value = metadata.split(',').find_map(|pair| {
         let (key, value) = pair.trim().split_once(' ')?;
-        // `name` is what some clients send.
+        // Some clients send `name` instead of `filename`.
         ["filename", "name"].contains(&key).then_some(value.trim())
     });
     let decoded = base64::engine::general_purpose::STANDARD.decode(value.unwrap_or_default());
     String::from_utf8(decoded.unwrap_or_default()).unwrap_or_default()
 }
 
-/// The value of a digest field.
+/// Formats a SHA-256 as the value of a digest field.
 pub(crate) fn digest_value(sha256: Sha256Digest) -> String {
     use base64::Engine as _;
     let encoded = base64::engine::general_purpose::STANDARD.encode(sha256.as_bytes());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_read_as_they_are_written() {
+    fn digests_are_parsed_as_they_are_formatted() {
         let digest = Sha256Digest::of(b"abc");
         let read = |text: &str| digest_field(&headers("repr-digest", text), "repr-digest");
         assert_eq!(read(&digest_value(digest)), Ok(Some(digest)));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_digits_alone() {
+    fn numbers_have_only_digits() {
         let read = |text: &str| number_field(&headers("upload-offset", text), "upload-offset");
         assert_eq!(read("7"), Ok(Some(7)));
         for wrong in ["+7", "-7", "", "7 8", "99999999999999999999999"] {

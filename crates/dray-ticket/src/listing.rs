@@ -65,7 +65,7 @@ impl TicketService {
         Ok(self.describe(&ticket))
     }
 
-    /// Ends a ticket of a tenant and removes what came in so far. Its URL answers `ticket-revoked` from then on.
+    /// Ends a ticket of a tenant and removes the bytes received so far. Its URL answers `ticket-revoked` from then on.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Why a request is refused: the problems, their statuses, names and advice. `document` writes them as RFC 9457 has it.
+//! Reasons for refusing a request, with their statuses, names and advice. The module `document` writes them as problem
+//! documents (RFC 9457).
 
 mod convert;
 mod document;
@@ -8,22 +9,22 @@ use http::StatusCode;
 
 use crate::record::StoredContent;
 
-/// A refused request. Nothing is stored because of it unless its documentation says so.
+/// The reason why a request was refused. The request stored nothing unless the documentation of the variant says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketProblem {
-    /// No ticket has this URL, or its secret is wrong: both look the same.
+    /// No ticket has this URL, or the secret in the URL is wrong. The caller cannot distinguish the two.
     #[error("the ticket does not exist")]
     Unknown,
-    /// The time of the ticket is over.
+    /// The lifetime of the ticket has ended.
     #[error("the ticket has expired")]
     Expired,
     /// The transfer is complete.
     #[error("the ticket was used")]
     Used,
-    /// An upload came whole and was refused, so the ticket is spent.
+    /// An upload was received completely and then refused. The ticket cannot be used again.
     #[error("an upload with this ticket was refused")]
     Spent,
-    /// The ticket was given up.
+    /// The ticket was revoked.
     #[error("the ticket was revoked")]
     Revoked,
     /// Another request uses the ticket.
@@ -32,69 +33,69 @@ pub enum TicketProblem {
     /// Another request continued the upload while this one ran.
     #[error("another request continued the upload")]
     Superseded,
-    /// The offset is not where the upload stands.
-    #[error("the upload stands at offset {expected}, not {provided}")]
+    /// The offset of the request is not the number of stored bytes.
+    #[error("the next offset of the upload is {expected}, not {provided}")]
     OffsetMismatch {
         /// Bytes that are stored.
         expected: u64,
         /// Offset of the request.
         provided: u64,
     },
-    /// Two announced lengths differ, or bytes came beyond the announced length.
-    #[error("the announced lengths do not fit together")]
+    /// Two announced lengths differ, or the body is longer than the announced length.
+    #[error("the announced lengths differ from each other or from the content")]
     InconsistentLength,
     /// More bytes than the ticket allows.
     #[error("the content is larger than {limit} bytes")]
     TooLarge {
-        /// Most bytes.
+        /// Most bytes that the ticket allows.
         limit: u64,
     },
-    /// Not the size that the ticket names.
+    /// The content does not have the size that the ticket requires.
     #[error("the content has {actual} bytes, and the ticket is for {expected}")]
     WrongSize {
-        /// Bytes of the ticket.
+        /// Size that the ticket requires, in bytes.
         expected: u64,
-        /// Bytes of the content.
+        /// Size of the content, in bytes.
         actual: u64,
     },
-    /// The bytes have another digest.
+    /// The content has another digest than announced.
     #[error("the content has another digest than announced")]
     WrongDigest,
-    /// The content has another type.
+    /// The content has another type than the ticket requires.
     #[error("the content is `{found}`, and the ticket is for `{expected}`")]
     WrongType {
-        /// Type or pattern of the ticket.
+        /// Media type or pattern that the ticket requires.
         expected: String,
-        /// What the header says or the bytes are.
+        /// Media type in the header, or detected from the bytes.
         found: String,
     },
     /// The upload came in too many parts.
     #[error("the upload came in too many parts")]
     TooManyParts,
-    /// The parts that the sender names are not those that the store has. They are kept.
-    #[error("the parts are not all there, or are not those that the store has")]
+    /// The parts that the sender lists are not the parts that the store has. The store keeps its parts.
+    #[error("the listed parts differ from the parts that the store has")]
     WrongParts,
-    /// The store has no address for clients, so bytes go through this endpoint.
-    #[error("this endpoint offers no upload in parts to the store")]
+    /// The store has no address for clients, so uploads must go through this endpoint.
+    #[error("uploading parts directly to the store is not available")]
     NoDirectUpload,
     /// The principal has too many open tickets.
     #[error("{limit} tickets are open already")]
     TooManyOpen {
-        /// Most open tickets of a principal.
+        /// Most open tickets that a principal may have.
         limit: usize,
     },
-    /// The principal has no room for this ticket.
-    #[error("the quota of {quota} bytes has {free} left")]
+    /// The daily quota of the principal is too small for this ticket.
+    #[error("{free} bytes are left of the daily quota of {quota} bytes")]
     QuotaExceeded {
-        /// Bytes that are left.
+        /// Bytes that are left of the quota.
         free: u64,
-        /// Bytes of a day.
+        /// Bytes that the principal may transfer in a day.
         quota: u64,
     },
-    /// The ticket is for the other direction or the method is unknown.
+    /// The ticket is for the other direction, or the method is unknown.
     #[error("the ticket does not take this method")]
     MethodNotAllowed,
-    /// The request is not valid; the text says what is wrong.
+    /// The request is invalid; the text is the reason.
     #[error("{0}")]
     Invalid(&'static str),
     /// The request needs the key of the endpoint.
@@ -106,56 +107,56 @@ pub enum TicketProblem {
         /// Size of the content in bytes.
         size: u64,
     },
-    /// `If-Match` or `If-Range` style conditions name other content.
-    #[error("the content is not what the request expects")]
+    /// A condition of the request, such as `If-Match`, names other content.
+    #[error("the content does not match the condition of the request")]
     PreconditionFailed,
     /// The content of a download is gone or damaged.
     #[error("the content is not available any more")]
     ContentGone,
-    /// The content is stored and has not reached its destination, so another body is not taken.
+    /// The content is stored but has not reached its destination yet, so no other body is accepted.
     #[error("the content is stored already and waits for its destination")]
     AlreadyStored,
-    /// The content is stored, and its destination did not take it.
+    /// The content is stored, but its destination refused it.
     #[error("the file is stored, but the {} did not take it: {}", .0.kind, .0.message.trim_end_matches('.'))]
     DestinationFailed(Box<DestinationFailure>),
-    /// The file in the sandbox is not what it was when the ticket was made.
+    /// The file in the sandbox changed after the ticket was made.
     #[error("the file in the sandbox changed after the ticket was made")]
     SourceChanged,
-    /// The file of the sandbox cannot be copied into the store, so there is no ticket for it.
+    /// The file of the sandbox could not be copied into the store, so no ticket was made.
     #[error("the file cannot be copied out of the sandbox: {}", .0.message.trim_end_matches('.'))]
     SourceFailed(Box<Fault>),
-    /// The sandbox cannot be asked whether the file changed.
+    /// The sandbox is not available, so the file cannot be checked for changes.
     #[error("the sandbox of the file is not available")]
     SourceUnavailable,
-    /// The connection broke or stood still. What came is kept for a continuation.
-    #[error("the connection broke before the content was whole")]
+    /// The connection broke or sent no bytes for too long. The received bytes are kept, so the upload can continue.
+    #[error("the connection broke before the content was complete")]
     Interrupted,
-    /// The store has no room. What came before is kept for a continuation.
+    /// The store has no space left. The bytes that were stored are kept, so the upload can continue.
     #[error("the store is full")]
     StorageFull,
-    /// The store or the records cannot be reached. What came before is kept for a continuation.
+    /// The store or the records cannot be reached. The bytes that were stored are kept, so the upload can continue.
     #[error("the storage is not available")]
     Unavailable,
 }
 
-/// Why a destination did not take stored content.
+/// The reason why a destination refused stored content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationFailure {
     /// `sandbox` or `chat`.
     pub kind: &'static str,
-    /// Code of the fault, as `not_found`.
+    /// Code of the fault, such as `not_found`.
     pub code: String,
-    /// Its stable detail.
+    /// Stable detail of the fault, for programs.
     pub detail: String,
-    /// Its sentence.
+    /// Message of the fault: one sentence.
     pub message: String,
-    /// Its advice.
+    /// Advice of the fault: what the reader can do.
     pub advice: String,
     /// Whether the same attempt may succeed later without a change.
     pub is_retryable: bool,
-    /// The operation, which every further attempt has too.
+    /// Id of the operation. All attempts have the same id.
     pub operation_id: String,
-    /// What is stored.
+    /// The stored content.
     pub content: Option<StoredContent>,
 }
 
@@ -234,7 +235,7 @@ impl TicketProblem {
         }
     }
 
-    /// What the holder of the ticket can do.
+    /// What the holder of the ticket can do about the problem.
     pub const fn advice(&self) -> &'static str {
         match self {
             Self::Unknown => "Check that the whole URL was copied, or ask for a new ticket.",
@@ -271,7 +272,7 @@ impl TicketProblem {
             Self::Unauthorized => "Send the key of the endpoint as `Authorization: Bearer`.",
             Self::RangeNotSatisfiable { .. } => "Ask for a range inside the content.",
             Self::PreconditionFailed => "Start from the beginning.",
-            Self::StorageFull => "Ask the operator for room, then continue the upload.",
+            Self::StorageFull => "Ask the operator for more storage, then continue the upload.",
             Self::SourceFailed(_) => "Check the path and the sandbox of the session.",
             Self::Unavailable | Self::SourceUnavailable => "Try again in a moment.",
         }

@@ -120,7 +120,7 @@ impl TicketService {
         record.announced_sha256 = announced.or(record.announced_sha256.take());
         record.lease = Some(new_lease(now_ms));
         match self.save(&mut ticket).await {
-            // Two requests began together; the other one was faster.
+            // Another request began at the same time and took the lease first.
             Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
             other => other?,
         }

@@ -44,7 +44,8 @@ impl Section for TicketConfig {
     }
 }
 
-/// The service that answers the calls. The URLs of its tickets lead to a [`crate::TicketEndpoint`] over the same records.
+/// The service that answers the calls. The URLs of its tickets lead to a [`crate::TicketEndpoint`] over the same
+/// records.
 #[derive(Debug)]
 pub struct TicketServer {
     tickets: TicketService,
@@ -160,7 +161,7 @@ impl TicketServer {
         Ok(ticket.await?)
     }
 
-    /// Ends a ticket and removes what came in so far.
+    /// Ends a ticket and removes the bytes received so far.
     ///
     /// # Errors
     ///

@@ -174,7 +174,7 @@ impl TicketService {
         })
     }
 
-    /// Ends a ticket and removes what came in so far. A used ticket stays used.
+    /// Ends a ticket and removes the bytes received so far. A used ticket stays used.
     ///
     /// # Errors
     ///

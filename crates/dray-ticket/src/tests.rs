@@ -48,7 +48,7 @@ pub(crate) struct TestEndpoint {
     _stop: tokio_util::sync::DropGuard,
 }
 
-/// A response as it came.
+/// A response as received.
 #[derive(Clone, Debug)]
 pub(crate) struct TestResponse {
     pub(crate) status: u16,

@@ -1,4 +1,4 @@
-//! What an operator can set about the files of agents.
+//! The settings for the files of agents.
 
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
@@ -9,55 +9,54 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a switch of its own in the configuration"
+    reason = "each one is an independent switch of the configuration"
 )]
 pub struct Config {
-    /// Whether sessions may have a sandbox and a chat; `false` never asks for them. Default `true`.
+    /// Whether agents use the sandbox and the chat of a session. Default `true`.
     pub sessions: bool,
-    /// Whether the tools that read documents are offered although no file is in sight. Default `false`.
+    /// Whether the tools that read documents are offered even if the conversation has no file. Default `false`.
     pub always_read: bool,
-    /// Whether pages of the web can be fetched by every agent, and not only by those whose manifest says so. Default
-    /// `false`.
+    /// Whether every agent can fetch web pages, and not only agents whose manifest enables it. Default `false`.
     pub always_fetch: bool,
-    /// Whether agents with a sandbox can make links for single files, into it and out of it (`request_upload`,
-    /// `make_download_link`). Needs an endpoint of tickets. Default `false`.
+    /// Whether agents with a sandbox can make links for uploads into the sandbox (`request_upload`) and for downloads
+    /// out of it (`make_download_link`). Needs a ticket endpoint. Default `false`.
     pub tickets: bool,
-    /// Whether references to files are resolved in nested values of arguments too. Default `false`.
+    /// Whether references to files are also resolved in nested values of arguments. Default `false`.
     pub nested: bool,
     /// Most bytes of one file when the manifest sets no limit. Default `10MiB`.
     pub size_limit: ByteSize,
-    /// Longest text that a tool gives to the model in one result, when the manifest does not say. Default `50KiB`.
+    /// Longest text of one tool result for the model, when the manifest sets no limit. Default `50KiB`.
     pub inline_limit: ByteSize,
     /// Most bytes of a user's file that is put into a sandbox. Default `512MiB`.
     pub upload_limit: ByteSize,
-    /// Time for what moves no bytes. Default `10s`.
+    /// Timeout of calls that transfer no files. Default `10s`.
     pub call_timeout: Period,
-    /// Time for what moves files, outside of tools, which have their own. Default `2m`.
+    /// Timeout of file transfers outside of tool calls, which have separate timeouts. Default `2m`.
     pub transfer_timeout: Period,
-    /// How long a turn waits for a user's files to be in the sandbox. Default `30s`.
+    /// How long a turn waits until the user's files are in the sandbox. Default `30s`.
     pub upload_wait: Period,
-    /// How long sessions are not requested after a request without a response. Default `10s`.
+    /// After a request for a session got no response: how long no further session is requested. Default `10s`.
     pub absence: Period,
     /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
-    /// Whether large results of tools go into files when the manifest does not say. Default `false`.
+    /// Whether large tool results are written to files when the manifest does not decide. Default `false`.
     pub offload: bool,
-    /// From how many bytes on the result of a tool goes into a file, when the manifest does not say. Default `40000B`.
+    /// Smallest size of a tool result that is written to a file when the manifest sets no threshold. Default `40000B`.
     pub offload_threshold: ByteSize,
-    /// Tools whose results stay in the conversation however large they are.
+    /// Tools whose results are never written to files.
     pub offload_excluded: Vec<String>,
     /// Whether messages describe to the model the files of a conversation. Default `true`.
     pub reminder: bool,
-    /// Language of that: `en`, or `zh` for the wording of FastGPT. Default `en`.
+    /// Language of the descriptions: `en`, or `zh` for the wording of FastGPT. Default `en`.
     pub reminder_language: ReminderLanguage,
-    /// Files of one message that get an id; a message names those beyond. Default 20.
+    /// Most files of one message that get an id; further files are listed only by name. Default 20.
     pub message_files: u32,
     /// Key that binds the names of stored files to their conversation, at least 32 characters, the same in all
-    /// replicas. Names signed with another key name nothing. Empty: derived from `store.secret_key`.
+    /// replicas. Names that were signed with another key are not found. Empty: derived from `store.secret_key`.
     pub name_key: Secret,
 }
 
-/// Language of what the model sees of the files of a conversation.
+/// Language of the descriptions of files for the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReminderLanguage {
@@ -96,7 +95,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Values that make no sense, as field and reason.
+    /// The invalid values, as field and reason.
     pub fn problems(&self) -> Vec<(&'static str, &'static str)> {
         let zero = Period::millis(0);
         let link = self.link_lifetime.as_duration();
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_make_sense_and_nonsense_is_named() {
+    fn defaults_are_valid_and_invalid_values_are_reported() {
         assert_eq!(Config::default().problems(), []);
         let config = Config {
             call_timeout: Period::millis(0),

@@ -12,7 +12,7 @@ use super::storage::{STORED_NAME_FIELD, TurnStorage};
 
 /// Folder for results that were offloaded.
 pub const OFFLOAD_DIRECTORY: &str = "offloaded-responses";
-/// Bytes of the beginning that the model sees all the same.
+/// Bytes of the beginning that the model sees anyway.
 const SHOWN_BYTES: usize = 2000;
 /// Tools that read back what was offloaded: their results stay.
 const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];

@@ -15,7 +15,6 @@ pub(super) struct StoredNames {
 }
 
 impl StoredNames {
-    /// Names of this conversation.
     pub(super) const fn new(services: FileServices, conversation: String) -> Self {
         Self {
             services,
@@ -23,7 +22,7 @@ impl StoredNames {
         }
     }
 
-    /// The stored file of a key of the catalog, `artifact/<sha256>/<size>`. Keys come from names that were checked when
+    /// Finds the stored file of a catalog key, `artifact/<sha256>/<size>`. Keys come from names that were checked when
     /// the catalog was built; text of clients and models goes through [`Self::named_claim`].
     pub(super) async fn stored(
         &self,
@@ -36,8 +35,8 @@ impl StoredNames {
         }
     }
 
-    /// The stored file of a name that a client or a model shows. The name of another conversation, a digest without its
-    /// MAC and the name of a deleted file give the same response: the file does not exist.
+    /// Finds the stored file of a name that a client or a model sent. The name of another conversation, a digest
+    /// without its MAC and the name of a deleted file all give `None`, so a caller cannot learn which of them it was.
     pub(super) async fn named_claim(
         &self,
         name: &str,
@@ -49,7 +48,7 @@ impl StoredNames {
         }
     }
 
-    /// Digest and size behind a name of this conversation.
+    /// Returns the digest and the size in a name; `None` when the name is not one of this conversation.
     pub(super) fn checked_name(&self, name: &str) -> Option<(Sha256Digest, u64)> {
         let services = &self.services;
         services
@@ -57,7 +56,7 @@ impl StoredNames {
             .check(&services.tenant, &self.conversation, name)
     }
 
-    /// The name under which this conversation finds a stored file again.
+    /// Returns the name by which this conversation finds a stored file again.
     pub(super) fn name_of(&self, claim: &Claim) -> String {
         let services = &self.services;
         let artifact = &claim.artifact;

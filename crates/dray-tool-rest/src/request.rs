@@ -134,7 +134,7 @@ fn fill_address(
         let (_, text) = path.iter().find(|(slot, _)| slot.key == key)?;
         Some(text.as_deref())
     };
-    // A value that the address does not ask for is required all the same.
+    // A value that the address does not ask for is required anyway.
     let missing = path.iter().find(|(_, text)| text.is_none());
     let filled = match missing {
         Some((slot, _)) => Err(slot.key.clone()),

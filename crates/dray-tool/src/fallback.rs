@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_with_nothing_to_say_is_passed_over() {
+    fn a_strategy_without_a_message_is_skipped() {
         let strategies = json!([{"type": "retry", "instructions": " "}, {"type": "stop"}]);
         assert_eq!(decided(strategies, "x", false), FallbackDecision::Stop);
     }

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_without_a_limit_give_none() {
+    fn seconds_without_a_limit_give_no_timeout() {
         assert_eq!(from_seconds(1.5), Some(Duration::from_millis(1500)));
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(from_seconds(wrong), None);

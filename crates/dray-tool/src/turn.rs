@@ -14,7 +14,7 @@ pub struct Turn {
     pub caller: Caller,
     /// Names the conversation on the bus and in sandboxes.
     pub session: String,
-    /// The conversation as it came, tool rounds of earlier turns in place; ends with the user's message.
+    /// The conversation as received, tool rounds of earlier turns in place; ends with the user's message.
     pub history: Vec<Message>,
     /// Files of calls, kept with the rights of the caller.
     pub storage: Arc<dyn FileStorage>,

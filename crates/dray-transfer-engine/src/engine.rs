@@ -1,4 +1,4 @@
-//! The engine of one opened incarnation, with what it learnt about it.
+//! The engine of one opened incarnation, which remembers what earlier transfers showed about the sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -17,16 +17,16 @@ use super::options::{EngineOptions, ListOptions};
 use crate::policy::{Places, Policy, PolicyOptions, TransferDirection};
 use crate::receipt::Skipped;
 
-/// Moves files for one opened incarnation. Callers keep it as long as that: it remembers what the sandbox offers and
-/// which transports failed, and it limits how many transfers run concurrently.
+/// Moves files for one opened incarnation. Callers keep one engine for its lifetime: the engine remembers what the
+/// sandbox offers and which transports failed, and it limits how many transfers run concurrently.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) sandbox: Arc<dyn Sandbox>,
     pub(super) options: EngineOptions,
     gate: Semaphore,
-    /// Views at work: apart from transfers, which must not wait for people.
+    /// Limits concurrent views of people. It is separate, so that transfers do not wait for views.
     pub(super) views: Arc<Semaphore>,
-    /// Tasks that remove what dropped transfers leave behind.
+    /// Tasks that remove the temporary files of dropped transfers.
     pub(super) tasks: TaskTracker,
     probe: OnceCell<Probe>,
     memory: Mutex<TransferMemory>,
@@ -39,7 +39,7 @@ pub(super) struct TransferMemory {
     pub(super) given_up: BTreeMap<(bool, Transport), ErrorKind>,
     /// Whether a file could be renamed at the last attempt; `None` before the first.
     pub(super) renames: Option<bool>,
-    /// Directories in which temporary files of killed processes were searched.
+    /// Directories that were already searched for temporary files of killed processes.
     pub(super) swept: BTreeSet<SandboxPath>,
 }
 
@@ -69,7 +69,7 @@ impl Engine {
         &self.sandbox
     }
 
-    /// What the sandbox offers; probed one time. `free` and `life_ms` are those of that time.
+    /// What the sandbox offers. Probed once, so `free` and `life_ms` are those of the first call.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl Engine {
         self.answer(self.sandbox.probe()).await
     }
 
-    /// The home and the working directory; a session may have its own working directory.
+    /// The home and the working directory. `working_directory` replaces the one that the sandbox reports.
     ///
     /// # Errors
     ///
@@ -98,8 +98,8 @@ impl Engine {
         Ok(Places::new(self.probe().await?, working_directory))
     }
 
-    /// The policy for this sandbox: roots and home count as reported and as the sandbox resolves them, so that a home
-    /// which is a link is still the home.
+    /// The policy for this sandbox. It contains roots and homes both as reported and with links resolved, so that a
+    /// home that is a link counts as home under both paths.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Engine {
         working_directory: Option<SandboxPath>,
     ) -> Result<Policy, Error> {
         let mut policy = options.bind(&self.places(working_directory).await?)?;
-        // Both lists share paths, and each of them costs a request to the sandbox.
+        // The two lists may share paths, and resolving a path costs a request to the sandbox.
         let named: BTreeSet<_> = policy.roots.iter().chain(&policy.homes).cloned().collect();
         let looks = named.iter().map(|path| self.resolved(path));
         let resolved = futures_util::future::join_all(looks).await;
@@ -129,7 +129,7 @@ impl Engine {
         Ok(policy)
     }
 
-    /// Metadata of a path, when policy permits it.
+    /// Returns the metadata of a path that policy permits.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Engine {
     ) -> Result<Metadata, Error> {
         policy.check(path, TransferDirection::Outbound)?;
         let metadata = self.answer(self.sandbox.stat(path, follow)).await?;
-        // A link that was not followed stands where its directory leads; its target is not read.
+        // A link that is not followed is checked by the resolved path of its directory; its target is not read.
         if follow == Follow::No && metadata.kind == FileKind::Symlink {
             policy.check(
                 &self.in_resolved_parent(path).await?,
@@ -154,9 +154,9 @@ impl Engine {
         Ok(metadata)
     }
 
-    /// Text that differs once the file behind `metadata` was changed or replaced, also when its modification time was
-    /// set back. The path must have passed [`Self::stat`]. Without a report of the sandbox it is device and inode, or
-    /// empty.
+    /// Returns a text that changes when the file of `metadata` is changed or replaced, even when its modification time
+    /// is set back. The path must have passed [`Self::stat`]. If the sandbox cannot report changes, the text is device
+    /// and inode, or empty.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Engine {
         if directory.kind != FileKind::Directory {
             return Err(Error::new(
                 ErrorKind::NotDirectory,
-                "only a directory has a list",
+                "only a directory can be listed",
             ));
         }
         let listing = self
@@ -202,7 +202,8 @@ impl Engine {
         Ok(listing)
     }
 
-    /// Removes a file, a link itself, or with `recursive` a directory. A root is never removed. Not for models.
+    /// Removes a file, a link (not its target), or with `recursive` a directory. A root is never removed. This
+    /// operation is not offered to models.
     ///
     /// # Errors
     ///
@@ -214,19 +215,19 @@ impl Engine {
         recursive: bool,
     ) -> Result<(), Error> {
         policy.check(path, TransferDirection::Inbound)?;
-        // The last part stays as it is, because a link is removed and not its target.
+        // The last component is not resolved, because a link is removed and not its target.
         let resolved = self.in_resolved_parent(path).await?;
         policy.check(&resolved, TransferDirection::Inbound)?;
         if policy.roots.contains(&resolved) {
             return Err(Error::new(
                 ErrorKind::OutsideRoot,
-                "a root itself is not removed",
+                "a root of the policy cannot be removed",
             ));
         }
         self.answer(self.sandbox.remove(&resolved, recursive)).await
     }
 
-    /// The path with links resolved in all but its last part.
+    /// The path with links resolved in all components but the last.
     pub(super) async fn in_resolved_parent(
         &self,
         path: &SandboxPath,
@@ -249,10 +250,15 @@ impl Engine {
     ) -> Result<T, Error> {
         timeout(self.options.response_timeout, asked)
             .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no answer in time")))
+            .unwrap_or_else(|_| {
+                Err(Error::new(
+                    ErrorKind::Timeout,
+                    "the sandbox did not respond in time",
+                ))
+            })
     }
 
-    /// Waits until one more transfer may run. The permit ends with its guard.
+    /// Waits until one more transfer may run. Dropping the permit lets another transfer run.
     pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Error> {
         let closed = |_| Error::new(ErrorKind::SandboxGone, "closed");
         self.gate.acquire().await.map_err(closed)
@@ -262,15 +268,15 @@ impl Engine {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chooses the best usable transport that was not given up. When all were given up earlier, they get another
-    /// chance, since the cause may have passed. Records in `skipped` what was left out.
+    /// Chooses the best usable transport that was not given up. When all were given up by earlier transfers, chooses
+    /// the best of them, because the cause may have passed. Adds the transports that were left out to `skipped`.
     pub(super) fn choose(
         &self,
         direction: TransferDirection,
         mut usable: Vec<Transport>,
         skipped: &mut Vec<Skipped>,
     ) -> Option<Transport> {
-        // What this transfer gave up or passed over stays out, also when nothing else is left.
+        // A transport that this transfer skipped is not used again, even when no other transport is left.
         usable.retain(|transport| {
             skipped
                 .iter()

@@ -338,7 +338,7 @@ impl Sink for FileSink {
             self.abort().await;
             return false;
         }
-        // The batches before a failed one are on the disk all the same.
+        // The batches before a failed one are on the disk anyway.
         let _ = self.flush().await;
         let kept = self.file.as_ref().and_then(|file| file.metadata().ok());
         if kept.is_some_and(|kept| kept.len() > 0) {

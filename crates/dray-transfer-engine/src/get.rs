@@ -38,8 +38,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`TransferFailure`] with the kind of the last failure; the sink was aborted or, where it can resume, interrupted. A
-    /// dropped future leaves the sink as it is; cancelling does not.
+    /// [`TransferFailure`] with the kind of the last failure; the sink was aborted or, where it can resume,
+    /// interrupted. A dropped future leaves the sink as it is; cancelling does not.
     pub async fn get(
         &self,
         path: &SandboxPath,
@@ -89,12 +89,12 @@ impl Engine {
         })
     }
 
-    /// The longest time for an operation that touches so many bytes.
+    /// The longest time for an operation that touches this many bytes.
     pub(super) fn total(size: u64) -> Duration {
         Duration::from_mins(1) + Duration::from_secs(size / LEAST_RATE)
     }
 
-    /// Reserves life for moving so many bytes. Fails only for a sandbox that will be gone.
+    /// Reserves life for moving this many bytes. Fails only for a sandbox that will be gone.
     pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
         if size < SHORT_FILE_BYTES {
             return Ok(());

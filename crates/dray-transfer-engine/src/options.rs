@@ -16,18 +16,19 @@ pub struct EngineOptions {
     /// zero and the pause. Default 1 s.
     pub backoff: Duration,
     /// Files of up to this many bytes are always digested in the sandbox. Larger ones are too, unless the sandbox
-    /// reports cheaply that they were not touched ([`dray_sandbox::Sandbox::state`]) and the transport hides no damage; the
-    /// receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
+    /// reports cheaply that they were not touched ([`dray_sandbox::Sandbox::state`]) and the transport hides no damage;
+    /// the receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
     pub digest_always_up_to: u64,
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
     /// (sandbox-transfer 12).
     pub digest_before_up_to: u64,
-    /// Files of more bytes than this, which the sandbox reports to have been left alone ([`dray_sandbox::Sandbox::state`]),
-    /// are digested once, beside the copy, with their state compared before and after; the receipt then says
-    /// `sha256_beside`. Smaller ones are digested twice, which costs less than the two states. Default 1 MiB.
+    /// Files of more bytes than this, which the sandbox reports to have been left alone
+    /// ([`dray_sandbox::Sandbox::state`]), are digested once, beside the copy, with their state compared before and
+    /// after; the receipt then says `sha256_beside`. Smaller ones are digested twice, which costs less than the two
+    /// states. Default 1 MiB.
     pub digest_twice_up_to: u64,
-    /// Whether the digest before is computed while the copy runs. It then costs no time of its own; that the bytes
-    /// are those that were there afterwards is proved all the same. Default true.
+    /// Whether the digest before is computed while the copy runs. This costs no extra time. That the bytes
+    /// are those of the file after the copy is proved in any case. Default true.
     pub digest_while_reading: bool,
     /// Existing directory for streams that must be drained to disk. Files there have no name. Default `/tmp`.
     pub spool_dir: PathBuf,

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn r_7_a_writer_with_a_spool_does_not_wait_for_a_reader_that_stands_still() {
+    async fn r_7_a_writer_with_a_spool_does_not_wait_for_a_stalled_reader() {
         let options = options();
         let queue = Queue::new(Some(Spool::from(&options)));
         for number in 0..20 {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)] // paused clock
-    async fn a_reader_that_keeps_pace_costs_no_disk() {
+    async fn a_reader_that_keeps_pace_needs_no_spool_file() {
         let nowhere = EngineOptions {
             spool_dir: "/nonexistent/spool".into(),
             ..options()

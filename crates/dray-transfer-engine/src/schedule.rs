@@ -111,7 +111,7 @@ impl<'a> Schedule<'a> {
         })
     }
 
-    /// Records that a copy continues with so many bytes moved. A copy that got well ahead may break again.
+    /// Records that a copy continues with this many bytes moved. A copy that got well ahead may break again.
     pub(super) fn continued(&mut self, through: u64) {
         if through >= self.mark.saturating_add(MIN_PROGRESS_BYTES) {
             self.mark = through;

@@ -1,11 +1,11 @@
-//! Identifiers that travel in headers, subjects and keys.
+//! Identifiers that are used in headers, subjects and keys.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Sha256Digest;
 
-/// A text that may not be used as an identifier of the named kind.
+/// Error for a text that is not a valid identifier of this kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} must be 1 to 128 printable ASCII characters")]
 pub struct InvalidId {
@@ -13,11 +13,11 @@ pub struct InvalidId {
 }
 
 fn is_printable(text: &str) -> bool {
-    // Printable, so that it cannot end a header (E-1) or a line of a log.
+    // Only printable characters, so that an id cannot end a header (E-1) or a log line.
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether `text` may stand as one token of a subject: `[a-z0-9_-]{1,64}` (messaging-reliability 3.2).
+/// Whether `text` is valid as one token of a subject: `[a-z0-9_-]{1,64}` (messaging-reliability 3.2).
 pub fn is_subject_token(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -25,7 +25,7 @@ pub fn is_subject_token(text: &str) -> bool {
             .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
 }
 
-/// Makes `h_` and the first 40 hexadecimal digits of the text's SHA-256 (messaging-reliability 3.2).
+/// Returns `h_` and the first 40 hexadecimal digits of the text's SHA-256 (messaging-reliability 3.2).
 fn hashed_token(text: &str) -> String {
     let hex = Sha256Digest::of(text.as_bytes()).to_hex();
     let (head, _) = hex.split_at(40);
@@ -48,7 +48,7 @@ macro_rules! identifier {
         pub struct $name(String);
 
         impl $name {
-            /// Checks and takes the text: 1 to 128 printable ASCII characters without blanks.
+            /// Makes an id of 1 to 128 printable ASCII characters without blanks.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
                 let text = text.into();
                 if is_printable(&text) { Ok(Self(text)) } else { Err(InvalidId { kind: $kind }) }
@@ -77,7 +77,7 @@ macro_rules! identifier {
 }
 
 identifier!(
-    /// Whose data it is. Everything stored, published or counted is scoped by it.
+    /// The owner of data. Everything that is stored, published or counted belongs to one tenant.
     TenantId,
     "a tenant"
 );
@@ -92,16 +92,17 @@ identifier!(
     "an app id"
 );
 identifier!(
-    /// One piece of work, created once by the service that accepts it and carried by everything that follows from it.
+    /// The id of one piece of work. The service that accepts the work creates the id; all later messages about it carry
+    /// it.
     OperationId,
     "an operation id"
 );
 
 impl TenantId {
-    /// The token that stands for this tenant in subjects and object keys: itself if it fits the alphabet, otherwise
+    /// The tenant as a token of subjects and object keys: the id itself if it fits the alphabet, otherwise
     /// `h_` and 40 hexadecimal digits of its SHA-256 (messaging-reliability 3.2).
     pub fn token(&self) -> String {
-        // A tenant named like a hash is hashed as well, or it could take the token of another one.
+        // An id that looks like a hash is hashed too: otherwise it could equal the token of another tenant.
         if is_subject_token(&self.0) && !looks_hashed(&self.0) {
             self.0.clone()
         } else {
@@ -111,23 +112,24 @@ impl TenantId {
 }
 
 impl Default for TenantId {
-    /// The tenant of a one-machine system.
+    /// The tenant of a system on one machine.
     fn default() -> Self {
         Self("default".to_owned())
     }
 }
 
 impl OperationId {
-    /// A new id that is time-ordered and cannot be guessed (`UUIDv7`, RFC 9562 section 5.7).
+    /// Makes a new id that is time-ordered and cannot be guessed (`UUIDv7`, RFC 9562 section 5.7).
     pub fn mint() -> Self {
-        // 74 random bits: the server's deduplication knows no tenants, so a guessed id could hide a message (4.2).
+        // 74 random bits: the server deduplicates across tenants, so a guessed id could suppress a message of another
+        // tenant (4.2).
         Self(uuid::Uuid::now_v7().to_string())
     }
 
-    /// The last token of the operation's ledger key: itself when it matches `[A-Za-z0-9_-]{1,64}`, otherwise
+    /// The last token of the operation's ledger key: the id itself if it matches `[A-Za-z0-9_-]{1,64}`, otherwise
     /// `h_` and 40 hexadecimal digits of its SHA-256 (messaging-reliability 7.1).
     pub fn ledger_token(&self) -> String {
-        // Upper case stays: keys of the ledger distinguish it.
+        // Upper case is kept, because ledger keys are case-sensitive.
         let plain = self.0.len() <= 64
             && self
                 .0

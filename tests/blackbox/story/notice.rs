@@ -1,12 +1,12 @@
-//! The suite itself: what the binary really sends to a watched range is noticed, on both sides and at the bait.
+//! Tests the suite itself: a packet that the binary sends to a watched range is counted on both sides of the cable.
 
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
 
 #[test]
-fn a_packet_of_the_binary_to_a_watched_range_is_a_finding() {
-    // The operator of this story opens a range, and the counters do not know.
+fn a_packet_to_a_watched_range_is_reported_as_a_finding() {
+    // The configuration of the binary opens a range that the counters still watch.
     let findings = story_network::findings("notice", &StorySetup::default(), |story_network| {
         let opened = FetchCommand::new("http://10.77.0.5/")
             .set("EXTERNAL_URL_FETCH_PRIVATE_CIDRS", "10.77.0.0/24");
@@ -25,9 +25,9 @@ fn a_packet_of_the_binary_to_a_watched_range_is_a_finding() {
     for finding in expected {
         assert!(
             findings.iter().any(|reported| reported == finding),
-            "not noticed: {finding}: {findings:?}"
+            "missing finding: {finding}: {findings:?}"
         );
     }
-    // And the fetch that was refused, but expected to be allowed.
+    // The third finding is the second fetch, which was refused although the test expects it to be allowed.
     assert_eq!(findings.len(), expected.len() + 1, "{findings:?}");
 }

@@ -12,7 +12,7 @@ pub(super) mod server;
 mod table;
 mod wire;
 
-/// Subjects that would hurt, beside those of the other identities, and who may publish there all the same. Written by
+/// Subjects that would hurt, beside those of the other identities, and who may publish there anyway. Written by
 /// hand, so that a declaration of a service that asks for too much is noticed.
 const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.DELETE.DRAY_WORK", &[]),

@@ -62,7 +62,7 @@ fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     }
 }
 
-/// Resolves to nothing, or fails for good when the tool is called `broken`.
+/// Resolves to nothing, or fails permanently when the tool is called `broken`.
 struct FakeResolver;
 
 impl WorkHandler<v1::ToolCallRequested> for FakeResolver {

@@ -187,7 +187,7 @@ fn calls_survive_the_kill_of_a_resolver(machine: &OperatorMachine, outside: &mut
     );
 }
 
-/// The smallest of sorted times that so many percent do not exceed.
+/// The smallest of sorted times that this many percent do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent).div_ceil(100) - 1]
 }
@@ -262,7 +262,7 @@ impl OutsideServer {
         Self { process, requests }
     }
 
-    /// Waits until so many requests for paths with this prefix have come.
+    /// Waits until this many requests for paths with this prefix have come.
     fn wait_for_requests(&mut self, prefix: &str, count: usize) {
         let lines = self.requests.by_ref().lines().map(Result::unwrap);
         let requests = lines.filter(|line| line.starts_with(prefix)).take(count);

@@ -1,4 +1,4 @@
-//! SHA-256 digests of files, and their list in the format of `sha256sum`.
+//! Computes SHA-256 digests of files and writes the list in the format of `sha256sum`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +21,7 @@ pub(super) struct FileDigest {
 }
 
 impl FileDigest {
-    /// Reads a file.
+    /// Reads a file and computes its digest.
     pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
         let failed = || format!("cannot read {}", path.display());
         let mut file = fs::File::open(path).with_context(failed)?;
@@ -53,7 +53,7 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     text
 }
 
-/// Writes the list of all files of a directory, in the order of their names.
+/// Writes the digests of all files in a directory to [`LIST_NAME`], in the order of their names.
 pub(super) fn write_list(directory: &Path) -> anyhow::Result<()> {
     let mut digests = fs::read_dir(directory)?
         .map(|entry| FileDigest::of(&entry?.path()))
@@ -75,7 +75,7 @@ mod tests {
     use crate::step;
 
     #[test]
-    fn the_list_is_what_sha256sum_checks() {
+    fn sha256sum_accepts_the_list() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("b.txt"), "two").unwrap();
         fs::write(directory.path().join("a.txt"), "abc").unwrap();

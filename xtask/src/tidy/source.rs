@@ -51,7 +51,7 @@ impl SourceFile {
             .filter(move |(at, _)| *at < first_test)
     }
 
-    /// Files that hold nothing but tests: `tests/…`, `src/tests/…`, `tests.rs`, `…_tests.rs`.
+    /// Files that hold only tests: `tests/…`, `src/tests/…`, `tests.rs`, `…_tests.rs`.
     pub(super) fn is_test_file(&self) -> bool {
         self.path
             .split('/')
@@ -94,8 +94,8 @@ pub(crate) fn breaches(source: &SourceFile) -> Vec<String> {
     breaches
 }
 
-/// Tests that let time pass instead of waiting for what they expect. Fake servers that are slow on purpose may, when the
-/// clock is paused and they say so.
+/// Tests that let time pass instead of waiting for what they expect. Fake servers that are slow on purpose may, when
+/// the clock is paused and they say so.
 fn sleep_breaches(source: &SourceFile) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut above = "";

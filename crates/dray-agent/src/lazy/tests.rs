@@ -130,7 +130,7 @@ fn files_stay_inline_only_with_the_answer_that_gave_them() {
 }
 
 #[test]
-fn refused_files_become_failures_and_then_there_are_none() {
+fn refused_files_become_failures_and_are_then_dropped() {
     let mut messages = injected(&json!([pdf("files/B/a.pdf")]));
     let before = messages.clone();
     assert!(remove_refused_files(&mut messages, &types()));

@@ -194,7 +194,7 @@ fn r_11_all_problems_are_named_together_with_path_and_reason() {
 }
 
 #[test]
-fn what_is_no_object_is_refused_at_the_root() {
+fn values_other_than_objects_are_refused_at_the_root() {
     refused(json!([]), &["(root): must be an object, not a list"]);
 }
 

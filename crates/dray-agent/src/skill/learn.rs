@@ -22,7 +22,7 @@ pub struct LoadedSkills {
     pub skills: Vec<Skill>,
     /// Why some are left out.
     pub errors: Vec<SkillIssue>,
-    /// Problems of skills that can be used all the same.
+    /// Problems of skills that can be used anyway.
     pub warnings: Vec<SkillIssue>,
 }
 

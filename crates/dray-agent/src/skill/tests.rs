@@ -154,7 +154,7 @@ fn what_cannot_be_read_is_refused_in_known_words() {
 }
 
 #[test]
-fn what_should_be_mended_is_said_in_known_words() {
+fn problems_to_repair_are_reported_in_fixed_words() {
     assert_eq!(
         warnings("name: a-b\ndescription: d\nallowed-tools: [x, y]"),
         Vec::<String>::new()
@@ -322,7 +322,7 @@ fn r_15_and_r_16_the_skill_of_files_follows_the_first_user_message_once() {
 }
 
 #[test]
-fn a_conversation_that_read_the_skill_of_files_long_ago_is_left_alone() {
+fn a_conversation_that_already_read_the_skill_is_not_changed() {
     let former: Message = serde_json::from_value(json!({"role": "assistant", "tool_calls": [{
         "id": "call_synthetic_file_transfer_0001", "type": "function",
         "function": {"name": "read_skill", "arguments": "{\"skill_name\": \"tool-call-file-parameter-formatting\"}"},

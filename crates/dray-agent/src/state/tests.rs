@@ -60,7 +60,7 @@ fn only_what_follows_the_last_user_message_is_packed() {
 }
 
 #[test]
-fn nulls_are_not_packed_but_states_are_left_alone() {
+fn nulls_are_not_packed_except_in_states() {
     let packed = pack_history(&messages(json!([
         {"role": "assistant", "content": null, "refusal": null, "audio": [{"id": null}],
          "tool_calls": [{"id": "a", "type": "function", "index": null, "function": {"name": "t", "arguments": "{}"}}]},
@@ -268,7 +268,7 @@ fn any_round() -> impl Strategy<Value = Vec<Value>> {
 
 proptest! {
     #[test]
-    fn what_was_packed_comes_back(rounds in prop::collection::vec(any_round(), 0..4), other in any_json()) {
+    fn unpacking_returns_what_was_packed(rounds in prop::collection::vec(any_round(), 0..4), other in any_json()) {
         let rounds = rounds.concat();
         let mut turn = vec![json!({"role": "user", "content": "do"})];
         turn.extend(rounds.clone());

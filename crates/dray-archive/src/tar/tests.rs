@@ -296,7 +296,7 @@ fn what_can_be_read_in_two_ways_is_refused_and_listed() {
 }
 
 #[test]
-fn what_is_no_tar_is_refused_by_every_rule() {
+fn files_that_are_not_tar_are_refused_by_every_rule() {
     let mut checksum = archive(&[plain(b'0', b"")]);
     checksum[0] ^= 1;
     let huge = |flag| {

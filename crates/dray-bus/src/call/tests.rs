@@ -174,7 +174,7 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_watched_without_being_asked_to() {
+async fn calls_are_watched_only_on_request() {
     let mut world = world().await;
     let request = v1::FetchRequest::default();
     let serving = async {

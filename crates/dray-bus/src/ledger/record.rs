@@ -15,7 +15,8 @@ pub(crate) struct ClaimRequest<'a> {
     pub(crate) attempts: u32,
     /// The message's count of deliberate restarts.
     pub(crate) redrives: u32,
-    /// How long a lease that ran out is still respected, because the bus was unavailable and its owner could not renew it.
+    /// How long a lease that ran out is still respected, because the bus was unavailable and its owner could not renew
+    /// it.
     pub(crate) grace: Duration,
 }
 
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_is_told_once_and_then_only_acknowledged() {
+    fn finished_work_is_reported_once_and_then_only_acknowledged() {
         for (terminal, state) in [
             (TerminalState::Done, LedgerState::EffectDone),
             (TerminalState::Failed, LedgerState::Failed),
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_that_nobody_began_is_not_over() {
+    fn a_restart_that_was_not_begun_is_not_finished() {
         let end = |terminal| {
             let ended = ended_record(&first(), terminal, v1::RecordedEvent::default(), None, 0);
             reported_record(&ended)

@@ -1,4 +1,5 @@
-//! Recovery on a clock that the test moves: how long work waits after a kill, and that an outage costs no attempt.
+//! Tests recovery on a manual clock: how long work waits after a worker was killed, and that an outage of a dependency
+//! uses up no attempt.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,14 +13,14 @@ use crate::backend::local::{FaultPlan, InjectedFault};
 use crate::conformance::{call_meta, resolved_event, tool_call};
 use crate::{Bus, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};
 
-/// What is promised after a worker was killed.
+/// Longest time until work ends after its worker was killed.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// How long a dependency is unavailable.
 const DEPENDENCY_OUTAGE: Duration = Duration::from_mins(1);
-/// Operations that wait for it.
+/// Number of operations that wait for the dependency.
 const WAITING_OPERATIONS: usize = 20;
 
-/// Ends immediately, or never. Notes its epochs.
+/// Records the epoch of each delivery, then ends immediately or never.
 #[derive(Clone, Default)]
 struct NotesEpochs {
     never_ends: bool,
@@ -39,7 +40,7 @@ impl WorkHandler<v1::ToolCallRequested> for NotesEpochs {
     }
 }
 
-/// Fails with `no_responder` until an instant, then succeeds.
+/// Fails with `no_responder` while the dependency is away, then succeeds.
 #[derive(Clone)]
 struct NeedsDependency {
     clock: dray_types::Clock,
@@ -61,7 +62,7 @@ impl WorkHandler<v1::ToolCallRequested> for NeedsDependency {
     }
 }
 
-/// Works for a while and notes the epochs.
+/// Records the epoch of each delivery, then works for the time `takes`.
 #[derive(Clone)]
 struct SlowHandler {
     takes: Duration,
@@ -115,7 +116,7 @@ async fn wait_until_reported(stage: &ModelStage, meta: &crate::Meta) -> v1::Ledg
     }
 }
 
-/// One worker dies at a step of its own; the other one is there from then on.
+/// One worker dies at the given step of its requests to the bus; then a second worker starts.
 async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
     let stage = ModelStage::set().await;
     let _ticking = tick_clock(&stage.clock);
@@ -127,12 +128,12 @@ async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
     };
     let plan = Arc::new(FaultPlan::new(vec![(step, fault)]));
     tokio::select! {
-        () = start_worker(stage.bus_of(&plan), stuck) => panic!("nobody stopped it"),
+        () = start_worker(stage.bus_of(&plan), stuck) => panic!("the worker ended although it was not stopped"),
         () = plan.dead.cancelled() => {}
     }
     let killed_at_ms = stage.clock.now_ms();
     tokio::select! {
-        () = start_worker(stage.bus.clone(), handler.clone()) => panic!("nobody stopped it"),
+        () = start_worker(stage.bus.clone(), handler.clone()) => panic!("the worker ended although it was not stopped"),
         record = wait_until_reported(&stage, &meta) => {
             assert_eq!(record.terminal(), TerminalState::Done);
             let epochs = handler.epochs.lock().unwrap().clone();
@@ -144,7 +145,7 @@ async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
 }
 
 #[test]
-fn work_of_a_killed_worker_ends_within_ten_seconds_whenever_it_was_killed() {
+fn work_ends_within_ten_seconds_after_its_worker_is_killed_at_any_step() {
     for step in 0..32 {
         for fault in [InjectedFault::CrashBefore, InjectedFault::CrashAfter] {
             on_paused_clock(recovers_after_a_kill(step, fault));
@@ -174,7 +175,7 @@ fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
         };
         let begun_ms = stage.clock.now_ms();
         tokio::select! {
-            () = start_worker(stage.bus.clone(), handler) => panic!("nobody stopped it"),
+            () = start_worker(stage.bus.clone(), handler) => panic!("the worker ended although it was not stopped"),
             () = all_reported => {}
         }
         let took = Duration::from_millis(stage.clock.now_ms() - begun_ms);
@@ -187,7 +188,7 @@ fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
 }
 
 #[test]
-fn renewals_that_are_lost_or_unanswered_do_not_interrupt_the_only_worker() {
+fn lost_renewals_and_lost_responses_do_not_interrupt_the_only_worker() {
     for fault in [InjectedFault::LoseRequest, InjectedFault::LoseAnswer] {
         on_paused_clock(async {
             let stage = ModelStage::set().await;
@@ -197,11 +198,11 @@ fn renewals_that_are_lost_or_unanswered_do_not_interrupt_the_only_worker() {
                 takes: Duration::from_secs(30),
                 epochs: Arc::default(),
             };
-            // Every other step fails: a renewal, or the read after one that was stored without an answer.
+            // Every other step fails: a renewal, or the read after a renewal whose response was lost.
             let faults = (8..60).step_by(2).map(|step| (step, fault)).collect();
             let plan = Arc::new(FaultPlan::new(faults));
             let record = tokio::select! {
-                () = start_worker(stage.bus_of(&plan), handler.clone()) => panic!("nobody stopped it"),
+                () = start_worker(stage.bus_of(&plan), handler.clone()) => panic!("the worker ended although it was not stopped"),
                 record = wait_until_reported(&stage, &meta) => record,
             };
             assert_eq!((record.terminal(), record.epoch), (TerminalState::Done, 1));

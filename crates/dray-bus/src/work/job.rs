@@ -221,7 +221,7 @@ async fn publish_recorded(
     .map(|_| ())
 }
 
-/// Acknowledges for good. A failure is harmless: the redelivery finds the ledger entry.
+/// Acknowledges permanently. A failure is harmless: the redelivery finds the ledger entry.
 pub(crate) async fn settle_delivery(pulled: &PulledMessage, ack: AckAction) {
     if let Err(error) = pulled.acker.confirm(ack, CONFIRM_WAIT).await {
         tracing::warn!(

@@ -47,7 +47,7 @@ pub(super) enum NextStep {
     Release { delay: Duration, counted: bool },
     /// The attempts are used up.
     DeadLetter,
-    /// It failed for good, or no time is left for another attempt.
+    /// It failed permanently, or no time is left for another attempt.
     Fail,
 }
 
@@ -92,7 +92,7 @@ impl FailedAttempt<'_> {
     }
 }
 
-/// Whether the attempt did nothing but find out that something is unavailable or over its capacity.
+/// Whether the attempt only found out that a dependency is unavailable or over its capacity.
 fn did_no_work(fault: &Fault) -> bool {
     fault.code == FaultCode::RateLimited || DEPENDENCY_AWAY.contains(&fault.detail.as_str())
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_that_is_away_costs_no_attempt_however_often_it_is_asked() {
+    fn an_unavailable_dependency_uses_up_no_attempt() {
         for detail in DEPENDENCY_AWAY {
             let fault = fault(detail);
             for delivered in 1..500 {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn work_over_capacity_costs_no_attempt() {
+    fn work_over_capacity_uses_up_no_attempt() {
         let fault = Fault {
             code: FaultCode::RateLimited,
             ..fault("overloaded")

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// Held messages, for each slot that there is. Bounds their memory: a message has at most 128 KiB.
 const MAX_HELD_PER_SLOT: usize = 4;
-/// One of so many slots is kept for tenants of which none runs.
+/// One of this many slots is kept for tenants of which none runs.
 const SLOTS_PER_RESERVED: usize = 6;
 
 /// The slots of one loop, and the messages that wait for one in this process.
@@ -40,7 +40,7 @@ impl<M> Default for TenantWork<M> {
 }
 
 impl<M> TenantShares<M> {
-    /// At least one slot: with none the loop would wait for ever and look healthy.
+    /// At least one slot: with none the loop would wait forever and look healthy.
     pub(super) fn new(slots: usize) -> Self {
         Self {
             slots: slots.max(1),

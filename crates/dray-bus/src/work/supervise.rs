@@ -1,4 +1,4 @@
-//! The supervision of one handler: heartbeat, lease, deadline, panic, stop (steps 4 and 5 of
+//! Supervises one handler: heartbeat, lease, deadline, panic and stop (steps 4 and 5 of
 //! messaging-reliability 6.2).
 
 use std::time::Duration;
@@ -14,22 +14,22 @@ use super::{WorkSettings, WorkerContext};
 use crate::backend::{AckAction, PulledMessage};
 use crate::ledger::{LedgerError, record};
 
-/// How the handler ended.
+/// The reason why the handler ended.
 pub(super) enum HandlerEnd {
     Completed(WorkCompleted),
     Failed(WorkFailure),
     Panicked,
     /// The deadline passed first.
     Expired,
-    /// Another worker has it, or may have it by now: nothing may be written any more.
+    /// Another worker has the work, or may have it by now: this worker must not write a result.
     LeaseLost,
-    /// The drain of the process is over.
+    /// The time for draining the process is over.
     Stopped,
 }
 
 type HandlerOutcome = Option<Result<Result<WorkCompleted, WorkFailure>, JoinError>>;
 
-/// Runs the handler in a task of its own, so that it cannot hold up its own heartbeat.
+/// Runs the handler in a separate task, so that a busy handler cannot delay its heartbeat.
 pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     shop: &std::sync::Arc<WorkerContext<H>>,
     job: &mut WorkJob<'_>,
@@ -40,7 +40,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     let cancel = delivery.cancel.clone();
     let mut task = JoinSet::new();
     let worker = std::sync::Arc::clone(shop);
-    // A `JoinSet` of one: dropping it aborts the task, on every path out of this function.
+    // A `JoinSet` with one task: dropping it aborts the task on every path out of this function.
     task.spawn(
         async move { worker.handler.handle(delivery).await }.instrument(tracing::Span::current()),
     );
@@ -50,12 +50,12 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     loop {
         let expiry = deadline.remaining(shop.bus.now_ms());
         let cut = tokio::select! {
-            // An ended handler wins over a lease or a deadline that ended in the same moment: its work is done.
+            // A finished handler wins over a lease or a deadline that ends in the same moment: its work is done.
             biased;
             outcome = task.join_next() => return handler_end(outcome),
             () = shop.hard_stop.cancelled() => HandlerEnd::Stopped,
             _ = progress.tick() => {
-                // Bounded by its own period, so that a slow bus does not keep the lease from being renewed.
+                // The limit is the heartbeat period, so that a slow bus does not delay the renewal of the lease.
                 extend_ack_deadline(pulled, shop.ack_wait / 3).await;
                 continue;
             }
@@ -76,7 +76,8 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
                 HandlerEnd::Expired
             }
         };
-        // The handler is asked first and aborted after the grace: it may have staging places to remove.
+        // The handler is cancelled first and aborted after the grace period, because it may have staged objects to
+        // remove.
         cancel.cancel();
         return match (
             tokio::time::timeout(shop.settings.grace, task.join_next()).await,
@@ -86,7 +87,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
                 task.shutdown().await;
                 HandlerEnd::LeaseLost
             }
-            // It finished after all, with its lease in hand: what was done counts.
+            // The handler finished in the grace period and still had its lease, so its result counts.
             (Ok(Some(Ok(Ok(completed)))), _) => HandlerEnd::Completed(completed),
             (_, cut) => {
                 task.shutdown().await;
@@ -98,7 +99,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
 
 pub(super) fn interval_every(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval_at(Instant::now() + period, period);
-    // After a pause of the process one tick is enough; a burst of missed ones would flood the bus.
+    // After a pause of the process one tick is enough; a burst of the missed ticks would flood the bus.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
@@ -108,7 +109,7 @@ pub(super) async fn extend_ack_deadline(pulled: &PulledMessage, limit: Duration)
     if let Ok(Err(error)) = tokio::time::timeout(limit, sent).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "a heartbeat was not sent"
+            "could not send a heartbeat"
         );
     }
 }
@@ -116,13 +117,13 @@ pub(super) async fn extend_ack_deadline(pulled: &PulledMessage, limit: Duration)
 /// The outcome of one renewal.
 enum LeaseRenewal {
     Renewed,
-    /// The bus did not answer. The claim stands as long as no other worker has claimed the work.
+    /// The bus did not respond. The lease stays valid unless another worker has claimed the work.
     Unanswered,
     /// Another worker has claimed the work.
     TakenOver,
 }
 
-/// Prolongs the lease by one write, which may take no longer than the pause between two of them.
+/// Renews the lease by one write. The write times out after the interval between two renewals.
 async fn renew_lease(job: &mut WorkJob<'_>, settings: &WorkSettings) -> LeaseRenewal {
     let longer = record::renewed_record(&job.record(), job.bus.now_ms(), settings.lease);
     match tokio::time::timeout(settings.renew, job.write(longer)).await {
@@ -131,7 +132,7 @@ async fn renew_lease(job: &mut WorkJob<'_>, settings: &WorkSettings) -> LeaseRen
         Ok(Err(error)) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "a lease was not renewed"
+                "could not renew a lease"
             );
             LeaseRenewal::Unanswered
         }
@@ -143,7 +144,7 @@ fn handler_end(outcome: HandlerOutcome) -> HandlerEnd {
     match outcome {
         Some(Ok(Ok(completed))) => HandlerEnd::Completed(completed),
         Some(Ok(Err(failure))) => HandlerEnd::Failed(failure),
-        // Nothing aborts the task while it is joined here, so an error of the join is a panic.
+        // The task is not aborted while it is joined here, so a join error means a panic.
         Some(Err(_)) | None => HandlerEnd::Panicked,
     }
 }

@@ -148,7 +148,7 @@ async fn enter(server: &nats::NatsServer, user: &str, password: &str) -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_forbids_fails_at_once_and_makes_the_service_unready() {
+async fn forbidden_requests_fail_immediately_and_make_the_service_unready() {
     let server = nats::NatsServerOptions::default()
         .config(USER_LIMITS)
         .start();

@@ -71,7 +71,7 @@ async fn a_call_survives_an_outage_shorter_than_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_server_makes_the_probe_fail_and_a_resumed_one_mends_it() {
+async fn the_probe_fails_while_the_server_is_paused() {
     let rig = FaultRig::start(NatsServer::start()).await;
     rig.bus.round_trip().await.unwrap();
     rig.server.pause();
@@ -100,7 +100,7 @@ async fn an_id_is_remembered_over_a_restart_of_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_of_events_goes_on_after_an_outage() {
+async fn a_reader_of_events_continues_after_an_outage() {
     let mut rig = FaultRig::start(NatsServer::start()).await;
     let filter = EventFilter::new("dray.event.>").from_start();
     let mut events = rig.bus.events(filter).await.unwrap();
@@ -157,7 +157,7 @@ async fn forget_readers(server: &NatsServer, stream: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_bus_refuses_at_once() {
+async fn a_closed_bus_refuses_requests_immediately() {
     let rig = FaultRig::start(NatsServer::start()).await;
     let other = connect(&rig.server, "file-resolver").await;
     other.drain().await;

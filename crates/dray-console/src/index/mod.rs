@@ -1,4 +1,5 @@
-//! The newest events of the tenant, in memory and bounded: what the live page, the timelines and the charts are made of.
+//! The newest events of the tenant, in memory and bounded: what the live page, the timelines and the charts are made
+//! of.
 //!
 //! It is rebuilt from the streams after every start. Rows that left it are counted, so that a page can say that there
 //! were more.
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_goes_on_behind_its_last_row_misses_none_and_sees_none_twice() {
+    fn a_reader_that_continues_after_its_last_row_gets_each_row_once() {
         let index = EventIndex::new(100);
         let all = RowFilter::default();
         let (mut seen, mut after) = (Vec::new(), 0);

@@ -44,7 +44,7 @@ fn progress(name: &str) -> v1::DeliveryProgressed {
 }
 
 #[tokio::test]
-async fn rows_come_as_they_happen_and_a_reconnect_goes_on_behind_the_last_one() {
+async fn rows_are_sent_live_and_a_reconnect_continues_after_the_last_row() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     console.publish("op-1", &progress("first")).await;

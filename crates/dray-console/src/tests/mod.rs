@@ -45,7 +45,7 @@ struct ConsoleFixture {
     _serving: JoinSet<()>,
 }
 
-/// A response as it came.
+/// A response as received.
 #[derive(Clone, Debug)]
 struct TestResponse {
     status: u16,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_bus_without_its_streams_is_said_on_every_page_until_it_has_them() {
+async fn every_page_warns_while_the_bus_lacks_its_streams() {
     let clock = Clock::system();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bare = Bus::in_process(clock, &meter);
@@ -40,7 +40,7 @@ async fn a_bus_without_its_streams_is_said_on_every_page_until_it_has_them() {
 }
 
 #[tokio::test]
-async fn a_store_that_went_away_is_said_on_every_page() {
+async fn every_page_warns_when_the_store_is_unavailable() {
     let mut console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     console

@@ -182,7 +182,7 @@ async fn the_set_up_shows_which_services_respond_and_where_values_come_from() {
 }
 
 #[tokio::test]
-async fn a_part_that_cannot_be_asked_is_said_and_not_shown_as_empty() {
+async fn an_unavailable_part_is_reported_and_not_shown_as_empty() {
     let mut console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     let page = console.get("/deliveries", Some(&login)).await;

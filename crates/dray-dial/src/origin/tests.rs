@@ -47,7 +47,7 @@ fn r_2_another_scheme_host_or_port_is_external() {
 }
 
 #[test]
-fn what_is_no_file_is_unsupported() {
+fn urls_that_are_not_files_are_unsupported() {
     for text in [
         "",
         "files/",

@@ -81,7 +81,7 @@ pub struct Class {
     /// Whether the bytes leave no doubt about the encoding.
     #[serde(skip)]
     certain: bool,
-    /// Whether the start is nothing but white space.
+    /// Whether the start is only white space.
     #[serde(skip)]
     blank_start: bool,
 }
@@ -156,8 +156,8 @@ pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     Ok(class)
 }
 
-/// The kind by which the policy decides. Raw pictures of cameras are not pictures for it, because only the listed formats
-/// are (read-attachment 5.1).
+/// The kind by which the policy decides. Raw pictures of cameras are not pictures for it, because only the listed
+/// formats are (read-attachment 5.1).
 fn kind_of_content(content: ContentKind) -> Kind {
     match content {
         ContentKind::Image(ImageKind::Other)
@@ -234,7 +234,7 @@ fn classify_unsigned(sample: &[u8], extension: String) -> Class {
     class
 }
 
-/// Whether a text holds nothing but white space and byte-order marks, to its end. Reads at most `limit` bytes.
+/// Whether a text holds only white space and byte-order marks, to its end. Reads at most `limit` bytes.
 ///
 /// # Errors
 ///

@@ -84,7 +84,7 @@ fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=8 | 0x0B | 0x0E..=0x1A | 0x1C..=0x1F | 0x7F)
 }
 
-/// Whether bytes are nothing but white space and byte-order marks. `wide` says that characters have zeros in them.
+/// Whether bytes are only white space and byte-order marks. `wide` says that characters have zeros in them.
 pub(super) fn is_blank(bytes: &[u8], wide: bool) -> bool {
     bytes.iter().all(|byte| {
         byte.is_ascii_whitespace() || *byte == 0x0B || (wide && matches!(byte, 0 | 0xFE | 0xFF))

@@ -37,7 +37,7 @@ impl Pictures {
 }
 
 impl Markdown {
-    /// Hands over the images of at most so many pages; by default of none.
+    /// Hands over the images of at most this many pages; by default of none.
     #[must_use]
     pub fn with_pictures(mut self, max: u32) -> Self {
         self.pictures.max = usize::try_from(max).unwrap_or(usize::MAX);

@@ -10,7 +10,7 @@ const MAX_SPAN_CELLS: usize = 64;
 /// Cells of one row that are kept; a row of more is not a table that a person reads.
 const MAX_ROW_CELLS: usize = 4096;
 
-/// A table while its rows arrive.
+/// A table whose end was not reached yet.
 ///
 /// The first row is the header unless [`Table::headless`]. Rows beyond [`MAX_TABLE_ROWS`] are counted, not kept.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Table {
         self
     }
 
-    /// Shows so many body rows instead of [`MAX_TABLE_ROWS`].
+    /// Shows this many body rows instead of [`MAX_TABLE_ROWS`].
     #[must_use]
     pub fn limit(mut self, rows: usize) -> Self {
         self.limit = Some(rows);
@@ -234,14 +234,14 @@ impl Cell {
         }
     }
 
-    /// Spans so many columns; at most 64 count.
+    /// Spans this many columns; at most 64 count.
     #[must_use]
     pub fn columns(mut self, columns: usize) -> Self {
         self.columns = columns;
         self
     }
 
-    /// Spans so many rows.
+    /// Spans this many rows.
     #[must_use]
     pub fn rows(mut self, rows: usize) -> Self {
         self.rows = rows;

@@ -342,7 +342,7 @@ fn a_table_that_ran_into_a_limit_is_still_written() {
 }
 
 #[test]
-fn a_target_that_nobody_can_follow_leaves_its_text() {
+fn a_link_with_an_unusable_target_keeps_its_text() {
     let mut line = Inline::new();
     line.begin_link(&format!("https://a.example/{}", "x".repeat(9000)));
     line.text("here", Style::default());

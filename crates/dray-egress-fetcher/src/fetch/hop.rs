@@ -1,4 +1,5 @@
-//! One hop: resolves, judges, connects, shakes hands, asks, and returns what the head leads to.
+//! One hop of a fetch: resolves the name, checks the addresses, connects, does the TLS handshake, sends the request,
+//! and decides by the response head.
 
 use std::io;
 use std::sync::Arc;
@@ -18,15 +19,15 @@ use crate::record::{FetchRecord, RequestedOrigin};
 use crate::resume::BodyResumption;
 use crate::wire::MeteredIo;
 
-/// What the response head of a hop leads to.
+/// The result of a hop after its response head.
 pub(super) enum HopOutcome {
-    /// A redirect was accepted; the chain is at its target.
+    /// A redirect was accepted; its target is now the current URL of the chain.
     Redirected,
-    /// A body follows, which nothing has read yet.
+    /// A body follows; none of it was read yet.
     Body(Box<HopResponse>),
 }
 
-/// A response whose body follows, and the slots that it occupies.
+/// A response whose body was not read yet, and the slots that the hop uses.
 pub(super) struct HopResponse {
     pub(super) plan: BodyPlan,
     pub(super) wire: WireBody,
@@ -34,13 +35,13 @@ pub(super) struct HopResponse {
     pub(super) slots: (FetchSlot, AddressSlot),
 }
 
-/// A connection, ready for the request; its address slot goes with it.
+/// A connection that is ready for the request, and the slot of its address.
 struct HopConnection {
     io: Box<dyn Io>,
     address: AddressSlot,
 }
 
-/// A hop that has its turn, and the addresses to which it may connect.
+/// The slots of an admitted hop, and the addresses to which it may connect.
 pub(super) struct HopAdmission {
     pub(super) slot: FetchSlot,
     pub(super) address: AddressSlot,
@@ -52,8 +53,7 @@ pub(super) fn overloaded_error(full: QueueFull) -> FetchError {
 }
 
 impl Fetcher {
-    /// Takes the chain's current URL through the whole pipeline (I-3). With `partial` only the rest of that body is
-    /// accepted.
+    /// Runs the whole pipeline for the chain's current URL (I-3). With `partial`, accepts only the rest of that body.
     pub(super) async fn hop(
         &self,
         chain: &mut Chain,
@@ -71,7 +71,7 @@ impl Fetcher {
             Some(resume) => judge_rest(&parts, context.limit, resume),
             None => judge_head(&parts, context.limit),
         };
-        // A body that follows has yet to show whether the target works.
+        // If a body follows, the breaker is informed after the body was read.
         if !matches!(judged, Ok(HeadDecision::Body(_))) {
             self.limits.breaker().succeeded(&breaker_key(&url));
         }
@@ -81,7 +81,7 @@ impl Fetcher {
             FetchError::new(code, FetchPhase::Head).with_retry_after(delay)
         })?;
         match judged {
-            // Another server than the one that sent the first part.
+            // The rest would come from another server than the first part.
             HeadDecision::Body(_) if partial.is_some() && resume.is_none() => {
                 Err(FetchError::new(Code::Truncated, FetchPhase::Head))
             }
@@ -91,7 +91,7 @@ impl Fetcher {
                 slots,
             }))),
             HeadDecision::Redirect(locations) => {
-                // The connection goes first: the body of a redirect is never read.
+                // The connection is closed first, because the body of a redirect is never read.
                 drop((wire, slots));
                 let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
                 let next = chain
@@ -106,14 +106,14 @@ impl Fetcher {
                 record.redirect_count = chain.followed();
                 match next {
                     NextHop::Follow => Ok(HopOutcome::Redirected),
-                    // `judge_head` lets no other status come here.
+                    // Not reached: `judge_head` returns `Redirect` only for statuses that are redirects.
                     NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
                 }
             }
         }
     }
 
-    /// Takes the hop up to its response head, with everything that may be done before a byte of the body.
+    /// Runs all steps of the hop up to its response head.
     async fn ask(
         &self,
         chain: &mut Chain,
@@ -122,14 +122,14 @@ impl Fetcher {
         resume: Option<&BodyResumption>,
         record: &mut FetchRecord,
     ) -> Result<(http::response::Parts, WireBody, (FetchSlot, AddressSlot)), FetchError> {
-        // Before a slot is taken: a dead host must not keep others waiting (section 15).
+        // Checked before a slot is taken: requests to a dead host must not delay others (section 15).
         self.check_breaker(url)?;
         let HopAdmission {
             slot,
             address,
             pinned,
         } = self.admit(chain, url, context, record).await?;
-        // The next redirect is judged by where this hop went (8.6).
+        // The check of the next redirect depends on the addresses of this hop (8.6).
         chain.note(&pinned);
         let won = self.connect(&pinned, address, context, record).await?;
         let connected = self.secure(won, url, context, record).await?;
@@ -179,7 +179,8 @@ impl Fetcher {
         }
     }
 
-    /// Waits for the turn of this hop, resolves and judges. A hop that waits, also for its address, holds nothing.
+    /// Waits for a slot, resolves the name and checks the addresses. While a hop waits for its slot or for its address,
+    /// it holds no slot.
     pub(super) async fn admit(
         &self,
         chain: &Chain,
@@ -196,7 +197,7 @@ impl Fetcher {
         let slot = slot.map_err(overloaded_error)?;
         let judge = self.current_judge()?;
         let pinned = self.pin(chain, url, &judge, context, record).await?;
-        // All addresses are of a family that is switched off.
+        // All addresses belong to an address family that is switched off.
         let Some(first) = pinned.addresses().first() else {
             return Err(FetchError::new(Code::ConnectFailed, FetchPhase::Dns));
         };
@@ -209,7 +210,7 @@ impl Fetcher {
             });
         }
         drop(slot);
-        // It was admitted once; a full queue must not refuse it now.
+        // The hop was already admitted, so a full queue must not refuse it now.
         request.continues = true;
         let granted = context.admission.slot_with_address(request, ip);
         let (slot, address) = context
@@ -217,7 +218,7 @@ impl Fetcher {
             .whole(granted)
             .await?
             .map_err(overloaded_error)?;
-        // An address may have become our own while it waited.
+        // An address may have become one of this machine while the hop waited.
         let judge = self.current_judge()?;
         let is_allowed =
             |pinned: &PinnedAddr| judge.class(pinned.socket_addr().ip()) == pinned.class();
@@ -231,7 +232,7 @@ impl Fetcher {
         })
     }
 
-    /// Resolves and judges: the only way to an address that may be dialled.
+    /// Resolves the name and checks the addresses. Every address that is dialled comes from this function.
     pub(super) async fn pin(
         &self,
         chain: &Chain,
@@ -245,7 +246,7 @@ impl Fetcher {
             Host::Name(name) => {
                 let looked = self.look_up(name, judge, context, record).await;
                 let verdict = looked.as_ref().map(|_| ()).map_err(|error| error.code);
-                // The refusal itself is returned below, with its cause.
+                // Only recorded here; the refusal is returned below with its cause.
                 let _ = record
                     .steps
                     .observe(PolicyStep::Resolution, RuleOwner::BuiltIn, verdict);
@@ -258,7 +259,8 @@ impl Fetcher {
             .observe(PolicyStep::Addresses, RuleOwner::Operator, verdict);
         match judged {
             Ok(pinned) => {
-                // Every address of the answer, not only those that are dialled, is in the audit event (section 18).
+                // The audit event lists every address of the DNS response, not only those that are dialled (section
+                // 18).
                 record.hop().answers = pinned.judged().to_vec();
                 Ok(pinned)
             }
@@ -269,7 +271,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks DNS within the time of its phase.
+    /// Resolves a name by DNS within the timeout of that phase.
     async fn look_up(
         &self,
         name: &CanonicalName,
@@ -289,7 +291,7 @@ impl Fetcher {
         record.at(FetchPhase::Policy);
         let answer = lookup
             .inspect_err(|_| record.dns_errors.push("timeout"))?
-            // The cause may hold words of the resolver; only the log gets it (I-8).
+            // The cause may contain text of the resolver, so it is only logged (I-8).
             .map_err(|error| {
                 record.dns_errors.push(error.kind());
                 FetchError::new(error.code(), FetchPhase::Dns).because(error)
@@ -298,7 +300,8 @@ impl Fetcher {
         Ok(answer)
     }
 
-    /// Connects with one budget for all addresses (T-1). Waiting for a slot of the first one does not count.
+    /// Connects to the first address that accepts, with one timeout for all addresses (T-1). The wait for the slot of
+    /// the first address is not part of it.
     pub(super) async fn connect(
         &self,
         pinned: &PinnedAddresses,
@@ -306,7 +309,7 @@ impl Fetcher {
         context: &FetchContext<'_>,
         record: &mut FetchRecord,
     ) -> Result<DialWinner, FetchError> {
-        // The address of the winner replaces it; without one this is what was tried first.
+        // Recorded in case that no address accepts; otherwise the address of the connection replaces it.
         record.hop().chosen = pinned.addresses().first().map(PinnedAddr::socket_addr);
         record.at(FetchPhase::Connect);
         let racing = race_addresses(
@@ -342,7 +345,7 @@ impl Fetcher {
         hop.chosen = Some(address.socket_addr());
         hop.peer = Some(stream.peer);
         hop.local_port = stream.local.port();
-        // By what is known now: an address may have become our own meanwhile.
+        // Uses the current state, because an address may have become one of this machine since it was checked.
         let judge = self.current_judge()?;
         judge
             .reclassify(stream.peer, stream.local, address)
@@ -351,14 +354,14 @@ impl Fetcher {
                     record.pin_mismatches += 1;
                     tracing::error!(
                         pinned = %address.socket_addr(), peer = %stream.peer,
-                        "a connection went to another address than the pinned one"
+                        "the peer of a connection has another address than the pinned one"
                     );
                 }
                 FetchError::new(code, FetchPhase::Connect)
             })
     }
 
-    /// Checks the peer (T-2), then does TLS where the URL says so. Nothing is written before the check.
+    /// Checks the peer (T-2), then does the TLS handshake if the URL is `https`. Nothing is sent before the check.
     async fn secure(
         &self,
         won: DialWinner,
@@ -368,7 +371,7 @@ impl Fetcher {
     ) -> Result<HopConnection, FetchError> {
         self.check_peer(&won, record)?;
         let DialWinner { stream, slot, .. } = won;
-        // Below TLS, so that handshake and records count as well (I-7).
+        // Metered below TLS, so that the bytes of handshake and records count too (I-7).
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {
             return Ok(HopConnection { io, address: slot });

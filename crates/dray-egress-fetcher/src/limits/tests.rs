@@ -175,7 +175,7 @@ async fn section_15_in_a_full_queue_a_tenant_that_waits_less_displaces_the_newes
 }
 
 #[tokio::test]
-async fn section_15_a_fetch_that_goes_on_waits_even_when_the_queue_is_full() {
+async fn section_15_a_continuing_fetch_waits_even_when_the_queue_is_full() {
     let limits = FetchAdmission::new(sizes());
     let (_, _one) = ask(&limits, "t", "a", "h");
     let (_, held) = ask(&limits, "t", "a", "h");

@@ -1,8 +1,8 @@
-//! Reads the TLS `ClientHello` of a tunnel (RFC 8446, section 4.1.2): which server name it asks for, and whether it hides
-//! another one.
+//! Reads the TLS `ClientHello` of a tunnel (RFC 8446, section 4.1.2): which server name it asks for, and whether it
+//! hides another one.
 //!
-//! Pure. It decides nothing and decrypts nothing; the bytes are passed on as they came. Anything that a TLS server would
-//! not accept as the first flight of a client is refused, so that server and proxy read the same name.
+//! Pure. It decides nothing and decrypts nothing; the bytes are passed on as they came. Anything that a TLS server
+//! would not accept as the first flight of a client is refused, so that server and proxy read the same name.
 
 /// Most bytes of the records of a `ClientHello`, their headers included. Those of browsers have less than 3 KiB.
 pub const MAX_HELLO_BYTES: usize = 16 * 1024;
@@ -29,8 +29,8 @@ const MAX_NAME_BYTES: usize = 255;
 pub struct ClientHello {
     /// The host name of the `server_name` extension, as written.
     pub server_name: Option<String>,
-    /// Whether it has an encrypted `ClientHello`, which may name another server. Browsers send a meaningless one as well
-    /// (GREASE); the two look the same from outside.
+    /// Whether it has an encrypted `ClientHello`, which may name another server. Browsers send a meaningless one as
+    /// well (GREASE); the two look the same from outside.
     pub has_encrypted_name: bool,
 }
 
@@ -186,7 +186,7 @@ impl<'a> FieldReader<'a> {
         Some(taken)
     }
 
-    /// Takes a vector whose length has so many bytes.
+    /// Takes a vector whose length has this many bytes.
     fn vector(&mut self, length_bytes: usize) -> Option<&'a [u8]> {
         let length = be_number(self.take(length_bytes)?);
         self.take(length)

@@ -14,7 +14,7 @@ use super::test_service::*;
 use crate::service::EgressFetcher;
 
 #[tokio::test]
-async fn a_small_file_comes_back_inline() {
+async fn a_small_file_is_returned_inline() {
     let service = start_service(&hello(), &[]).await;
     let reply = service
         .call(&fetch_request("http://files.example.org/a.txt"))

@@ -59,7 +59,7 @@ fn layout_a_is_written_word_for_word_with_the_question_inside() {
 }
 
 #[test]
-fn layout_a_calls_everything_that_is_no_document_an_image() {
+fn layout_a_names_every_file_but_documents_an_image() {
     let files = [
         file("x-0", "a.mp3", FileType::Audio),
         file("x-1", "a.mp4", FileType::Video),
@@ -81,7 +81,7 @@ fn layout_a_with_time_alone_and_no_question_is_exact() {
 }
 
 #[test]
-fn without_any_section_the_question_comes_back_untouched_in_every_layout() {
+fn without_any_section_the_question_is_unchanged_in_every_layout() {
     for layout in ReminderLayout::ALL {
         for question in ["", "  q \n", "</system-reminder>"] {
             assert_eq!(
@@ -356,7 +356,7 @@ fn the_default_language_is_english_and_has_no_other_letters() {
 }
 
 #[test]
-fn media_are_said_to_be_attached_only_where_they_are() {
+fn media_are_described_as_attached_only_if_they_are() {
     let files = [file("a1-0", "a.png", FileType::Image)];
     for (language, claim) in [
         (ReminderLanguage::English, "attached to this message"),
@@ -394,7 +394,7 @@ fn files_are_named_once_where_urls_are_hidden() {
 }
 
 #[test]
-fn what_has_no_id_is_said_with_its_reason_and_the_way_to_reach_it() {
+fn files_without_an_id_are_listed_with_the_reason_and_how_to_reach_them() {
     let of = |name: &str, reason| LeftOut {
         name: name.to_owned(),
         reason,

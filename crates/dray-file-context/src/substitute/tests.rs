@@ -45,7 +45,7 @@ fn only_whole_strings_are_replaced_and_keys_never() {
 }
 
 #[test]
-fn what_is_falsy_comes_back_as_it_is() {
+fn falsy_values_are_returned_unchanged() {
     for falsy in [json!(null), json!(""), json!(0), json!(false)] {
         check(&falsy, &falsy);
     }
@@ -181,7 +181,7 @@ fn a_call_from_elsewhere_is_merged_and_replaced() {
 }
 
 #[test]
-fn what_lies_too_deep_stays_as_it_is() {
+fn values_below_the_depth_limit_are_unchanged() {
     let mut value = json!("current-0");
     for _ in 0..=limits::ARGUMENT_DEPTH {
         value = json!([value]);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_deeper_than_the_limit_stays() {
+    fn values_deeper_than_the_limit_are_unchanged() {
         let nested = |depth: usize| format!("{}\"a-0\"{}", "[".repeat(depth), "]".repeat(depth));
         let is_replaced = |depth: usize| {
             let done = substitute_text(&nested(depth), &catalog(), signed).unwrap();

@@ -105,7 +105,7 @@ fn maps_differ_by_generation() {
 }
 
 #[test]
-fn what_is_no_text_or_no_url_is_dropped_and_takes_no_index() {
+fn parts_without_text_or_url_are_dropped_and_take_no_index() {
     for generation in ["g1", "stable"] {
         let built = turn(
             generation,

@@ -22,7 +22,7 @@ fn reasons(built: &crate::BuiltContext) -> Vec<(&str, ExclusionReason)> {
 }
 
 #[test]
-fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
+fn an_unusable_name_does_not_change_the_ids_of_other_files() {
     for bad in ["files/B/../x", "files//B/x", "files/"] {
         let parts = [
             keyed("a.pdf", "files/B/a.pdf"),
@@ -80,7 +80,7 @@ fn ids_of_the_next_turn_are_those_of_the_turn_in_which_a_file_was_left_out() {
 }
 
 #[test]
-fn files_above_the_limit_are_counted_and_the_way_to_reach_them_is_said() {
+fn files_above_the_limit_are_counted_with_a_hint_how_to_reach_them() {
     let parts: Vec<_> = (0..300)
         .map(|number| file("file", "", &format!("https://h.example/{number}.pdf")))
         .collect();

@@ -58,7 +58,7 @@ fn history_gets_the_file_section_and_nothing_of_now() {
 }
 
 #[test]
-fn what_has_no_usable_file_comes_back_untouched() {
+fn messages_without_a_usable_file_are_unchanged() {
     let history = json!([
         {"obj": "System", "value": [file("file", "", "/a.pdf")], "extra": 1},
         {"obj": "Human", "dataId": "h", "value": [text("t"), file("file", "", "not-a-url"), {"odd": true}], "extra": {"a": 1}},
@@ -78,7 +78,7 @@ fn what_has_no_usable_file_comes_back_untouched() {
 }
 
 #[test]
-fn an_empty_working_directory_is_none() {
+fn an_empty_working_directory_counts_as_unset() {
     for layout in ["a", "b", "b-g4", "c"] {
         let with = |directory: &Value| {
             let parts = [file("file", "", "/a.pdf")];

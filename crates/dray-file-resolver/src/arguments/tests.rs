@@ -54,7 +54,7 @@ fn r5_nothing_nested_is_found_when_switched_off() {
 }
 
 #[test]
-fn keys_and_text_that_only_contains_the_pattern_are_left_alone() {
+fn keys_and_text_that_only_contains_the_pattern_are_unchanged() {
     check(
         r#"{"file:text::x":"see file:text::x","y":" file:text::x","z":"file:","l":"file:text::a\nb"}"#,
         ReferenceScope::Nested,

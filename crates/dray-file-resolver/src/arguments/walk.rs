@@ -75,7 +75,7 @@ impl<'a> ArgumentWalker<'a> {
 
     fn object(&mut self) -> Result<(), ArgumentsError> {
         self.enter()?;
-        // Elsewhere a repeated name is the tool's matter: the object is passed on as it came
+        // Elsewhere a repeated name is the tool's matter: the object is passed on as received
         // (docs/decisions/resolver-arguments.md).
         let is_inspected = self.reach == ReferenceScope::Nested || self.path.is_empty();
         let mut names = HashSet::new();

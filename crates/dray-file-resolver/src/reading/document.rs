@@ -1,4 +1,4 @@
-//! Opens a document from any of its places, as a file without a name that is gone when it is closed.
+//! Opens a document from any source as an unnamed temporary file, which the system removes when the file is closed.
 
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
@@ -24,11 +24,11 @@ use dray_dial::origin::{LoadTarget, classify_reference};
 /// A document that was opened.
 #[derive(Debug)]
 pub(super) struct OpenedDocument {
-    /// Its bytes, positioned at the first one.
+    /// The bytes of the document; the file is positioned at its start.
     pub(super) file: File,
-    /// Its size in bytes.
+    /// Size of the document in bytes.
     pub(super) size: u64,
-    /// Its name at the source; may be empty.
+    /// Name of the document at its source; may be empty.
     pub(super) name: String,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct RefusedDocument {
     pub(super) code: Code,
     /// The reason, as a sentence for the model.
     pub(super) reason: String,
-    /// The detail of the fault behind it; empty for none.
+    /// Detail of the fault that caused the refusal; empty without one.
     pub(super) detail: String,
 }
 
@@ -88,7 +88,7 @@ impl From<LoadError> for OpenFailure {
 pub(super) struct DocumentAccess {
     /// Envelope of the call.
     pub(super) meta: Meta,
-    /// Credentials that DIAL is shown.
+    /// Credentials for requests to DIAL.
     pub(super) credentials: CallerCredentials,
     /// The policy of the app on outside URLs.
     pub(super) app_policy: Option<v1::AppPolicy>,
@@ -104,7 +104,7 @@ impl ReadingContext {
         place: Place,
     ) -> Result<OpenedDocument, OpenFailure> {
         match place {
-            // `read_attachment` reads paths of the workspace itself, so none comes here.
+            // The caller handles paths of the workspace itself.
             Place::Path(_) => Err(Fault::internal().into()),
             Place::Claim(claim) => {
                 let claim = Claim::try_from(claim).map_err(Fault::from)?;
@@ -143,7 +143,7 @@ impl ReadingContext {
         claim: &Claim,
     ) -> Result<OpenedDocument, OpenFailure> {
         let size = claim.artifact.size;
-        // Before a byte is read: the claim has the size.
+        // The claim has the size, so no byte needs to be read.
         if size > means.limit.as_u64() {
             let reason = dray_reading::message::too_large(size, means.limit.as_u64());
             return Err(OpenFailure::refused(Code::TooLarge, reason));
@@ -211,7 +211,7 @@ impl ReadingContext {
         let scope = LoadScope {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),
-            // A call has no lease.
+            // Only leased work has an epoch.
             epoch: 0,
             deadline: meta.deadline,
             limit: *limit,
@@ -220,7 +220,7 @@ impl ReadingContext {
                 meta: meta.clone(),
                 app_policy: app_policy.clone(),
                 limit: *limit,
-                // 0 leaves the time to the deadline and the operator.
+                // 0 means no timeout besides the deadline and the operator's timeout.
                 tool_timeout_ms: 0,
             },
         };
@@ -231,7 +231,7 @@ impl ReadingContext {
             scope,
         );
         let source = match target {
-            // DIAL decides for each caller, and the file may have changed, so nothing is shared.
+            // Not shared between callers: DIAL checks each caller, and the file may have changed.
             LoadTarget::Dial(_) => loader.open_once(target).await?,
             LoadTarget::External(_) => {
                 let conversation = DownloadScope::of_conversation(meta);
@@ -242,7 +242,7 @@ impl ReadingContext {
         spool_source(source, name).await
     }
 
-    /// Bytes that a request carries, inline or by claim. They are JSON of this product, bounded like messages.
+    /// Reads the content of a request, inline or by claim. Content by claim is limited to `max_context` bytes.
     pub(super) async fn content(
         &self,
         meta: &Meta,
@@ -259,7 +259,7 @@ impl ReadingContext {
         }
     }
 
-    /// Makes content for a reply, inline while it is small.
+    /// Makes the content of a reply: inline if it is small, else stored and referenced by a claim.
     pub(super) async fn reply(
         &self,
         meta: &Meta,
@@ -278,7 +278,7 @@ impl ReadingContext {
     }
 }
 
-/// Sorts a fault: one about the document goes to the model, any other ends the call.
+/// Decides what a fault means: a fault about the document is reported to the model, any other fault ends the call.
 fn sort_fault(fault: Fault) -> OpenFailure {
     match fault.code {
         FaultCode::NotFound
@@ -311,7 +311,7 @@ fn missing_artifact(sha256: &Sha256Digest) -> OpenFailure {
     OpenFailure::refused(Code::NotFound, "it is no longer stored")
 }
 
-/// What stands last in a path or URL, decoded: a name for people, never a place.
+/// The last segment of a path or URL, percent-decoded. It is a display name and must not be used as a path.
 fn last_segment(text: &str) -> String {
     let end = text.find(['?', '#']).unwrap_or(text.len());
     let path = text.get(..end).unwrap_or_default();
@@ -321,22 +321,22 @@ fn last_segment(text: &str) -> String {
         .into_owned()
 }
 
-/// Writes a source into a file without a name.
+/// Copies a source into an unnamed temporary file.
 async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocument, OpenFailure> {
     let local = |error: std::io::Error| {
-        tracing::warn!(%error, "no room for a document");
+        tracing::warn!(%error, "could not write a document to a temporary file");
         OpenFailure::Fault(
             Fault::new(
                 FaultCode::Unavailable,
-                "This machine has no room for the document.",
+                "This machine has no space for the document.",
             )
             .detail("no_room"),
         )
     };
-    // Without a name no other process can open it, and nothing stays after a crash.
+    // No other process can open an unnamed file, and no file remains after a crash.
     let mut file = tempfile::tempfile().map_err(local)?;
     while let Some(chunk) = source.next().await? {
-        // Each piece is written by a thread for blocking work, and the file is handed back and forth.
+        // A blocking thread writes each chunk, so the file moves into its closure and back.
         file = tokio::task::spawn_blocking(move || file.write_all(&chunk).map(|()| file))
             .await
             .map_err(|_| Fault::internal())?
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_ours_are_not_reported_as_the_documents() {
+    fn faults_of_the_system_end_the_call_and_are_not_reported_to_the_model() {
         let sorted = |code| sort_fault(Fault::new(code, "Words."));
         assert!(matches!(sorted(FaultCode::NotFound),
             OpenFailure::Refused(RefusedDocument { code: Code::NotFound, reason, .. }) if reason == "Words"));

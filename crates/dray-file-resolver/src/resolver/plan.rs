@@ -104,7 +104,7 @@ fn plan_slot(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
         } => SlotContent::Url {
             shown: match classify_reference(&target, origin) {
                 Ok(target) => DisplayName::target(&target),
-                // A URL is only passed on, so it may be of any kind; the name has to be fit for logs all the same.
+                // A URL is only passed on, so it may be of any kind; the name has to be fit for logs anyway.
                 Err(_) => DisplayName::url(&target),
             },
             named: target,

@@ -1,4 +1,4 @@
-//! The calls about documents and conversations, passed to [`crate::reading`].
+//! The methods for documents and conversations; [`crate::reading`] implements them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use dray_types::Fault;
 use super::FileResolver;
 
 impl FileResolver {
-    /// Reads one document as framed Markdown.
+    /// Reads one document and returns it as framed Markdown.
     pub async fn read_attachment(
         self: Arc<Self>,
         request: Request<v1::ReadAttachmentRequest>,
@@ -17,7 +17,7 @@ impl FileResolver {
         self.reading.read_attachment(request).await
     }
 
-    /// Builds what a model sees of the files of a conversation.
+    /// Builds the description of a conversation's files for the model.
     pub async fn build_context(
         self: Arc<Self>,
         request: Request<v1::BuildContextRequest>,
@@ -33,7 +33,7 @@ impl FileResolver {
         self.reading.read_files(request).await
     }
 
-    /// Puts URLs in the place of file ids.
+    /// Replaces file ids by URLs.
     pub async fn substitute_ids(
         self: Arc<Self>,
         request: Request<v1::SubstituteIdsRequest>,

@@ -43,7 +43,7 @@ async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_stalled_file_ends_in_a_timeout_while_other_calls_go_on() {
+async fn a_stalled_file_times_out_while_other_calls_continue() {
     let fixture = ResolverFixture::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
     let fixture = with_files(fixture);
     fixture.core.misbehave("b/large", InjectedFault::Stalled);

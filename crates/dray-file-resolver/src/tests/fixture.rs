@@ -51,7 +51,7 @@ impl ResolverFixture {
         Self::build(DialCore::start().await.unwrap(), &[], u64::MAX).await
     }
 
-    /// A fixture whose store holds so many bytes and no more.
+    /// A fixture whose store holds this many bytes and no more.
     pub(super) async fn with_capacity(bytes: u64) -> Self {
         Self::with_all(&[], bytes).await
     }

@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn wide_text_comes_back(text in "[^\\x00-\\x1f\\x7f]{0,100}", step in 1_usize..9) {
+    fn wide_text_is_decoded(text in "[^\\x00-\\x1f\\x7f]{0,100}", step in 1_usize..9) {
         let mut content = b"\xff\xfe".to_vec();
         content.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
         prop_assume!(!text.starts_with('\0'));

@@ -84,7 +84,7 @@ async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_has_no_id_in_this_
 }
 
 #[tokio::test]
-async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
+async fn an_unusable_name_does_not_change_the_ids_of_other_files() {
     let fixture = ReadingFixture::new().await;
     let part = |name: &str, key: &str| json!({"file": {"type": "file", "name": name, "key": key, "url": format!("/v1/{key}")}});
     let bad = ["files/B/../x", "files//B/x", "files/"];

@@ -1,4 +1,4 @@
-//! Both truth tables line by line, the order of 3.1, and the digest.
+//! Tests both truth tables line by line, the order of the steps of 3.1, and the digest.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn decide(admin: &AdminPolicy, app: &AppPolicy, text: &str) -> Result<(), Code> 
     EffectivePolicy::new(admin, app)?.check(&CanonicalUrl::parse(text)?)
 }
 
-// C-3: every line in which an app says something.
+// C-3: every line in which the app sets a value.
 #[test]
 fn on_off_table_of_3_2() {
     let check = |enabled: bool, by_app: Option<bool>, expected: Result<(), Code>| {
@@ -50,7 +50,7 @@ fn on_off_table_of_3_2() {
     assert!(!AdminPolicy::default().enabled);
 }
 
-// P-1: the lines with an empty list differ from those with none. I-5: an app cannot widen.
+// P-1: an empty list and no list differ. I-5: an app cannot widen the policy.
 #[test]
 fn allowlist_table_of_3_3() {
     const MATCHING_HOST: &str = "*.example.com";
@@ -109,7 +109,7 @@ fn c_3_an_absent_app_policy_restricts_nothing() {
 
 // P-2
 #[test]
-fn p_2_an_address_is_refused_by_whichever_list_is_set() {
+fn p_2_an_address_is_refused_by_each_list_that_is_set() {
     let check = |by_admin: Option<&str>, by_app: Option<&[&str]>, expected: Result<(), Code>| {
         for text in ["http://8.8.8.8/", "http://[2606:4700::1111]/"] {
             assert_eq!(decide(&admin(by_admin), &app(by_app), text), expected);
@@ -157,7 +157,7 @@ fn p_4_an_invalid_app_pattern_refuses_every_fetch_of_the_app() {
     );
 }
 
-/// 3.1: each URL fails at two steps or more; the earlier one is reported.
+/// 3.1: each URL fails at two or more steps; the earliest of them is reported.
 #[test]
 fn the_first_failing_step_of_3_1_decides() {
     let admin = AdminPolicy {
@@ -247,7 +247,7 @@ fn u_9_lists_of_ports_are_read_strictly() {
 }
 
 #[test]
-fn switches_are_true_or_false_and_nothing_else() {
+fn switches_are_only_true_or_false() {
     assert_eq!(parse_switch("TRUE"), Ok(true));
     assert_eq!(parse_switch("false"), Ok(false));
     for text in ["", "1", "yes", "on", " true", "true ", "truе"] {
@@ -279,7 +279,7 @@ fn x_1_the_redirect_limit_is_a_number_from_0_to_10() {
 
 // C-4
 #[test]
-fn c_4_the_digest_names_the_policy_and_not_how_it_was_written() {
+fn c_4_the_digest_does_not_depend_on_how_the_policy_is_written() {
     let of = |by_admin: Option<&str>, by_app: Option<&[&str]>| {
         policy_digest(&admin(by_admin), &app(by_app))
     };
@@ -333,7 +333,7 @@ fn c_4_the_digest_names_the_policy_and_not_how_it_was_written() {
 
 // H-5, 8.6
 #[test]
-fn odd_but_legal_settings_are_warned_about() {
+fn risky_settings_give_warnings() {
     assert!(admin(Some("files.example.com")).warnings().is_empty());
     assert!(AdminPolicy::default().warnings().is_empty());
     let policy = AdminPolicy {

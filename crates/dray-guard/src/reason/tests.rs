@@ -123,7 +123,7 @@ fn the_golden_file_holds_every_code() {
     assert_eq!(names.len(), 32);
 }
 
-// I-8: nothing but the URL that the agent wrote is in a message; S-5: and of that, no secret.
+// I-8: only the URL that the agent wrote is in a message; S-5: and of that, no secret.
 #[test]
 fn i_8_messages_hold_no_secret_and_no_address() {
     for code in CODE_TABLE {

@@ -1,17 +1,17 @@
-//! The root of a marked-up text: what decides that a browser would run its scripts.
+//! Detects the kind of markup by the root of a text, to know whether a browser would run scripts in it.
 
-/// What a text is marked up as.
+/// The kind of markup of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkupRoot {
     /// SVG, with or without a namespace prefix.
     Svg,
     /// HTML or XHTML, as a browser would render it.
     Html,
-    /// XML that browsers do not run: data, feeds, other vocabularies.
+    /// XML in which browsers run no scripts: data, feeds, other vocabularies.
     Xml,
 }
 
-/// Elements that make browsers take a text for HTML (WHATWG MIME sniffing 7.1), and `svg`'s outer page.
+/// Elements by which browsers detect a text as HTML (WHATWG MIME sniffing 7.1).
 const HTML_ELEMENTS: [&str; 16] = [
     "html", "head", "script", "iframe", "h1", "div", "font", "table", "a", "style", "title", "b",
     "body", "br", "p", "meta",
@@ -25,7 +25,7 @@ pub(super) fn markup_root(text: &str) -> Option<MarkupRoot> {
         rest = if rest.starts_with("<?") {
             text_after(rest, "?>")?
         } else if rest.starts_with("<!--") {
-            // Browsers take a leading comment for HTML; a picture or data may have one as well.
+            // Browsers detect a leading comment as HTML, but an SVG image or XML data may begin with a comment too.
             text_after(rest, "-->")
                 .or(is_xml.then_some(""))
                 .unwrap_or_default()
@@ -40,17 +40,17 @@ pub(super) fn markup_root(text: &str) -> Option<MarkupRoot> {
         }
         .trim_start();
     }
-    // XML may call its elements what it likes; only a whole page is one.
+    // In XML any element may have an HTML name; only the root `html` makes it a page.
     let root = first_element_root(rest)
         .filter(|root| !is_xml || *root == MarkupRoot::Svg || is_page(rest));
     root.or(is_xml.then_some(MarkupRoot::Xml))
 }
 
-/// What a document type says.
+/// The root that a document type declares.
 enum DoctypeKind<'text> {
     Html,
     Svg,
-    /// Nothing of interest; the text continues here.
+    /// Another document type, and the text after it.
     Other(&'text str),
 }
 
@@ -65,7 +65,7 @@ fn parse_doctype(text: &str) -> DoctypeKind<'_> {
     if begins_with_word(name, "svg") {
         return DoctypeKind::Svg;
     }
-    // The internal subset may hold `>`.
+    // The internal subset may contain `>`.
     let end = match (text.find('['), text.find('>')) {
         (Some(open), Some(close)) if open < close => {
             text_after(text, "]").and_then(|rest| text_after(rest, ">"))
@@ -75,7 +75,7 @@ fn parse_doctype(text: &str) -> DoctypeKind<'_> {
     DoctypeKind::Other(end.unwrap_or_default())
 }
 
-/// What the first element makes of the text.
+/// The markup root by the name of the first element.
 fn first_element_root(text: &str) -> Option<MarkupRoot> {
     let inner = text.strip_prefix('<')?;
     let name = inner
@@ -107,7 +107,7 @@ fn is_page(text: &str) -> bool {
     })
 }
 
-/// What follows the first `end`.
+/// The text after the first `end`; `None` without one.
 fn text_after<'text>(text: &'text str, end: &str) -> Option<&'text str> {
     text.split_once(end).map(|(_, rest)| rest)
 }

@@ -166,7 +166,7 @@ fn plain_signature(head: &[u8]) -> Option<FormatSignature> {
     })
 }
 
-/// RIFF of any form: one that is not known is content for a program all the same.
+/// RIFF of any form: one that is not known is content for a program anyway.
 fn riff_signature(head: &[u8]) -> Option<FormatSignature> {
     if !head.starts_with(b"RIFF") {
         return None;

@@ -1,4 +1,4 @@
-//! Kinds by bytes: each format, each trap, any bytes at all.
+//! Tests of detection by content: each format, text that resembles a format, and arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ mod containers;
 
 use build::{gif, mp3_frame, png, zip};
 
-/// Detects a whole file.
+/// Detects the kind of a file from all of its bytes.
 fn whole(bytes: &[u8], name: &str) -> DetectedKind {
     detect_kind(bytes, name, u64::try_from(bytes.len()).unwrap())
 }
@@ -18,11 +18,11 @@ fn kind(bytes: &[u8], name: &str) -> ContentKind {
     whole(bytes, name).kind
 }
 
-/// Bytes, and what they are.
+/// Bytes of an image, and the expected kind, media type and dimensions.
 type Case<'bytes> = (&'bytes [u8], ImageKind, &'static str, Option<(u32, u32)>);
 
 #[test]
-fn pictures_are_known_with_their_dimensions() {
+fn images_are_detected_with_their_dimensions() {
     let jpeg = [
         b"\xFF\xD8\xFF\xE0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0".as_slice(),
         b"\xFF\xFF\xC2\0\x11\x08\x01\x02\x03\x04\x03",
@@ -69,7 +69,7 @@ fn pictures_are_known_with_their_dimensions() {
 }
 
 #[test]
-fn a_jpeg_without_frame_in_sight_is_one_without_dimensions() {
+fn a_jpeg_without_a_frame_header_has_no_dimensions() {
     for bytes in [
         b"\xFF\xD8\xFF".as_slice(),
         b"\xFF\xD8\xFF\xDA\0\x08",
@@ -85,7 +85,7 @@ fn a_jpeg_without_frame_in_sight_is_one_without_dimensions() {
 }
 
 #[test]
-fn a_gif_moves_when_it_has_frames_or_says_so() {
+fn a_gif_is_animated_with_several_frames_or_a_loop_extension() {
     for (bytes, animated) in [
         (gif(1, false), false),
         (gif(2, false), true),
@@ -131,7 +131,7 @@ fn text_that_begins_like_magic_is_text() {
 }
 
 #[test]
-fn the_name_chooses_among_sorts_of_text() {
+fn the_file_name_selects_the_media_type_of_text() {
     for (name, media_type) in [
         ("a.md", "text/markdown"),
         ("a.CSV", "text/csv"),
@@ -153,7 +153,7 @@ fn the_name_chooses_among_sorts_of_text() {
 }
 
 #[test]
-fn a_character_cut_at_the_end_of_the_head_is_no_fault() {
+fn a_character_that_is_cut_at_the_end_of_the_head_is_still_text() {
     let head = "é".as_bytes();
     assert_eq!(
         detect_kind(&[b"abc", &head[..1]].concat(), "a.txt", 5).kind,
@@ -170,7 +170,7 @@ fn a_character_cut_at_the_end_of_the_head_is_no_fault() {
 }
 
 #[test]
-fn what_bears_scripts_is_a_document_by_content_and_by_name() {
+fn formats_that_can_hold_scripts_are_documents_by_content_and_by_name() {
     for text in [
         "<svg xmlns='x'/>",
         "\u{feff}<?xml version='1.0'?>\n<!-- made -->\n<svg:svg/>",
@@ -249,8 +249,8 @@ fn a_class_is_distinguished_from_mach_o_by_the_oldest_class_version() {
     for (count, executable) in [
         (1, ExecutableKind::MachO),
         (44, ExecutableKind::MachO),
-        // Minor version 3 of major version 45 is before it: the number is 0x3002D.
         (45, ExecutableKind::Other),
+        // The minor version comes first: this is version 45.3.
         (0x0003_002D, ExecutableKind::Other),
         (65, ExecutableKind::Other),
     ] {
@@ -281,13 +281,13 @@ fn printable_signatures_are_marked_so_that_text_may_win() {
         };
         assert_eq!(format.printable, printable, "{bytes:?}");
     }
-    // Four bytes of text, which the signature of bzip2 is not.
+    // The text begins like bzip2, whose fourth byte is a digit.
     assert_eq!(find_signature(b"BZhello"), None);
     assert_eq!(find_signature(b"the wide world"), None);
 }
 
 #[test]
-fn sounds_are_known() {
+fn audio_formats_are_detected() {
     let frames = [mp3_frame(), mp3_frame()].concat();
     let cases: [(&[u8], AudioKind); 9] = [
         (b"ID3\x04\0\0\0\0\0\0\0", AudioKind::Mp3),
@@ -303,7 +303,7 @@ fn sounds_are_known() {
     for (bytes, audio) in cases {
         assert_eq!(kind(bytes, "x"), ContentKind::Audio(audio));
     }
-    // UTF-16 text begins like a frame, and a frame that none follows is chance.
+    // UTF-16 text begins like an MP3 frame, and a frame without a second one after it is a coincidence.
     assert_eq!(kind(b"\xFF\xFEa\0b\0", "a.txt"), ContentKind::Binary);
     let lonely = [mp3_frame(), vec![0; 64]].concat();
     assert_eq!(kind(&lonely, "x"), ContentKind::Binary);
@@ -336,7 +336,7 @@ fn a_file_without_bytes_is_empty() {
 }
 
 #[test]
-fn the_long_tail_keeps_its_media_type() {
+fn rare_formats_keep_their_media_type() {
     let found = whole(b"\0\0\x01\0\x01\0\x10\x10\0\0\x01\0\x04\0", "a.ico");
     assert_eq!(
         (found.kind, found.media_type),
@@ -379,7 +379,7 @@ proptest! {
     }
 
     #[test]
-    fn a_shorter_head_never_breaks(cut in 0_usize..400) {
+    fn a_head_of_any_length_does_not_panic(cut in 0_usize..400) {
         for bytes in build::samples() {
             let head = &bytes[..cut.min(bytes.len())];
             detect_kind(head, "a.bin", u64::try_from(bytes.len()).unwrap());
@@ -387,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn text_is_text_with_any_words(text in "[a-zA-Z0-9 ,.\n]{1,300}") {
+    fn plain_words_are_always_text(text in "[a-zA-Z0-9 ,.\n]{1,300}") {
         prop_assert!(matches!(kind(text.as_bytes(), "a.txt"), ContentKind::Text));
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
     let mut seen = ZipNames::default();
     let entries = ZipEntries { head, at: Some(0) };
     for (at, entry) in entries.take(ENTRIES_MAX).enumerate() {
-        // EPUB and ODF require `mimetype` to be the very first entry; elsewhere it is an ordinary file.
+        // EPUB and ODF require `mimetype` to be the first entry; elsewhere it is an ordinary file.
         if at == 0
             && entry.name == b"mimetype"
             && let Some(found) = by_media_type(entry.content)

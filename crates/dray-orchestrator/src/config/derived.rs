@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_surface_is_told_what_the_operator_set() {
+    fn the_surface_gets_the_operators_settings() {
         let mut config = Config {
             listen: "0.0.0.0:80".parse().unwrap_or(Config::default().listen),
             language_header: "X-Language".to_owned(),

@@ -23,7 +23,7 @@ pub trait Agent: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`RequestFailure`]. The client gets it as HTTP status and body when nothing but the state was sent before, or
+    /// [`RequestFailure`]. The client gets it as HTTP status and body when only the state was sent before, or
     /// when it did not ask for a stream; else as the last event of the stream.
     async fn answer(
         &self,

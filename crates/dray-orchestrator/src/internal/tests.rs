@@ -214,7 +214,7 @@ fn r_16_declarations_are_the_same_each_time() {
 }
 
 #[test]
-fn what_the_model_reads_is_shown_and_what_it_is_told_is_not() {
+fn tools_that_read_are_shown_and_tools_that_inform_are_debug_only() {
     let mut world = InternalFixture::lazy();
     world.manifest.features.timestamp = Some(dray_agent::manifest::feature::Timestamp::default());
     world.skills = vec![skill()];
@@ -224,7 +224,7 @@ fn what_the_model_reads_is_shown_and_what_it_is_told_is_not() {
 }
 
 #[tokio::test]
-async fn the_list_of_files_says_what_changed_since_it_was_told() {
+async fn the_list_of_files_reports_changes_since_the_last_list() {
     let mut world = InternalFixture::new(
         json!({"contexts": [{"type": "file", "url": "files/B/a.pdf", "description": "d"}]}),
     );
@@ -357,7 +357,7 @@ async fn what_is_not_given_is_refused_in_known_words() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_not_kept_by_dial_is_no_file_for_the_model() {
+async fn a_copy_that_dial_does_not_store_is_not_offered_to_the_model() {
     let mut world = InternalFixture::lazy();
     world.storage = Arc::new(FakeServices {
         folder: "https://store.example/",

@@ -34,7 +34,7 @@ fn names(manifests: &ManifestDirectory) -> Vec<String> {
 }
 
 #[test]
-fn bad_manifests_are_told_with_reason_and_the_others_stay() {
+fn bad_manifests_are_reported_and_the_others_stay() {
     let folder = folder(&[
         ("good.json", VALID_MANIFEST),
         ("broken.json", "{"),
@@ -122,7 +122,7 @@ fn a_missing_folder_stops_the_start() {
 }
 
 #[test]
-fn later_layers_win_and_other_files_may_lie_around() {
+fn later_layers_win_and_other_files_are_ignored() {
     let first = folder(&[
         ("prompt/p.md", "first"),
         ("tool/t.json", "{}"),
@@ -146,7 +146,7 @@ fn later_layers_win_and_other_files_may_lie_around() {
 }
 
 #[test]
-fn an_entry_that_is_no_json_stops_the_start_by_name() {
+fn an_entry_that_is_not_json_stops_the_start_with_its_name() {
     let folder = folder(&[("tool/t.json", "{")]);
     let error = read_layers(LayerSet::default(), &[folder.path().to_owned()]).unwrap_err();
     assert_eq!(

@@ -84,7 +84,7 @@ async fn an_agent_calls_another_with_its_own_model_and_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_passed_by_name_and_a_wrong_name_is_said() {
+async fn files_are_passed_by_name_and_a_wrong_name_is_reported() {
     let endpoint = CountingEndpoint::start().await;
     let world = world(&helper(&endpoint), |_| {}).await;
     let files = json!({"attachments": [{"title": "a.txt", "type": "text/plain", "url": "https://files.example/a.txt"}]});

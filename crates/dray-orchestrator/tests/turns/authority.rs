@@ -170,7 +170,7 @@ async fn a_key_that_dial_does_not_know_reaches_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_comes_in_while_dial_core_cannot_be_reached() {
+async fn requests_are_refused_while_dial_core_is_unreachable() {
     let core = DialCore::start().await.unwrap();
     let url = core.url();
     drop(core);

@@ -133,7 +133,7 @@ async fn the_budget_of_a_client_is_its_own_and_counts_answers_that_it_left() {
         "{said}"
     );
     assert_eq!(ask_as(&world, "k-2", "hello").await.text(), "Hi.");
-    // The third client leaves while the model answers; the prompt is charged all the same.
+    // The third client leaves while the model answers; the prompt is charged anyway.
     let before = world.asked().len();
     let leaves = ask_as(&world, "k-3", "slowly");
     tokio::select! {

@@ -114,7 +114,7 @@ async fn no_key_is_a_400() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_that_cannot_be_had_is_reported() {
+async fn an_unavailable_application_is_reported() {
     let dial = OnDial::new(&manifest(json!([]))).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/chat/completions",
@@ -214,7 +214,7 @@ async fn a_deployment_is_a_tool_whose_words_stream_into_its_stage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metadata_of_the_model_that_cannot_be_had_end_the_request() {
+async fn unavailable_model_metadata_end_the_request() {
     for (status, outgoing) in [(401, 401), (403, 403), (500, 500)] {
         let dial = OnDial::new(&manifest(json!([]))).await;
         let trouble = dray_testkit::dial::ApiTrouble::Status(status);

@@ -7,7 +7,7 @@ use crate::tools::FakeEndpoint;
 use crate::world::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_refuses_at_once_is_an_http_status() {
+async fn a_model_that_refuses_immediately_gives_an_http_status() {
     for (status, outgoing, start) in [
         (
             401,
@@ -102,7 +102,7 @@ async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_is_not_there_is_said_to_be_unreachable() {
+async fn a_missing_model_is_reported_as_unreachable() {
     let world = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
         config.model_url = Some("http://127.0.0.1:1/v1".to_owned());
     })
@@ -136,7 +136,7 @@ async fn r_13_a_tool_that_hangs_is_given_up_at_the_limit_of_its_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_returns_50_mb_is_refused_and_the_chat_goes_on() {
+async fn a_tool_result_of_50_mb_is_refused_and_the_chat_continues() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_huge"}, "reply": {"say": "Too much."}},
         {"reply": {"call": [{"name": "shop_huge", "arguments": {}}]}}]}"#;
@@ -181,7 +181,7 @@ async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_that_are_not_there_are_reported_and_the_chat_goes_on() {
+async fn missing_services_are_reported_and_the_chat_continues() {
     // Nobody answers on the bus: a reference in an argument cannot be resolved.
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{result}"}},
@@ -265,7 +265,7 @@ async fn a_model_that_never_ends_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_chats_at_once_are_all_answered() {
+async fn two_hundred_concurrent_chats_are_all_answered() {
     let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 1}}]}"#;
     let world = TurnFixture::plain(&manifest(json!([])), script).await;
     let all = (0..200).map(|number| {

@@ -174,7 +174,7 @@ async fn no_hook_is_called_at_the_end_of_a_turn_that_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hooks_cost_no_iteration() {
+async fn hooks_use_up_no_iteration() {
     let endpoint = FakeEndpoint::start().await;
     let hooks = json!([
         start("shop_a", json!({"arguments": {"q": "1"}})),

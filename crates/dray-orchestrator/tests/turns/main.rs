@@ -1,4 +1,5 @@
-//! Whole turns over HTTP: a real listener, a rehearsed model, a DIAL Core, tools. No other service is there.
+//! Tests whole turns over HTTP with a real listener, a model with scripted responses, a fake DIAL Core and tools. No
+//! other service runs.
 
 #![cfg(test)]
 

@@ -51,7 +51,7 @@ async fn an_answer_that_is_not_streamed_is_one_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_are_told_when_they_are_asked_for() {
+async fn tokens_are_reported_on_request() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
     let world = TurnFixture::plain(&manifest(json!([])), script).await;
@@ -113,7 +113,7 @@ async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_set_that_does_not_exist_is_an_issue_and_the_chat_goes_on() {
+async fn a_missing_tool_set_is_an_issue_and_the_chat_continues() {
     let sets = json!([{"type": "predefined", "template_name": "nowhere"}]);
     let world =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;

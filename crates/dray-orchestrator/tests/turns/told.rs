@@ -26,7 +26,7 @@ fn next_turn(first: &ChatResult) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_the_manifest_are_named_once_as_long_as_the_state_comes_back() {
+async fn files_of_the_manifest_are_named_once_while_the_client_returns_the_state() {
     let mut manifest = manifest(json!([]));
     manifest["contexts"] =
         json!([{"type": "file", "url": "files/B/a%20b.pdf", "description": "Prices"}]);

@@ -260,7 +260,7 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_goes_on() {
+async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_continues() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_broken"}, "reply": {"say": "It failed: {result}"}},
         {"reply": {"call": [{"name": "shop_broken", "arguments": {}}]}}]}"#;

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_content_and_what_is_no_claim_are_not_counted() {
+    fn stored_content_and_values_that_are_not_claims_are_not_counted() {
         let mut needs = ObjectNeeds::default();
         let mut broken = file(b"a", "main.cache-7", 0);
         broken.claim = Some(v1::Claim::default());

@@ -266,7 +266,7 @@ impl DeliveryRun<'_> {
                 .account
                 .platform
                 .fallback(&open.delivery, &shown, error)
-            // The same step again would be refused again, for ever.
+            // The same step again would be refused again, forever.
             && other != shown
         {
             let next = self.step_from(open, &step, &other);

@@ -141,7 +141,7 @@ impl ExportCalls for DeliveryExport<'_> {
     }
 }
 
-/// Longest time for a copy of so many bytes.
+/// Longest time for a copy of this many bytes.
 fn copy_time(size: u64) -> Duration {
     (METADATA_TIMEOUT + Duration::from_secs(size / SLOW_BYTES_PER_SECOND)).min(CALL_TIMEOUT)
 }

@@ -1,5 +1,5 @@
-//! Messages of users: each becomes durable work once, and its files are fetched within limits and put on their way
-//! into the session's sandbox (platform-delivery 11).
+//! Handles messages of users: each message becomes durable work exactly once. Its files are fetched within limits and
+//! uploaded into the session's sandbox (platform-delivery 11).
 
 pub mod listener;
 pub(crate) mod origin;
@@ -28,7 +28,7 @@ use crate::uploads::UploadService;
 /// Longest time for the work on one message.
 const MESSAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_hours(1);
 
-/// Attachments of one message that are taken. Those above are reported as one entry that is not available.
+/// Most attachments of one message that are fetched. One entry reports the others as not available.
 pub(crate) const MAX_ATTACHMENTS: usize = 50;
 
 /// Longest text of a message in bytes; the rest is cut.
@@ -37,28 +37,28 @@ const MAX_TEXT_BYTES: usize = 32 * 1024;
 /// Longest name or reference of an attachment in bytes.
 const MAX_FIELD_BYTES: usize = 1024;
 
-/// What messages and uploads of users pass through.
+/// The state that handles messages and uploads of users.
 #[derive(Debug)]
 pub(crate) struct InboundService {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
     pub(crate) config: Arc<Config>,
     pub(crate) accounts: AccountRegistry,
-    /// Keeps the leases of pollers.
+    /// Stores the leases of pollers.
     pub(crate) platform_cache: PlatformCache,
     pub(crate) statuses: StatusUpdates,
     pub(crate) uploads: UploadService,
     pub(crate) receiver: MessageReceiver,
 }
 
-/// The sink of one account: a message is durable when the call returns.
+/// The sink of one account. A message is durable when [`InboundSink::message`] returns.
 #[derive(Clone, Debug)]
 pub struct DurableInboundSink {
     pub(crate) service: Arc<InboundService>,
     pub(crate) account: Arc<PlatformAccount>,
 }
 
-/// The operation of a message, the same one when the message is sent again.
+/// The operation id of a message. It is the same when the platform delivers the message again.
 pub fn operation_of(account: &str, message: &InboundMessage) -> OperationId {
     let target = &message.target;
     let mut bytes = Vec::new();
@@ -74,17 +74,17 @@ pub fn operation_of(account: &str, message: &InboundMessage) -> OperationId {
     }
     let mut hex = Sha256Digest::of(&bytes).to_hex();
     hex.truncate(40);
-    // The text is printable and short, so this cannot fail.
+    // The text is printable and short, so it is a valid id.
     OperationId::new(format!("in-{hex}")).unwrap_or_else(|_| OperationId::mint())
 }
 
 impl DurableInboundSink {
-    /// The tenant to whom messages of this account belong.
+    /// The tenant of this account's messages.
     pub(crate) fn tenant(&self) -> TenantId {
         self.account.tenant.clone().unwrap_or_default()
     }
 
-    /// Records news on messages that were sent.
+    /// Records status updates of messages that were sent.
     pub(crate) async fn statuses(&self, updates: &[StatusUpdate]) -> Result<(), PlatformError> {
         for update in updates {
             self.service
@@ -92,7 +92,7 @@ impl DurableInboundSink {
                 .status(&self.account, update)
                 .await
                 .map_err(|error| {
-                    PlatformError::new(ErrorKind::Transient, "a status was not taken")
+                    PlatformError::new(ErrorKind::Transient, "could not record a status update")
                         .caused_by(error)
                 })?;
         }
@@ -114,14 +114,14 @@ impl InboundSink for DurableInboundSink {
             .publish_work(&meta, &work)
             .await
             .map_err(|error| {
-                PlatformError::new(ErrorKind::Transient, "a message was not stored")
+                PlatformError::new(ErrorKind::Transient, "could not store a message")
                     .caused_by(error)
             })?;
-        // The message is stored; what follows only wakes deliveries that wait for one.
+        // The message is stored. The rest only resumes deliveries that wait for a message of this chat.
         if let Err(error) = service.statuses.log.index.refresh().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "deliveries cannot be looked through"
+                "could not read the index of deliveries"
             );
         }
         service.statuses.window_opened(&self.account, &chat).await;
@@ -129,7 +129,7 @@ impl InboundSink for DurableInboundSink {
     }
 }
 
-/// Converts a message to work. Everything is limited, because the work has to fit a message of the bus.
+/// Converts a message to work. All lengths are limited, because the work has to fit into a message of the bus.
 fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
     let InboundMessage {
         mut target,
@@ -148,7 +148,7 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
         text: cut_text(&text, MAX_TEXT_BYTES),
         attachments: taken
             .map(|attachment| {
-                // A reference that was cut would lead nowhere.
+                // A shortened reference would be invalid.
                 let is_long = attachment.reference.len() > MAX_FIELD_BYTES;
                 v1::ReceivedAttachment {
                     id: cut_text(&attachment.id, MAX_FIELD_BYTES),
@@ -173,8 +173,8 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
     }
 }
 
-/// The entry that stands for attachments above the limit, so that the agent learns of them (platform-delivery 11.1).
-/// One for all of them, because the work has to fit a message.
+/// An entry that reports the attachments above the limit to the agent (platform-delivery 11.1). There is one entry for
+/// all of them, because the work has to fit into a message of the bus.
 fn left_out_entry(left_out: &[InboundAttachment]) -> Option<v1::ReceivedAttachment> {
     (!left_out.is_empty()).then(|| v1::ReceivedAttachment {
         name: match left_out.len() {
@@ -189,7 +189,7 @@ fn left_out_entry(left_out: &[InboundAttachment]) -> Option<v1::ReceivedAttachme
     })
 }
 
-/// Cuts a text to so many bytes, between characters.
+/// Cuts a text to at most this many bytes, at a character boundary.
 fn cut_text(text: &str, most: usize) -> String {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -225,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn the_same_message_is_one_operation_and_others_are_others() {
+    fn equal_messages_have_one_operation_and_different_ones_do_not() {
         let one = operation_of("bot", &message("1", "7"));
         assert_eq!(one, operation_of("bot", &message("1", "7")));
         assert_ne!(one, operation_of("bot", &message("1", "8")));
         assert_ne!(one, operation_of("other", &message("1", "7")));
-        // Parts do not run into each other.
+        // The boundary between chat and message id is part of the digest.
         assert_ne!(
             operation_of("bot", &message("1", "23")),
             operation_of("bot", &message("12", "3"))

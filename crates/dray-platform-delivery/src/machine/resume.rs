@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn five_tries_are_enough_also_where_repeating_is_harmless() {
+    fn a_step_has_at_most_five_attempts_even_if_repeating_is_harmless() {
         let mut step = sending(1_000);
         while step.attempts < MAX_VISIBLE_ATTEMPTS {
             step = step.begin_again();

@@ -226,7 +226,7 @@ async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
 }
 
 #[tokio::test]
-async fn what_waits_for_its_time_or_its_user_is_left_alone() {
+async fn deliveries_that_wait_for_a_time_or_a_user_are_not_changed() {
     let fixture = DeliveryFixture::new().await;
     let refused = FakeAction::Refuse(dray_platform::ErrorKind::WindowClosed);
     fixture.fake.script([refused]);

@@ -28,7 +28,7 @@ pub(crate) enum FakeAction {
     Wait(Duration),
     /// The chat has this id now.
     MoveTo(&'static str),
-    /// Too large: the chat takes so many bytes.
+    /// Too large: the chat takes this many bytes.
     Limit(u64),
     /// It is shown, and the response is lost.
     LoseAnswer,

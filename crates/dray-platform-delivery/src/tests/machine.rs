@@ -207,7 +207,7 @@ async fn what_passes_is_tried_five_times_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_short_wait_is_sat_out_and_is_no_try() {
+async fn a_short_wait_is_waited_out_and_does_not_count_as_an_attempt() {
     let fixture = DeliveryFixture::new().await;
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
     fixture

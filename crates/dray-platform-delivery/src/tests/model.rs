@@ -124,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn users_never_see_a_file_twice_and_receipts_never_lie(
+    fn users_never_see_a_file_twice_and_receipts_are_always_correct(
         ambiguity in ambiguity(),
         script in proptest::collection::vec(act(), 0..9),
         count in 1_usize..=3,

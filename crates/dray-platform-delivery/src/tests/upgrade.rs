@@ -256,7 +256,7 @@ async fn a_request_that_was_not_gathered_yet_is_delivered_after_an_upgrade() {
 }
 
 #[tokio::test]
-async fn deliveries_that_wait_go_on_after_an_upgrade() {
+async fn waiting_deliveries_continue_after_an_upgrade() {
     let server = NatsServer::start();
     let fixture = fixture_on(&server).await;
     for id in ["rate-limited", "queue"] {

@@ -22,7 +22,7 @@ async fn park(fixture: &DeliveryFixture, id: &str, act: FakeAction) -> DeliveryS
 }
 
 #[tokio::test]
-async fn a_parked_delivery_goes_on_when_it_is_due_and_not_before() {
+async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
     let mut fixture = DeliveryFixture::new().await;
     park(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
     let second = fixture.files("d2", &[("b.txt", b"b")]).await;

@@ -27,7 +27,7 @@ const MESSAGE_CONTENT_INTENT: u64 = 1 << 15;
 /// Faults of the gateway, once each, with the next connection that identifies or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayFault {
-    /// The session is not valid; whether it may be resumed all the same.
+    /// The session is not valid; whether it may be resumed anyway.
     Invalid(bool),
     /// Closed with this code.
     Close(u16),

@@ -101,7 +101,7 @@ impl<'a> GatewayReceiver<'a> {
                 Err(error) if error.kind() == ErrorKind::Auth => return Err(error),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "no gateway");
-                    // The resume address may be down for good; the next attempt asks for a new one.
+                    // The resume address may be down permanently; the next attempt asks for a new one.
                     memory.forget_address();
                     let retry_after = error.retry_after();
                     // At least the first wait: an error, unlike a lost connection, never leads to a reconnection

@@ -63,7 +63,7 @@ impl PartDecoder {
                     .iter()
                     .rposition(|byte| *byte == b'\n')
                     .map(|at| at + 1);
-                // A line without an end is decoded as far as it goes, or the buffer would grow for ever.
+                // A line without an end is decoded as far as it goes, or the buffer would grow forever.
                 let end = end.or((rest.len() > MAX_LINE_BYTES).then_some(rest.len()));
                 let left = rest.split_off(end.unwrap_or_default());
                 let lines = std::mem::replace(rest, left);

@@ -195,7 +195,7 @@ impl MailReceiver<'_> {
                 uid = location.uid,
                 "could not read a mail; it stays in the mailbox"
             );
-            // Marked, or it would be found again for ever. Its content stays in the mailbox.
+            // Marked, or it would be found again forever. Its content stays in the mailbox.
             return mark_seen(connection, location.uid).await;
         }
         // Only reading counts: a message that cannot be stored is not the fault of the mail.

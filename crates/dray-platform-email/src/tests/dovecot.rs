@@ -187,7 +187,7 @@ pub(super) enum ProxyAction {
     Stall,
 }
 
-/// Waits for these words of the server, passes on so many bytes of what they begin, and does this, once.
+/// Waits for these words of the server, passes on this many bytes of what they begin, and does this, once.
 type Rule = (&'static [u8], usize, ProxyAction);
 
 /// Passes on what two sides say.

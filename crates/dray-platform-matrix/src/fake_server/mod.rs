@@ -65,7 +65,7 @@ pub struct StoredMessage {
     pub file: Option<ContentDigest>,
 }
 
-/// A homeserver on a loopback port; it ends when this is dropped.
+/// A homeserver on a loopback port; dropping the value stops it.
 #[derive(Debug)]
 pub struct FakeHomeserver {
     server: FakeServer<FakeState>,

@@ -1,7 +1,7 @@
-//! A server that speaks the Bot API, for tests and the demo.
+//! A fake server of the Bot API, for tests and the demo.
 //!
-//! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
-//! proved with python-telegram-bot in `tests/python.rs`.
+//! The server stores the messages that users see. It counts and digests the bodies of uploads while they arrive, and
+//! does not store them. `tests/python.rs` checks the fake server with python-telegram-bot.
 
 mod album;
 mod fault;
@@ -41,7 +41,7 @@ pub const MAX_PHOTO_BYTES: u64 = 10 << 20;
 /// Largest file that a bot may fetch from the hosted API, in bytes.
 pub const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
 
-/// A Bot API server on a loopback port; it ends when this is dropped.
+/// A Bot API server on a loopback port. Dropping the value stops it.
 #[derive(Debug)]
 pub struct FakeTelegram {
     shared: Arc<SharedState>,
@@ -49,7 +49,7 @@ pub struct FakeTelegram {
 }
 
 impl FakeTelegram {
-    /// Starts one with the limits of the hosted API.
+    /// Starts a server with the limits of the hosted API.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl FakeTelegram {
         Self::start_with(MAX_UPLOAD_BYTES).await
     }
 
-    /// Starts one that takes uploads of this many bytes, as an own server takes 2000 MB.
+    /// Starts a server with this upload limit in bytes. A self-hosted Bot API server allows 2000 MB.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl FakeTelegram {
         })
     }
 
-    /// What the `base_url` of a client must be.
+    /// The URL for the client option `base_url`.
     pub fn url(&self) -> String {
         self.server.shared().url()
     }
@@ -100,7 +100,7 @@ impl FakeTelegram {
         self.state().upgrade(group)
     }
 
-    /// What the chat shows, oldest first.
+    /// The messages that the chat shows, oldest first.
     pub fn seen(&self, chat: i64) -> Vec<StoredMessage> {
         self.state().seen(chat)
     }
@@ -110,17 +110,18 @@ impl FakeTelegram {
         self.state().actions(chat)
     }
 
-    /// Injects a fault into the next request that it applies to. Several are used one after the other.
+    /// Injects a fault into the next request that it applies to. Several faults are used in the order of their
+    /// injection.
     pub fn script(&self, fault: InjectedFault) {
         self.state().faults.push_back(fault);
     }
 
-    /// Bytes read from all connections, heads of requests aside.
+    /// Bytes of all request bodies that were read, without request heads.
     pub fn received(&self) -> u64 {
         self.server.shared().received()
     }
 
-    /// Every request until now: the API method, or `file` for a download.
+    /// All requests until now: the API method, or `file` for a download.
     pub fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::BotFixture;
 use crate::fake_server::InjectedFault;
 
-/// Keeps what it gets, and fails so many times first.
+/// Keeps what it gets, and fails this many times first.
 #[derive(Debug, Default)]
 struct RecordingSink {
     failures: Mutex<usize>,

@@ -65,7 +65,7 @@ async fn documents_and_music_have_albums_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_file_left_alone_of_an_album_has_its_own_kind() {
+async fn the_last_remaining_file_of_an_album_is_sent_by_its_own_kind() {
     let fixture = BotFixture::new().await;
     let delivery = fixture.delivery("", vec![sample::mp4_file("a.mp4")]);
     let mut step = SendStep::files_by(Route::Album, vec![0]);

@@ -24,7 +24,7 @@ struct BridgeState {
     count: u64,
 }
 
-/// A bridge on a loopback port; it ends when this is dropped.
+/// A bridge on a loopback port; dropping the value stops it.
 #[derive(Debug)]
 pub struct FakeBridge {
     server: FakeServer<BridgeState>,
@@ -44,7 +44,7 @@ impl FakeBridge {
         Ok(Self { server })
     }
 
-    /// What the `base_url` of a client must be.
+    /// The URL for the client option `base_url`.
     pub fn url(&self) -> String {
         self.server.shared().url()
     }

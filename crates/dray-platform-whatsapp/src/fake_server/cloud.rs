@@ -50,7 +50,7 @@ const fn is_of_upload(fault: &InjectedFault) -> bool {
     )
 }
 
-/// A Cloud API on a loopback port; it ends when this is dropped.
+/// A Cloud API on a loopback port; dropping the value stops it.
 #[derive(Debug)]
 pub struct FakeCloudApi {
     server: FakeServer<CloudState>,
@@ -70,7 +70,7 @@ impl FakeCloudApi {
         Ok(Self { server })
     }
 
-    /// What the `base_url` of a client must be.
+    /// The URL for the client option `base_url`.
     pub fn url(&self) -> String {
         format!("{}/v23.0", self.server.shared().url())
     }

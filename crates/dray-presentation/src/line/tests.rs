@@ -68,7 +68,7 @@ fn older_wordings_are_read() {
 }
 
 #[test]
-fn other_text_is_no_line() {
+fn other_text_is_not_a_line() {
     for text in [
         "",
         "[]",

@@ -59,7 +59,7 @@ pub struct Classified {
     pub path: String,
     /// Kind, media type and encoding, by content.
     pub class: Class,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
 }
 
@@ -142,7 +142,7 @@ impl Reader {
         self
     }
 
-    /// Hands over whole at most so many bytes, and never more than the policy says; for one caller.
+    /// Hands over whole at most this many bytes, and never more than the policy says; for one caller.
     #[must_use]
     pub fn with_inline_budget(mut self, bytes: usize) -> Self {
         let budget = &mut self.policy.inline_text_budget_bytes;

@@ -23,7 +23,7 @@ pub(super) struct PreparedFile {
     pub(super) file: File,
     /// Kind, media type and encoding, by content.
     pub(super) class: Class,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(super) size: u64,
     /// Nothing but white space.
     pub(super) blank: bool,

@@ -1,9 +1,9 @@
-//! What the model is asked. Content never is in these words; it comes framed, as the user's message.
+//! The system prompts for summaries. They never contain document text, which is sent framed in the user's message.
 
 /// What a summary preserves by default.
 pub(super) const DEFAULT_FOCUS: &str = "the key facts, structure, decisions and errors";
 
-/// For one piece of a document.
+/// The prompt for one part of a document.
 pub(super) fn map(focus: &str, index: usize, of: usize) -> String {
     let part = if of > 1 {
         format!(
@@ -19,7 +19,7 @@ pub(super) fn map(focus: &str, index: usize, of: usize) -> String {
     )
 }
 
-/// For the summaries of all pieces.
+/// The prompt that merges the summaries of all parts.
 pub(super) fn merge(focus: &str, words: usize) -> String {
     format!(
         "The user's message holds summaries of consecutive parts of one document, in order. Merge them into one \

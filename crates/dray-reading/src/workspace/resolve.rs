@@ -70,7 +70,7 @@ fn only_entry(directory: &Path, written: &str) -> Option<PathBuf> {
 /// The path with its directory made real: links on the way are followed, what does not exist is kept as it is
 /// written. Nothing for loops and for what may not be looked at.
 ///
-/// A link whose target does not exist is followed all the same: whether it leads out must not depend on what is there.
+/// A link whose target does not exist is followed anyway: whether it leads out must not depend on what is there.
 pub(super) fn parent(lexical: &Path) -> Option<PathBuf> {
     let Some(name) = lexical.file_name() else {
         return Some(lexical.to_owned());

@@ -229,7 +229,7 @@ async fn a_missing_language_is_named() {
 }
 
 #[tokio::test]
-async fn when_it_is_off_pictures_are_left_alone() {
+async fn without_ocr_pictures_are_not_read() {
     let fixture = ReaderFixture::with(&[
         ("only.pdf", &pdf(&[PICTURE_PAGE], strip(), "CCITTFaxDecode")),
         ("scan.tif", SCAN_TIFF),

@@ -20,7 +20,7 @@ fn budget(bytes: usize) -> Policy {
     }
 }
 
-/// Markdown of exactly so many bytes, the line end included.
+/// Markdown of exactly this many bytes, the line end included.
 fn text(bytes: usize) -> String {
     let mut text = "word ".repeat(bytes / 5 + 1);
     text.truncate(bytes - 2);

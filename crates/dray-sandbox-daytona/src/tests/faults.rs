@@ -158,7 +158,7 @@ async fn r_8_an_upload_that_kept_less_is_noticed() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_lost_is_no_success() {
+async fn a_lost_response_is_not_a_success() {
     let fixture = DaytonaFixture::new().await;
     let sandbox = fixture.sandbox().await;
     fixture.fake_server.script(InjectedFault::LoseAnswer);

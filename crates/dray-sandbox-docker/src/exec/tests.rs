@@ -190,7 +190,7 @@ async fn the_state_of_a_container_has_a_kind() {
 }
 
 #[tokio::test]
-async fn a_container_that_stops_under_a_command_is_no_clean_end() {
+async fn a_container_that_stops_during_a_command_is_an_error() {
     let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let script = b"echo on; sleep 4713";

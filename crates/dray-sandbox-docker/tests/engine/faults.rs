@@ -57,7 +57,7 @@ fn sent(fields: &str, tar: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_honest_answer_is_read() {
+async fn a_correct_response_is_read() {
     let tar = packed("file", b'0', b"12345");
     assert_eq!(download(sent("", &tar)).await.unwrap(), b"12345");
 }

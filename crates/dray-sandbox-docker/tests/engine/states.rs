@@ -162,7 +162,7 @@ async fn names_that_are_no_names_are_refused() {
 }
 
 #[tokio::test]
-async fn removing_a_container_under_a_read_is_no_clean_short_end() {
+async fn removing_a_container_during_a_read_is_an_error() {
     let fixture = ContainerFixture::agent().await;
     fixture
         .container

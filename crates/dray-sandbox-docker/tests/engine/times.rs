@@ -101,7 +101,7 @@ async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) 
 }
 
 #[tokio::test]
-async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
+async fn r_14_the_receipt_states_that_a_file_did_not_change() {
     let bytes = content(0);
     let (fixture, _folder, _file) = shared(&bytes).await;
     let mut sink = VecSink::default();
@@ -134,7 +134,7 @@ async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
 }
 
 #[tokio::test]
-async fn what_does_not_lie_clearly_in_the_past_is_digested() {
+async fn files_with_recent_times_are_digested() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.sh(&format!(
         "head -c {FILE_BYTES} /dev/urandom >/workspace/new; touch -d '2100-01-01 00:00:00' /workspace/new"
@@ -184,7 +184,7 @@ async fn r_8_another_file_in_its_place_does_not_pass() {
 }
 
 #[tokio::test]
-async fn questions_go_on_after_the_shell_or_the_container_did_not() {
+async fn requests_continue_after_the_shell_or_the_container_ended() {
     let fixture = ContainerFixture::agent().await;
     let sandbox = &fixture.sandbox;
     // Only a command sees what is there.

@@ -33,7 +33,7 @@ fn names(tar: &[u8]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_tree_comes_back_under_another_name() {
+async fn a_tree_is_written_back_under_another_name() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.sh(
         "cd /workspace; mkdir -p one/deep; echo data > one/deep/file; echo long > one/$(printf '%0150d' 0); echo x > one/run; chmod 755 one/run; mkdir two; chown 1000:1000 two",

@@ -43,7 +43,7 @@ fn kind<T>(result: Result<T, Error>) -> ErrorKind {
 }
 
 #[tokio::test]
-async fn a_download_that_is_cut_is_never_whole_and_goes_on_by_a_range() {
+async fn a_cut_download_is_noticed_and_continues_with_a_range() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     let path = fixture.path("file");
@@ -190,7 +190,7 @@ async fn r_8_an_upload_that_kept_less_is_noticed() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_lost_is_no_success() {
+async fn a_lost_response_is_not_a_success() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     fixture.fake_server.script(InjectedFault::LoseAnswer);

@@ -59,7 +59,7 @@ impl Exec for BreakingExec {
     }
 }
 
-/// A fixture whose tools stop in the middle, and whose disk has so many KiB left.
+/// A fixture whose tools stop in the middle, and whose disk has this many KiB left.
 fn full(tool: &str, left: u32) -> ExecFixture {
     let df = format!(
         "echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'; echo 'disk 9 9 {left} 99% /'"

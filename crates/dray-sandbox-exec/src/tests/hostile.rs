@@ -48,7 +48,7 @@ const RAW_TRANSPORT: Transport = Transport::ExecRaw;
 const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
 
 #[tokio::test]
-async fn an_honest_answer_is_taken() {
+async fn a_correct_response_is_accepted() {
     let raw = |n: &str| {
         say(format!(
             "hi\n@@{n} begin raw - 4 3 1:2\nabc\n@@{n} end 0 - 3 1:2\nbye"
@@ -86,7 +86,7 @@ async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
 }
 
 #[tokio::test]
-async fn every_lie_in_raw_bytes_has_its_kind() {
+async fn every_wrong_response_in_raw_bytes_has_its_error_kind() {
     const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         // No end, and half of one.
         ("B raw - 4 3 1:2\nabc", ErrorKind::Truncated),
@@ -134,7 +134,7 @@ async fn every_change_is_noticed() {
 }
 
 #[tokio::test]
-async fn every_lie_in_text_has_its_kind() {
+async fn every_wrong_response_in_text_has_its_error_kind() {
     const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         ("B morse - 4 3 1:2\n...\n", ErrorKind::Protocol),
         (

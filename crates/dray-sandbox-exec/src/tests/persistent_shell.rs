@@ -1,4 +1,4 @@
-//! The shell that stays.
+//! Tests of the persistent shell, which serves several requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,19 +19,19 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet, random, read};
 use super::processes::{dead, line};
 use crate::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, RunningCommand};
 
-/// Counts commands, and ends the output of a shell when it was asked so often.
+/// Counts the commands that run, and can end the output of a shell after a number of replies.
 #[derive(Debug)]
 pub(super) struct CountedExec {
     exec: LocalExec,
     runs: Arc<AtomicUsize>,
-    /// Pieces of output after which a shell is gone: immediately, or when it is asked the next time.
+    /// Number of replies after which a shell dies, and whether it dies immediately (`true`) or at the next request.
     gone_after: Option<(usize, bool)>,
     ready: Arc<Mutex<ReadyScript>>,
-    /// Whether questions that change nothing are asked beside.
+    /// Result of [`Exec::asks_beside_ready`].
     beside: bool,
 }
 
-/// What a channel says of being ready, and how often it was asked.
+/// The scripted result of [`Exec::ready`], and the number of its calls.
 #[derive(Debug, Default)]
 struct ReadyScript {
     unready: Option<ErrorKind>,
@@ -70,7 +70,7 @@ impl Exec for CountedExec {
                 let ends = seen.windows(6).filter(|window| *window == b" over ");
                 if ends.count() >= after {
                     if !at_once {
-                        // One look sees nothing; a wait sees the end.
+                        // A check without waiting does not see the end of the shell; the next wait does.
                         tokio::task::yield_now().await;
                     }
                     return None;
@@ -111,7 +111,7 @@ pub(super) fn persistent_shell(exec: CountedExec) -> (ExecFiles<CountedExec>, Ar
 }
 
 #[tokio::test]
-async fn one_shell_answers_all_questions_as_many_would() {
+async fn one_persistent_shell_gives_the_same_results_as_many_commands() {
     for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
         for way in [ChannelForm::Pipe, ChannelForm::Shell] {
             let fixture = ExecFixture::new(tools, way);
@@ -147,7 +147,7 @@ async fn one_shell_answers_all_questions_as_many_would() {
 }
 
 #[tokio::test]
-async fn r_16_words_are_words_also_when_they_are_not_text() {
+async fn r_16_arguments_that_are_not_utf_8_are_not_interpreted() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let (files, _) = persistent_shell(CountedExec::new(&fixture));
     let path = fixture.path(b"\xff'; touch pwned; '\n$(touch pwned)");
@@ -157,13 +157,13 @@ async fn r_16_words_are_words_also_when_they_are_not_text() {
 }
 
 #[tokio::test]
-async fn a_state_changes_whenever_the_file_does() {
+async fn a_state_differs_after_every_change_of_the_file() {
     for tools in [ToolSet::Dash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let files = fixture.files().with_persistent_shell();
         let path = fixture.file("f", b"first");
         let before = match files.state(&path).await {
-            // The folder of this test may lie on a file system whose times say little.
+            // The directory of the test may be on a file system without reliable times.
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::ToolMissing, "{error}");
                 return;
@@ -172,7 +172,7 @@ async fn a_state_changes_whenever_the_file_does() {
         };
         assert_eq!((before.kind, before.size), (FileKind::File, 5));
         assert!(before.is_same(&files.state(&path).await.unwrap()));
-        // Other bytes, as many, and the old time: what changed it cannot set back.
+        // Other bytes, but the same size and modification time. A program cannot set the change time back.
         fixture.sh("touch -r f old; printf other >f; touch -r old f");
         let after = files.state(&path).await.unwrap();
         assert_eq!((after.size, after.modified_ns), (5, before.modified_ns));
@@ -183,7 +183,7 @@ async fn a_state_changes_whenever_the_file_does() {
 }
 
 #[tokio::test]
-async fn only_regular_files_that_may_be_read_have_a_state() {
+async fn only_readable_regular_files_have_a_state() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Nobody);
     let files = fixture.files().with_persistent_shell();
     fixture.sh("mkdir d; mkfifo p; printf x >closed; chmod 600 closed; ln -s closed l");
@@ -203,7 +203,7 @@ async fn only_regular_files_that_may_be_read_have_a_state() {
 }
 
 #[tokio::test]
-async fn a_shell_that_went_away_is_replaced() {
+async fn a_shell_that_died_is_replaced() {
     for at_once in [true, false] {
         let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
         let path = fixture.file("f", b"data");
@@ -219,7 +219,7 @@ async fn a_shell_that_went_away_is_replaced() {
 }
 
 #[tokio::test]
-async fn r_13_a_rename_whose_answer_is_lost_is_not_made_twice() {
+async fn r_13_a_rename_whose_response_is_lost_is_not_repeated() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let path = fixture.file("f", b"data");
     let (files, runs) = persistent_shell(CountedExec {
@@ -230,12 +230,12 @@ async fn r_13_a_rename_whose_answer_is_lost_is_not_made_twice() {
     let lost = files.rename(&path, &fixture.path("g"), false).await;
     assert!(lost.is_err());
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    // Whether it was made or not, there is one file.
+    // The rename may or may not have happened; in both cases there is exactly one file.
     assert_eq!(fixture.sh("cat *"), "data");
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_a_sandbox_that_is_not_ready() {
+async fn no_change_is_requested_from_a_sandbox_that_is_not_ready() {
     for beside in [false, true] {
         let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
         let path = fixture.file("f", b"data");
@@ -255,7 +255,7 @@ async fn nothing_is_asked_of_a_sandbox_that_is_not_ready() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_is_asked_while_it_is_asked_whether_the_sandbox_is_ready() {
+async fn only_requests_without_effect_are_sent_while_readiness_is_checked() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let path = fixture.file("f", b"data");
     let exec = CountedExec {
@@ -284,7 +284,7 @@ async fn what_changes_nothing_is_asked_while_it_is_asked_whether_the_sandbox_is_
 }
 
 #[tokio::test]
-async fn a_file_comes_through_the_shell_that_answers_questions() {
+async fn a_file_is_read_through_the_persistent_shell() {
     for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let (files, runs) = persistent_shell(CountedExec::new(&fixture));
@@ -301,7 +301,7 @@ async fn a_file_comes_through_the_shell_that_answers_questions() {
 }
 
 #[tokio::test]
-async fn the_digest_of_a_file_comes_with_it() {
+async fn the_digest_of_a_file_is_computed_while_it_is_read() {
     for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let (files, runs) = persistent_shell(CountedExec::new(&fixture));
@@ -334,11 +334,14 @@ async fn the_digest_of_a_file_comes_with_it() {
     };
     let (body, mut digest) = files.read_with_digest(order).await.unwrap();
     assert_eq!(body.read_all(10).await.unwrap(), b"data");
-    assert!(digest.try_recv().is_err(), "nothing there computes one");
+    assert!(
+        digest.try_recv().is_err(),
+        "no tool of this set computes a digest"
+    );
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_read_to_its_end_takes_its_shell_with_it() {
+async fn a_shell_ends_when_its_file_is_not_read_to_the_end() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
         .with_fake("dd", "echo $PPID >../shell; exec /bin/dd \"$@\"");
     let path = fixture.file("f", &random(3 << 20));
@@ -359,7 +362,7 @@ async fn a_file_that_is_not_read_to_its_end_takes_its_shell_with_it() {
 }
 
 #[tokio::test]
-async fn a_request_whose_caller_is_gone_takes_its_shell_with_it() {
+async fn a_shell_ends_when_the_caller_drops_its_request() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "sha256sum",
         "echo $$ >>../pids; echo $PPID >>../pids; exec sleep 4721",
@@ -390,7 +393,7 @@ async fn a_request_whose_caller_is_gone_takes_its_shell_with_it() {
 }
 
 #[tokio::test]
-async fn a_shell_ends_with_its_caller() {
+async fn a_shell_ends_when_its_owner_is_dropped() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "readlink",
         "echo $PPID >../shell; exec /bin/readlink \"$@\"",
@@ -404,7 +407,7 @@ async fn a_shell_ends_with_its_caller() {
 }
 
 #[tokio::test]
-async fn questions_at_the_same_time_have_shells_of_their_own() {
+async fn concurrent_requests_use_separate_shells() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(10_000);
     let path = fixture.file("f", &bytes);
@@ -416,12 +419,12 @@ async fn questions_at_the_same_time_have_shells_of_their_own() {
     }
     assert_eq!(runs.load(Ordering::SeqCst), 8);
     files.stat(&path, Follow::No).await.unwrap();
-    assert_eq!(runs.load(Ordering::SeqCst), 8, "one of them stayed");
+    assert_eq!(runs.load(Ordering::SeqCst), 8, "an existing shell was used");
     assert!(read(&files, &path, Transport::ExecRaw).await.unwrap() == bytes);
 }
 
 #[tokio::test]
-async fn a_channel_that_holds_back_has_no_shell_that_stays() {
+async fn a_channel_that_delays_output_has_no_persistent_shell() {
     for way in [ChannelForm::Narrow, ChannelForm::Text, ChannelForm::Ranges] {
         let fixture = ExecFixture::new(ToolSet::Dash, way);
         let path = fixture.file("f", b"data");
@@ -434,7 +437,7 @@ async fn a_channel_that_holds_back_has_no_shell_that_stays() {
 }
 
 #[tokio::test]
-async fn a_get_takes_one_shell_and_reads_the_file_twice() {
+async fn a_get_uses_the_running_shell_for_all_requests() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(3 << 20);
     let path = fixture.file("f", &bytes);
@@ -446,7 +449,7 @@ async fn a_get_takes_one_shell_and_reads_the_file_twice() {
         incarnation: "1".to_owned(),
     };
     let sandbox = ExecSandbox::new(handle, exec).with_persistent_shell();
-    // Its time of change cannot be set, and must lie two seconds back. Only a local disk reports a state.
+    // The change time cannot be set, so the test waits until it is two seconds old. Only a local disk reports a state.
     let told = loop {
         match sandbox.files().state(&path).await {
             Ok(state) if !state.is_settled() => {}
@@ -467,17 +470,17 @@ async fn a_get_takes_one_shell_and_reads_the_file_twice() {
     if told {
         assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));
     }
-    // The shell runs already, and the bytes come through it.
+    // No new command ran: the bytes came through the shell that already ran.
     assert_eq!(runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_state_is_reported_without_date() {
+async fn a_state_is_reported_without_the_program_date() {
     for applets in [&["stat", "date"][..], &["stat"]] {
         let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(applets);
         let path = fixture.file("f", b"abc");
         let state = match fixture.files().state(&path).await {
-            // Not a local disk.
+            // The directory of the test is not on a local disk.
             Err(error) if error.kind() == ErrorKind::ToolMissing => return,
             state => state.unwrap(),
         };

@@ -367,7 +367,7 @@ async fn a_large_file_is_digested_by_a_program_that_uses_the_processors_instruct
 }
 
 #[tokio::test]
-async fn a_program_for_digests_that_does_not_run_is_passed_over() {
+async fn a_digest_program_that_does_not_run_is_skipped() {
     let bytes = random(9 << 20);
     let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), bytes.len() as u64);
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)

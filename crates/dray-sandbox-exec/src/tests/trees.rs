@@ -54,7 +54,7 @@ async fn hard_links_come_out_as_files_where_tar_can() {
 }
 
 #[tokio::test]
-async fn what_is_no_directory_is_no_tree() {
+async fn only_directories_are_trees() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     fixture.sh(": > file");
     let files = fixture.files();

@@ -244,7 +244,7 @@ async fn silence() -> Error {
     std::future::pending().await
 }
 
-/// The next piece of stdin; for ever none when it has ended.
+/// The next piece of stdin; forever none when it has ended.
 async fn next(stdin: &mut Option<Body>) -> Option<Result<Bytes, Error>> {
     match stdin {
         Some(body) => body.next().await,

@@ -11,9 +11,9 @@ pub enum InjectedFault {
     Break,
     /// The stream opens in a protocol that was not offered.
     Foreign,
-    /// The stream breaks after so many bytes of output; the command continues.
+    /// The stream breaks after this many bytes of output; the command continues.
     Cut(usize),
-    /// Only so many bytes of output arrive, and then the status of success (kubernetes 60140).
+    /// Only this many bytes of output arrive, and then the status of success (kubernetes 60140).
     Short(usize),
     /// The command is not run; the stream carries this message instead.
     NotRun(String),

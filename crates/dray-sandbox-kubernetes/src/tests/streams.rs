@@ -280,7 +280,7 @@ async fn a_path_that_fits_no_request_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn reading_again_goes_on_where_it_was_cut() {
+async fn a_repeated_read_continues_where_it_was_cut() {
     let fixture = PodFixture::new().await;
     let sandbox = fixture.open().await.unwrap();
     let path = fixture.file("a", &content());

@@ -240,7 +240,7 @@ async fn only_allowed_directories_are_sandboxes() {
 }
 
 #[tokio::test]
-async fn r_1_a_directory_made_anew_is_another_sandbox() {
+async fn r_1_a_recreated_directory_is_another_sandbox() {
     let place = DirectoryFixture::new(NEW_KERNEL);
     let backend = place.backend();
     let before = backend.resolve(&place.address()).await.unwrap();

@@ -121,7 +121,7 @@ async fn more_than_the_disk_holds_is_refused_before_the_first_byte() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_apart() {
+async fn a_full_disk_has_its_own_error_kind() {
     use rustix::fs::{CWD, OFlags};
     // Takes every open and fails every write with ENOSPC.
     let full = rustix::fs::openat(CWD, "/dev/full", OFlags::WRONLY, rustix::fs::Mode::empty());
@@ -249,7 +249,7 @@ async fn a_rename_without_the_new_call_claims_the_name_too() {
 }
 
 #[tokio::test]
-async fn r_15_agents_are_told_no_path_of_the_host() {
+async fn r_15_agents_get_no_path_of_the_host() {
     let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     let missing = sandbox.stat(&place.path("missing"), Follow::Yes).await;

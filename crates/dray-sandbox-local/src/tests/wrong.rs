@@ -174,7 +174,7 @@ impl Sandbox for LyingBody<dyn Sandbox> {
 }
 
 #[tokio::test]
-async fn every_lie_of_a_backend_is_found() {
+async fn every_wrong_result_of_a_backend_is_detected() {
     for (lie, case) in [
         (
             ReportedLie::ShortRead,

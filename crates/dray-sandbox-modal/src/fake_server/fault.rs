@@ -25,13 +25,13 @@ pub enum Fault {
         /// Delay of the policy, in seconds.
         seconds: f32,
     },
-    /// The next stream of standard output that gets so far breaks after so many bytes.
+    /// The next stream of standard output that gets so far breaks after this many bytes.
     CutOutput(u64),
-    /// The next stream of standard input that gets so far breaks after so many bytes.
+    /// The next stream of standard input that gets so far breaks after this many bytes.
     CutInput(u64),
     /// The next stream of standard input is taken whole, and then its response is lost.
     LoseInputAnswer,
-    /// Standard output ends cleanly after so many bytes, regardless of the command.
+    /// Standard output ends cleanly after this many bytes, regardless of the command.
     ShortOutput(u64),
     /// The provider returns addresses of routers without TLS.
     PlainRouter,

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_file_directory_nor_link_is_no_file() {
+    fn entries_other_than_files_directories_and_links_are_special() {
         let of = |kind: &str, mode: u32| {
             let text = format!(r#"{{"name":"x","type":"{kind}","size":0,"mode":{mode}}}"#);
             ToolEntry::parse(text.as_bytes()).unwrap().kind()

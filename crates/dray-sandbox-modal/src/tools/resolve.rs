@@ -6,7 +6,7 @@ use dray_sandbox_exec::Exec;
 use super::Tools;
 use super::entry::ToolEntry;
 
-/// Links that are followed for one path, as in the kernel of Linux.
+/// Most links that are followed for one path, as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 
 impl<E: Exec + 'static> Tools<E> {

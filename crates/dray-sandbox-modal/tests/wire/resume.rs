@@ -52,7 +52,7 @@ async fn write(fixture: &ModalFixture, transport: Transport, content: &[u8]) -> 
 }
 
 #[tokio::test]
-async fn r_10_a_read_goes_on_where_its_stream_was_cut() {
+async fn r_10_a_read_continues_where_its_stream_was_cut() {
     let fixture = ModalFixture::new().await;
     let content = bytes(3 << 20);
     std::fs::write(fixture.root().join("f"), &content).unwrap();
@@ -76,7 +76,7 @@ async fn r_10_a_read_goes_on_where_its_stream_was_cut() {
 }
 
 #[tokio::test]
-async fn r_10_a_write_goes_on_where_its_stream_was_cut() {
+async fn r_10_a_write_continues_where_its_stream_was_cut() {
     let fixture = ModalFixture::new().await;
     let content = bytes(3 << 20);
     for transport in [Transport::Files, Transport::ExecRaw, Transport::ExecBase64] {

@@ -68,7 +68,7 @@ impl Attributes {
             .map(|seconds| i128::from(seconds) * 1_000_000_000)
     }
 
-    /// The form that sets nothing but permissions.
+    /// The form that sets only permissions.
     pub(super) const fn only_permissions() -> u32 {
         ATTR_PERMISSIONS
     }

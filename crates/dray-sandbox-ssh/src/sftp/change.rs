@@ -228,10 +228,7 @@ async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(
     let mut open = vec![real.join(path.name())?];
     while let Some(here) = open.last().cloned() {
         if real_path(channel, here.as_bytes()).await? != here {
-            return Err(Error::new(
-                ErrorKind::Loop,
-                "a link took the place of a directory",
-            ));
+            return Err(Error::new(ErrorKind::Loop, "a link replaced a directory"));
         }
         let (names, more) = names(channel, &here, READDIR_BATCH).await?;
         // Entries can be removed while the directory is read, so it is read again until it has no more.

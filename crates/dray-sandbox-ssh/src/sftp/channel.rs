@@ -292,7 +292,7 @@ impl Channel {
                 Ok(Err(error)) => {
                     Error::new(ErrorKind::Unavailable, "the channel broke").caused_by(error)
                 }
-                Err(_) => Error::new(ErrorKind::Timeout, "no answer in time"),
+                Err(_) => Error::new(ErrorKind::Timeout, "no response in time"),
             };
             self.broken = true;
             return Err(failed);

@@ -105,7 +105,7 @@ pub(crate) async fn list(
         let entered = names(channel, &path, limit.saturating_sub(listing.entries.len())).await;
         let (names, cut) = match entered {
             Ok(found) => found,
-            // One beneath that may not be entered, or is gone by now, is an entry all the same.
+            // One beneath that may not be entered, or is gone by now, is an entry anyway.
             Err(error) if level > 1 && is_of_one_directory(&error) => continue,
             Err(error) => return Err(error),
         };
@@ -184,7 +184,7 @@ async fn read_names(
             .call(kind::READDIR, |packet| packet.string(handle))
             .await?;
         let names = match reply {
-            // A server that continues sending empty answers would keep this loop going for ever.
+            // A server that continues sending empty answers would keep this loop going forever.
             Reply::Names(names) if names.is_empty() => return Err(nonsense("no names")),
             Reply::Names(names) => names,
             other if other.code() == Some(status::EOF) => return Ok((found, false)),

@@ -21,7 +21,7 @@ use super::wire::{kind, nonsense, open, status};
 const MAX_REQUESTS: usize = 64;
 /// Bytes under way at most; the window of an SSH channel is 2 MiB, so more would only take memory.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// Time for opening a file. A FIFO that took its place would hold up the channel for ever.
+/// Time for opening a file. A FIFO that took its place would hold up the channel forever.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the regular file that was looked at, from `offset` on.
@@ -145,7 +145,7 @@ pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
         FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "a directory")),
         FileKind::Symlink => Err(Error::new(
             ErrorKind::ChangedDuringTransfer,
-            "a link took the place of the file",
+            "a link replaced the file",
         )),
         _ => Err(Error::new(ErrorKind::NotRegular, "not a regular file")),
     }

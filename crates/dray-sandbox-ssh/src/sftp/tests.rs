@@ -45,7 +45,7 @@ async fn names_that_are_no_names_are_refused() {
 }
 
 #[tokio::test]
-async fn a_real_path_that_is_no_path_is_refused() {
+async fn an_invalid_real_path_is_refused() {
     for real in [&b"relative"[..], b""] {
         let (_tasks, mut channel) = connect(move |_, id, _| {
             let name = [string(real), string(b""), vec![0; 4]].concat();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_cut_off_or_lie_about_their_length_are_refused() {
+    fn fields_that_are_cut_off_or_have_a_wrong_length_are_refused() {
         for (bytes, read) in [
             (vec![0, 0, 0], 4),
             (vec![0; 7], 8),

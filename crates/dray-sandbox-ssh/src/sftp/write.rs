@@ -82,7 +82,7 @@ async fn open_new(channel: &mut Channel, upload: UploadTarget<'_>) -> Result<Byt
         if found.size != Some(upload.offset) {
             return Err(Error::new(
                 ErrorKind::ChangedDuringTransfer,
-                "not as many bytes are there as were written",
+                "the file has fewer bytes than were written",
             ));
         }
         open::WRITE

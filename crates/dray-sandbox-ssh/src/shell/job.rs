@@ -1,4 +1,4 @@
-//! A running command. Its output and its end are two handles, and either may be dropped at any time.
+//! A running command. The caller has two handles, for the output and for the end. Dropping either ends the command.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -14,7 +14,7 @@ use super::group::ProcessGroup;
 use crate::fault;
 use crate::session::Session;
 
-/// Bytes of one piece of output.
+/// Most bytes of one chunk of output.
 const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A running command, shared by its two handles and its input.
@@ -23,13 +23,13 @@ pub(super) struct RemoteJob {
 }
 
 struct JobState {
-    /// `None` once the command has ended or was given up.
+    /// `None` after the command was given up.
     group: Option<ProcessGroup>,
-    /// `None` once the end is awaited or the command was given up.
+    /// `None` while the end is awaited, and after the command was given up.
     session: Option<Session>,
-    /// The task that feeds it.
+    /// The task that writes the input of the command.
     input: JoinSet<()>,
-    /// The end; an error is kept in parts, because both handles report it.
+    /// The end of the command. An error is stored as its kind and context, because both handles report it.
     end: Option<Result<CommandExit, (ErrorKind, String)>>,
 }
 
@@ -45,14 +45,15 @@ impl RemoteJob {
         })
     }
 
-    /// Feeds it until it ends.
+    /// Starts a task that writes `body` to the command until the body or the command ends.
     pub(super) fn feed(self: &Arc<Self>, pipe: ChildStdin, body: Body) {
-        // Weak, because the job owns the task: otherwise neither would ever be dropped.
+        // A weak reference, because the job owns the task: with a strong one neither would ever be dropped.
         let feeding = feed(Arc::downgrade(self), pipe, body);
         self.state().input.spawn(feeding);
     }
 
-    /// The two handles for the caller. `first` came before the rest of `stdout`.
+    /// Returns the two handles for the caller. `first` are the bytes of the output that were already read from
+    /// `stdout`.
     pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> RunningCommand {
         let output = JobOutput {
             job: JobHandle(Arc::clone(&self)),
@@ -75,9 +76,9 @@ impl RemoteJob {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Awaits the end; 255 is how `ssh` says that the channel broke.
+    /// Waits for the end of the command. `ssh` exits with status 255 when the channel broke.
     async fn end(&self) -> Result<CommandExit, Error> {
-        // Taken out, so that the lock is not held while the end is awaited.
+        // Moved out of the state, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();
         if let Some(session) = session {
             let end = match session.end().await {
@@ -89,7 +90,7 @@ impl RemoteJob {
                 Err(error) => Err((error.kind(), error.context().to_owned())),
             };
             let mut state = self.state();
-            // A body that failed says why better than the end that it caused.
+            // If the body failed, its error is kept: it is the cause of this end.
             state.end.get_or_insert(end);
             if let Some(group) = &mut state.group {
                 group.is_over();
@@ -113,20 +114,21 @@ impl RemoteJob {
         );
         state.end.get_or_insert(Err(why));
         state.input.abort_all();
-        // Dropped after the lock: closing the session and killing the group run code that takes other locks.
+        // Dropped after the lock is released: closing the session and killing the group take other locks.
         let (session, group) = (state.session.take(), state.group.take());
         drop(state);
         drop((session, group));
     }
 
-    /// Ends the command because its input failed. The handle that waits for the end reports the reason.
+    /// Kills the command because reading its input failed. The handle that waits for the end reports `why`.
     async fn fail(&self, why: &Error) {
         let killing = {
             let mut state = self.state();
             state
                 .end
                 .get_or_insert(Err((why.kind(), why.context().to_owned())));
-            // Killed before the pipe closes, or the command would see a clean end of its input and keep half a file.
+            // Killed before the pipe closes: otherwise the command sees a normal end of its input and keeps half a
+            // file.
             state.group.as_ref().map(ProcessGroup::kill)
         };
         if let Some(killing) = killing {
@@ -164,18 +166,18 @@ impl JobOutput {
         if count > 0 {
             return Ok(Some(piece.freeze()));
         }
-        // A clean end of the pipe says nothing; how the client ended does.
+        // The end of the pipe does not show whether the command succeeded; the status of the client does.
         self.job.0.end().await.map(|_| None)
     }
 }
 
-/// Feeds a command. A body that fails must not look like one that ends.
+/// Writes a body to the input of a command. A failed body must not look like the end of the body to the command.
 async fn feed(job: Weak<RemoteJob>, mut pipe: ChildStdin, mut body: Body) {
     while let Some(piece) = body.next().await {
         match piece {
             Ok(piece) => {
                 if pipe.write_all(&piece).await.is_err() {
-                    // The command wants no more, and says at its end whether that is well.
+                    // The command closed its input; its exit status shows whether it succeeded.
                     return;
                 }
             }

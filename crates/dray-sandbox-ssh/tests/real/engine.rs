@@ -54,7 +54,7 @@ fn put_options(policy: &Policy) -> PutOptions<'_> {
     }
 }
 
-/// Does something once, when so many bytes are through.
+/// Does something once, when this many bytes are through.
 struct OnceAfter<F>(Mutex<Option<F>>, u64);
 
 impl<F: FnOnce() + Send> OnceAfter<F> {
@@ -127,7 +127,7 @@ async fn r_14_receipts_say_how_it_went() {
 }
 
 #[tokio::test]
-async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
+async fn r_10_a_cut_transfer_continues_where_it_broke_off() {
     let host = SshFixture::start(&Options::default());
     let engine = engine(&host).await;
     let policy = Policy::beneath([host.root()]);
@@ -193,7 +193,7 @@ async fn r_13_a_cancelled_put_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn r_8_times_prove_what_was_left_alone_and_betray_a_rewrite_that_sets_them_back() {
+async fn r_8_times_prove_an_unchanged_file_and_reveal_a_rewrite_that_sets_them_back() {
     for options in [Options::default(), Options::default().sftp(Sftp::None)] {
         let host = SshFixture::start(&options);
         let options = EngineOptions {

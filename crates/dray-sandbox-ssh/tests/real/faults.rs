@@ -255,7 +255,7 @@ async fn what_exists_is_never_written_to() {
 }
 
 #[tokio::test]
-async fn a_host_that_stands_still_is_given_up_and_used_again_when_it_goes_on() {
+async fn a_paused_host_is_given_up_and_used_again_when_it_continues() {
     let host = SshFixture::start(&Options::default());
     let backend = SshBackend::new(Config {
         idle_timeout: Period::millis(500),

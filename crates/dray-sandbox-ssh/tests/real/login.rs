@@ -197,7 +197,7 @@ async fn no_configuration_file_weakens_what_we_insist_on() {
 }
 
 #[tokio::test]
-async fn addresses_that_are_none_are_refused_before_anything_runs() {
+async fn invalid_addresses_are_refused_before_anything_runs() {
     let host = SshFixture::start(&Options::default());
     for address in ["ssh:-oProxyCommand=touch x", "ssh:a b", "docker:box"] {
         let refused = host.backend().resolve(&address.parse().unwrap()).await;

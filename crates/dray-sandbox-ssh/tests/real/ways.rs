@@ -54,7 +54,7 @@ async fn where_start_files_print_into_sftp_there_are_commands() {
 }
 
 #[tokio::test]
-async fn r_10_a_write_goes_on_after_the_connection_was_lost() {
+async fn r_10_a_write_continues_after_the_connection_was_lost() {
     let mut host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("part", "first ");

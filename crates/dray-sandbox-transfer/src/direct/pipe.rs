@@ -146,7 +146,7 @@ impl Source for PipeSource<'_> {
         match engine.sandbox().fingerprint(path).await? {
             dray_sandbox::Fingerprint::Sha256(sha256, _) => Ok(sha256),
             dray_sandbox::Fingerprint::Cksum(..) => {
-                let error = "nothing there computes a SHA-256";
+                let error = "the sandbox has no program that computes a SHA-256";
                 Err(Error::new(ErrorKind::ToolMissing, error))
             }
         }

@@ -17,7 +17,7 @@ const WITH_PREVIEWS: [(&str, &str); 1] = [("sandbox-transfer.preview.listen", "1
 /// Longest time for a response in these tests.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A response as it came over the wire.
+/// A response as received over the wire.
 struct Response {
     status: u16,
     head: String,

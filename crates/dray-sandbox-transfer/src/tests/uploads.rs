@@ -98,7 +98,7 @@ async fn uploads_come_in_order_and_the_same_file_keeps_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settling_many_times_at_once_loses_no_upload() {
+async fn settling_many_times_concurrently_loses_no_upload() {
     let world = TransferFixture::new().await;
     for number in 0..20 {
         let claim = world.store("x", format!("file {number}").as_bytes()).await;
@@ -137,7 +137,7 @@ async fn r_15_names_cannot_order_the_agent_about() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_fetched_is_told_with_its_reason() {
+async fn files_that_could_not_be_fetched_are_reported_with_the_reason() {
     let world = TransferFixture::new().await;
     let work = v1::PlaceUpload {
         unavailable: "over 20 MB, cannot fetch".to_owned(),
@@ -154,7 +154,7 @@ async fn what_could_not_be_fetched_is_told_with_its_reason() {
 }
 
 #[tokio::test]
-async fn an_upload_that_can_never_be_put_fails_and_the_others_go_on() {
+async fn an_upload_that_can_never_be_put_fails_and_the_others_continue() {
     let world = TransferFixture::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
     let (path, sandbox) = world.sandbox("one");
     world.bind("s1", &sandbox, None).await;
@@ -222,7 +222,7 @@ async fn empty_the_cache(world: &TransferFixture) {
 }
 
 #[tokio::test]
-async fn an_upload_that_waits_keeps_its_file_whatever_becomes_of_the_cache() {
+async fn a_waiting_upload_keeps_its_file_when_the_cache_is_cleared() {
     let world = TransferFixture::new().await;
     let claim = out_of_a_sandbox(&world, b"the plan").await;
     let waits = world.place(&upload("plan.txt", Some(claim))).await;

@@ -86,7 +86,7 @@ async fn cve_2025_62518_the_size_of_a_pax_header_wins_over_that_of_the_header() 
     assert_eq!(found[0], ("archive.tar".to_owned(), inner));
     assert_eq!(found[1], ("after".to_owned(), b"z".to_vec()));
     assert_eq!(found.len(), 2);
-    // And the other way round.
+    // And in the other direction.
     let tar = ScriptedTar::default()
         .pax(b'x', &[("size", "0")])
         .sized(b'0', b"empty", 512)

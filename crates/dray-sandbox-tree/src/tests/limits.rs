@@ -66,7 +66,7 @@ async fn bytes_are_counted_before_they_come() {
 }
 
 #[tokio::test]
-async fn what_lies_too_deep_is_skipped() {
+async fn entries_below_the_depth_limit_are_skipped() {
     let limits = Limits {
         depth: 2,
         ..Limits::default()

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_said_as_exactly_as_they_can_be() {
+    fn times_are_written_as_exactly_as_possible() {
         let dos = |seconds| DosTime::from(Some(seconds)).dos;
         let time = |hour: u16, minute: u16, second: u16| hour * 2048 + minute * 32 + second / 2;
         let date = |year: u16, month: u16, day: u16| (year - 1980) * 512 + month * 32 + day;

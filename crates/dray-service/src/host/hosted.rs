@@ -56,7 +56,7 @@ impl HostedService {
         // While the background tasks still run: the service may need them to close what it opened.
         (self.stop)().await;
         self.token.cancel();
-        // A tracker that is not closed would let `wait` run for ever.
+        // A tracker that is not closed would let `wait` run forever.
         self.tasks.close();
         if tokio::time::timeout(TASK_STOP_TIMEOUT, self.tasks.wait())
             .await

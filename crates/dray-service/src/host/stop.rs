@@ -53,7 +53,7 @@ impl RunningHost {
 
     /// Waits for handlers and work until the grace ends, then cancels the rest.
     async fn finish_handlers(&mut self, grace: tokio::time::Instant) -> bool {
-        // A tracker that is not closed would let `wait` run for ever.
+        // A tracker that is not closed would let `wait` run forever.
         self.tasks.handlers.close();
         let handlers = tokio::time::timeout_at(grace, self.tasks.handlers.wait())
             .await

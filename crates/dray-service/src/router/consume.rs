@@ -134,8 +134,8 @@ where
         // Without the tenant, which would make a span name per tenant.
         // The template of section 17.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
-        // Either makes a new trace that is linked to the first one (section 17). A message that was given back before it
-        // started has been delivered more than once, but its first attempt belongs to the publisher's trace.
+        // Either makes a new trace that is linked to the first one (section 17). A message that was given back before
+        // it started has been delivered more than once, but its first attempt belongs to the publisher's trace.
         let again = delivery.epoch > 1 || delivery.redrives > 0;
         let span = span::for_work(&self.durable, &subject, &delivery, again);
         span::pass_on(&span, &mut delivery.meta);
@@ -145,8 +145,8 @@ where
     }
 }
 
-/// Pulls while the process is ready, until `stop`. A consumer that does not exist, or a bus that is unavailable, is tried
-/// again each time the process becomes ready, and after a pause.
+/// Pulls while the process is ready, until `stop`. A consumer that does not exist, or a bus that is unavailable, is
+/// tried again each time the process becomes ready, and after a pause.
 pub(crate) async fn pull_while_ready(
     pulling: Box<dyn WorkPuller>,
     bus: Bus,
@@ -159,7 +159,7 @@ pub(crate) async fn pull_while_ready(
             () = stop.cancelled() => return,
             () = health.wait_ready() => {}
         }
-        // One round: an unready process stops pulling, but not for good.
+        // One round: an unready process stops pulling, but not permanently.
         let round = stop.child_token();
         let pulled = {
             let pull = pulling.pull(bus.clone(), settings.clone(), round.clone());

@@ -1,4 +1,5 @@
-//! Reads the subscription of one call and only admits (messaging-reliability C-5).
+//! Reads the subscription of one method and admits its requests; separate tasks handle them (messaging-reliability
+//! C-5).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use super::metrics::CallTransport;
 /// Time between two heartbeats (C-8).
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Hands every request to a task of its own until `drain`, then those that were sent before, then ends. Tasks that
-/// still run when `kill` is cancelled answer that the service is stopping.
+/// Starts a task for every request. After `drain` is cancelled, the function handles the requests that the server had
+/// already sent, then returns. Tasks that still run when `kill` is cancelled respond that the service is stopping.
 pub(crate) async fn read_requests(
     mut responder: Responder,
     call: Arc<BoundCall>,
@@ -33,11 +34,11 @@ pub(crate) async fn read_requests(
         };
         match incoming {
             Some(incoming) => take_request(incoming, &call, &handlers, &kill),
-            // The connection is closed for good.
+            // The connection is closed and will not be opened again.
             None => return,
         }
     }
-    // The server stops sending; what it had sent before still comes.
+    // The server stops sending, but requests that it had already sent still arrive.
     responder.drain().await;
     while let Some(incoming) = responder.next().await {
         take_request(incoming, &call, &handlers, &kill);
@@ -63,7 +64,7 @@ fn take_request(
         }
     };
     let kill = kill.clone();
-    // Even a refusal is sent from a task: sending may wait for the connection, and reading must not.
+    // Refusals are sent from a task too: sending may wait for the connection, and the reader must not wait.
     handlers.spawn(async move {
         let outcome = match admitted {
             Ok(admitted) => tokio::select! {
@@ -77,10 +78,10 @@ fn take_request(
     });
 }
 
-/// Sends heartbeats to a caller that asked for them, while its request is queued or at work.
+/// Sends heartbeats to a caller that asked for them, while its request is queued or handled. Never returns.
 async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
     if !incoming.is_watched() {
-        // A caller that does not watch would take a heartbeat for the reply.
+        // A caller that did not ask for heartbeats would read one as the reply.
         return std::future::pending().await;
     }
     loop {
@@ -89,7 +90,7 @@ async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
     }
 }
 
-/// A reply that is encoded already, in the form of a message.
+/// A reply that is already encoded, as a `prost` message.
 #[derive(Clone, Debug, Default)]
 struct EncodedReply(Bytes);
 
@@ -105,7 +106,7 @@ impl prost::Message for EncodedReply {
         buffer: &mut impl Buf,
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
-        // Never decoded; skipping keeps to the contract of the trait.
+        // This type is never decoded; skipping the field satisfies the trait.
         prost::encoding::skip_field(wire_type, tag, buffer, context)
     }
 
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_watcher_gets_events_during_a_handler_of_minutes() {
+    async fn heartbeats_keep_a_call_open_while_its_handler_runs_for_minutes() {
         let clock = Clock::system();
         let bus = Bus::in_process(clock.clone(), &crate::telemetry::no_meter());
         let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(10));
@@ -144,7 +145,10 @@ mod tests {
                 () = tokio::time::sleep(Duration::from_mins(5)) => {}
             }
             incoming.answer(Ok(v1::FetchReply::default())).await;
-            assert!(responder.next().now_or_never().is_none(), "asked once");
+            assert!(
+                responder.next().now_or_never().is_none(),
+                "the request was sent once"
+            );
         };
         let (answered, ()) = tokio::join!(bus.call_watched(&meta, &request), serving);
         assert_eq!(answered.unwrap(), v1::FetchReply::default());

@@ -42,7 +42,7 @@ async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
 }
 
 #[tokio::test]
-async fn a_panic_becomes_an_internal_fault_and_the_service_goes_on() {
+async fn a_panic_becomes_an_internal_fault_and_the_service_continues() {
     let fixture = TestHost::new(&[]).await;
     let fault = fixture.call("panic:").await.unwrap_err();
     assert_eq!(fault.code, FaultCode::Internal);

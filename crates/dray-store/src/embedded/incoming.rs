@@ -18,7 +18,7 @@ use super::folder::ObjectDraft;
 
 /// Bytes that are gathered before they go to the thread that hashes and writes.
 const BATCH_BYTES: usize = 512 << 10;
-/// Longest silence of a sender before its body is given up.
+/// Longest time without a byte from a sender; then its upload is aborted.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The sender's announcements about a body.

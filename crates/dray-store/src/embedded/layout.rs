@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_comes_back(key in "(\\PC|[./@%]){0,18}") {
+        fn every_key_is_read_back(key in "(\\PC|[./@%]){0,18}") {
             let decoded: Vec<_> = names(&key).iter().map(|name| decode_name(name).unwrap()).collect();
             let (last, before) = decoded.split_last().unwrap();
             prop_assert!(last.1);

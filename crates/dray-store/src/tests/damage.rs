@@ -34,7 +34,7 @@ async fn truncated_altered_and_oversized_objects_are_never_delivered() {
 }
 
 #[tokio::test]
-async fn a_reader_that_failed_does_not_go_on() {
+async fn a_failed_reader_does_not_continue() {
     let fixture = TestStore::new().await;
     let claim = fixture.put(&tenant("acme"), "right").await;
     fixture.overwrite(&claim.artifact.key(), "wrong").await;

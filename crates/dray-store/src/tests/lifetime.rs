@@ -88,7 +88,7 @@ async fn an_old_object_that_is_claimed_again_becomes_young() {
 }
 
 #[tokio::test]
-async fn the_sweep_goes_on_over_many_pages() {
+async fn the_sweep_continues_over_many_pages() {
     let fixture = TestStore::new().await;
     for number in 0..1003 {
         let name = format!("objects/drayage/stage/op/{number}/x@");

@@ -1,4 +1,4 @@
-//! Presigned URLs in the hands of somebody with an HTTP client (messaging-reliability 11 and 19.8).
+//! Tests of presigned URLs with a plain HTTP client (messaging-reliability 11 and 19.8).
 
 mod download;
 mod lifetime;
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// What came back.
+/// The response of the store.
 #[derive(Debug)]
 struct HttpResponse {
     status: StatusCode,
@@ -29,7 +29,7 @@ impl HttpResponse {
     }
 }
 
-/// A request as a stranger sends it: the URL, its host unless another is reported, and exactly these fields.
+/// Sends a request to the URL with exactly these header fields. Adds `host` from the URL unless `fields` has it.
 async fn send(
     to: SocketAddr,
     method: Method,
@@ -49,7 +49,10 @@ async fn send(
     }
     let request = request.body(Full::new(body.into())).unwrap();
 
-    #[expect(clippy::disallowed_methods, reason = "the test is somebody outside")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test is a client outside of the system"
+    )]
     let stream = TcpStream::connect(to).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await

@@ -30,7 +30,7 @@ async fn write(fixture: &TestStore, bytes: &Bytes, pieces: &[usize]) -> dray_typ
 }
 
 #[tokio::test]
-async fn every_size_around_the_borders_comes_back() {
+async fn every_size_around_the_limits_is_read_back() {
     let fixture = TestStore::new().await;
     let mib = 1 << 20;
     for size in [

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest silence of the engine.
+/// Longest time without a byte from the engine.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]

@@ -61,7 +61,7 @@ pub struct Reply {
     pub usage: Option<Usage>,
     /// A failure instead of an answer.
     pub fail: Option<Fail>,
-    /// The connection breaks after so many chunks.
+    /// The connection breaks after this many chunks.
     pub cut_after: Option<usize>,
     /// Wait before each chunk, in milliseconds.
     pub delay_ms: u64,

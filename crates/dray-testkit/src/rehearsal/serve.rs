@@ -38,7 +38,7 @@ pub(super) async fn answer_request(
 ) -> Result<Response<Body>, ConnectionCut> {
     let (head, body) = request.into_parts();
     let bytes = body.collect().await.map_err(|_| ConnectionCut)?.to_bytes();
-    // A body that is not JSON is `null`; it is remembered all the same.
+    // A body that is not JSON is `null`; it is remembered anyway.
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = head.uri.path();
     lock_state(state).requests.push(RehearsedRequest {

@@ -115,7 +115,7 @@ async fn a_head_that_comes_byte_by_byte_is_given_up() {
     let world = TestEndpoint::with(limits, u64::MAX).await;
     let mut stream = connect(world.address).await;
     stream.write_all(b"GET /t/x HTTP/1.1\r\n").await.unwrap();
-    // The server closes by itself; without a limit this would wait for ever.
+    // The server closes by itself; without a limit this would wait forever.
     let mut rest = Vec::new();
     let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
     assert!(closed.is_ok());

@@ -125,7 +125,7 @@ async fn a_refused_form_stores_nothing_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_form_that_ends_early_is_no_upload() {
+async fn a_form_that_ends_early_is_not_an_upload() {
     let world = TestEndpoint::new().await;
     let url = world.issue(TicketRequest::upload(4_000)).await;
     let body = form("a.txt", "text/plain", b"some text");

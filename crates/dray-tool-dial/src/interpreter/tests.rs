@@ -1,4 +1,4 @@
-//! The interpreter over a DIAL that is scripted.
+//! Tests of the interpreter against a fake DIAL with scripted responses.
 #![expect(clippy::unnecessary_wraps, reason = "scripts hold outcomes")]
 
 use std::sync::Arc;
@@ -75,7 +75,7 @@ async fn a_session_is_opened_once_and_kept_for_the_turn() {
 }
 
 #[tokio::test]
-async fn the_session_of_the_history_comes_before_the_configured_one() {
+async fn the_session_of_the_history_wins_over_the_configured_session() {
     let history = json!([{ "role": "assistant", "content": "x",
         "custom_content": { "state": { "py_interpreter_state": { "session_id": "old" } } } }]);
     for (history, expected) in [(history, "old"), (json!([]), "default")] {
@@ -99,7 +99,7 @@ async fn the_session_of_the_history_comes_before_the_configured_one() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_valid_any_more_is_opened_again() {
+async fn a_session_that_is_no_longer_valid_is_opened_again() {
     let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("default".to_owned()),
@@ -114,7 +114,7 @@ async fn a_session_that_is_not_valid_any_more_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_session_that_closes_under_the_code_is_opened_once_more_with_its_files() {
+async fn a_session_that_closes_during_a_run_is_opened_again_with_its_files() {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     for id in ["s1", "s2"] {
@@ -137,7 +137,7 @@ async fn a_session_that_closes_under_the_code_is_opened_once_more_with_its_files
 }
 
 #[tokio::test]
-async fn errors_of_the_service_are_content() {
+async fn errors_of_the_service_are_returned_as_content() {
     for (status, start) in [
         (
             400,
@@ -158,7 +158,7 @@ async fn errors_of_the_service_are_content() {
 }
 
 #[tokio::test]
-async fn what_the_service_does_not_say_is_a_failure() {
+async fn errors_without_a_message_of_the_service_are_failures() {
     for (refused, timed_out) in [
         (Error::refused(500), false),
         (Error::new(ErrorKind::Broken, "gone"), false),
@@ -174,7 +174,7 @@ async fn what_the_service_does_not_say_is_a_failure() {
 }
 
 #[tokio::test]
-async fn files_are_found_by_their_end_and_transferred_once() {
+async fn files_are_found_by_the_end_of_their_url_and_transferred_once() {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     opens(&fixture, "s");
@@ -199,7 +199,7 @@ async fn files_are_found_by_their_end_and_transferred_once() {
 }
 
 #[tokio::test]
-async fn files_that_the_session_has_already_are_not_transferred() {
+async fn files_that_the_session_already_has_are_not_transferred() {
     let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("s".to_owned()),
@@ -218,7 +218,7 @@ async fn files_that_the_session_has_already_are_not_transferred() {
 }
 
 #[tokio::test]
-async fn all_files_that_nothing_matches_are_named_together() {
+async fn one_error_names_all_files_without_a_match() {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     let turn = turn(talk(&["files/b/data.csv"]), &Arc::default());
@@ -244,7 +244,7 @@ async fn shaped(response: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOu
 }
 
 #[tokio::test]
-async fn r_9_what_is_displayed_becomes_files_with_exact_bytes() {
+async fn r_9_displayed_content_becomes_files_with_exact_bytes() {
     let shelf = Arc::default();
     let shown = json!({ "display": [
         { "image/png": "iVBO\nRw==", "text/plain": "<Figure>" },
@@ -274,7 +274,7 @@ async fn r_9_what_is_displayed_becomes_files_with_exact_bytes() {
 }
 
 #[tokio::test]
-async fn a_full_storage_costs_the_file_and_not_the_result() {
+async fn with_a_full_storage_the_result_is_returned_without_the_file() {
     let shelf = Arc::new(FileShelf {
         is_full: true,
         ..FileShelf::default()
@@ -303,7 +303,7 @@ async fn long_values_are_reported_page_by_page() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_none_are_the_models_to_mend() {
+async fn invalid_arguments_are_parameter_errors() {
     for wrong in [
         json!({ "code": " " }),
         json!({ "code": 1 }),

@@ -266,7 +266,7 @@ async fn all_files_are_looked_at_before_the_first_failure_in_order_is_reported()
 }
 
 #[tokio::test]
-async fn files_that_are_no_list_of_texts_are_the_models_to_mend() {
+async fn files_that_are_not_a_list_of_texts_are_parameter_errors() {
     for wrong in [json!(1), json!({ "a": 1 }), json!(["files/b/a", 2])] {
         let fixture = fixture(DeploymentFacts::default());
         let (outcome, _) = asked(&fixture, json!({ "attachment_urls": wrong }), vec![end()]).await;

@@ -210,7 +210,7 @@ async fn no_tool_leaves_the_folder_of_the_app() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_not_read_as_lines() {
+async fn binary_files_are_not_read_as_lines() {
     let (_world, drive, files) = world(None).await;
     lock(&drive.files).insert(format!("{HOME_FOLDER}a.bin"), vec![0xff, 0].into());
     let failure = call(&files, "read_lines", json!({"path": "a.bin"}))

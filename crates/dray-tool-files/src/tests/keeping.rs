@@ -11,7 +11,7 @@ use super::world::{FilesFixture, lock, object};
 use crate::{Config, TurnStart};
 
 #[tokio::test]
-async fn arguments_without_references_ask_nobody() {
+async fn arguments_without_references_send_no_request() {
     let world = FilesFixture::new().await;
     let arguments = object(json!({"a": "see file:text::x", "b": [1, {"c": "file:text::x"}]}));
     let resolved = world
@@ -24,7 +24,7 @@ async fn arguments_without_references_ask_nobody() {
 }
 
 #[tokio::test]
-async fn references_travel_with_credentials_and_limits_and_content_comes_back_by_claim() {
+async fn references_are_sent_with_credentials_and_limits_and_content_is_returned_by_claim() {
     let mut world = FilesFixture::with(Config {
         nested: true,
         ..Config::default()
@@ -97,7 +97,7 @@ async fn arguments_above_the_inline_limit_go_as_a_claim() {
 }
 
 #[tokio::test]
-async fn what_the_model_can_mend_is_an_invalid_parameter() {
+async fn errors_that_the_model_can_correct_are_invalid_parameters() {
     let mut world = FilesFixture::new().await;
     world
         .serve(|_: &v1::ResolveRequest| {
@@ -304,7 +304,7 @@ async fn without_dial_a_kept_file_is_a_link_and_a_key_that_lasts() {
 }
 
 #[tokio::test]
-async fn inline_data_is_kept_once_and_its_limit_is_told_to_the_letter() {
+async fn inline_data_is_stored_once_and_its_limit_is_reported_exactly() {
     let mut world = FilesFixture::with(Config {
         size_limit: dray_types::ByteSize::bytes(3),
         ..Config::default()

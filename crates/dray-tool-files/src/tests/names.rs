@@ -81,7 +81,7 @@ async fn a_configured_key_is_the_same_for_replicas_with_other_store_credentials(
 }
 
 #[tokio::test]
-async fn a_model_is_told_the_same_of_a_foreign_name_a_digest_and_nothing() {
+async fn a_foreign_name_and_a_bare_digest_look_like_a_missing_file_to_the_model() {
     let world = FilesFixture::with(Config {
         always_read: true,
         sessions: false,

@@ -26,7 +26,7 @@ fn offloading(enabled: Option<bool>) -> TurnStart {
 }
 
 #[tokio::test]
-async fn a_large_result_goes_into_a_file_and_the_model_is_told_where() {
+async fn a_large_result_is_written_to_a_file_whose_name_the_model_gets() {
     let mut world = FilesFixture::new().await;
     let drive = world.drive();
     let files = world.opened(offloading(None));

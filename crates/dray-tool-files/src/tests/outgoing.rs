@@ -79,7 +79,7 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
 }
 
 #[tokio::test]
-async fn a_copy_whose_receipt_lies_is_not_called_delivered() {
+async fn a_copy_with_a_wrong_receipt_is_not_reported_as_delivered() {
     let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world
@@ -234,7 +234,7 @@ async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
 }
 
 #[tokio::test]
-async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_reported() {
+async fn empty_tags_and_unavailable_files_are_reported() {
     let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world
@@ -263,7 +263,7 @@ async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_reported() {
 }
 
 #[tokio::test]
-async fn a_sandbox_service_that_goes_away_makes_an_honest_line_and_not_a_lost_answer() {
+async fn an_unavailable_sandbox_service_is_reported_in_the_answer() {
     let mut world = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()

@@ -42,7 +42,7 @@ async fn contexts(world: &mut FilesFixture) -> super::world::Asked<v1::BuildCont
 }
 
 #[tokio::test]
-async fn a_conversation_without_files_asks_nobody_and_offers_no_reader() {
+async fn a_conversation_without_files_sends_no_request_and_offers_no_reader() {
     let world = FilesFixture::new().await;
     let files = world.turn();
     let messages = vec![message("hello", Vec::new())];
@@ -52,7 +52,7 @@ async fn a_conversation_without_files_asks_nobody_and_offers_no_reader() {
 }
 
 #[tokio::test]
-async fn files_of_a_conversation_get_ids_the_model_is_told_and_readers_are_offered() {
+async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_offered() {
     let mut world = FilesFixture::new().await;
     world.drive();
     contexts(&mut world).await;
@@ -181,7 +181,7 @@ async fn a_reader_that_is_down_leaves_the_messages_as_they_are() {
 }
 
 #[tokio::test]
-async fn ids_in_arguments_become_urls_and_other_arguments_ask_nobody() {
+async fn ids_in_arguments_become_urls_and_other_arguments_send_no_request() {
     let mut world = FilesFixture::new().await;
     contexts(&mut world).await;
     let asked = world
@@ -369,7 +369,7 @@ async fn r_16_a_short_page_comes_framed_and_the_same_each_time() {
 }
 
 #[tokio::test]
-async fn a_page_over_the_inline_size_and_one_that_is_no_text_are_kept() {
+async fn large_pages_and_binary_pages_are_stored() {
     let mut world = FilesFixture::new().await;
     world.page(b"0123456789", "text/plain").await;
     let files = world.opened(web(Some(9)));
@@ -398,7 +398,7 @@ async fn a_page_over_the_inline_size_and_one_that_is_no_text_are_kept() {
 }
 
 #[tokio::test]
-async fn a_fetcher_that_is_busy_is_no_mistake_of_the_model() {
+async fn a_busy_fetcher_is_not_reported_as_an_error_of_the_model() {
     let mut world = FilesFixture::new().await;
     world
         .serve(|_: &v1::FetchRequest| {

@@ -101,7 +101,7 @@ async fn a_file_of_dial_is_put_into_the_sandbox_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn r_3_a_file_of_dial_over_the_limit_is_a_mistake_that_the_model_can_mend() {
+async fn r_3_a_file_of_dial_over_the_limit_is_an_error_that_the_model_can_correct() {
     let mut world = FilesFixture::with(Config {
         upload_limit: dray_types::ByteSize::bytes(3),
         ..Config::default()
@@ -221,7 +221,7 @@ async fn a_directory_is_listed_in_lines() {
 }
 
 #[tokio::test]
-async fn a_turn_goes_on_without_the_sandbox_service_and_does_not_ask_at_once_again() {
+async fn a_turn_continues_without_the_sandbox_service_and_does_not_ask_again_immediately() {
     let world = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
@@ -246,7 +246,7 @@ async fn a_damaged_record_of_one_session_leaves_those_of_others() {
 }
 
 #[tokio::test]
-async fn a_fault_of_the_sandbox_is_told_in_its_own_words() {
+async fn a_fault_of_the_sandbox_is_reported_with_its_own_message() {
     let mut world = FilesFixture::new().await;
     world.bind(false).await;
     world
@@ -297,7 +297,7 @@ async fn settles(world: &mut FilesFixture, ids: Vec<(String, &'static str)>) {
 }
 
 #[tokio::test]
-async fn uploads_are_in_the_sandbox_before_the_turn_goes_on() {
+async fn uploads_are_in_the_sandbox_before_the_turn_continues() {
     let mut world = FilesFixture::new().await;
     let drive = world.drive();
     world.bind(false).await;

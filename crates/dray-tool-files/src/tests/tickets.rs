@@ -103,7 +103,7 @@ async fn a_download_link_is_for_one_file_of_the_sandbox() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_and_a_missing_endpoint_are_said_in_words() {
+async fn wrong_arguments_and_a_missing_endpoint_are_reported_with_messages() {
     let mut world = allowed().await;
     world
         .serve(|_: &v1::IssueTicketRequest| {

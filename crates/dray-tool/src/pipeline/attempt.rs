@@ -1,4 +1,4 @@
-//! Something that may fail, hang, panic, or lose its listener.
+//! Runs a future that may fail, hang or panic, or whose client may disconnect.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -8,16 +8,16 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{ClientGone, EventSink, HandledFailure, ToolFailure};
 
-/// Runs `work` until it ends, its time is over or the client has gone; the latter two drop it.
+/// Runs `work` until it ends. Drops it at the deadline, or when the client has disconnected.
 pub(super) async fn run_attempt<T>(
     work: impl Future<Output = Result<T, ToolFailure>> + Send,
     deadline: Instant,
     sink: &EventSink,
 ) -> Result<Result<T, ToolFailure>, ClientGone> {
-    // After a panic the future is dropped, so nothing sees what it left half-done.
+    // Unwind-safe, because the future is dropped after a panic and its state is not used again.
     let guarded = AssertUnwindSafe(work).catch_unwind();
     tokio::select! {
-        // A result that is ready counts, even if the client has just left.
+        // A finished result is returned even if the client has just disconnected.
         biased;
         done = timeout_at(deadline, guarded) => Ok(match done {
             Ok(Ok(result)) => result,

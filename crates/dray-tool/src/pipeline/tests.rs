@@ -208,7 +208,7 @@ async fn the_stage_of_a_streaming_tool_shows_its_files() {
         .iter()
         .filter(|event| matches!(event, Event::StageAttachment { .. }));
     assert_eq!(shown.count(), 1, "{:?}", result.events);
-    // Written by the tool as it came, so not by the pipeline.
+    // Written by the tool as received, so not by the pipeline.
     assert!(!result.stage_text().contains("hello"));
 }
 

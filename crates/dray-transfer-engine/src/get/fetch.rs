@@ -1,4 +1,4 @@
-//! One attempt to read a file: the transport, the copy, and the digest beside it.
+//! One attempt to read a file: choosing the transport, copying, and computing the digest in the sandbox meanwhile.
 
 use dray_sandbox::backend::{Read, ReadDigest};
 use dray_sandbox::body::Body;
@@ -15,8 +15,8 @@ use crate::queue::Spool;
 use crate::schedule::{Stage, TransferError};
 
 impl GetOperation<'_> {
-    /// Chooses the transport of the next attempt. An interrupted copy is continued where a transport can begin at an
-    /// offset; else the best one starts from the beginning.
+    /// Chooses the transport of the next attempt. If a transport can begin at an offset, it continues an interrupted
+    /// copy; else the best transport starts from the beginning.
     pub(super) fn transport(&mut self, file: &Metadata) -> Result<Transport, TransferError> {
         let interrupted = self.partial.as_ref().is_some_and(|partial| {
             partial.seen.settled && partial.seen.bytes > 0 && prove::same(&partial.file, file)
@@ -28,12 +28,12 @@ impl GetOperation<'_> {
         self.schedule.choose(usable, self.receipt)
     }
 
-    /// The part of this very file that an earlier transfer left in the sink, with a transport that can continue it.
+    /// The part of the same file that an earlier transfer left in the sink, and a transport that can continue it.
     pub(super) async fn kept(
         &mut self,
         file: &Metadata,
     ) -> Result<Option<(Transport, Body)>, TransferError> {
-        // Asked one time: after a failed attempt the sink holds bytes of this transfer.
+        // Only before the first attempt: afterwards the sink contains bytes of this transfer.
         if self.partial.is_some() || !std::mem::take(&mut self.may_continue) {
             return Ok(None);
         }
@@ -44,7 +44,7 @@ impl GetOperation<'_> {
         Ok(body.map(|body| (transport, body)))
     }
 
-    /// Reads the bytes that are missing.
+    /// Reads the missing bytes of the file into the sink.
     pub(super) async fn fetch(
         &mut self,
         mut partial: UnprovenCopy,
@@ -58,7 +58,8 @@ impl GetOperation<'_> {
         self.progress
             .began(self.receipt.attempts, transport, offset);
         let engine = self.engine;
-        // An interruption after the last byte leaves nothing to read, and some transports cannot begin at the end.
+        // After an interruption behind the last byte, nothing is left to read, and some transports cannot begin at the
+        // end.
         if offset > 0 && offset == file.size {
             if before.wants_digest() {
                 let fingerprint = engine.fingerprint(&file.real_path, file.size).await;
@@ -81,7 +82,7 @@ impl GetOperation<'_> {
         let copied = if before.wants_digest() && !with_digest {
             let (fingerprint, copied) =
                 join(engine.fingerprint(&file.real_path, file.size), copied).await;
-            // A failed digest is not a failed copy: the digest afterwards decides.
+            // When this digest fails, the copy continues: the digest that is computed afterwards is compared.
             before.set_digest(fingerprint.unwrap_or_default());
             copied
         } else {
@@ -93,20 +94,20 @@ impl GetOperation<'_> {
             let computed = timeout(Engine::total(file.size), digest).await;
             before.set_digest(computed.ok().and_then(Result::ok));
         }
-        // A sink that failed is not flushed, so that its first failure is the one reported.
+        // A failed sink is not flushed, so that its first error is reported.
         if !matches!(&copied, Err(failure) if failure.stage == Stage::Host) {
             self.sink.flush().await.map_err(TransferError::host)?;
         }
-        // After the flush, when the digest of the sink covers all that was written.
+        // Only after the flush does the digest of the sink include all bytes.
         seen.ask(&*self.sink);
         self.receipt.bytes = seen.bytes;
         match copied {
             Ok(()) => Ok(partial),
             Err(failure) if pseudo(&partial.file, &failure) => {
-                Err(Error::new(ErrorKind::NotRegular, "an empty file gave bytes").into())
+                Err(Error::new(ErrorKind::NotRegular, "a file of size 0 returned bytes").into())
             }
             Err(failure) => {
-                // Only bytes before a broken connection are kept; damaged ones are read again.
+                // Bytes before an interruption are kept; after other errors the file is read again.
                 self.partial = Some(partial).filter(|_| interrupted(failure.error.kind()));
                 Err(failure)
             }
@@ -115,7 +116,7 @@ impl GetOperation<'_> {
 }
 
 impl Engine {
-    /// Opens a file, with or without a digest of it.
+    /// Opens a file. With `with_digest` the sandbox also computes the digest of the bytes that it sends.
     async fn open(
         &self,
         read: Read<'_>,

@@ -253,7 +253,7 @@ fn an_operator_lifts_and_adds_entries() {
 }
 
 #[test]
-fn without_a_root_nothing_is_allowed_and_none_is_implied_to_be_all() {
+fn without_a_root_no_path_is_allowed() {
     let none = PolicyOptions {
         roots: Vec::new(),
         ..PolicyOptions::default()

@@ -65,7 +65,7 @@ impl Drop for Leftovers<'_> {
                     }
                     Ok(_) => {}
                     Err(_) => {
-                        tracing::warn!(%path, "a temp file is left behind: no answer in time");
+                        tracing::warn!(%path, "a temp file is left behind: no response in time");
                     }
                 }
             }

@@ -81,7 +81,7 @@ async fn a_file_that_is_replaced_or_removed_meanwhile_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_5_lies_about_the_size_are_noticed_in_both_directions() {
+async fn r_5_wrong_sizes_are_noticed_in_both_directions() {
     let fixture = fixture();
     for size in [10, 9999] {
         fixture.fake.script(Call::Stat, [Fault::Size(size)]);
@@ -133,7 +133,7 @@ async fn a_sandbox_that_dies_half_way_is_gone_and_nothing_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_10_a_broken_stream_goes_on_where_it_broke() {
+async fn r_10_a_broken_stream_continues_where_it_broke() {
     let fixture = fixture();
     fixture.fake.resuming(Transport::Files);
     let breaks = [700, 3000, 4999].map(|at| Fault::Break(at, ErrorKind::Unavailable));

@@ -186,7 +186,7 @@ async fn a_rename_whose_answer_is_lost_happened_once() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn names_are_bytes_and_some_are_none() {
+async fn names_are_bytes_and_some_bytes_are_invalid() {
     let fixture = fixture();
     let source = BytesSource::new("abc");
     for name in [

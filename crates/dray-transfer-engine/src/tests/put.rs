@@ -1,4 +1,4 @@
-//! Files into sandboxes.
+//! Tests of writing files into sandboxes.
 
 use dray_sandbox::metadata::{FileKind, Integrity, Transport};
 use dray_sandbox_conformance::fake::{Call, Change, Digests, Fault};
@@ -13,7 +13,7 @@ pub(super) fn fixture() -> EngineFixture {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_13_a_file_is_written_aside_proved_and_renamed() {
+async fn r_13_a_file_is_written_to_a_temporary_name_checked_and_renamed() {
     let fixture = fixture();
     let content = pattern(5000);
     let put = fixture.put("report.csv", content.clone()).await.unwrap();
@@ -33,7 +33,7 @@ async fn r_13_a_file_is_written_aside_proved_and_renamed() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_8_damage_on_the_way_in_is_noticed() {
+async fn r_8_corruption_during_a_write_is_noticed() {
     let fixture = fixture();
     fixture.fake.script(Call::Write, [Fault::Flip(4000)]);
     let put = fixture.put("a", pattern(5000)).await.unwrap();
@@ -82,13 +82,13 @@ async fn a_broken_write_starts_again_or_continues() {
     assert_eq!(
         fixture.fake.count(Call::Write),
         3 + 2,
-        "nothing is left to write the third time"
+        "the third attempt has no bytes to write"
     );
     assert_eq!(fixture.work(), ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_13_nothing_is_left_of_what_fails() {
+async fn r_13_a_failed_put_leaves_no_file_behind() {
     let fixture = fixture();
     fixture.fake.capacity(3000);
     let failed = fixture.put("a", pattern(5000)).await.unwrap_err();
@@ -112,7 +112,7 @@ async fn r_13_nothing_is_left_of_what_fails() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_cannot_be_removed_is_named() {
+async fn a_temporary_file_that_cannot_be_removed_is_reported() {
     let fixture = fixture();
     let stays = vec![Fault::Fail(ErrorKind::PermissionDenied); 2];
     fixture
@@ -123,13 +123,13 @@ async fn what_cannot_be_removed_is_named() {
     assert_eq!(failed.left, [path("/work/.a.op1.1.part")]);
     assert!(failed.to_string().contains(".a.op1.1.part is left behind"));
     assert_eq!(fixture.work(), [".a.op1.1.part"]);
-    // The next run of the same operation finds and removes it.
+    // The next run of the same operation finds and removes the temporary file.
     fixture.put("a", pattern(2000)).await.unwrap();
     assert_eq!(fixture.work(), ["a"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_successor_removes_what_its_predecessor_left() {
+async fn a_later_attempt_removes_the_temporary_file_of_an_earlier_one() {
     let mut fixture = fixture();
     fixture.fake.file("/work/.a.op1.2.part", "half");
     fixture.fake.file("/work/.a.op9.2.part", "somebody else's");
@@ -165,7 +165,7 @@ async fn without_digests_the_file_is_read_back() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn cancelling_stops_the_write_and_removes_it() {
+async fn cancelling_stops_the_write_and_removes_its_file() {
     let fixture = fixture();
     fixture.fake.script(Call::Write, [Fault::Stall(1024)]);
     let (cancel, source) = (CancellationToken::new(), BytesSource::new(pattern(5000)));
@@ -198,7 +198,7 @@ async fn a_put_that_is_dropped_removes_its_temp_file() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_a_killed_process_left_is_removed_by_a_later_put() {
+async fn temporary_files_of_a_killed_process_are_removed_by_a_later_put() {
     let mut fixture = fixture();
     fixture.epoch = 1_763_000_600_000;
     fixture.fake.file("/work/.a.op9.1763000000000.part", "half");
@@ -221,7 +221,7 @@ async fn what_a_killed_process_left_is_removed_by_a_later_put() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_missing_directory_is_made_where_policy_lets_it() {
+async fn a_missing_directory_is_created_where_policy_permits_it() {
     let fixture = fixture();
     fixture.fake.link("/work/out", "/home/agent");
     fixture.fake.file("/work/file", "x");
@@ -255,7 +255,7 @@ async fn a_missing_directory_is_made_where_policy_lets_it() {
     );
 }
 
-/// A source that is not what it says.
+/// A source whose content differs from its announced size or digest.
 struct LyingSource {
     size: u64,
     sha256: Sha256Digest,
@@ -280,7 +280,7 @@ impl Source for LyingSource {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_source_that_fails_or_lies_is_not_the_sandboxs_fault() {
+async fn a_source_with_wrong_content_fails_without_a_second_attempt() {
     let fixture = fixture();
     let abc = Bytes::from_static(b"abc");
     for (size, sha256, content, expected) in [
@@ -303,13 +303,17 @@ async fn a_source_that_fails_or_lies_is_not_the_sandboxs_fault() {
         let failed = fixture.put_from("/work", b"a", &source).await.unwrap_err();
         assert_eq!(failed.error.kind(), expected);
         assert_eq!(failed.receipt.skipped, []);
-        assert_eq!(fixture.fake.count(Call::Write), writes + 1, "tried again");
+        assert_eq!(
+            fixture.fake.count(Call::Write),
+            writes + 1,
+            "the write was repeated"
+        );
         assert_eq!(fixture.work(), Vec::<String>::new());
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_dying_sandbox_leaves_nothing_to_report() {
+async fn a_sandbox_that_died_is_reported_without_leftover_files() {
     let fixture = fixture();
     fixture
         .fake
@@ -320,7 +324,7 @@ async fn a_dying_sandbox_leaves_nothing_to_report() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn too_little_room_is_known_before_anything_is_written() {
+async fn too_little_space_is_noticed_before_the_write() {
     let fixture = fixture();
     fixture.fake.capacity(1 << 20);
     let failed = fixture.put("a", vec![0; 33 << 20]).await.unwrap_err();
@@ -329,7 +333,7 @@ async fn too_little_room_is_known_before_anything_is_written() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn control_calls_are_tried_again_and_final_ones_are_not() {
+async fn control_calls_are_retried_unless_the_error_is_final() {
     let fixture = fixture();
     fixture
         .fake
@@ -354,7 +358,7 @@ async fn control_calls_are_tried_again_and_final_ones_are_not() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn modes_never_carry_set_id() {
+async fn modes_never_include_set_id_bits() {
     let fixture = fixture();
     let options = PutOptions {
         policy: &fixture.policy,

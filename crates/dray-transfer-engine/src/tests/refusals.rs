@@ -163,7 +163,7 @@ async fn only_so_many_transfers_run_concurrently() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_11_a_sandbox_that_will_end_first_is_left_alone() {
+async fn r_11_a_sandbox_that_will_end_too_early_gets_no_transfer() {
     let fake = Fake::new();
     fake.file("/work/long", vec![7; 9 << 20]);
     let fixture = EngineFixture::new(fake);

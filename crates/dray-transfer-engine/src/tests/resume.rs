@@ -17,7 +17,7 @@ fn fixture() -> EngineFixture {
     EngineFixture::new(fake)
 }
 
-/// Interrupts the next copy after so many bytes, for good.
+/// Interrupts the next copy after this many bytes, permanently.
 fn interrupt(fixture: &EngineFixture, call: Call, after: u64) {
     let faults = [Fault::Break(after, LOST_CONNECTION)]
         .into_iter()

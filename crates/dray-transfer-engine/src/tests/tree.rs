@@ -1,4 +1,4 @@
-//! Whole directories.
+//! Tests of transfers of whole directories.
 
 use dray_sandbox::metadata::{FileKind, Integrity, Transport};
 use dray_sandbox_conformance::fake::{Call, Fault};
@@ -41,7 +41,7 @@ async fn get(
     (got, sink)
 }
 
-/// Files of a tar, with their content.
+/// The names and contents of the files in a tar.
 async fn files(tar: Vec<u8>) -> Vec<(String, Vec<u8>)> {
     let mut reader = Reader::new(dray_sandbox::Body::from_bytes(tar), tree::Limits::default());
     let mut files = Vec::new();
@@ -82,7 +82,7 @@ async fn a_directory_is_exported_with_and_without_a_tar_of_the_sandbox() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_directory_for_people_is_a_zip() {
+async fn a_directory_is_exported_as_a_zip() {
     let fixture = fixture();
     let (got, sink) = get(&fixture, "/work/out", TreeFormat::Zip).await;
     assert_eq!(got.unwrap().files, 3);
@@ -90,7 +90,7 @@ async fn a_directory_for_people_is_a_zip() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_policy_refuses_is_left_out_and_reported() {
+async fn files_that_policy_refuses_are_left_out_and_reported() {
     for tars in [true, false] {
         let mut fixture = fixture();
         fixture.fake.tars(tars);
@@ -127,7 +127,7 @@ async fn what_policy_refuses_is_left_out_and_reported() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn only_a_permitted_directory_is_a_tree() {
+async fn only_permitted_directories_are_exported() {
     let fixture = fixture();
     fixture.fake.link("/work/home", "/home/agent");
     for (directory, expected) in [
@@ -246,7 +246,7 @@ async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_8_an_unpacking_that_says_done_too_early_is_noticed() {
+async fn r_8_a_tar_that_is_reported_unpacked_too_early_is_sent_again() {
     let (tar, fixture) = tarred().await;
     fixture
         .fake
@@ -267,7 +267,7 @@ async fn r_8_an_unpacking_that_says_done_too_early_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_tar_that_cannot_be_read_is_not_the_sandboxs_fault() {
+async fn a_truncated_tar_fails_without_a_second_attempt() {
     for tars in [true, false] {
         let (mut tar, fixture) = tarred().await;
         fixture.fake.tars(tars);
@@ -279,7 +279,7 @@ async fn a_tar_that_cannot_be_read_is_not_the_sandboxs_fault() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_tar_goes_only_where_policy_lets_it() {
+async fn a_tar_is_unpacked_only_into_permitted_directories() {
     let (tar, fixture) = tarred().await;
     fixture.fake.link("/work/home", "/home/agent");
     for (directory, expected) in [
@@ -293,9 +293,9 @@ async fn a_tar_goes_only_where_policy_lets_it() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_file_larger_than_the_whole_may_be_is_left_out_alone() {
+async fn only_the_file_above_the_total_limit_is_left_out() {
     let fixture = fixture();
-    // The zeros of a sparse file take no room on a disk, and all the room in a tar.
+    // The zeros of a sparse file use no space on a disk, but their full size in a tar.
     fixture.fake.file("/work/out/sparse.img", vec![0; 4 << 20]);
     let options = GetTreeOptions {
         policy: &fixture.policy,

@@ -22,7 +22,7 @@ fn settled(transport: Transport) -> EngineFixture {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_file_left_alone_is_not_read_twice() {
+async fn an_unchanged_file_is_not_read_twice() {
     for transport in [Transport::Archive, Transport::Sftp, Transport::ExecRaw] {
         let fixture = settled(transport);
         let (got, _) = fixture.got("/work/a").await;
@@ -32,7 +32,8 @@ async fn a_file_left_alone_is_not_read_twice() {
     }
 }
 
-/// A fixture with `/work/a` of 5000 bytes that was left alone, where every file is digested and those above 4000 bytes once.
+/// A fixture with `/work/a` of 5000 bytes that was left alone, where every file is digested and those above 4000 bytes
+/// once.
 fn watched() -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
@@ -45,7 +46,7 @@ fn watched() -> EngineFixture {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_large_file_left_alone_is_digested_once_beside_the_copy() {
+async fn an_unchanged_large_file_is_digested_once_during_the_copy() {
     let fixture = watched();
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
@@ -168,7 +169,7 @@ async fn r_8_a_file_touched_meanwhile_is_read_again_and_digested() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_8_a_file_that_goes_away_meanwhile_is_no_file() {
+async fn r_8_a_file_that_is_removed_during_the_copy_is_not_found() {
     let fixture = settled(Transport::Archive);
     let remove = Fault::Meanwhile(5000, Change::Remove);
     fixture.fake.script(Call::Read, [remove]);
@@ -214,7 +215,7 @@ async fn a_sandbox_that_can_say_nothing_afterwards_has_proved_nothing() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_10_a_copy_that_goes_on_is_held_against_the_state_before_its_first_byte() {
+async fn r_10_a_continued_copy_is_compared_with_the_state_before_its_first_byte() {
     let fixture = settled(Transport::Sftp);
     fixture.fake.resuming(Transport::Sftp);
     let cut = Fault::Break(3000, ErrorKind::Unavailable);

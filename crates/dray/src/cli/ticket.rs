@@ -20,7 +20,7 @@ pub(crate) enum TicketCommand {
     List(TicketList),
     /// Show one ticket: its state, limits and receipt.
     Show(TicketName),
-    /// End a ticket and remove what came in so far. Its URL then answers that it was revoked.
+    /// End a ticket and remove its received bytes. Its URL then answers that it was revoked.
     #[command(after_help = "Examples:\n  \
         dray ticket list\n  \
         dray ticket revoke ID\n\n\

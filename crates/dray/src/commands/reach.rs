@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sandbox_is_refused_with_what_would_be_one() {
+    fn an_invalid_sandbox_is_refused_with_an_example() {
         for sandbox in ["docker:web", "ssh:me@host:22", "local:/srv/box"] {
             assert!(check_address(sandbox).is_ok(), "{sandbox}");
         }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sandboxes_are_left_alone() {
+    fn other_sandboxes_are_not_changed() {
         for sandbox in ["docker:web", "ssh:me@host", "local:", "nonsense"] {
             assert_eq!(absolute_address(sandbox), sandbox);
             assert!(

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_typed_sandbox_is_said_with_its_name() {
+    fn errors_of_a_typed_sandbox_contain_its_name() {
         for detail in ["sandbox_gone", "no_backend", "unavailable"] {
             let fault = Fault::new(FaultCode::Unavailable, "m").detail(detail);
             let said = explain_failure(fault.into(), "docker:w\u{1b}eb", false).to_string();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn other_faults_are_left_alone() {
+    fn other_faults_are_not_changed() {
         let fault = Fault::new(
             FaultCode::NotFound,
             "The file does not exist in the sandbox.",

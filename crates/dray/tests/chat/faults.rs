@@ -243,7 +243,7 @@ async fn an_answer_is_shown_although_it_can_no_longer_be_kept() {
 }
 
 #[tokio::test]
-async fn a_link_that_fails_costs_the_exit_code_and_not_the_answer() {
+async fn a_failed_link_changes_the_exit_code_and_not_the_answer() {
     let agent = FakeAgent::start(vec![]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();

@@ -1,4 +1,4 @@
-//! What works.
+//! Tests of successful chats.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -8,7 +8,7 @@ use super::agent::{AnswerScript, FakeAgent, custom, delta, done, end, says};
 use super::process::{check, err, events, file, out, run};
 
 #[tokio::test]
-async fn an_answer_goes_to_standard_output_and_its_stages_do_not() {
+async fn answers_go_to_standard_output_and_stages_to_standard_error() {
     let steps = vec![
         delta(&json!({"role": "assistant"})),
         custom(&json!({"stages": [{"index": 0, "name": "Search", "status": null}]})),
@@ -56,7 +56,7 @@ async fn an_answer_goes_to_standard_output_and_its_stages_do_not() {
 }
 
 #[tokio::test]
-async fn dial_is_asked_in_its_own_manner_with_its_key() {
+async fn requests_to_dial_use_its_path_and_its_key_header() {
     let agent = FakeAgent::start(vec![
         AnswerScript::Stream(says("hello")),
         AnswerScript::Stream(says("you")),
@@ -94,7 +94,7 @@ async fn dial_is_asked_in_its_own_manner_with_its_key() {
 }
 
 #[tokio::test]
-async fn the_key_of_the_environment_goes_to_the_origin_of_dial_alone() {
+async fn the_key_of_the_environment_is_sent_only_to_the_origin_of_dial() {
     let agent = FakeAgent::start(vec![
         AnswerScript::Stream(says("a")),
         AnswerScript::Stream(says("b")),
@@ -113,7 +113,7 @@ async fn the_key_of_the_environment_goes_to_the_origin_of_dial_alone() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_through_a_pipe_and_in_the_next_process() {
+async fn a_conversation_continues_through_a_pipe_and_in_the_next_process() {
     let state = json!({"tool_execution_history": [{"role": "tool", "content": "x"}], "orchestrator_state": null});
     let first = vec![
         delta(&json!({"content": "one"})),
@@ -161,7 +161,7 @@ async fn a_conversation_goes_on_through_a_pipe_and_in_the_next_process() {
 }
 
 #[tokio::test]
-async fn scripts_get_one_object_for_everything_that_happens() {
+async fn json_output_has_one_object_for_each_event() {
     let steps = vec![
         custom(&json!({"stages": [{"index": 0, "name": "S", "status": null}]})),
         custom(
@@ -199,7 +199,7 @@ async fn scripts_get_one_object_for_everything_that_happens() {
 }
 
 #[tokio::test]
-async fn files_go_both_ways_and_only_own_links_are_dialled() {
+async fn files_are_sent_and_saved_and_only_links_of_the_agent_are_fetched() {
     let elsewhere = FakeAgent::start(vec![]).await;
     let agent = FakeAgent::start(vec![]).await;
     let (url, other) = (agent.url(), elsewhere.url());
@@ -260,7 +260,7 @@ async fn files_go_both_ways_and_only_own_links_are_dialled() {
 }
 
 #[tokio::test]
-async fn the_agent_is_named_where_there_are_several() {
+async fn several_agents_without_a_choice_are_an_error_that_lists_them() {
     let agent = FakeAgent::start(vec![]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
@@ -280,7 +280,7 @@ async fn the_agent_is_named_where_there_are_several() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_stream_is_shown_all_the_same() {
+async fn an_answer_that_is_not_streamed_is_shown() {
     let whole = json!({
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "whole"}}],
     });

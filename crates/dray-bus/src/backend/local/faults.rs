@@ -1,13 +1,14 @@
-//! Where a fault test can cut in: before or after any step that a user of the server takes.
+//! Lets tests inject faults before or after any request of a process to the in-process server. Each request is a
+//! numbered step.
 //!
-//! Outside of tests a step is just taken.
+//! Outside of tests a step only runs the request.
 
 use crate::error::TransportError;
 
 #[cfg(test)]
 pub(crate) use self::plan::{FaultPlan, InjectedFault};
 
-/// The faults that one user of the server meets with; none unless a test plans some.
+/// The planned faults of one process that uses the server; empty unless a test sets a plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FaultInjector {
     #[cfg(test)]
@@ -52,22 +53,22 @@ mod plan {
 
     use crate::error::TransportError;
 
-    /// What happens at a step.
+    /// The fault at a step.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum InjectedFault {
         /// The process dies before the step.
         CrashBefore,
-        /// The process dies after the step, before it learns of it.
+        /// The process dies after the step, before it gets the response.
         CrashAfter,
         /// The request is lost.
         LoseRequest,
-        /// The request arrives and its answer is lost.
+        /// The request arrives, but its response is lost.
         LoseAnswer,
-        /// The process stands still for so long, then takes the step.
+        /// The process is paused for this long, then takes the step.
         Pause(Duration),
     }
 
-    /// The faults of one life of a process, by the number of the step.
+    /// The faults of one run of a process, by the number of the step.
     #[derive(Debug, Default)]
     pub(crate) struct FaultPlan {
         faults: Vec<(u32, InjectedFault)>,
@@ -105,7 +106,7 @@ mod plan {
                     Err(TransportError::TimedOut)
                 }
                 Some(InjectedFault::Pause(pause)) => {
-                    // paused clock: leases run out meanwhile and no real time passes.
+                    // paused clock: leases expire during the pause, and no real time passes.
                     tokio::time::sleep(pause).await;
                     take()
                 }

@@ -58,7 +58,7 @@ impl InboxMux {
             .map_err(TransportError::other)?;
         // The server must know the subscription before the first request, or it would drop the first reply.
         client.flush().await.map_err(TransportError::other)?;
-        // Weak, because the task is owned by `shared` itself: a strong reference would keep both alive for ever.
+        // Weak, because the task is owned by `shared` itself: a strong reference would keep both alive forever.
         let shared = Arc::downgrade(&self.shared);
         let late = metrics.call_late_replies_total.clone();
         let over = CancellationToken::new();

@@ -260,7 +260,7 @@ impl NatsCursor {
                 ))
             }
             Some(Err(error)) => Err(TransportError::other(error)),
-            // The client's stream ends only when its consumer is gone or the connection is closed for good.
+            // The client's stream ends only when its consumer is gone or the connection is closed permanently.
             None => Err(TransportError::Disconnected),
         }
     }

@@ -100,7 +100,7 @@ fn a_delivery_with_a_file_of_unknown_outcome_is_not_done() {
 }
 
 #[test]
-fn progress_is_work_that_goes_on() {
+fn progress_is_shown_for_running_work() {
     let mut progress = v1::DeliveryProgressed {
         name: "a.pdf".to_owned(),
         bytes: 512,

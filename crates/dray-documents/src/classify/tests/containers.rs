@@ -172,7 +172,7 @@ fn without_relationships_the_folder_is_a_guess_and_says_so() {
 }
 
 #[test]
-fn everything_else_in_a_zip_is_an_archive_whatever_its_name() {
+fn any_other_zip_is_an_archive_under_any_name() {
     let drawing = package(
         TRANSITIONAL_RELATIONSHIP,
         "/visio/document.xml",

@@ -105,7 +105,7 @@ fn a_comment_that_imitates_the_end_is_seen_through() {
 }
 
 #[test]
-fn numbers_that_lie_are_not_believed() {
+fn wrong_numbers_in_headers_are_not_trusted() {
     let mut bytes = docx();
     let end = bytes.len() - 22;
     bytes[end + 8..end + 12].copy_from_slice(&[0xFE; 4]);

@@ -156,7 +156,7 @@ fn raw_pictures_of_cameras_are_binary() {
 }
 
 #[test]
-fn documents_by_signature_whatever_their_name() {
+fn documents_are_detected_by_signature_under_any_name() {
     assert_eq!(
         named(b"%PDF-1.7\n%\xE2\xE3", "data.csv"),
         (Document, mime::PDF)

@@ -206,7 +206,7 @@ fn a_character_at_the_edge_of_the_sample_is_not_broken() {
 }
 
 #[test]
-fn blank_files_are_told_from_those_that_begin_blank() {
+fn blank_files_are_distinguished_from_files_that_begin_with_blanks() {
     let blank = |bytes: &[u8]| {
         let mut input = Cursor::new(bytes);
         let class = classify(&mut input, "a.txt").unwrap();
@@ -249,7 +249,7 @@ fn open_documents_in_one_file_are_texts_of_their_own_type() {
 }
 
 #[test]
-fn a_long_chat_is_no_markup_and_long_markup_is() {
+fn a_long_chat_is_not_markup_but_long_markup_is() {
     let chat = "<ann> hello\n<bob> hi\n".repeat(5000);
     assert_eq!(named(chat.as_bytes(), "chat.txt"), (Text, mime::PLAIN));
     let list = format!("<list>{}</list>", "<entry>1</entry>".repeat(10_000));

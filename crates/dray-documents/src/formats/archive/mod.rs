@@ -165,7 +165,8 @@ fn only_file(
     classify_unpacked(&format!("file.{}", hint.extension), bytes, hint).map(Some)
 }
 
-/// The name and the bytes of the file that `wanted` means; of several, the last, as unpacking would leave it.
+/// Returns the name and the bytes of the file that matches `wanted` best. Of equal matches the last one counts,
+/// because unpacking would keep it.
 fn tar_member(
     input: &mut dyn Input,
     hint: &ConversionHint,

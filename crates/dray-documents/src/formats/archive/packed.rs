@@ -106,7 +106,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Up to so many bytes without taking them; fewer at the end of the stream.
+    /// Up to this many bytes without taking them; fewer at the end of the stream.
     pub(super) fn peek(&mut self, length: usize) -> Result<&[u8], Failure> {
         let mut chunk = [0; 512];
         while self.ahead.len() < length {

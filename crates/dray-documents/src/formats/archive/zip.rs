@@ -1,4 +1,4 @@
-//! ZIP archives: their directory, and one entry of them.
+//! Lists the entries of ZIP archives and reads one of them.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use super::entry::{Entry, EntryKind, MAX_ENTRY_RATIO, NameMatch, max_bytes, name
 use crate::container::{Input, open_zip, read_zip_entry};
 use crate::limits::{Budget, Failure};
 
-/// Gives every entry of the directory, in its order. Nothing is unpacked.
+/// Calls `each` for every entry of the central directory, in its order. Nothing is unpacked.
 pub(super) fn for_each_entry(
     input: &mut dyn Input,
     budget: &Rc<Budget>,
@@ -24,7 +24,8 @@ pub(super) fn for_each_entry(
     Ok(())
 }
 
-/// The name and the bytes of the file that `wanted` means; of several, the last, as unpacking would leave it.
+/// Returns the name and the bytes of the entry that matches `wanted` best. Of equal matches the last one counts,
+/// because unpacking would keep it.
 pub(super) fn read_member(
     input: &mut dyn Input,
     wanted: &str,
@@ -36,7 +37,7 @@ pub(super) fn read_member(
         if index.is_multiple_of(256) {
             budget.clock()?;
         }
-        // An entry that cannot be read does not hide the others.
+        // A damaged entry does not prevent access to the others.
         let Some(entry) = entry_at(&mut archive, index) else {
             continue;
         };
@@ -51,14 +52,14 @@ pub(super) fn read_member(
         return Err(Failure::Unsupported);
     }
     let max = max_bytes(budget.limits());
-    // The size is checked again while unpacking: what the directory says is only a claim.
+    // The size in the directory may be wrong, so it is checked again while unpacking.
     let bytes = read_zip_entry(&mut archive, index, max, Some(MAX_ENTRY_RATIO), budget)?;
     Ok((entry.name, bytes))
 }
 
 fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Option<Entry> {
     let entry = archive.by_index_raw(index).ok()?;
-    // Many programs write UTF-8 and do not say so.
+    // Many programs write UTF-8 names without setting the UTF-8 flag.
     let raw = entry.name_raw();
     let name = match std::str::from_utf8(raw) {
         Ok(name) => name.to_owned(),
@@ -69,7 +70,7 @@ fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Opti
     let kind = if entry.is_dir() {
         EntryKind::Directory
     } else if entry.is_symlink() {
-        // Where it points is its content, which a listing does not unpack.
+        // The target of the link is its content, which a listing does not unpack.
         EntryKind::SymbolicLink(String::new())
     } else {
         EntryKind::File
@@ -91,7 +92,7 @@ fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Opti
     })
 }
 
-/// As the directory says; in the time zone of its creator, which it does not say.
+/// The time in the directory. It is local time of the creator, and its time zone is not known.
 fn shown_time(time: DateTime) -> String {
     format!(
         "{:04}-{:02}-{:02} {:02}:{:02}:{:02}",

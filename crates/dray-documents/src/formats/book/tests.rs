@@ -78,7 +78,7 @@ fn encrypted_text_needs_a_key_and_encrypted_fonts_do_not() {
 }
 
 #[test]
-fn a_missing_chapter_is_said_and_a_missing_package_is_damage() {
+fn a_missing_chapter_is_a_warning_and_a_missing_package_is_damage() {
     let parts = [
         CONTAINER_PART,
         (

@@ -1,6 +1,6 @@
-//! Transfer encodings of MIME, read with tolerance (RFC 2045, 6).
+//! Decoders for the transfer encodings of MIME (RFC 2045, 6). They accept malformed input.
 
-/// Bytes of base64; what is none of its signs is passed over.
+/// Decodes base64. Bytes outside of its alphabet are skipped.
 pub(super) fn decode_base64(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let mut held: u32 = 0;
@@ -8,7 +8,7 @@ pub(super) fn decode_base64(text: &[u8]) -> Vec<u8> {
     for byte in text {
         let Some(six) = sextet_of(*byte) else {
             if *byte == b'=' {
-                // Padding ends a group; another text may follow.
+                // Padding ends an encoded text; another encoded text may follow.
                 bits = 0;
                 held = 0;
             }
@@ -25,7 +25,7 @@ pub(super) fn decode_base64(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How many bytes a base64 text stands for.
+/// The number of bytes that a base64 text decodes to, if it has no padding in the middle.
 pub(super) fn base64_size(text: &[u8]) -> u64 {
     let signs = text
         .iter()
@@ -45,7 +45,7 @@ fn sextet_of(byte: u8) -> Option<u8> {
     })
 }
 
-/// Bytes of quoted-printable; a broken escape stays as it is.
+/// Decodes quoted-printable. A malformed escape is kept as text.
 pub(super) fn quoted_printable(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -73,7 +73,7 @@ pub(super) fn quoted_printable(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Text of UTF-7 (RFC 2152), which WHATWG does not know; what is broken stays as it is or becomes U+FFFD.
+/// Decodes UTF-7 (RFC 2152), which the WHATWG encoding standard lacks. Malformed parts are kept or become U+FFFD.
 pub(super) fn decode_utf7(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -94,7 +94,7 @@ pub(super) fn decode_utf7(text: &[u8]) -> String {
         }
         let units = pairs.iter().map(|pair| u16::from_be_bytes(*pair));
         out.extend(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)));
-        // A hyphen ends the shift and is not shown.
+        // A hyphen after the encoded part is not text.
         rest = behind.strip_prefix(b"-").unwrap_or(behind);
     }
     out.push_str(&String::from_utf8_lossy(rest));
@@ -112,7 +112,7 @@ mod tests {
     use super::{base64_size, decode_base64, decode_utf7, quoted_printable};
 
     #[test]
-    fn base64_is_read_over_line_ends_and_noise() {
+    fn base64_is_decoded_across_line_ends_and_other_characters() {
         for (text, bytes) in [
             ("SGVsbG8=", "Hello"),
             ("SGVs\r\nbG8 h", "Hello!"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn utf_7_is_read_and_a_plain_plus_stays() {
+    fn utf_7_is_decoded_and_a_plus_without_code_is_kept() {
         for (text, read) in [
             ("Fr+APY-sche +ACI-x+ACI +2D3eAA-", "Frösche \"x\" 😀"),
             ("1 +- 1, a+b, +", "1 + 1, a+b, +"),

@@ -273,7 +273,7 @@ impl Parts<'_> {
         match mime.as_str() {
             "text/html" if shown => Ok(vec![Body::Html(part.text(true))]),
             "text/plain" | "text/" if shown => Ok(vec![Body::Plain(part.text(false))]),
-            // A multipart without a boundary has nothing but text.
+            // A multipart without a boundary has only text.
             mime if shown && mime.starts_with("multipart/") => {
                 Ok(vec![Body::Plain(part.text(false))])
             }

@@ -95,7 +95,7 @@ impl<'i> File<'i> {
         names.any(|name| self.compound.cfb.is_stream(storage.join(name)))
     }
 
-    /// The table of fixed properties of a storage, which begins after a header of so many bytes.
+    /// The table of fixed properties of a storage, which begins after a header of this many bytes.
     pub(super) fn fixed(
         &mut self,
         storage: &Path,

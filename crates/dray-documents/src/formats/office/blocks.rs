@@ -178,7 +178,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Writes what came before a limit was reached.
+    /// Writes the text before a limit was reached.
     pub(in crate::formats) fn write_so_far(self, out: &mut Markdown) -> Result<(), Limit> {
         out.table_so_far(self.table)
     }

@@ -160,7 +160,7 @@ impl Element<'_> {
 pub(in crate::formats) enum Event<'x> {
     /// An element opens; an empty one closes immediately.
     Open(Element<'x>),
-    /// The innermost element closes.
+    /// Handles the end of the innermost element.
     Close,
     /// Text between tags, with references resolved.
     Text(Cow<'x, str>),

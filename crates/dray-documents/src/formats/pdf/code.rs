@@ -7,7 +7,7 @@ const BLANK_LINE: f32 = 1.7;
 /// Blanks that a line may begin with.
 const MAX_INDENT: usize = 120;
 
-/// The lines of a block that holds nothing but code.
+/// The lines of a block that holds only code.
 pub(super) fn lines_of(block: &Block) -> Option<&[Line]> {
     match block {
         Block::Paragraph {

@@ -13,7 +13,7 @@ const MIN_LINES: usize = 3;
 /// Least width of a gutter: points, and sizes of letters.
 const MIN_GUTTER: f32 = 8.0;
 const MIN_GUTTER_OF_SIZE: f32 = 0.8;
-/// A step between lines of more than so many sizes of letters ends a stretch.
+/// A step between lines of more than this many sizes of letters ends a stretch.
 const MAX_STEP: f32 = 4.0;
 /// What the engine takes for columns by itself: pieces of text, and lines on each side.
 const ENGINE_SPANS: usize = 40;

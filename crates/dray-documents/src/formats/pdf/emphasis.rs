@@ -1,11 +1,11 @@
-//! Which styles of letters mean something in a document: bold, italic and the fixed width of code.
+//! Decides which styles of letters carry meaning in a document: bold, italic, and the fixed width of code.
 //!
-//! A style that most of the text has is the document's own look and emphasises nothing.
+//! A style that at least half of the text has is the normal look of the document and is not emphasis.
 
 use pdfboss_core::{ObjRef, StandardType, StructureElement};
 use pdfboss_text::{Structure, TextSpan};
 
-/// Parts of names of fonts whose letters are all as wide, in lower case. Not every such font says so by its flag.
+/// Parts of the names of fonts with fixed width, in lower case. Some of these fonts lack the flag for fixed width.
 const FIXED_WIDTH_FONTS: [&str; 12] = [
     "courier",
     "consola",
@@ -21,7 +21,7 @@ const FIXED_WIDTH_FONTS: [&str; 12] = [
     "firacode",
 ];
 
-/// How many characters have which style.
+/// Numbers of characters: all, and those of each style.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Emphasis {
     all: usize,
@@ -31,7 +31,7 @@ pub(super) struct Emphasis {
 }
 
 impl Emphasis {
-    /// Counts the letters of a page by how they look.
+    /// Adds the characters of a page, without blanks.
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
         let mut fonts = Fonts::default();
         for span in spans {
@@ -47,17 +47,17 @@ impl Emphasis {
         }
     }
 
-    /// Whether bold letters stand out.
+    /// Whether bold is emphasis: fewer than half of the characters are bold.
     pub(super) fn shows_bold(&self) -> bool {
         self.bold * 2 < self.all
     }
 
-    /// Whether italic letters stand out.
+    /// Whether italic is emphasis: fewer than half of the characters are italic.
     pub(super) fn shows_italic(&self) -> bool {
         self.italic * 2 < self.all
     }
 
-    /// Makes text of fixed width known to the engine as code, unless most of the document is set in it.
+    /// Marks text of fixed width as code for the engine, unless at least half of the document has fixed width.
     pub(super) fn mark_code(&self, spans: &mut [TextSpan]) {
         if self.fixed_width * 2 >= self.all {
             return;
@@ -69,7 +69,7 @@ impl Emphasis {
             }
             let code = StructureElement {
                 standard_type: StandardType::Code,
-                // No document has an object 0: it is the head of the list of free ones (ISO 32000-1, 7.5.4).
+                // No object of a document has number 0, the head of the list of free objects (ISO 32000-1, 7.5.4).
                 object: ObjRef { num: 0, r#gen: 0 },
                 revision: 0,
             };
@@ -87,15 +87,16 @@ impl Emphasis {
     }
 }
 
-/// What is known of the fonts of a page.
+/// Remembers for the last font whether it has fixed width.
 #[derive(Default)]
 struct Fonts {
-    /// The font of the piece before, whose name most often is the one of the next too.
+    /// Name of the last span's font, and whether it has fixed width. Most often the next span has the same font.
     last: Option<(String, bool)>,
 }
 
 impl Fonts {
-    /// Whether all letters of the font of a piece are as wide. Those of Chinese, Japanese and Korean are in any font.
+    /// Whether the span has a font of fixed width. Text in Chinese, Japanese or Korean does not count: its characters
+    /// have the same width in every font.
     fn has_fixed_width(&mut self, span: &TextSpan) -> bool {
         let known = match &self.last {
             Some((name, known)) if *name == span.font_name => *known,

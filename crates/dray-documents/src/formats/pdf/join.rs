@@ -12,7 +12,7 @@ use super::spans;
 const PARAGRAPH_GAP: f32 = 1.35;
 /// The same after a line that was ended on purpose.
 const GAP_AFTER_SHORT: f32 = 1.12;
-/// Blocks with at most so many lines take their width from their neighbours too.
+/// Blocks with at most this many lines take their width from their neighbours too.
 const FEW_LINES: usize = 4;
 /// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
 const LINE_SLACK: f32 = 1.0;

@@ -45,7 +45,7 @@ fn repair_ligatures(span: &mut TextSpan) {
     }
     let mut changed = false;
     let mut from = 0;
-    // Only letters of one glyph begin at the very same place.
+    // Only letters of one glyph begin at exactly the same place.
     for glyph in span.glyph_x.chunk_by(|a, b| a.to_bits() == b.to_bits()) {
         let to = from + glyph.len();
         if let Some(its) = letters.get_mut(from..to)

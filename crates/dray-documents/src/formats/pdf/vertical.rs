@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn horizontal_text_of_single_letters_is_left_alone() {
+    fn horizontal_text_of_single_letters_is_not_changed() {
         let mut spans: Vec<_> = (0_u8..20)
             .map(|at| plain("港", 50.0 + 12.0 * f32::from(at), 700.0, 12.0))
             .collect();

@@ -224,7 +224,7 @@ impl<'o> Blocks<'o> {
             self.end_inner_row();
             self.cell.append(&mut self.inner_cell);
         }
-        // A row that was never ended is one all the same.
+        // A row that was never ended is one anyway.
         if !self.cell.is_empty() || !self.row.is_empty() {
             let line = std::mem::take(&mut self.line);
             self.end_cell()?;

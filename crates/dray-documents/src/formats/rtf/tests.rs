@@ -62,7 +62,7 @@ fn groups_that_are_no_text_are_dropped() {
 }
 
 #[test]
-fn what_is_left_out_is_told() {
+fn left_out_content_is_reported() {
     let got = convert_bytes(
         &test_hint("application/rtf", "rtf"),
         b"{\\rtf1 a{\\pict 00}{\\v x}",
@@ -80,7 +80,7 @@ fn what_is_left_out_is_told() {
 }
 
 #[test]
-fn binary_data_is_passed_over() {
+fn binary_data_is_skipped() {
     assert_eq!(shown(b"{\\rtf1 a{\\pict\\bin4 }{}}}b\\bin2 \\}c}"), "abc\n");
     assert_eq!(shown(b"{\\rtf1 a\\bin-5 b\\bin2147483647 c}"), "ab\n");
 }
@@ -154,7 +154,7 @@ fn comments_follow_the_text_with_their_authors() {
 }
 
 #[test]
-fn nesting_of_any_depth_keeps_the_text_and_drops_what_is_none() {
+fn nesting_of_any_depth_keeps_the_text_and_drops_other_content() {
     let source = format!(
         "{{\\rtf1 {}deep{{\\*\\objdata 00{{11}}22}}{{\\pict 33}}down{}end}}rest",
         "{".repeat(100_000),

@@ -2,10 +2,10 @@
 
 use crate::hex::parse_hex_byte;
 
-/// Letters of a control word; a longer one is noise.
+/// Most letters of a control word; further letters are read as text.
 const MAX_WORD_LETTERS: usize = 64;
 
-/// A token of the file; line ends outside of it are not text.
+/// A token of the file. Line ends between tokens are not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// `{`, the start of a group.
@@ -22,19 +22,19 @@ pub(super) enum Token<'a> {
     Text(&'a [u8]),
 }
 
-/// Reads tokens. It never fails and always comes to an end.
+/// An iterator over the tokens of a file. It never fails, and it ends for any input.
 #[derive(Clone, Debug)]
 pub(super) struct Tokens<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Tokens<'a> {
-    /// From the start of a file.
+    /// Reads from the start of a file.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Passes over raw bytes, as after `\bin`.
+    /// Skips this many raw bytes, such as those after `\bin`.
     pub(super) fn pass(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
@@ -48,7 +48,7 @@ impl<'a> Tokens<'a> {
         taken
     }
 
-    /// What follows a backslash.
+    /// Reads the token whose backslash was just read.
     fn control(&mut self) -> Token<'a> {
         let letters = self
             .rest
@@ -80,7 +80,7 @@ impl<'a> Tokens<'a> {
             let text = std::str::from_utf8(self.take(minus + digits)).unwrap_or_default();
             number = Some(
                 text.parse()
-                    // A number that no integer holds is as large as it can be.
+                    // A number outside the range of `i32` becomes the nearest limit of the range.
                     .unwrap_or(if minus > 0 { i32::MIN } else { i32::MAX }),
             );
         }
@@ -110,7 +110,7 @@ impl<'a> Iterator for Tokens<'a> {
                     self.take(1);
                     return Some(self.control());
                 }
-                // Line ends are only there to keep the source readable.
+                // Line ends in the file are not text; `\par` and `\line` are.
                 b'\r' | b'\n' | 0 => {
                     self.take(1);
                 }
@@ -132,7 +132,7 @@ mod tests {
     use super::{Token, Tokens};
 
     #[test]
-    fn words_symbols_bytes_and_text_are_told_apart() {
+    fn words_symbols_bytes_and_text_are_different_tokens() {
         let tokens: Vec<_> =
             Tokens::new(b"{\\rtf1\\b0 x\r\n\\'e9\\'zz\\~\\u-10179?\\*}\\i99999999999").collect();
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_at_the_end_and_endless_words_end() {
+    fn a_backslash_at_the_end_and_a_very_long_word_are_read() {
         assert_eq!(
             Tokens::new(b"\\").collect::<Vec<_>>(),
             [Token::Symbol(b' ')]

@@ -43,7 +43,7 @@ pub(super) struct RecordLooks {
 }
 
 impl RecordLooks {
-    /// How a cell looks.
+    /// The style of a cell.
     pub(super) fn style(&self, sheet: usize, row: u32, column: u32) -> Style {
         let number = self.cells.get(&(sheet, row, column));
         let style = number.and_then(|at| self.styles.get(usize::from(*at)));

@@ -72,7 +72,7 @@ impl StyleRecords {
         }
     }
 
-    /// The styles of cells by their numbers.
+    /// Reads the cell styles; the index is the style number.
     pub(super) fn into_styles(self) -> Vec<Style> {
         let formats = self.formats.iter();
         formats.map(|format| self.style(*format)).collect()

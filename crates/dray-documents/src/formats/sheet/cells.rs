@@ -19,7 +19,7 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// How a cell looks. Where other rules paint it, its own colours do not tell whether it is seen.
+    /// The style of a cell. Conditional formats may change its colours, so its text then counts as visible.
     fn style(&self, number: Option<usize>, place: (u64, u32)) -> Style {
         let style = number.and_then(|at| self.styles.get(at));
         let mut style = style.cloned().unwrap_or_default();

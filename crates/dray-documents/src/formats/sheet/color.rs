@@ -51,7 +51,7 @@ impl Rgb {
         own.or_else(|| DEFAULT_PALETTE.get(at).copied().map(Self::of_number))
     }
 
-    /// Whether a person cannot tell the two apart.
+    /// Whether a person cannot distinguish the two colours.
     pub(super) fn looks_like(self, other: Self) -> bool {
         let mut pairs = self.0.iter().zip(other.0);
         pairs.all(|(a, b)| a.abs_diff(b) <= MAX_CHANNEL_DIFFERENCE)

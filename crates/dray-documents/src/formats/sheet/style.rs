@@ -88,7 +88,7 @@ pub(super) fn styles(
     budget: &Rc<Budget>,
 ) -> Result<Vec<Style>, Failure> {
     let text = decode_part(bytes);
-    // The palette is behind what refers to it.
+    // The palette comes after the records that refer to it, so it is read first.
     let mut xml = Xml::new(&text, budget);
     loop {
         match xml.next()? {

@@ -184,7 +184,7 @@ fn merged_areas_show_their_first_cell_and_comments_follow_the_table() {
 }
 
 #[test]
-fn cells_show_where_they_lead() {
+fn cells_with_web_links_become_markdown_links() {
     let text = |cell: &str, text: &str| format!("<c r=\"{cell}\" t=\"str\"><v>{text}</v></c>");
     let formula = |cell: &str, formula: &str| {
         format!("<c r=\"{cell}\" t=\"str\"><f>{formula}</f><v>go</v></c>")

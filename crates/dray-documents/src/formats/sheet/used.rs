@@ -176,7 +176,7 @@ impl SheetReader {
         Ok(())
     }
 
-    /// The row that arrived last stands so many times more.
+    /// Repeats the row that was added last this many times.
     pub(super) fn repeat(&mut self, times: u64, out: &Markdown) -> Result<(), Limit> {
         let Some(row) = self.now else {
             return Ok(());

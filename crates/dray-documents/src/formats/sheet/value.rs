@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn iso_moments_lose_what_nobody_reads() {
+    fn iso_times_are_shown_without_needless_precision() {
         let both = Format::DateTime { fraction: false };
         assert_eq!(
             iso_text("2031-03-14T09:30:00.000Z", both),

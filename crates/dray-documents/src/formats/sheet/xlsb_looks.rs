@@ -1,4 +1,5 @@
-//! What the library does not tell of an XLSB workbook: hidden rows and columns, and how its cells look (MS-XLSB 2.4).
+//! Reads what the library for XLSB workbooks does not report: hidden rows and columns, and styles of cells (MS-XLSB
+//! 2.4).
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::formats::office::package::Package;
 use crate::limits::{Damage, Failure};
 use crate::markdown::Markdown;
 
-// Types of records.
+// Record types (MS-XLSB 2.3).
 const ROW_RECORD: u16 = 0;
 const LAST_CELL_RECORD: u16 = 11;
 const FONT_RECORD: u16 = 43;
@@ -23,27 +24,28 @@ const PALETTE_RECORD: u16 = 475;
 const CELL_STYLES_BEGIN: u16 = 617;
 const CELL_STYLES_END: u16 = 618;
 
-/// Cells whose looks are remembered, of the whole workbook; and hidden rows, of one sheet.
+/// Most cells of a workbook whose style is stored; further cells get the default style.
 const MAX_STYLED_CELLS: usize = 1 << 20;
+/// Most hidden rows of a sheet; further hidden rows count as visible.
 const MAX_HIDDEN_ROWS: usize = 1 << 20;
-/// Records between two looks at the clock.
+/// Records between two checks of the time limit.
 const RECORDS_PER_LOOK: usize = 4096;
 
-/// How a workbook looks.
+/// The hidden parts and cell styles of a workbook.
 #[derive(Debug, Default)]
 pub(super) struct WorkbookLooks {
-    /// In the order of the workbook.
+    /// The sheets in the order of the workbook.
     pub(super) sheets: Vec<SheetLooks>,
     styles: Vec<Style>,
 }
 
-/// How a sheet looks. Rows and columns count from zero.
+/// The hidden parts and cell styles of a sheet. Rows and columns count from zero.
 #[derive(Debug, Default)]
 pub(super) struct SheetLooks {
     pub(super) hidden_rows: Vec<u32>,
     /// Hidden columns: first and last, inclusive.
     pub(super) hidden_columns: Vec<(u32, u32)>,
-    /// Style numbers by row and column, of cells that do not look like any other.
+    /// Style numbers by row and column, for cells whose style is not the default.
     cells: HashMap<(u32, u32), u32>,
 }
 
@@ -59,7 +61,7 @@ impl WorkbookLooks {
         if let Some(theme) = relations.part("theme").map(str::to_owned)
             && let Some(bytes) = package.part(&theme)?
         {
-            // Without the theme only colours are unknown, and then text counts as visible.
+            // Without a theme its colours are unknown, and text of unknown colour counts as visible.
             colors = Colors::of_theme(&bytes, &budget).unwrap_or_default();
         }
         if let Some(styles) = relations.part("styles").map(str::to_owned)
@@ -88,7 +90,7 @@ impl WorkbookLooks {
         Ok(looks)
     }
 
-    /// How a cell looks.
+    /// The style of a cell; the default style when none is known.
     pub(super) fn style(&self, sheet: usize, row: u32, column: u32) -> Style {
         let number = self
             .sheets
@@ -145,9 +147,9 @@ impl SheetLooks {
     }
 }
 
-/// The styles of cells by their numbers.
+/// Reads the cell styles; the index is the style number.
 fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
-    // The palette is behind what refers to it.
+    // The palette comes after the records that refer to it, so it is read first.
     for (_, data) in Records(bytes).filter(|(kind, _)| *kind == PALETTE_RECORD) {
         if let [red, green, blue, _] = *data {
             colors.add_to_palette(Rgb::of_number(u32::from_be_bytes([0, red, green, blue])));
@@ -187,7 +189,7 @@ fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
     styles
 }
 
-/// A colour (MS-XLSB 2.5.19), or the one that stands for an automatic one; nothing when it is of an unknown kind.
+/// Reads a colour (MS-XLSB 2.5.19). An automatic colour gives `automatic`, an unknown kind of colour gives `None`.
 fn color(data: &[u8], at: usize, colors: &Colors, automatic: Option<Rgb>) -> Option<Rgb> {
     let Some([kind, index, low, high, red, green, blue, _]) = data.get(at..at + 8) else {
         return automatic;
@@ -203,7 +205,7 @@ fn color(data: &[u8], at: usize, colors: &Colors, automatic: Option<Rgb>) -> Opt
     color.map(|color| color.tinted(tint))
 }
 
-/// A text and where it ends: 16-bit characters after their count.
+/// Reads a text, which is a count and UTF-16 characters. Returns the text and the offset of its end.
 fn wide(data: &[u8], at: usize) -> Option<(String, usize)> {
     let count = usize::try_from(u32_at(data, at)?).ok()?;
     let end = at.checked_add(4)?.checked_add(count.checked_mul(2)?)?;

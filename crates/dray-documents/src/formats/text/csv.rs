@@ -14,7 +14,7 @@ use crate::markdown::{Cell, Markdown, Table};
 
 /// Records that are looked at to find the delimiter.
 const SAMPLE_RECORDS: usize = 50;
-/// Records between two looks at the clock.
+/// Records between two checks of the time limit.
 const RECORDS_PER_LOOK: u64 = 256;
 
 /// One table. Values stay as they are spelled.

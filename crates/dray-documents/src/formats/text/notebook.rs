@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_notebook_is_json() {
+    fn json_that_is_not_a_notebook_is_converted_as_json() {
         assert_eq!(
             notebook("{\"nbformat\":4}"),
             "```json\n{\n  \"nbformat\": 4\n}\n```\n"

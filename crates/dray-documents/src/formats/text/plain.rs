@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_found_and_a_lying_label_does_no_harm() {
+    fn encodings_are_detected_despite_a_wrong_label() {
         assert_eq!(
             convert_to_markdown("text/plain", "txt", b"\xFF\xFEh\0\xE9\0"),
             "hé\n"

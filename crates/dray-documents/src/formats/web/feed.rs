@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_feed_is_xml() {
+    fn xml_that_is_not_a_feed_is_converted_as_xml() {
         assert_eq!(
             convert_to_markdown("application/rss+xml", "rss", b"<rss><x/></rss>"),
             "```xml\n<rss>\n  <x/>\n</rss>\n```\n"

@@ -94,7 +94,7 @@ mod tests {
     use crate::limits::{Failure, Limits};
 
     #[test]
-    fn a_page_without_text_is_told_from_an_empty_file() {
+    fn a_page_without_text_is_distinguished_from_an_empty_file() {
         let failure = |source: &[u8]| {
             let got = convert_bytes(&test_hint("text/html", "html"), source, Limits::default());
             assert_eq!(got.markdown, "");

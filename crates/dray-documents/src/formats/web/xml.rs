@@ -82,7 +82,7 @@ struct Printer {
     room: usize,
     depth: usize,
     roots: u32,
-    /// The start tag that was written last has had nothing but text since.
+    /// The start tag that was written last has had only text since.
     open: bool,
     /// Text that was not yet written.
     text: String,

@@ -143,7 +143,7 @@ fn a_hello_with_two_readings_is_refused() {
 }
 
 #[test]
-fn what_is_no_hello_is_refused_at_its_first_byte() {
+fn bytes_that_are_not_a_client_hello_are_refused_at_the_first_byte() {
     for (bytes, expected) in [
         (&b"SSH-2.0-OpenSSH"[..], HelloError::NotTls),
         (b"GET / HTTP/1.1", HelloError::NotTls),

@@ -46,7 +46,7 @@ fn r_6_the_budget_of_a_call_is_shared_fairly() {
 }
 
 #[test]
-fn r_6_what_a_reader_left_out_is_said_and_its_range_is_passed_on() {
+fn r_6_left_out_pages_are_reported_and_their_range_is_returned() {
     let plan = plan(READ_TOOL, &json!({"ids": ["c-0"], "range": " pages 3-5 "}));
     assert_eq!(
         plan.tasks().next().unwrap().range.as_deref(),

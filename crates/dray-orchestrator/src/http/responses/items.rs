@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_behind_their_calls_whatever_the_order_of_items() {
+    fn results_follow_their_calls_for_any_order_of_items() {
         let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
         let result =
             |id: &str| json!({"type": "function_call_output", "call_id": id, "output": id});

@@ -122,7 +122,7 @@ fn more_than_one_answer_is_not_offered() {
 }
 
 #[test]
-fn messages_out_of_order_are_told_all_at_once() {
+fn all_messages_out_of_order_are_reported_together() {
     let body = json!({"messages": [{"role": "assistant"}, {"role": "assistant"}]});
     let failure = read_request("d", body).unwrap_err();
     assert_eq!(

@@ -45,7 +45,7 @@ pub(super) enum ScriptedStep {
     Hang,
     Panic,
     Fail(RequestFailure),
-    /// Sends so many pieces of text, each of so many bytes.
+    /// Sends so many pieces of text, each of this many bytes.
     Flood(usize, usize),
 }
 

@@ -118,7 +118,7 @@ async fn headers_of_the_caller_come_along_without_our_own() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_told() {
+async fn invalid_json_is_reported() {
     let world = TestSurface::start(Vec::new()).await;
     let request = world
         .request(Method::POST, CHAT_PATH)

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn the_time_is_told_in_utc_or_where_it_is_asked_for() {
+async fn the_time_is_in_utc_or_in_the_requested_zone() {
     let world = InternalFixture::new(json!({"features": {}}));
     let tell = |arguments: Value| world.call(clock::CLOCK_TOOL, arguments);
     for arguments in [
@@ -47,7 +47,7 @@ async fn the_time_is_told_in_utc_or_where_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn zones_that_are_none_are_failures_that_strategies_decide_about() {
+async fn unknown_zones_are_failures_that_strategies_handle() {
     let world = InternalFixture::new(json!({"features": {}}));
     for zone in ["Nowhere/Land", "../../etc/passwd", "/etc/localtime"] {
         let failure = world

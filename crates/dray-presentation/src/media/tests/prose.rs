@@ -57,7 +57,7 @@ fn remote_pictures_are_found_where_they_stand() {
 }
 
 #[test]
-fn what_only_resembles_a_remote_picture_is_none() {
+fn text_that_resembles_a_remote_picture_is_not_a_picture() {
     for text in [
         "![a](/local.png)",
         "![a](https://h/a.png",

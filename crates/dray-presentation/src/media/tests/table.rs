@@ -84,7 +84,7 @@ fn r_4_brackets_stay() {
 }
 
 #[test]
-fn r_4_what_is_no_absolute_path_is_no_tag() {
+fn r_4_only_absolute_paths_are_tags() {
     for text in [
         "MEDIA:relative/a.png",
         "MEDIA:https://x/a.png",

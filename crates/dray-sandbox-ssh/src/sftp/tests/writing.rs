@@ -77,7 +77,7 @@ async fn a_body_of_the_wrong_length_or_that_breaks_is_never_written_well() {
 }
 
 #[tokio::test]
-async fn r_10_writing_goes_on_only_where_the_file_ends() {
+async fn r_10_a_write_continues_only_at_the_end_of_the_file() {
     let (_tasks, mut channel) = taking(|_| status::OK).await;
     put(&mut channel, 9, 5, Body::from_bytes("text"))
         .await

@@ -1,14 +1,14 @@
-//! What each source contributes, and which one wins.
+//! Tests of the sources of the configuration: defaults, file, variables and flags, and their precedence.
 
 use super::*;
 
 #[test]
-fn nothing_set_means_the_compiled_defaults() {
+fn without_settings_the_compiled_defaults_apply() {
     assert_eq!(load(&ConfigSources::default()), Ok(TestSection::default()));
 }
 
 #[test]
-fn each_source_wins_over_the_one_before() {
+fn a_later_source_overrides_an_earlier_one() {
     let toml = file("[egress-fetcher]\nmax_redirects = 1\nagent = 'file'\nmode = 'tight'\n");
     let in_file = ConfigSources::default().file(toml.path());
     assert_eq!(load(&in_file).unwrap().max_redirects, 1);
@@ -29,7 +29,7 @@ fn each_source_wins_over_the_one_before() {
 }
 
 #[test]
-fn variables_are_read_as_their_fields_are_typed() {
+fn variables_are_parsed_by_the_type_of_their_field() {
     let loaded = load(&with_variables(&[
         ("DRAY_EGRESS_FETCHER__ENABLED", "true"),
         ("DRAY_EGRESS_FETCHER__MAX_BYTES", "25MiB"),
@@ -65,7 +65,7 @@ fn variables_are_read_as_their_fields_are_typed() {
     let unset = load(&with_variables(&[("DRAY_EGRESS_FETCHER__HOSTS", "")])).unwrap();
     assert_eq!(
         unset.hosts, None,
-        "an empty variable unsets what may be unset"
+        "an empty variable unsets an optional field"
     );
 }
 
@@ -107,7 +107,7 @@ fn secrets_can_be_read_from_files_in_every_source() {
 }
 
 #[test]
-fn the_variable_dray_config_names_the_file_unless_a_flag_does() {
+fn a_flag_for_the_configuration_file_wins_over_the_variable_dray_config() {
     let one = file("[egress-fetcher]\nagent = 'one'\n");
     let two = file("[egress-fetcher]\nagent = 'two'\n");
     let sources = with_variables(&[("DRAY_CONFIG", one.path().to_str().unwrap())]);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_goes_on_as_it_was_state_included() {
+    fn a_conversation_continues_with_its_messages_and_state() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         let answer: Message = serde_json::from_value(json!({
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_conversation_is_refused_and_left_alone() {
+    fn a_file_that_is_not_a_conversation_is_refused_and_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         for (text, why) in [

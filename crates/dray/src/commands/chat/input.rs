@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_utf_8_costs_no_other() {
+    fn a_line_that_is_not_utf_8_does_not_affect_other_lines() {
         let lines = lines(b"a\r\n\xff\xfe\n\nb");
         assert!(matches!(&lines[1], InputLine::Unusable(why) if why.contains("UTF-8")));
         let text = |text: &str| InputLine::Text(text.to_owned());

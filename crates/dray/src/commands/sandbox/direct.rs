@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_device_is_reported_as_what_it_is() {
+    async fn a_full_device_is_reported_as_full() {
         let target =
             DownloadTarget::new(Some(Path::new("/dev/full")), None, || Ok(String::new())).unwrap();
         let (_folder, held) = target.held.as_ref().unwrap();

@@ -55,7 +55,7 @@ async fn the_round_trip_is_reported_with_a_real_engine() {
 }
 
 #[tokio::test]
-async fn without_an_engine_it_is_said_in_one_sentence() {
+async fn without_an_engine_the_demo_prints_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("none");
     let reason = DemoContainer::create(&socket).await.unwrap_err();
@@ -66,7 +66,7 @@ async fn without_an_engine_it_is_said_in_one_sentence() {
 }
 
 #[tokio::test]
-async fn an_engine_that_refuses_is_no_failure_of_the_demo() {
+async fn an_engine_that_refuses_does_not_fail_the_demo() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("engine");
     let listener = UnixListener::bind(&socket).unwrap();

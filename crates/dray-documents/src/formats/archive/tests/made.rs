@@ -45,7 +45,7 @@ pub(super) fn tar_entry(name: &str, kind: u8, link: &str, content: &[u8]) -> Vec
         .collect()
 }
 
-/// A header that says so many bytes follow, whether they do or not.
+/// A header that says this many bytes follow, whether they do or not.
 pub(super) fn tar_header(name: &[u8], kind: u8, link: &str, bytes: u64) -> Vec<u8> {
     let mut header = vec![0; 512];
     let mut put = |at: usize, value: &[u8]| header[at..at + value.len()].copy_from_slice(value);

@@ -6,7 +6,7 @@ use crate::classify::Kind;
 use crate::limits::Failure;
 
 #[test]
-fn a_file_of_a_zip_is_converted_as_what_it_is() {
+fn a_file_of_a_zip_is_converted_by_its_detected_type() {
     let zip = zip_of(&[
         ("docs/table.csv", b"a,b\n1,2\n"),
         ("page.html", b"<!doctype html><h1>Title</h1>"),

@@ -1,4 +1,4 @@
-//! Archives: listings, files of them, and what a hostile one may cost.
+//! Tests of archives: listings, single members, and the limits for hostile archives.
 
 mod hostile;
 mod listing;
@@ -12,7 +12,7 @@ use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::Limits;
 use crate::markdown::Selection;
 
-/// Converts a file of that name as the reader does: by what it is.
+/// Converts a file as the reader does, by its detected type.
 fn read_within(name: &str, bytes: &[u8], member: Option<&str>, limits: Limits) -> Converted {
     let mut input = Cursor::new(bytes);
     let class = classify(&mut input, name).unwrap();

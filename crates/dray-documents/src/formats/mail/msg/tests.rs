@@ -142,7 +142,7 @@ fn html_and_then_compressed_rtf_stand_in_for_the_body() {
 }
 
 #[test]
-fn damaged_files_are_told() {
+fn damaged_files_are_reported() {
     let convert = |bytes: &[u8]| {
         convert_bytes(
             &test_hint("application/vnd.ms-outlook", "msg"),
@@ -216,7 +216,7 @@ fn html_that_was_wrapped_into_rtf_is_read_as_html() {
 }
 
 #[test]
-fn a_damaged_body_costs_only_itself() {
+fn only_a_damaged_body_is_lost() {
     let whole = file(&[
         ("__substg1.0_0037001F", wide("Subject line")),
         ("__substg1.0_10090102", vec![1; 40]),

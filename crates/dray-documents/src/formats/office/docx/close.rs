@@ -1,4 +1,4 @@
-//! What closing elements mean.
+//! The handling of closing elements.
 
 use super::state::{Note, Para, Tag, Walker};
 use crate::formats::office::blocks::{self, Block, GridCell};
@@ -6,7 +6,7 @@ use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
 
 impl Walker {
-    /// The innermost element closes.
+    /// Handles the end of the innermost element.
     pub(super) fn close(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         match self.tags.pop() {
             Some(Tag::Para) => self.end_para(out)?,

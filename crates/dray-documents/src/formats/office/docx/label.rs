@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_keep_what_is_no_level() {
+    fn patterns_keep_text_that_is_not_a_level() {
         let level = |at| (at < 2).then_some((NumberSpelling::Digits, 7 + at as u64));
         for (pattern, shown) in [
             ("%1.%2", "7.8"),

@@ -10,7 +10,7 @@ use crate::formats::office::package::Relations;
 use crate::limits::Limit;
 use crate::markdown::{Inline, Markdown, Style, visible_characters};
 
-/// What an open element means.
+/// The role of an open element.
 #[derive(Debug)]
 pub(super) enum Tag {
     /// Its children count, itself not.
@@ -51,7 +51,7 @@ pub(super) struct Run {
     pub(super) hidden: bool,
 }
 
-/// A paragraph while its runs arrive.
+/// A paragraph whose end was not reached yet.
 #[derive(Debug, Default)]
 pub(super) struct Para {
     pub(super) text: Inline,
@@ -64,7 +64,7 @@ pub(super) struct Para {
     pub(super) after: Vec<Block>,
 }
 
-/// A table while its rows arrive.
+/// A table whose end was not reached yet.
 #[derive(Debug)]
 pub(super) struct OpenTable {
     pub(super) grid: Grid,
@@ -186,7 +186,7 @@ impl Walker {
         self.tags.iter().any(|tag| matches!(tag, Tag::Note { .. }))
     }
 
-    /// Text within a tag that shows it.
+    /// Adds text to the open paragraph, if the innermost element holds visible text.
     pub(super) fn characters(&mut self, text: &str) {
         match self.tags.last() {
             Some(Tag::Text) => {

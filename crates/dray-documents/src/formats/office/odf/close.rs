@@ -1,4 +1,4 @@
-//! What closing elements mean.
+//! The handling of closing elements.
 
 use super::state::{Para, Tag, Walker};
 use super::styles::Level;
@@ -9,7 +9,7 @@ use crate::limits::Failure;
 use crate::markdown::{Markdown, Marker};
 
 impl Walker {
-    /// The innermost element closes.
+    /// Handles the end of the innermost element.
     pub(super) fn close(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         match self.tags.pop() {
             Some(Tag::Para) => self.end_para(out)?,
@@ -61,7 +61,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Blocks that are anchored in a paragraph come after it.
+    /// Puts blocks that are anchored in a paragraph after that paragraph.
     fn put_after(&mut self, blocks: Vec<Block>, out: &mut Markdown) -> Result<(), Failure> {
         if let Some(para) = self.paras.last_mut() {
             para.after.extend(blocks);
@@ -77,7 +77,7 @@ impl Walker {
         let Some(mut para) = self.paras.pop() else {
             return Ok(());
         };
-        // With the paragraph and not at the end, so that a limit keeps the count of what was read.
+        // Counted here and not at the end of the document, so that the count is right when a limit ends the conversion.
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
@@ -101,11 +101,11 @@ impl Walker {
         }
     }
 
-    /// The marker of the next paragraph, when it is the first of a list's item.
+    /// The marker of the next paragraph, if it is the first paragraph of a list item.
     fn marker(&mut self, style: &str) -> Option<(usize, Marker)> {
         let depth = self.lists.len().checked_sub(1)?;
         let list = self.lists.last_mut()?;
-        // Only the first paragraph of an item has its marker.
+        // Further paragraphs of an item have no marker.
         if list.header || std::mem::replace(&mut list.marked, true) {
             return None;
         }
@@ -161,7 +161,7 @@ impl Walker {
             return Ok(());
         }
         let blank = cells.iter().all(|cell| cell.lines.is_empty());
-        // Empty rows are repeated to the end of a page or sheet; one of them is enough.
+        // Empty rows are often repeated to the end of a page or sheet; one of them is enough.
         let again = if blank { 0 } else { times - 1 };
         for _ in 0..again {
             let copy = cells.iter().map(|cell| GridCell {

@@ -8,7 +8,7 @@ use crate::formats::office::deck::Slide;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Style, visible_characters};
 
-/// What an open element means.
+/// The role of an open element.
 #[derive(Debug)]
 pub(super) enum Tag {
     Plain,
@@ -59,7 +59,7 @@ pub(super) struct List {
     pub(super) start: Option<u64>,
 }
 
-/// A table while its rows arrive.
+/// A table whose end was not reached yet.
 #[derive(Debug)]
 pub(super) struct OpenTable {
     pub(super) grid: Grid,

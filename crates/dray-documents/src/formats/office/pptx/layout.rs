@@ -1,19 +1,19 @@
-//! What slides inherit: where placeholders stand, and which of their levels have bullets.
+//! What slides inherit from layouts and masters: positions of placeholders, and bullets of their text levels.
 
 use std::rc::Rc;
 
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// Levels that a text has (ECMA-376-1, 21.1.2.4).
+/// Number of levels of a text (ECMA-376-1, 21.1.2.4).
 pub(super) const TEXT_LEVELS: usize = 9;
-/// Placeholders that one layout keeps.
+/// Most placeholders of one layout; further ones are ignored.
 const MAX_PLACEHOLDERS: usize = 1000;
 
-/// Bullets by level, where they are said.
+/// Whether each level has a bullet; `None` where it is not stated.
 pub(super) type Bullets = [Option<bool>; TEXT_LEVELS];
 
-/// Which placeholder a shape is.
+/// The attributes that match a shape with a placeholder of its layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Role {
     /// `title`, `body`, …; `obj` when it is not stated.
@@ -22,21 +22,21 @@ pub(super) struct Role {
 }
 
 impl Role {
-    /// Of a `ph` element.
+    /// Reads a `ph` element.
     pub(super) fn of(e: &Element<'_>) -> Self {
-        // The default of the attribute (ECMA-376-1, 19.3.1.36).
+        // `obj` is the default of the attribute (ECMA-376-1, 19.3.1.36).
         Self {
             kind: e.attr("type").unwrap_or_else(|| "obj".to_owned()),
             index: e.number("idx"),
         }
     }
 
-    /// Whether it is a title.
+    /// Whether the placeholder is a title.
     pub(super) fn is_title(&self) -> bool {
         matches!(self.kind.as_str(), "title" | "ctrTitle")
     }
 
-    /// Whether its text has the bullets of a body.
+    /// Whether the text of the placeholder has the bullets of a body.
     fn is_body(&self) -> bool {
         matches!(self.kind.as_str(), "obj" | "body")
     }
@@ -49,11 +49,11 @@ struct Placeholder {
     bullets: Bullets,
 }
 
-/// A layout; behind it, its master.
+/// A layout. After [`Self::before`] it includes what it inherits from its master.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     placeholders: Vec<Placeholder>,
-    /// Of the master's style for bodies.
+    /// Bullets of the master's text style for bodies.
     body: Bullets,
 }
 
@@ -122,7 +122,7 @@ impl Layout {
         }
     }
 
-    /// Puts a master behind this layout.
+    /// Fills in from the master what this layout does not state.
     pub(super) fn before(&mut self, master: &Self) {
         for (place, behind) in self.body.iter_mut().zip(master.body) {
             *place = place.or(behind);
@@ -154,12 +154,12 @@ impl Layout {
         })
     }
 
-    /// Where a placeholder stands.
+    /// The position of a placeholder: y, then x.
     pub(super) fn place(&self, role: &Role) -> Option<(i64, i64)> {
         self.find(role).and_then(|p| p.place)
     }
 
-    /// Whether text of that level in a placeholder has a bullet.
+    /// Whether text of this level in a placeholder has a bullet.
     pub(super) fn bullet(&self, role: &Role, level: usize) -> bool {
         if !role.is_body() {
             return false;
@@ -171,7 +171,7 @@ impl Layout {
     }
 }
 
-/// Kinds that stand for each other between slide, layout and master.
+/// Whether two kinds of placeholders match between slide, layout and master.
 fn are_alike(one: &str, other: &str) -> bool {
     let base = |kind: &str| match kind {
         "ctrTitle" => "title".to_owned(),
@@ -181,7 +181,7 @@ fn are_alike(one: &str, other: &str) -> bool {
     base(one) == base(other)
 }
 
-/// `lvl3pPr` is level 2.
+/// The level of an element name, from 0: `lvl3pPr` is level 2.
 pub(super) fn level_of(name: &str) -> Option<usize> {
     let level: usize = name
         .strip_prefix("lvl")?
@@ -191,7 +191,7 @@ pub(super) fn level_of(name: &str) -> Option<usize> {
     level.checked_sub(1).filter(|level| *level < TEXT_LEVELS)
 }
 
-/// Whether an element sets or takes away a bullet.
+/// Whether an element sets a bullet (`true`) or removes it (`false`); `None` for other elements.
 pub(super) fn bullet_of(name: &str) -> Option<bool> {
     match name {
         "buNone" => Some(false),

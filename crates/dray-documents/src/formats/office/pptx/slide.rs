@@ -1,4 +1,4 @@
-//! What the walk through a slide remembers, and what closing elements mean.
+//! The state of the walk through a slide, and the handling of closing elements.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use crate::formats::office::package::Relations;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
-/// What an open element means.
+/// The role of an open element.
 #[derive(Debug)]
 pub(super) enum Tag {
     Plain,
@@ -25,11 +25,11 @@ pub(super) enum Tag {
     Text,
     Table,
     Row,
-    /// A cell, and whether it is covered by another.
+    /// A cell of a table; `true` when a merged cell covers it.
     Cell(bool),
 }
 
-/// How the children of a group are placed.
+/// The coordinate transformation of a group: maps positions of its children to positions outside of the group, in EMU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) offset: (i64, i64),
@@ -39,7 +39,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// A group that changes nothing.
+    /// A group that does not change positions.
     pub(super) fn new() -> Self {
         Self {
             offset: (0, 0),
@@ -51,7 +51,7 @@ impl Group {
 
     fn place(&self, (y, x): (i64, i64)) -> (i64, i64) {
         let along = |at: i64, from: i64, own: i64, of: i64, to: i64| -> i64 {
-            // In 128 bits: lengths are in EMU, and two of them multiplied exceed 64.
+            // In 128 bits, because the product of two lengths in EMU exceeds 64 bits.
             let scaled = i128::from(at.saturating_sub(from)) * i128::from(own)
                 / i128::from(if of == 0 { 1 } else { of });
             i64::try_from(scaled).unwrap_or(i64::MAX).saturating_add(to)
@@ -75,21 +75,21 @@ impl Group {
     }
 }
 
-/// A shape while its text arrives.
+/// A shape whose end was not reached yet.
 #[derive(Debug, Default)]
 pub(super) struct OpenShape {
     pub(super) role: Option<Role>,
     pub(super) place: Option<(i64, i64)>,
     pub(super) bullets: Bullets,
-    /// Level of its own list style that is being read.
+    /// The level of the shape's list style that is being read.
     pub(super) level: Option<usize>,
     pub(super) alt: String,
     pub(super) image: String,
-    /// The last number of each level.
+    /// The last list number of each level.
     pub(super) numbers: [Option<u64>; TEXT_LEVELS],
 }
 
-/// Marker that a paragraph asks for.
+/// The list marker of a paragraph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     None,
@@ -97,24 +97,24 @@ pub(super) enum Mark {
     Number(u64),
 }
 
-/// A paragraph while its runs arrive.
+/// A paragraph whose end was not reached yet.
 #[derive(Debug, Default)]
 pub(super) struct Para {
     pub(super) text: Inline,
     pub(super) level: usize,
     pub(super) mark: Option<Mark>,
-    /// The run is a link.
+    /// Whether the current run is a link.
     pub(super) linked: bool,
 }
 
-/// A table while its rows arrive.
+/// A table whose end was not reached yet.
 #[derive(Debug)]
 pub(super) struct OpenTable {
     pub(super) grid: Grid,
     pub(super) cells: Vec<GridCell>,
 }
 
-/// The walk through one slide, or through its page of notes.
+/// The walk through one slide, or through the notes of a slide.
 #[derive(Debug)]
 pub(super) struct Walker {
     pub(super) relations: Relations,
@@ -149,20 +149,20 @@ impl Walker {
         }
     }
 
-    /// Keeps only placeholders of the body, as for notes.
+    /// Keeps only the text of body placeholders. Used for notes.
     pub(super) fn only_body(&mut self) {
         self.body_only = true;
     }
 
-    /// Text within a tag that shows it.
+    /// Adds text to the open paragraph. Ignores text outside of `a:t`.
     pub(super) fn characters(&mut self, text: &str) {
-        // Line ends and indentation of the XML are outside of `a:t`.
+        // Text outside of `a:t` is indentation of the XML.
         if !matches!(self.tags.last(), Some(Tag::Text)) {
             return;
         }
         let style = self.style;
         if let Some(para) = &mut self.para {
-            // A vertical tab is how these programs spell a break within text.
+            // PowerPoint writes a line break within text as a vertical tab.
             let text = text
                 .replace(['\n', '\t'], " ")
                 .replace('\u{B}', "\n")
@@ -171,7 +171,7 @@ impl Walker {
         }
     }
 
-    /// The innermost element closes.
+    /// Handles the end of the innermost element.
     pub(super) fn close(&mut self, out: &Markdown) -> Result<(), Failure> {
         match self.tags.pop() {
             Some(Tag::Shape) => self.end_shape(),
@@ -188,7 +188,7 @@ impl Walker {
             }
             Some(Tag::Para) => self.end_para(),
             Some(Tag::Run) => {
-                // A run's format ends with it; the next run states its own.
+                // The format applies to this run only; the next run states its own format.
                 self.style = Style::default();
                 if let Some(para) = &mut self.para
                     && std::mem::take(&mut para.linked)
@@ -200,7 +200,7 @@ impl Walker {
                 let lines = blocks::lines_of_blocks(self.sink.end());
                 if let Some(table) = self.tables.last_mut() {
                     table.cells.push(GridCell {
-                        // A merged cell keeps the text that it had before, which no viewer shows.
+                        // A covered cell keeps the text from before the merge, which PowerPoint does not show.
                         lines: if covered { Vec::new() } else { lines },
                         columns: 1,
                         rows: 1,
@@ -223,12 +223,12 @@ impl Walker {
         Ok(())
     }
 
-    /// Keeps a block of the open shape or cell.
+    /// Adds a block to the open shape or cell.
     pub(super) fn keep(&mut self, block: Block) {
         self.sink.keep(block);
     }
 
-    /// Begins a shape; one inside another replaces it and keeps its blocks.
+    /// Begins a shape. A shape inside another shape replaces it and keeps its blocks.
     pub(super) fn begin_shape(&mut self) {
         if self.shape.is_none() {
             self.sink.begin();
@@ -242,7 +242,7 @@ impl Walker {
         };
         let blocks = self.sink.end();
         let role = shape.role.as_ref();
-        // The number of the slide is in its heading already.
+        // The heading of the slide already contains its number.
         if role.is_some_and(|r| r.kind == "sldNum")
             || (self.body_only && role.is_none_or(|r| r.kind != "body"))
         {
@@ -250,7 +250,7 @@ impl Walker {
         }
         let own = shape.place.map(|place| {
             self.groups
-                // From the innermost group outwards: each has coordinates of its own for what is in it.
+                // From the innermost group outwards, because each group has its own coordinates for its children.
                 .iter()
                 .rev()
                 .fold(place, |place, group| group.place(place))
@@ -279,14 +279,14 @@ impl Walker {
                 Block::Item(level, Marker::Number(number), para.text)
             }
         };
-        // As in PowerPoint, a paragraph without a number begins the numbers of its level again.
+        // As in PowerPoint, the numbering of a level restarts after a paragraph without a number.
         if !matches!(mark, Mark::Number(_)) {
             self.forget(level);
         }
         self.keep(block);
     }
 
-    /// The marker of a paragraph that asks for none.
+    /// The inherited marker of a paragraph that states none.
     fn inherited(&self, level: usize) -> Mark {
         // Cells of tables inherit from the table style, which has no bullets.
         if !self.tables.is_empty() {
@@ -297,7 +297,7 @@ impl Walker {
         };
         let own = shape.bullets.get(level).copied().flatten();
         let bullet = own.unwrap_or_else(|| match &shape.role {
-            // Layouts rarely state bullets of deeper levels, and the program draws them all the same.
+            // Layouts rarely state bullets of deeper levels, but PowerPoint draws them.
             Some(role) if !role.is_title() => self.layout.bullet(role, level) || level > 0,
             Some(_) => false,
             None => level > 0,
@@ -326,7 +326,7 @@ impl Walker {
         }
     }
 
-    /// A paragraph without a number ends the counting of its level and those below.
+    /// Restarts the numbering of this level and of all deeper levels.
     fn forget(&mut self, level: usize) {
         if let Some(shape) = &mut self.shape {
             for count in shape.numbers.iter_mut().skip(level) {

@@ -405,7 +405,7 @@ fn equations_pictures_charts_diagrams_and_objects_leave_their_text() {
 }
 
 #[test]
-fn hidden_text_is_left_out_and_said() {
+fn hidden_text_is_left_out_with_a_warning() {
     let bytes = docx(
         &p(&format!(
             "{}<w:r><w:rPr><w:vanish/></w:rPr><w:t>secret</w:t></w:r>",

@@ -45,7 +45,7 @@ fn headings_spans_spaces_and_links() {
 }
 
 #[test]
-fn lists_nest_and_go_on_counting() {
+fn nested_lists_continue_their_numbers() {
     let item = |text: &str| format!("<text:list-item><text:p>{text}</text:p></text:list-item>");
     let body = format!(
         "<text:list text:style-name=\"L1\">{}<text:list-item><text:p>six</text:p><text:list>{}</text:list><text:p>more</text:p></text:list-item></text:list>\

@@ -286,7 +286,7 @@ fn a_range_of_slides_reads_only_those() {
 }
 
 #[test]
-fn a_damaged_slide_costs_only_itself() {
+fn only_a_damaged_slide_is_lost() {
     let good = slide("", &shape("", 0, 0, &paragraph("", "fine")));
     let bytes = deck(&[("<p:sld".to_owned(), NO_PARTS), (good, NO_PARTS)]);
     let converted = super::converted(PPTX, &bytes);

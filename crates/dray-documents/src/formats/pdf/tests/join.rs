@@ -59,7 +59,7 @@ fn a_line_that_ends_short_was_ended_on_purpose() {
 }
 
 #[test]
-fn paragraphs_without_a_gap_or_an_indent_are_told_apart_by_their_last_lines() {
+fn paragraphs_without_gap_or_indent_are_separated_by_their_last_lines() {
     let lines = lines(&[
         "The harbour was dredged in the autumn of that year because the council had",
         "grown tired of losing coal barges to the sand.",
@@ -197,7 +197,7 @@ fn scripts_without_spaces_are_joined_without_one() {
 }
 
 #[test]
-fn a_sentence_goes_on_at_the_head_of_the_next_column() {
+fn a_sentence_continues_at_the_top_of_the_next_column() {
     let left = [line("high water at the inner basin", 72.0, 100.0)];
     let right = [line("and at the timber dock.", 320.0, 700.0)];
     let mut flow = join::Flow::default();
@@ -239,7 +239,7 @@ fn ligatures_and_presentation_forms_are_letters() {
 }
 
 #[test]
-fn a_page_of_unknown_characters_is_told_from_a_few_symbols() {
+fn a_page_of_unknown_characters_is_distinguished_from_a_few_symbols() {
     assert!(is_unreadable(
         ["\u{fffd}".repeat(40).as_str(), "one line"].into_iter()
     ));

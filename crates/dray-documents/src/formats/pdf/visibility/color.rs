@@ -1,4 +1,4 @@
-//! Colours of a page, as far as they decide whether text can be seen.
+//! Computes the colours of a page as far as needed to decide whether text is visible.
 
 use std::rc::Rc;
 
@@ -6,12 +6,12 @@ use pdfboss_core::Object;
 
 use crate::formats::pdf::metered::MeteredDocument;
 
-/// How far two colours may differ in one channel and still look the same.
+/// Largest difference in one channel between two colours that look the same.
 const MAX_CHANNEL_DIFFERENCE: f32 = 0.06;
-/// Colours that the table of an indexed space has at most.
+/// Most colours in the table of an indexed colour space.
 const MAX_INDEXED: usize = 256;
 
-/// What something is painted with.
+/// The paint of text or of an area.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Ink {
     /// One colour: red, green, blue, from 0 to 1.
@@ -24,7 +24,7 @@ impl Ink {
     pub(super) const BLACK: Self = Self::Color([0.0; 3]);
     pub(super) const PAPER: Self = Self::Color([1.0; 3]);
 
-    /// How light it is, from 0 to 1 (ITU-R BT.601); 0 when that is not known.
+    /// The luminance from 0 to 1 (ITU-R BT.601); 0 when the colour is unknown.
     pub(super) fn luminance(self) -> f32 {
         match self {
             Self::Color([red, green, blue]) => 0.299 * red + 0.587 * green + 0.114 * blue,
@@ -32,7 +32,7 @@ impl Ink {
         }
     }
 
-    /// Whether a person cannot tell the two apart.
+    /// Whether a person cannot distinguish the two inks.
     pub(super) fn looks_like(self, other: Self) -> bool {
         match (self, other) {
             (Self::Color(a), Self::Color(b)) => a
@@ -44,18 +44,18 @@ impl Ink {
     }
 }
 
-/// A colour space, as far as colours of it are computed here.
+/// A colour space, with the data that is needed to compute its colours.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Space {
     /// Gray, RGB or CMYK, distinguished by the number of components.
     Device,
-    /// Lightness and two differences of colour.
+    /// CIE L*a*b*: lightness and two colour axes.
     Lab,
-    /// Numbers of colours in a table.
+    /// An index into a table of colours.
     Indexed(Rc<[Ink]>),
-    /// Amounts of inks: none of any is the paper.
+    /// Amounts of inks; when all amounts are zero, the paper shows.
     Tint,
-    /// Any other, such as patterns: its colours are unknown.
+    /// Any other space, such as patterns. Its colours are unknown.
     Other,
 }
 
@@ -79,7 +79,7 @@ impl Space {
         }
     }
 
-    /// The colour that a space begins with (ISO 32000-1, 8.6.8).
+    /// The initial colour of the space (ISO 32000-1, 8.6.8).
     pub(super) fn initial(&self) -> Ink {
         match self {
             Self::Device | Self::Lab => Ink::BLACK,
@@ -88,7 +88,7 @@ impl Space {
         }
     }
 
-    /// The colour of components in this space.
+    /// The colour with these components in this space.
     pub(super) fn ink(&self, components: &[f32]) -> Ink {
         match (self, components) {
             (Self::Device, _) => device(components),
@@ -104,7 +104,7 @@ impl Space {
                 table.get(number.min(last)).copied().unwrap_or(Ink::Unknown)
             }
             (Self::Tint, _)
-                // Other amounts depend on the inks, whose colours are functions that are not run here.
+                // The colour of any other amount is defined by a function of the document, which is not evaluated.
                 if components
                     .iter()
                     .all(|amount| *amount <= MAX_CHANNEL_DIFFERENCE) =>
@@ -140,7 +140,7 @@ fn table(array: &[Object], source: &MeteredDocument<'_>) -> Option<Vec<Ink>> {
     )
 }
 
-/// How many components a space has that is described by an array.
+/// The number of components of a colour space that is an array.
 fn components_of(array: &[Object], source: &MeteredDocument<'_>) -> Option<usize> {
     match array.first()?.as_name()?.0.as_str() {
         "CalGray" => Some(1),
@@ -158,7 +158,7 @@ fn components_of(array: &[Object], source: &MeteredDocument<'_>) -> Option<usize
     }
 }
 
-/// CIE L*a*b* as red, green and blue of sRGB, its white as that of the paper (ISO 32000-1, 8.6.5.4).
+/// Converts CIE L*a*b* to sRGB. The white of the space becomes the white of the paper (ISO 32000-1, 8.6.5.4).
 fn lab(lightness: f32, green_red: f32, blue_yellow: f32) -> Ink {
     let middle = (lightness + 16.0) / 116.0;
     let stage = |value: f32| {
@@ -168,7 +168,7 @@ fn lab(lightness: f32, green_red: f32, blue_yellow: f32) -> Ink {
             108.0 / 841.0 * (value - 4.0 / 29.0)
         }
     };
-    // Relative to the white of sRGB, whichever white the space names: paper is white under any light.
+    // The white point that the space names is ignored in favour of that of sRGB, because paper counts as white.
     let cie = [
         0.9505 * stage(middle + green_red / 500.0),
         stage(middle),
@@ -193,7 +193,7 @@ fn lab(lightness: f32, green_red: f32, blue_yellow: f32) -> Ink {
     ])
 }
 
-/// Gray, RGB or CMYK, by the number of components.
+/// The colour of one (gray), three (RGB) or four (CMYK) components.
 pub(super) fn device(components: &[f32]) -> Ink {
     let cut = |value: f32| {
         if value.is_finite() {

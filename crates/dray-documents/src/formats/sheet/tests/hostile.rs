@@ -5,7 +5,7 @@ use super::{XLSX, sheet, workbook};
 use crate::limits::{Damage, Failure, Limit, Limits};
 
 #[test]
-fn a_cell_in_the_last_corner_is_shown_and_costs_nothing() {
+fn a_cell_in_the_last_row_and_column_is_shown_without_the_empty_cells() {
     let rows = "<row r=\"1\"><c r=\"A1\"><v>1</v></c></row><row r=\"1048576\"><c r=\"XFD1048576\"><v>2</v></c></row>";
     assert_eq!(
         markdown(
@@ -75,7 +75,7 @@ fn claims_that_cannot_be_true_are_not_believed() {
 }
 
 #[test]
-fn a_row_number_at_the_end_of_the_integers_is_no_number() {
+fn the_largest_integer_is_not_a_valid_row_number() {
     let row = "<row r=\"18446744073709551615\"><c><v>7</v></c></row>";
     let rows = format!("{row}<row><c><v>8</v></c></row>{row}");
     let (file, sheets) = (sheet(&rows), "## S\n\n| 7 |\n|---|\n| 8 |\n| 7 |\n");
@@ -86,7 +86,7 @@ fn a_row_number_at_the_end_of_the_integers_is_no_number() {
 }
 
 #[test]
-fn a_damaged_sheet_costs_only_itself() {
+fn only_a_damaged_sheet_is_lost() {
     let bytes = workbook(
         "",
         &[

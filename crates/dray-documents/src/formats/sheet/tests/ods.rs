@@ -1,4 +1,4 @@
-//! ODS (read-attachment 7.7).
+//! Tests of ODS workbooks (read-attachment 7.7).
 
 use super::super::super::office::tests::{markdown, zipped};
 
@@ -11,12 +11,12 @@ const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0
     xmlns:fo=\"urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0\" \
     xmlns:calcext=\"urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0\"";
 
-/// A workbook of tables.
+/// A workbook with these tables.
 fn ods(tables: &str) -> Vec<u8> {
     ods_with("", tables)
 }
 
-/// The same with styles.
+/// A workbook with these styles and tables.
 fn ods_with(styles: &str, tables: &str) -> Vec<u8> {
     let content = format!(
         "<office:document-content {O}><office:automatic-styles>{styles}<style:style style:name=\"ta2\" style:family=\"table\"><style:table-properties table:display=\"false\"/></style:style></office:automatic-styles><office:body><office:spreadsheet>{tables}</office:spreadsheet></office:body></office:document-content>"
@@ -29,7 +29,7 @@ fn cell(attributes: &str, text: &str) -> String {
 }
 
 #[test]
-fn values_read_as_a_person_sees_them() {
+fn values_are_formatted_as_a_person_sees_them() {
     let row = [
         cell("office:value-type=\"string\"", "a"),
         cell(
@@ -65,7 +65,7 @@ fn values_read_as_a_person_sees_them() {
 }
 
 #[test]
-fn a_billion_repeats_are_neither_kept_nor_waited_for() {
+fn a_billion_repeated_rows_and_columns_use_little_memory_and_time() {
     let table = format!(
         "<table:table table:name=\"T\" table:style-name=\"ta2\"><table:table-row>{0}</table:table-row>\
          <table:table-row table:number-rows-repeated=\"1000000000\">{0}<table:table-cell table:number-columns-repeated=\"4000000000\"/></table:table-row>\
@@ -79,7 +79,7 @@ fn a_billion_repeats_are_neither_kept_nor_waited_for() {
 }
 
 #[test]
-fn repeats_at_the_end_of_the_integers_leave_the_rows_after_them() {
+fn rows_after_a_repeat_of_the_largest_integer_are_read() {
     let empty = "<table:table-row table:number-rows-repeated=\"18446744073709551615\"><table:table-cell/></table:table-row>";
     let table = format!(
         "<table:table table:name=\"T\"><table:table-row>{}</table:table-row>{empty}{empty}<table:table-row>{}</table:table-row></table:table>",
@@ -92,7 +92,7 @@ fn repeats_at_the_end_of_the_integers_leave_the_rows_after_them() {
 }
 
 #[test]
-fn a_value_repeated_over_columns_stops_where_a_sheet_does() {
+fn a_value_repeated_over_columns_stops_at_the_column_limit() {
     let table = format!(
         "<table:table table:name=\"T\"><table:table-row>{}</table:table-row></table:table>",
         cell("table:number-columns-repeated=\"4000000000\"", "x")
@@ -114,7 +114,7 @@ fn merged_cells_and_comments() {
 }
 
 #[test]
-fn cells_show_where_they_lead() {
+fn cells_with_web_links_become_markdown_links() {
     let link = |url: &str| {
         format!(
             "<table:table-cell><text:p>see <text:a xmlns:xlink=\"http://www.w3.org/1999/xlink\" xlink:href=\"{url}\">it</text:a></text:p></table:table-cell>"
@@ -163,7 +163,7 @@ fn hidden_rows_and_columns_are_left_out() {
     assert_eq!(got.warnings, ["hidden content dropped: 2 cells"]);
 }
 
-/// The formats `;;;` and `0;;`, and styles that hide text by its colour or do not, as `LibreOffice` writes them.
+/// The formats `;;;` and `0;;`, and styles with text in visible and hidden colours, as `LibreOffice` writes them.
 const HIDING_STYLES: &str = r##"
 <number:number-style style:name="N1P0" style:volatile="true"><number:text/></number:number-style>
 <number:text-style style:name="N1"><number:text/>
@@ -222,7 +222,7 @@ fn cells_whose_format_shows_nothing_are_left_out() {
 }
 
 #[test]
-fn cells_in_the_colour_of_their_fill_are_left_out() {
+fn cells_with_text_in_the_colour_of_their_fill_are_left_out() {
     let row = [
         styled("white", "secret"),
         styled("of-white", "secret"),
@@ -245,7 +245,7 @@ fn cells_in_the_colour_of_their_fill_are_left_out() {
 }
 
 #[test]
-fn styles_of_rows_and_columns_hide_cells_without_a_style() {
+fn cells_without_a_style_inherit_hidden_styles_of_rows_and_columns() {
     let columns = "<table:table-column table:number-columns-repeated=\"2\" table:default-cell-style-name=\"white\"/>\
         <table:table-column/>";
     let rows = [

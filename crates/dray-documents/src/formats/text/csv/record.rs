@@ -46,7 +46,7 @@ impl<'a> Records<'a> {
             if self.rest.is_empty() {
                 return Ok(None);
             }
-            // Tabs are delimiters; a row of nothing but those is a row.
+            // Tabs are delimiters; a row of only those is a row.
             if !blank
                 .chars()
                 .all(|c| c.is_whitespace() && c != char::from(self.delimiter))

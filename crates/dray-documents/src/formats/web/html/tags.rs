@@ -74,7 +74,7 @@ impl Walker<'_> {
             self.end_format(kind);
             return Ok(());
         }
-        // An element below the greatest depth was not opened; its end closes nothing but itself.
+        // An element below the greatest depth was not opened; its end closes only itself.
         if self.beyond > 0
             && self
                 .open

@@ -177,7 +177,7 @@ fn xhtml_closes_its_elements_and_has_cdata() {
     assert_eq!(text, "ab c\n\n1 < 2 && 3 > 2\n\nd\n");
     let double = "<html xmlns=\"http://www.w3.org/1999/xhtml\"><title/><p>a";
     assert_eq!(shown(double), "a\n");
-    // In HTML nothing but a void element closes itself.
+    // In HTML only a void element closes itself.
     assert_eq!(shown("<p>a<b/>c"), "a**c**\n");
 }
 
@@ -230,7 +230,7 @@ fn nesting_of_any_depth_keeps_the_text() {
 }
 
 #[test]
-fn what_is_too_deep_is_told_and_what_follows_is_in_its_place() {
+fn content_below_the_depth_limit_is_reported_and_later_content_keeps_its_place() {
     let source = format!(
         "<ul><li>{}x{}y</ul><h1>end</h1>",
         "<div>".repeat(1000),
@@ -246,7 +246,7 @@ fn what_is_too_deep_is_told_and_what_follows_is_in_its_place() {
 }
 
 #[test]
-fn spans_of_a_billion_cost_nothing() {
+fn spans_of_a_billion_columns_use_little_memory() {
     let text = shown(
         "<table><tr><td colspan=1000000000>a<td rowspan=99999999999999999999>b<tr><td colspan=-1>c<td colspan=0>d</table>",
     );

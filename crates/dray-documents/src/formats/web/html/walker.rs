@@ -272,7 +272,7 @@ impl<'o> Walker<'o> {
         self.out.heading(level, &line)
     }
 
-    /// The end of the page: everything closes. A page of nothing but a title shows that.
+    /// The end of the page: everything closes. A page of only a title shows that.
     pub(super) fn end(&mut self) -> Result<(), Limit> {
         while !self.open.is_empty() {
             self.pop()?;
