@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, up::UpServer};
 
+mod agents;
 mod egress;
 mod judges;
 

@@ -1,7 +1,6 @@
 //! Clients of `dray mcp` that we did not write: the inspector and the SDK of the protocol's makers from npm, `fastmcp`,
 //! and two frameworks for agents with a rehearsed model.
 
-use std::fs::File;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +9,7 @@ use dray_testkit::python;
 use serde_json::Value;
 
 use super::{HttpServer, McpFixture, TEST_TOKEN};
-use crate::support;
+use crate::support::{self, node};
 
 /// The packages, with the versions that the tests know.
 const NPM_PACKAGES: [&str; 2] = [
@@ -20,27 +19,7 @@ const NPM_PACKAGES: [&str; 2] = [
 
 /// The directory whose `node_modules` have the packages.
 fn node_directory() -> PathBuf {
-    let directory = support::root().join("target/node-mcp");
-    std::fs::create_dir_all(&directory).unwrap();
-    // Each test is a process of its own, and the first one installs for all.
-    let lock = File::create(directory.join("lock")).unwrap();
-    lock.lock().unwrap();
-    // Written last, so that an installation which was cut off has none.
-    let stamp = directory.join("installed");
-    let wanted = NPM_PACKAGES.join(" ");
-    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-        return directory;
-    }
-    std::fs::write(directory.join("package.json"), "{\"private\": true}").unwrap();
-    let mut install = Command::new("npm");
-    install
-        .args(["install", "--silent", "--no-audit", "--no-fund"])
-        .arg("--no-package-lock")
-        .args(NPM_PACKAGES)
-        .current_dir(&directory);
-    support::stdout(&mut install);
-    std::fs::write(&stamp, wanted).unwrap();
-    directory
+    node::packages("node-mcp", &NPM_PACKAGES)
 }
 
 /// What the inspector prints of one request to a server on its standard streams.

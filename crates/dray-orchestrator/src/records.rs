@@ -42,6 +42,8 @@ pub(crate) enum RecordKind {
     SignInCode,
     /// Tokens of a sign-in.
     SignInTokens,
+    /// The right to renew tokens, which one replica has at a time.
+    SignInRenewal,
     /// What a conversation or a caller has used, see [`crate::budgets`].
     Usage,
 }
@@ -57,6 +59,7 @@ impl RecordKind {
             Self::SignInNewest => "sign-in-newest",
             Self::SignInCode => "sign-in-code",
             Self::SignInTokens => "sign-in-tokens",
+            Self::SignInRenewal => "sign-in-renewal",
             Self::Usage => "usage",
         }
     }

@@ -6,6 +6,7 @@
 //! no part in the conversation. Records are encrypted, since a bucket of the bus is readable for its operators.
 
 mod codes;
+mod lease;
 mod seal;
 
 use std::fmt;
@@ -15,7 +16,8 @@ use async_trait::async_trait;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_tool_mcp::{
-    CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
+    CallbackRefusal, ConfirmedSignIn, PendingSignIn, RenewalLease, SignInKeeper, SignInOwner,
+    SignInStoreError,
 };
 use dray_types::Sha256Digest;
 use serde::de::DeserializeOwned;
@@ -337,6 +339,17 @@ impl SignInKeeper for StoredSignIns {
         let kind = RecordKind::SignInTokens;
         let saved = self.replace(kind, &owner.principal, &id, &tokens).await;
         saved.map_err(|_| SignInStoreError)
+    }
+
+    async fn begin_renewal(&self, owner: &SignInOwner) -> Result<RenewalLease, SignInStoreError> {
+        let id = record_id(&owner_text(owner));
+        let taken = lease::take_lease(&self.records, &owner.principal, &id).await;
+        taken.map_err(|_| SignInStoreError)
+    }
+
+    async fn end_renewal(&self, owner: &SignInOwner, lease: RenewalLease) {
+        let id = record_id(&owner_text(owner));
+        lease::return_lease(&self.records, &owner.principal, &id, lease).await;
     }
 }
 

@@ -49,8 +49,9 @@ mod wire;
 pub use connect::{McpToolset, connect_all, connect_set};
 pub use legacy_servers::LegacyServers;
 pub use oauth::{
-    CallbackRefusal, ConfirmedSignIn, IssuerTrust, OAuthOptions, PendingSignIn, SignInKeeper,
-    SignInOwner, SignInPage, SignInPort, SignInStoreError, SignIns,
+    CallbackRefusal, ConfirmedSignIn, IssuerTrust, OAuthOptions, PendingSignIn,
+    RENEWAL_LEASE_LIFETIME, RenewalLease, SignInKeeper, SignInOwner, SignInPage, SignInPort,
+    SignInStoreError, SignIns,
 };
 pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;

@@ -4,6 +4,7 @@
 
 mod backend;
 mod kept;
+mod renewal;
 mod sign_ins;
 
 use std::fmt;
@@ -28,6 +29,8 @@ pub use self::kept::{
     CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
 };
 use self::kept::{CapturedStates, KeptTokens};
+use self::renewal::RenewalGate;
+pub use self::renewal::{RENEWAL_LEASE_LIFETIME, RenewalLease};
 pub use self::sign_ins::SignIns;
 
 /// Name of this client where a server registers it by request (RFC 7591).
@@ -140,6 +143,8 @@ pub(crate) struct RemoteSignIn {
     kept: Option<(Arc<dyn SignInKeeper>, SignInOwner)>,
     /// States of pages that this process made and did not show or keep yet.
     states: CapturedStates,
+    /// Where they are kept, tokens are renewed by one process at a time.
+    renewals: Arc<RenewalGate>,
     /// Locked during a sign-in, so that concurrent calls ask the user once.
     manager: Mutex<Option<AuthorizationManager>>,
 }
@@ -160,7 +165,7 @@ impl RemoteSignIn {
         if manager.is_none() {
             *manager = self.restored().await;
         }
-        current_token(manager.as_ref()?).await.ok()
+        self.current_token(manager.as_ref()?).await.ok()
     }
 
     /// The sign-in that an earlier process or another replica made; `None` without one.
@@ -199,6 +204,7 @@ impl RemoteSignIn {
             manager.set_credential_store(KeptTokens {
                 keeper: Arc::clone(keeper),
                 owner: owner.clone(),
+                renewals: Arc::clone(&self.renewals),
             });
         }
         Ok(manager)
@@ -263,7 +269,7 @@ impl RemoteSignIn {
         let mut slot = self.manager.lock().await;
         let known = slot.take();
         if let Some(manager) = &known
-            && let Ok(token) = current_token(manager).await
+            && let Ok(token) = self.current_token(manager).await
             && refused
                 .as_ref()
                 .is_none_or(|refused| refused.expose() != token.expose())
@@ -275,7 +281,7 @@ impl RemoteSignIn {
         if let Some(confirmed) = asking.confirmed.iter().find(|one| self.is_of(one)) {
             match self.exchange_confirmed(confirmed, challenge).await {
                 Ok(manager) => {
-                    let token = current_token(&manager).await?;
+                    let token = self.current_token(&manager).await?;
                     let is_new = refused.as_ref().map(Secret::expose) != Some(token.expose());
                     if is_new {
                         *slot = Some(manager);
@@ -301,7 +307,7 @@ impl RemoteSignIn {
             }
             None => self.begin(challenge, asking).await?,
         };
-        let token = current_token(&manager).await?;
+        let token = self.current_token(&manager).await?;
         *slot = Some(manager);
         Ok(token)
     }
@@ -412,10 +418,6 @@ impl RemoteSignIn {
             None => error.into(),
         })
     }
-}
-
-async fn current_token(manager: &AuthorizationManager) -> Result<Secret, AuthError> {
-    manager.get_access_token().await.map(Secret::new)
 }
 
 /// The user behind a call, and the way to them.

@@ -22,6 +22,9 @@ struct ProtectedServer {
     tokens: Vec<String>,
     /// Lifetime of tokens, in seconds.
     expires_in: u64,
+    /// The refresh token that is accepted, where each of them works once and a second use ends the sign-in (RFC 9700
+    /// section 4.14.2).
+    rotated: Option<String>,
 }
 
 async fn answer(
@@ -72,11 +75,24 @@ async fn answer(
                 assert_eq!(s256(form.field("code_verifier")), challenge);
             }
             assert_eq!(form.field("resource"), format!("{url}/mcp"));
+            let used = form.field("refresh_token").to_owned();
             state.exchanges.push(form.fields);
-            let token = format!("token-{}", state.exchanges.len());
+            if is_refresh && state.rotated.as_ref().is_some_and(|valid| *valid != used) {
+                state.rotated = Some("none".to_owned());
+                state.tokens.clear();
+                return Ok(fake_server::json_reply(
+                    400,
+                    &json!({"error": "invalid_grant"}),
+                ));
+            }
+            let number = state.exchanges.len();
+            let (token, refresh) = (format!("token-{number}"), format!("again-{number}"));
+            if let Some(valid) = &mut state.rotated {
+                valid.clone_from(&refresh);
+            }
             state.tokens.push(token.clone());
             ok(
-                json!({"access_token": token, "token_type": "Bearer", "refresh_token": "again",
+                json!({"access_token": token, "token_type": "Bearer", "refresh_token": refresh,
                 "expires_in": state.expires_in}),
             )
         }
@@ -284,6 +300,32 @@ async fn tokens_that_end_are_renewed_without_the_user() {
         grants[1..].iter().all(|grant| grant == "refresh_token"),
         "{grants:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
+    let world = SignInWorld::new(1).await;
+    // From the exchange of the code on.
+    world.server.shared().lock().rotated = Some(String::new());
+    let returned = world.follow(&world.page("alice").await).await;
+    let code = world.code(&returned).await;
+    assert_eq!(world.reply("alice", &code).await.text(), "Done.");
+    let replicas = [
+        world.world.start_replica().await,
+        world.world.start_replica().await,
+        world.world.start_replica().await,
+    ];
+    // The tokens end soon; those of the next renewal last.
+    world.server.shared().lock().expires_in = 3600;
+    let before = world.exchanges();
+    let again = json!([{"role": "user", "content": "again - please"}]);
+    let asked = replicas
+        .iter()
+        .map(|replica| world.ask_at(replica, "alice", again.clone()));
+    for answer in futures_util::future::join_all(asked).await {
+        assert_eq!(answer.text(), "Done.");
+    }
+    assert_eq!(world.exchanges(), before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rmcp::transport::auth::{
-    AuthError, AuthorizationCallback, CredentialStore, StateStore, StoredAuthorizationState,
-    StoredCredentials,
+    AuthError, AuthorizationCallback, CredentialRefreshGuard, CredentialStore, StateStore,
+    StoredAuthorizationState, StoredCredentials,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use url::Url;
+
+use super::renewal::{RenewalGate, RenewalLease};
 
 /// Whose sign-in it is, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +69,17 @@ pub trait SignInKeeper: fmt::Debug + Send + Sync {
         owner: &SignInOwner,
         tokens: Option<&str>,
     ) -> Result<(), SignInStoreError>;
+
+    /// Takes the right to renew the tokens of an owner, and waits for it while another process has it. It ends with
+    /// [`Self::end_renewal`], or after [`RENEWAL_LEASE_LIFETIME`](super::RENEWAL_LEASE_LIFETIME).
+    ///
+    /// # Errors
+    ///
+    /// The tokens cannot be written, or others take it all the time.
+    async fn begin_renewal(&self, owner: &SignInOwner) -> Result<RenewalLease, SignInStoreError>;
+
+    /// Gives the right back. A failure is not reported: the right ends by itself.
+    async fn end_renewal(&self, owner: &SignInOwner, lease: RenewalLease);
 }
 
 /// A sign-in between the opening of its page and the exchange of its code. It holds the PKCE verifier, a secret.
@@ -230,9 +243,10 @@ impl StateStore for CapturedStates {
 pub(super) struct KeptTokens {
     pub(super) keeper: Arc<dyn SignInKeeper>,
     pub(super) owner: SignInOwner,
+    pub(super) renewals: Arc<RenewalGate>,
 }
 
-fn store_failure(error: impl fmt::Display) -> AuthError {
+pub(super) fn store_failure(error: impl fmt::Display) -> AuthError {
     AuthError::CredentialStoreError(error.to_string())
 }
 
@@ -255,5 +269,9 @@ impl CredentialStore for KeptTokens {
     async fn clear(&self) -> Result<(), AuthError> {
         let cleared = self.keeper.save_tokens(&self.owner, None).await;
         cleared.map_err(store_failure)
+    }
+
+    async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
+        self.renewals.pass().map(|()| None)
     }
 }

@@ -46,6 +46,7 @@ impl SignIns {
                         client_id: client.client_id.clone(),
                     })),
                 states: CapturedStates::default(),
+                renewals: Arc::default(),
                 manager: tokio::sync::Mutex::default(),
             })
         };
