@@ -40,7 +40,7 @@ pub struct Config {
     pub absence: Period,
     /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
-    /// Whether large results of tools go into files when the manifest does not say. Default `false`.
+    /// Whether large results of tools go into files when the manifest does not say. Default `true`.
     pub offload: bool,
     /// From how many bytes on the result of a tool goes into a file, when the manifest does not say. Default `40000B`.
     pub offload_threshold: ByteSize,
@@ -84,7 +84,7 @@ impl Default for Config {
             upload_wait: Period::secs(30),
             absence: Period::secs(10),
             link_lifetime: Period::secs(24 * 3600),
-            offload: false,
+            offload: true,
             offload_threshold: ByteSize::bytes(40_000),
             offload_excluded: Vec::new(),
             reminder: true,
