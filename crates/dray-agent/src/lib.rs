@@ -8,6 +8,7 @@
 //! - [`state`] carries tool rounds through the client, [`pair::CallPair`] is a call that no model made.
 //! - [`approval::ApprovalRule`] says which calls a person must approve; [`approval::call_digest`] names one call.
 //! - [`budget::BudgetLimits`] bounds what a turn, a conversation or a client uses; [`budget::TokenPrice`] is what it costs.
+//! - [`compaction::CompactionPlan`] says which old messages of a long conversation leave the prompt.
 //! - [`event::Event`] is what the client sees; [`wire::ChunkWriter`] turns events into chunks.
 //!
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
@@ -33,6 +34,7 @@ pub mod caller;
 pub mod canonical_json;
 pub mod choice;
 pub mod clock;
+pub mod compaction;
 pub mod event;
 pub mod failure;
 pub mod filter;

@@ -14,8 +14,11 @@ mod aliases;
 pub mod budgets;
 mod derived;
 pub mod permissions;
+mod programs;
 #[cfg(test)]
 mod tests;
+
+pub use programs::{Interpreter, McpPrograms, McpServer};
 
 /// Section `orchestrator`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +77,9 @@ pub struct Config {
     pub max_iterations: u32,
     /// How deep agents may call each other, 0 to 8; 0 for not at all. Default 3.
     pub max_agent_depth: u32,
+    /// From how many tokens of a prompt on, as they are estimated, old messages of a conversation are put into a file and
+    /// outlined, unless the manifest says otherwise; at least 1000. Default never.
+    pub compaction_threshold_tokens: Option<u32>,
     /// Whether a system message of the client is kept. Default off.
     pub allow_override_system_message: bool,
     /// Whether tokens are counted and shown. Default off.
@@ -170,49 +176,6 @@ pub enum StageLevel {
     Debug,
 }
 
-/// An MCP server on this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct McpServer {
-    /// The program.
-    pub command: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Its environment; it gets nothing of the service's but `PATH`.
-    pub env: BTreeMap<String, Secret>,
-}
-
-/// How MCP servers on this machine run: each for one conversation, from the first call of its tools on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct McpPrograms {
-    /// How long one may be without a call before it is ended. Default `5m`.
-    pub idle_timeout: Period,
-    /// Most that run at a time; the one that was idle longest makes room. Default 32.
-    pub max_running: usize,
-}
-
-impl Default for McpPrograms {
-    fn default() -> Self {
-        Self {
-            idle_timeout: Period::secs(300),
-            max_running: 32,
-        }
-    }
-}
-
-/// The Python interpreter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Interpreter {
-    /// Where it is; DIAL Core if absent.
-    pub url: Option<String>,
-    /// Its key.
-    pub api_key: Secret,
-    /// Session that is used before any is known.
-    pub default_session_id: Option<String>,
-}
-
 const ONE_HOUR: Period = Period::secs(3600);
 /// The least time for which stores keep content.
 const MAX_CLIENT_TOOL_TIMEOUT: Period = Period::secs(15 * 24 * 3600);
@@ -245,6 +208,7 @@ impl Default for Config {
             default_orchestrator_deployment: None,
             max_iterations: 15,
             max_agent_depth: 3,
+            compaction_threshold_tokens: None,
             allow_override_system_message: false,
             show_usage_statistics: false,
             show_execution_time_stage: false,
@@ -300,6 +264,14 @@ impl Section for Config {
         };
         let iterations = (1..=1_000_000).contains(&self.max_iterations);
         unless(iterations, "max_iterations", "must be 1 to 1000000");
+        let compaction = self
+            .compaction_threshold_tokens
+            .is_none_or(|tokens| u64::from(tokens) >= dray_agent::compaction::MIN_THRESHOLD_TOKENS);
+        unless(
+            compaction,
+            "compaction_threshold_tokens",
+            "must be at least 1000",
+        );
         unless(
             self.tool_timeout > Period::default() && self.tool_timeout <= ONE_HOUR,
             "tool_timeout",

@@ -5,6 +5,7 @@
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
+//! - `compactor`: old messages of long conversations.
 //! - `additions`: what a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
@@ -20,6 +21,7 @@ mod approval_policy;
 mod body;
 mod budget;
 mod client_tools;
+mod compactor;
 mod file_links;
 mod finish;
 mod hooks;

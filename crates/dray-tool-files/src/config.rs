@@ -39,7 +39,7 @@ pub struct Config {
     pub absence: Period,
     /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
-    /// Whether large tool results are written to files when the manifest does not decide. Default `false`.
+    /// Whether large tool results are written to files when the manifest does not decide. Default `true`.
     pub offload: bool,
     /// Smallest size of a tool result that is written to a file when the manifest sets no threshold. Default `40000B`.
     pub offload_threshold: ByteSize,
@@ -83,7 +83,7 @@ impl Default for Config {
             upload_wait: Period::secs(30),
             absence: Period::secs(10),
             link_lifetime: Period::secs(24 * 3600),
-            offload: false,
+            offload: true,
             offload_threshold: ByteSize::bytes(40_000),
             offload_excluded: Vec::new(),
             reminder: true,

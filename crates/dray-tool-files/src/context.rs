@@ -48,10 +48,9 @@ impl ContextBuilder {
     /// Gives ids to the files of a conversation, and keeps what the model is to be reminded of in its messages where
     /// that is switched on. Without files no request is made. When the context cannot be built, files have no ids.
     pub async fn prepare(&self, messages: &[Message]) {
-        if !messages
-            .iter()
-            .any(|message| !message_attachments(message).is_empty())
-        {
+        // Files of results are not files of the conversation: no id is given to them.
+        let mut shown = messages.iter().filter(|message| message.role != Role::Tool);
+        if !shown.any(|message| !message_attachments(message).is_empty()) {
             return;
         }
         match self.build(messages).await {

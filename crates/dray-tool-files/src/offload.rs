@@ -2,9 +2,10 @@
 //! file cannot be written, the result stays as it is.
 
 use bytes::Bytes;
+use dray_agent::manifest::feature::Offload;
 use dray_agent::message::Attachment;
 use dray_presentation::name;
-use dray_tool::FileStorage as _;
+use dray_tool::{FileStorage as _, ToolFailure};
 use dray_types::Sha256Digest;
 
 use super::scope::TurnScope;
@@ -12,6 +13,8 @@ use super::storage::{STORED_NAME_FIELD, TurnStorage};
 
 /// Folder for results that were offloaded.
 pub const OFFLOAD_DIRECTORY: &str = "offloaded-responses";
+/// Folder for old messages of conversations.
+const COMPACTED_DIRECTORY: &str = "compacted-conversations";
 /// Bytes of the beginning that the model sees anyway.
 const SHOWN_BYTES: usize = 2000;
 /// Tools that read back what was offloaded: their results stay.
@@ -37,8 +40,7 @@ impl ResultOffloader<'_> {
     /// Whether results of tools are offloaded, and from how many bytes on.
     pub fn offload_threshold(&self) -> Option<u64> {
         let default = self.scope.services.config.offload_threshold.as_u64();
-        let said = self.scope.features.dial_files.as_ref();
-        match said.and_then(|files| files.tool_call_result_offload.as_ref()) {
+        match self.manifest_settings() {
             Some(offload) => offload
                 .enabled
                 .unwrap_or(true)
@@ -96,9 +98,40 @@ impl ResultOffloader<'_> {
         }
     }
 
+    /// Keeps old messages of the conversation as a file, and returns a sentence for the model that says where. The same text
+    /// gives the same sentence in every turn of the conversation.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub async fn keep_messages(&self, transcript: &str) -> Result<String, ToolFailure> {
+        let digest = Sha256Digest::of(transcript.as_bytes()).to_hex();
+        let file = format!(
+            "{COMPACTED_DIRECTORY}/{}.txt",
+            digest.get(..32).unwrap_or_default()
+        );
+        let bytes = Bytes::copy_from_slice(transcript.as_bytes());
+        let attachment = self.storage.keep_same(&file, "text/plain", bytes).await?;
+        let at = match self.scope.reads_drive() {
+            true => file,
+            false => self.named(&file, &attachment),
+        };
+        Ok(format!(
+            "All of them are kept as {at}; read parts of it with {}.",
+            self.reader()
+        ))
+    }
+
+    /// What the manifest says; the field that holds for all agents first.
+    fn manifest_settings(&self) -> Option<&Offload> {
+        let features = &self.scope.features;
+        let of_dial = features.dial_files.as_ref();
+        let of_dial = of_dial.and_then(|files| files.tool_call_result_offload.as_ref());
+        features.result_offload.as_ref().or(of_dial)
+    }
+
     fn is_excluded(&self, tool: &str) -> bool {
-        let said = self.scope.features.dial_files.as_ref();
-        let said = said.and_then(|files| files.tool_call_result_offload.as_ref());
+        let said = self.manifest_settings();
         let said = said.and_then(|offload| offload.excluded_tools.as_ref());
         READ_BACK.contains(&tool)
             || tool.starts_with("internal_file_")

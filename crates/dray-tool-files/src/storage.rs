@@ -136,6 +136,26 @@ impl TurnStorage {
         }
     }
 
+    /// Keeps a file whose name follows from its content: where the client's files have it already, it is not written again
+    /// under another name.
+    pub(super) async fn keep_same(
+        &self,
+        name: &str,
+        media_type: &str,
+        bytes: Bytes,
+    ) -> Result<Attachment, ToolFailure> {
+        if let Some(drive) = &self.scope.services.drive {
+            let home = self.home_url(drive).await.map_err(storage_failure)?;
+            let url = format!("{home}{}", encode_path(name));
+            match drive.metadata(&self.scope.caller, &url).await {
+                Ok(item) => return Ok(to_attachment(item, name, media_type)),
+                Err(DriveError::NotFound) => {}
+                Err(error) => return Err(storage_failure(error)),
+            }
+        }
+        self.keep(name, media_type, bytes).await
+    }
+
     async fn described(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         let (Some(drive), Some(path)) = (
             &self.scope.services.drive,

@@ -44,8 +44,9 @@ struct FileTool {
 }
 
 /// The tools that make sense in this turn: those of sandboxes where there is one, those that read where there is
-/// something to read, and the web where manifest or operator say so.
-pub async fn offered_tools(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
+/// something to read, and the web where manifest or operator say so. `keeps_texts` says whether the turn may keep results or
+/// old messages as files, which the model reads back.
+pub async fn offered_tools(files: &Arc<TurnFiles>, keeps_texts: bool) -> Vec<Arc<dyn Tool>> {
     let sandbox = files.session.has_sandbox().await;
     let has_files = files.catalog.has_files();
     let config = &files.scope.services.config;
@@ -54,9 +55,7 @@ pub async fn offered_tools(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
     if sandbox || has_files {
         kinds.push(FileToolKind::SendFile);
     }
-    // Offloaded results are read back with this tool.
-    if sandbox || has_files || config.always_read || files.offloader().offload_threshold().is_some()
-    {
+    if sandbox || has_files || config.always_read || keeps_texts {
         kinds.push(FileToolKind::ReadAttachment);
     }
     if has_files || config.always_read {

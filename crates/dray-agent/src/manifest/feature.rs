@@ -22,6 +22,10 @@ pub struct Features {
     pub stage_display: StageDisplay,
     /// Tools over the files of DIAL; off unless given.
     pub dial_files: Option<DialFiles>,
+    /// Large results of tools are put into files; before `tool_call_result_offload` of `dial_files`.
+    pub result_offload: Option<Offload>,
+    /// Old messages of long conversations are put into a file; as the service is configured if absent.
+    pub compaction: Option<Compaction>,
     /// The tool that reads pages of the web; off unless given.
     // Read from the schema: `prepare` sets the member to `null` and `publish` hides it while previews are off.
     #[schemars(extend("x-preview" = true))]
@@ -39,6 +43,8 @@ impl Default for Features {
             external_url_fetch: ExternalUrlFetch::default(),
             stage_display: StageDisplay::default(),
             dial_files: None,
+            result_offload: None,
+            compaction: None,
             web_fetch: None,
             representation_tooling: None,
         }
@@ -133,6 +139,17 @@ pub struct Offload {
     pub size_threshold: Option<u64>,
     /// Tools whose results stay.
     pub excluded_tools: Option<Vec<String>>,
+}
+
+/// Old messages of long conversations are put into a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Compaction {
+    /// Whether they are; on if absent.
+    #[serde(default = "default_true")]
+    pub enabled: bool,
+    /// From how many tokens of a prompt on, as they are estimated; the service's if absent.
+    #[schemars(range(min = 1_000, max = 4_294_967_295_u32))]
+    pub threshold_tokens: Option<u32>,
 }
 
 /// The tool that reads pages of the web.

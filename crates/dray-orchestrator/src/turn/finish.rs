@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::body::{BodyTemplate, ClientWishes};
+use super::compactor::Compactor;
 use super::file_links::files_text;
 use super::model_caller::ModelCaller;
 use super::open::OpenTurn;
@@ -148,6 +149,7 @@ impl OpenTurn {
                 deployment: &orchestrator.deployment.deployment_id,
                 template,
                 outgoing: &mut self.response.outgoing,
+                compactor: Compactor::new(files, self.response.compaction),
                 propagates_stages: orchestrator.propagate_stages,
                 is_plain: !self.response.is_dial,
                 log_payloads: self.parts.config.payload_length(),

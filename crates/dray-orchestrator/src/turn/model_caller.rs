@@ -10,6 +10,7 @@ use dray_tool::{ClientGone, EventSink};
 use super::ModelEndpoint;
 use super::body::BodyTemplate;
 use super::budget::{CallCharge, TurnBudget};
+use super::compactor::Compactor;
 use super::prepare::OutgoingMessages;
 use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
 use super::rounds::LoopError;
@@ -24,6 +25,8 @@ pub(super) struct ModelCaller<'a> {
     pub(super) deployment: &'a str,
     pub(super) template: BodyTemplate,
     pub(super) outgoing: &'a mut OutgoingMessages,
+    /// Shortens prompts that have become long.
+    pub(super) compactor: Compactor<'a>,
     pub(super) propagates_stages: bool,
     /// Whether the client speaks `OpenAI`'s API and not DIAL's.
     pub(super) is_plain: bool,
@@ -76,6 +79,7 @@ impl ModelCaller<'_> {
             }
         };
         let outgoing = self.outgoing.view(messages);
+        let outgoing = self.compactor.compact(outgoing).await;
         let body = self.template.body(&outgoing, round);
         let body =
             body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;

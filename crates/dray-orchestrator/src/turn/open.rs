@@ -104,6 +104,8 @@ impl TurnSession {
 )]
 pub(super) struct ResponseOptions {
     pub(super) outgoing: OutgoingMessages,
+    /// Tokens of a prompt from which on old messages are compacted.
+    pub(super) compaction: Option<u64>,
     pub(super) wishes: ClientWishes,
     /// Whether the client wants tokens counted.
     pub(super) counts: bool,
@@ -158,7 +160,18 @@ pub(super) async fn open_turn(
     let prompt = system_prompt(parts, &manifest, is_dial, skills, messages);
     let takes_files = parts.config.file_skill_always || has_tools;
     insert_file_skill(takes_files, &inputs.skills, &outgoing, &mut inputs.messages);
-    let hooks = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await;
+    let compaction = compaction_threshold(parts, &manifest);
+    let keeps_texts =
+        compaction.is_some() || (has_tools && files.offloader().offload_threshold().is_some());
+    let hooks = offer_tools(
+        parts,
+        &manifest,
+        &mut inputs,
+        &outgoing,
+        &files,
+        keeps_texts,
+    )
+    .await;
     if !is_dial {
         wishes.check_tools(&inputs.tools, &inputs.model.statics)?;
     }
@@ -185,7 +198,10 @@ pub(super) async fn open_turn(
             approvals,
         },
         session,
-        response: response_options(parts, &request, is_dial, outgoing, wishes),
+        response: ResponseOptions {
+            compaction,
+            ..response_options(parts, &request, is_dial, outgoing, wishes)
+        },
         part,
         continued_at,
         principal,
@@ -278,6 +294,7 @@ fn response_options(
 ) -> ResponseOptions {
     ResponseOptions {
         outgoing,
+        compaction: None,
         cites_files: request.cites_files,
         links_files: !is_dial
             && !request.cites_files
@@ -299,6 +316,7 @@ async fn offer_tools(
     inputs: &mut TurnInputs,
     outgoing: &OutgoingMessages,
     files: &Arc<TurnFiles>,
+    keeps_texts: bool,
 ) -> Vec<hooks::PlannedCall> {
     let offer = internal::ToolOffer {
         manifest,
@@ -307,7 +325,8 @@ async fn offer_tools(
         lazy: outgoing.lazy.as_deref(),
         clock: &parts.services.clock,
     };
-    add_own_tools(&mut inputs.tools, &mut inputs.issues, &offer, files).await;
+    let tools = &mut inputs.tools;
+    add_own_tools(tools, &mut inputs.issues, &offer, files, keeps_texts).await;
     hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues)
 }
 
@@ -317,13 +336,25 @@ async fn add_own_tools(
     issues: &mut IssueLog,
     offer: &internal::ToolOffer<'_>,
     files: &Arc<TurnFiles>,
+    keeps_texts: bool,
 ) {
     tools.extend(internal::offered_tools(offer));
-    tools.extend(file_tools::offered_tools(files).await);
+    tools.extend(file_tools::offered_tools(files, keeps_texts).await);
     tools.extend(dial_files::offered_tools(files));
     // Of equal names the first stays, so tools of the manifest win over those of this service.
     let dropped = naming::drop_duplicates(tools);
     issues.tools.extend(dropped.into_iter().map(to_tool_issue));
+}
+
+/// Tokens of a prompt from which on old messages are compacted: by the manifest, else by the operator.
+fn compaction_threshold(parts: &SharedParts, manifest: &Manifest) -> Option<u64> {
+    let default = parts.config.compaction_threshold_tokens;
+    let tokens = match manifest.features.compaction {
+        None => default,
+        Some(compaction) if compaction.enabled => compaction.threshold_tokens.or(default),
+        Some(_) => None,
+    };
+    tokens.map(u64::from)
 }
 
 /// How messages go to a model that accepts these types of files.

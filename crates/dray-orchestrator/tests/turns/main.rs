@@ -8,6 +8,7 @@ mod approvals;
 mod authority;
 mod budgets;
 mod client_tools;
+mod context;
 mod dial;
 mod faults;
 mod files;

@@ -70,6 +70,7 @@ async fn answer(
         }
         "/broken" => fake_server::bytes_reply(500, "text/plain", "kaput".into()),
         "/huge" => fake_server::bytes_reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
+        "/large" => fake_server::bytes_reply(200, "text/plain", vec![b'z'; 9_200_000].into()),
         "/long" => fake_server::bytes_reply(200, "text/plain", vec![b'y'; 60_000].into()),
         path => fake_server::json_reply(200, &json!({"path": path, "q": q})),
     })
@@ -297,30 +298,36 @@ async fn a_stop_strategy_ends_the_request_with_its_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_result_goes_to_a_file_when_the_operator_wants_that() {
+async fn a_large_result_goes_to_a_file_unless_operator_or_manifest_say_otherwise() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_long"}, "reply": {"say": "Long."}},
         {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["long"])]);
-    let world = TurnFixture::with(&manifest(sets), script, |config| {
-        config.files.offload = true;
-    })
-    .await;
-    let seen = world.say("go").await;
-    assert_eq!(seen.text().trim(), "Long.");
-    let result = world.asked()[1]["messages"]
-        .as_array()
-        .unwrap()
-        .last()
-        .unwrap()
-        .clone();
-    let content = result["content"].as_str().unwrap();
-    assert!(
-        content.contains("60000 bytes") && content.len() < 10_000,
-        "{}",
-        content.len()
-    );
+    let mut whole = manifest(sets.clone());
+    whole["features"]["result_offload"] = json!({"enabled": false});
+    let sent = manifest(sets);
+    for (agent, offload, is_whole) in [
+        (&sent, true, false),
+        (&sent, false, true),
+        (&whole, true, true),
+    ] {
+        let world = TurnFixture::with(agent, script, |config| {
+            config.files.offload = offload;
+        })
+        .await;
+        let seen = world.say("go").await;
+        assert_eq!(seen.text().trim(), "Long.");
+        let asked = world.asked();
+        let result = asked[1]["messages"].as_array().unwrap().last().unwrap();
+        let content = result["content"].as_str().unwrap();
+        assert_eq!(content.len() == 60_000, is_whole, "{}", content.len());
+        let is_short = content.contains("60000 bytes") && content.len() < 10_000;
+        assert_eq!(is_short, !is_whole);
+        let reader = |tool: &Value| tool["function"]["name"] == "read_attachment";
+        let tools = asked[0]["tools"].as_array().unwrap();
+        assert_eq!(tools.iter().any(reader), !is_whole, "as it is needed");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

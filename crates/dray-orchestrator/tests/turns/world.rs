@@ -121,10 +121,10 @@ pub(crate) struct TurnFixture {
     pub(crate) model: RehearsalServer,
     pub(crate) url: String,
     pub(crate) client: HttpClient,
-    _orchestrator: Orchestrator,
+    orchestrator: Orchestrator,
     config: Config,
     cx: ServiceContext,
-    _s3: EmbeddedS3,
+    s3: Option<EmbeddedS3>,
     folder: TempDir,
 }
 
@@ -164,10 +164,10 @@ impl TurnFixture {
             url: format!("http://{}", orchestrator.address()),
             client: HttpClient::new(limits, None).unwrap(),
             model,
-            _orchestrator: orchestrator,
+            orchestrator,
             config,
             cx,
-            _s3: s3,
+            s3: Some(s3),
             folder,
         }
     }
@@ -176,6 +176,23 @@ impl TurnFixture {
     pub(crate) async fn start_replica(&self) -> String {
         let replica = Orchestrator::start(self.config.clone(), &self.cx);
         format!("http://{}", replica.await.unwrap().address())
+    }
+
+    /// Ends the service and everything that it holds in memory, and starts it again on the same files.
+    pub(crate) async fn restart(&mut self) {
+        self.cx.stop.cancel();
+        self.stop_store().await;
+        let (cx, s3) = context(self.folder.path()).await;
+        self.orchestrator = Orchestrator::start(self.config.clone(), &cx).await.unwrap();
+        self.url = format!("http://{}", self.orchestrator.address());
+        (self.cx, self.s3) = (cx, Some(s3));
+    }
+
+    /// Ends the store: everything that needs it fails from here on.
+    pub(crate) async fn stop_store(&mut self) {
+        if let Some(s3) = self.s3.take() {
+            s3.stop().await;
+        }
     }
 
     /// A folder of the test.

@@ -48,7 +48,7 @@ async fn a_conversation_without_files_sends_no_request_and_offers_no_reader() {
     let messages = vec![message("hello", Vec::new())];
     files.context.prepare(&messages).await;
     assert!(files.catalog.reminders().is_empty() && !files.catalog.has_files());
-    assert!(tools::offered_tools(&files).await.is_empty());
+    assert!(tools::offered_tools(&files, false).await.is_empty());
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_off
     let messages = vec![message("question", vec![named("a.pdf", "files/b/a.pdf")])];
     files.context.prepare(&messages).await;
     assert_eq!(files.catalog.reminders(), [Some("reminder".to_owned())]);
-    let offered = tools::offered_tools(&files).await;
+    let offered = tools::offered_tools(&files, false).await;
     let names: Vec<_> = offered
         .iter()
         .map(|tool| tool.declaration().name.as_str())

@@ -38,7 +38,7 @@ async fn takes(
 async fn tools_of_sandboxes_are_offered_where_there_is_one() {
     let mut world = FilesFixture::new().await;
     world.bind(false).await;
-    let offered = tools::offered_tools(&world.turn()).await;
+    let offered = tools::offered_tools(&world.turn(), false).await;
     let names: Vec<_> = offered
         .iter()
         .map(|tool| tool.declaration().name.as_str())
@@ -229,7 +229,7 @@ async fn a_turn_continues_without_the_sandbox_service_and_does_not_ask_again_imm
     .await;
     assert!(!world.turn().session.has_sandbox().await);
     assert!(world.services.sessions_are_absent());
-    assert!(tools::offered_tools(&world.turn()).await.is_empty());
+    assert!(tools::offered_tools(&world.turn(), false).await.is_empty());
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ async fn issues(world: &mut FilesFixture) -> Asked<v1::IssueTicketRequest> {
 #[tokio::test]
 async fn links_are_offered_only_where_the_operator_allows_them_and_there_is_a_sandbox() {
     let names = async |world: &FilesFixture| {
-        let offered = tools::offered_tools(&world.turn()).await;
+        let offered = tools::offered_tools(&world.turn(), false).await;
         let names = offered.iter().map(|tool| tool.declaration().name.clone());
         names
             .filter(|name| ["request_upload", "make_download_link"].contains(&name.as_str()))

@@ -221,7 +221,7 @@ pub(super) async fn call(
     name: &str,
     arguments: Value,
 ) -> Result<ToolOutput, ToolFailure> {
-    let offered = tools::offered_tools(files).await;
+    let offered = tools::offered_tools(files, true).await;
     let tool = offered.iter().find(|tool| tool.declaration().name == name);
     run(
         tool.unwrap_or_else(|| panic!("{name} is not offered")),

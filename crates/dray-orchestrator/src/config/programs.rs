@@ -1,0 +1,50 @@
+//! What an operator can set about programs that run tools.
+
+use std::collections::BTreeMap;
+
+use dray_types::{Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An MCP server on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct McpServer {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment; it gets nothing of the service's but `PATH`.
+    pub env: BTreeMap<String, Secret>,
+}
+
+/// How MCP servers on this machine run: each for one conversation, from the first call of its tools on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct McpPrograms {
+    /// How long one may be without a call before it is ended. Default `5m`.
+    pub idle_timeout: Period,
+    /// Most that run at a time; the one that was idle longest makes room. Default 32.
+    pub max_running: usize,
+}
+
+impl Default for McpPrograms {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Period::secs(300),
+            max_running: 32,
+        }
+    }
+}
+
+/// The Python interpreter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Interpreter {
+    /// Where it is; DIAL Core if absent.
+    pub url: Option<String>,
+    /// Its key.
+    pub api_key: Secret,
+    /// Session that is used before any is known.
+    pub default_session_id: Option<String>,
+}
