@@ -1,6 +1,7 @@
 //! Previews as people use them: links over real backends, and pages in Chromium.
 
 mod browser;
+mod deaths;
 mod documents;
 mod escapes;
 

@@ -141,12 +141,6 @@ impl PreviewService {
             secret_sha256: token.secret_sha256().as_bytes().to_vec(),
         };
         let max_open = system.config.max_open;
-        // Before the record: every link has an event. The event of one that then fails to be
-        // recorded is about a link that no caller has.
-        self.inner
-            .auditor
-            .record(meta, PreviewAction::Created, &preview)
-            .await?;
         let add = |records: &mut v1::PreviewRecords| {
             records
                 .records
@@ -159,13 +153,39 @@ impl PreviewService {
             records.records.push(record.clone());
             Ok(())
         };
+        // The record decides about the quota, also between callers at the same time, so it comes before the event: a
+        // refused preview has none. Until the event is stored no caller has the link.
         self.inner.records.change(key, add).await?;
+        let audited = self
+            .inner
+            .auditor
+            .record(meta, PreviewAction::Created, &preview)
+            .await;
+        if let Err(error) = audited {
+            self.withdraw(key, &preview.preview_id).await;
+            return Err(error);
+        }
         system.metrics.changed(PreviewAction::Created.name());
         let file = Location::of_name(&preview.file);
         Ok(v1::CreatedPreview {
             url: format!("{base}/v/{}/{}", token.text(), file.url_part()),
             preview: Some(preview),
         })
+    }
+
+    /// Removes the record of a preview whose link no caller got. One that cannot be removed counts against the quota
+    /// until it ends.
+    async fn withdraw(&self, key: PreviewKey, preview_id: &str) {
+        let remove = |records: &mut v1::PreviewRecords| {
+            records.records.retain(|record| {
+                let preview = record.preview.as_ref();
+                preview.is_none_or(|preview| preview.preview_id != preview_id)
+            });
+            Ok(())
+        };
+        if let Err(error) = self.inner.records.change(key, remove).await {
+            tracing::warn!(%error, preview = preview_id, "the record of a preview without an event stays");
+        }
     }
 
     /// The preview of a path as it is now, without times.
