@@ -1,6 +1,8 @@
 //! Previews as people use them: links over real backends, and pages in Chromium.
 
 mod browser;
+mod deaths;
+mod documents;
 mod escapes;
 
 use std::io::{BufRead as _, BufReader};

@@ -206,6 +206,42 @@ fn ports_are_published_on_loopback_alone() {
 }
 
 #[test]
+fn previews_are_published_on_loopback_by_a_file_of_their_own() {
+    let files = [
+        "-f",
+        "docker-compose.yml",
+        "-f",
+        "deploy/compose.preview.yml",
+        "config",
+    ];
+    let text = support::stdout(compose(&files).envs(credentials()));
+    let services = yaml(&text).remove(0);
+    let service = &services["services"]["sandbox-transfer"];
+    // As it is written: versions of compose print it in different ways.
+    let written = read("deploy/compose.preview.yml");
+    assert!(
+        written.contains("    ports: [\"127.0.0.1:7350:7350\"]\n"),
+        "{written}"
+    );
+    assert_eq!(service["ports"].as_array().map(Vec::len), Some(1));
+    let networks: Vec<_> = service["networks"].as_object().unwrap().keys().collect();
+    assert_eq!(networks, ["inside", "published"], "no way out");
+    let environment = &service["environment"];
+    assert_eq!(
+        environment["DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN"],
+        "0.0.0.0:7350"
+    );
+    let url = &environment["DRAY_SANDBOX_TRANSFER__PREVIEW__URL"];
+    assert_eq!(url, "http://127.0.0.1:7350");
+    // What the base says of the service stays.
+    assert_eq!(environment["DRAY_BUS__NATS__USER"], "sandbox-transfer");
+    assert_eq!(
+        effective()["services"]["sandbox-transfer"]["ports"],
+        Value::Null
+    );
+}
+
+#[test]
 fn s_2_the_image_runs_without_root_and_has_a_health_check() {
     let text = read("deploy/Dockerfile");
     let last = text.rsplit("\nFROM ").next().unwrap();

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use super::distributed::command;
 use super::yaml;
 use crate::support;
 
@@ -151,6 +152,68 @@ fn the_chart_with_keda_and_the_prometheus_operator_is_the_base_with_both_compone
 }
 
 #[test]
+fn the_chart_with_previews_is_the_base_with_their_component() {
+    let chart = rendered_chart(&json!({ "preview": { "enabled": true } }));
+    let base = rendered_base(&["preview"]);
+    check_same_objects(&chart, &base);
+    let environment = &base["\"ConfigMap\" \"sandbox-transfer\""]["data"];
+    let listen = environment["DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN"].as_str();
+    assert_eq!(listen, Some("0.0.0.0:7350"));
+    // From the Ingress to the port of the container, each by the name of the next one.
+    let backend =
+        &base["\"Ingress\" \"preview\""]["spec"]["rules"][0]["http"]["paths"][0]["backend"];
+    assert_eq!(
+        backend["service"],
+        json!({"name": "sandbox-transfer", "port": {"name": "preview"}})
+    );
+    let service = &base["\"Service\" \"sandbox-transfer\""]["spec"];
+    let port = json!({"name": "preview", "port": 7350, "targetPort": "preview"});
+    assert!(
+        service["ports"].as_array().unwrap().contains(&port),
+        "{service}"
+    );
+    let pod = &base["\"Deployment\" \"sandbox-transfer\""]["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let port = json!({"name": "preview", "containerPort": 7350});
+    assert!(
+        container["ports"].as_array().unwrap().contains(&port),
+        "{container}"
+    );
+    // The controller alone, and the port of previews alone.
+    let policy = &base["\"NetworkPolicy\" \"preview\""]["spec"];
+    assert_eq!(policy["podSelector"]["matchLabels"], service["selector"]);
+    let from = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]);
+    let ports = json!([{"protocol": "TCP", "port": 7350}]);
+    assert_eq!(policy["ingress"], json!([{"from": from, "ports": ports}]));
+    // Without them nothing of it is there.
+    let off = rendered_chart(&json!({}));
+    assert!(!serde_json::to_string(&off).unwrap().contains("7350"));
+}
+
+#[test]
+fn previews_of_a_cluster_have_a_valid_configuration() {
+    let host = "*.look.example.org";
+    let chart = rendered_chart(&json!({ "preview": { "enabled": true, "host": host } }));
+    let data = chart["\"ConfigMap\" \"sandbox-transfer\""]["data"]
+        .as_object()
+        .unwrap();
+    let mut environment: BTreeMap<String, String> = data
+        .iter()
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
+        .collect();
+    assert_eq!(
+        environment["DRAY_SANDBOX_TRANSFER__PREVIEW__URL"],
+        format!("https://{host}")
+    );
+    environment.remove("DRAY_BUS__NATS__USER");
+    let checked = command(&environment)
+        .args(["config", "check"])
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+}
+
+#[test]
 fn every_consumer_that_keda_asks_for_is_provisioned() {
     let chart = rendered_chart(&json!({ "keda": { "enabled": true } }));
     let topology = support::root().join("docs/subjects.md");
@@ -195,6 +258,10 @@ fn values_that_no_service_knows_are_refused() {
         (
             json!({ "topology": { "replicas": 2 } }),
             "/topology/replicas",
+        ),
+        (
+            json!({ "preview": { "host": "https://preview.example.org" } }),
+            "/preview/host",
         ),
     ] {
         let output = chart_output("render", &values);

@@ -35,6 +35,10 @@ window.tried = tried;
 document.body.dataset.done = "yes";
 "#;
 
+/// A document with what it may show, and what it may not run.
+const SITE_REPORT: &str = "# Report\n\n![A chart](pic.svg)\n\n<script>top.ran = 1</script>\n\n\
+    [run](javascript:top.ran=1) [table](table.csv) [notes](notes.txt)\n";
+
 /// A sound without compression, which browsers wind by byte ranges: ten minutes of silence.
 fn wav() -> Vec<u8> {
     let samples: u32 = 600 * 8000;
@@ -76,6 +80,8 @@ fn make_site(root: &Path, console: &str) {
             "<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'></svg>",
         ),
         ("notes.txt", "plain words"),
+        ("report.md", SITE_REPORT),
+        ("table.csv", "name,amount\nada,0012\n"),
     ] {
         std::fs::write(root.join(name), content).unwrap();
     }
@@ -152,6 +158,8 @@ fn check_page(seen: &Value) {
     assert_eq!(seen["framed"], false, "the page framed the console: {seen}");
     assert_eq!(seen["version"], "second", "{seen}");
     assert!(seen["rangeStart"].as_u64().unwrap() > 1_000_000, "{seen}");
+    let table = seen["table"].as_str().unwrap();
+    assert!(table.contains("<td>0012</td>"), "{table}");
     assert_eq!(seen["ended"], 404, "{seen}");
     let secret = seen["token"].as_str().unwrap();
     assert_eq!(

@@ -45,7 +45,7 @@ const ESCAPE_PATHS: &[&str] = &[
 /// Tries everything against a preview of `www`. `sh` runs a script in the directory above it.
 fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&str)) {
     for rest in ESCAPE_PATHS {
-        for area in ["p", "v", "z"] {
+        for area in ["p", "v", "d", "z"] {
             let response = preview.get(area, rest);
             let leaked = response.body.contains("ESCAPED") || response.body.contains("root:");
             assert!(!leaked, "{backend} {area} {rest}: {response:?}");

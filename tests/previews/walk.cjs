@@ -71,6 +71,34 @@ async function watchPage(context, link, page) {
   seen.version = await changed.textContent("#version");
 }
 
+/// A document is a page in a frame that runs nothing, and its links lead through the page around it. Scripts of this
+/// program do not run in such a frame either, so it is watched from outside: by requests, keys and addresses.
+async function readDocument(page, link) {
+  const picture = page.waitForResponse((response) => response.url().endsWith("/pic.svg"));
+  await page.goto(`${link}report.md`);
+  check((await picture).status() === 200, "the picture of the document did not load");
+  check(await page.evaluate(() => window.ran === undefined), "the document ran something");
+  await judge(page, "document around");
+  await page.focus("iframe#content");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`${link}table.csv`);
+  const table = await page.request.get(`${link}table.csv`.replace("/v/", "/d/"));
+  seen.table = await table.text();
+  // The same page with scripts allowed, for the rules of axe.
+  await page.route("**/d/**", async (route) => {
+    const response = await route.fetch();
+    const headers = response.headers();
+    delete headers["content-security-policy"];
+    await route.fulfill({ response, headers });
+  });
+  await page.goto(`${link}report.md`.replace("/v/", "/d/"));
+  check((await page.textContent("article")).includes("<script>top.ran = 1</script>"), "HTML is not shown as text");
+  check(await page.evaluate(() => window.ran === undefined && !document.querySelector("article script")), "code is left");
+  await judge(page, "document");
+  await page.unroute("**/d/**");
+}
+
 /// Winds a sound: the browser asks for the end without the middle.
 async function windSound(page, link) {
   let start = 0;
@@ -117,6 +145,7 @@ async function main() {
     await viewer.addInitScript(axeSource);
     await watchPage(context, link, viewer);
     await windSound(viewer, link);
+    await readDocument(viewer, link);
     await viewer.goto(`${link}notes.txt`);
     check((await viewer.textContent("pre")).includes("plain words"), "the text is not shown");
     await judge(viewer, "text");

@@ -183,7 +183,7 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
     config
         .enable_type_names()
         // Up to 64 KiB of content, which `Bytes` shares instead of copying.
-        .bytes([".dray.v1.Content.inline"])
+        .bytes([".dray.v1.Content.inline", ".dray.v1.DocumentSource.inline"])
         .out_dir(out.path())
         .service_generator(Box::new(CallGenerator))
         .compile_fds(descriptors.clone())?;

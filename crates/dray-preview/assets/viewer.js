@@ -16,7 +16,7 @@ function reload(etag) {
   if (content && content.tagName === "IFRAME") {
     // Keeps this page, and with it the place in it.
     watched.dataset.etag = etag;
-    content.src = watched.dataset.url;
+    content.src = content.getAttribute("src");
   } else {
     location.reload();
   }

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::archive::serve_archive;
+use crate::document::{self, serve_document};
 use crate::error::PreviewError;
 use crate::file::serve_file;
 use crate::headers::{TEXT_POLICY, response, set, with_common_headers};
@@ -56,6 +57,8 @@ enum UrlArea {
     Content,
     /// Our pages: `v`.
     Viewer,
+    /// Pages that are made of documents, for the frame of our pages: `d`.
+    Document,
     /// Archives: `z`.
     Archive,
 }
@@ -158,6 +161,8 @@ async fn serve_preview(
     }
     match area {
         UrlArea::Viewer => serve_viewer(&view).await,
+        UrlArea::Document if view.kind() == FileKind::File => serve_document(&view, method).await,
+        UrlArea::Document => Err(PreviewError::NotDocument),
         UrlArea::Archive => serve_archive(&view, method, permit),
         UrlArea::Content if view.kind() != FileKind::Directory => {
             serve_file(&view, method, headers, permit).await
@@ -217,6 +222,7 @@ fn problem_text(error: &PreviewError) -> Response {
 fn asset(path: &str) -> Option<Response> {
     let (media_type, content) = match path {
         viewer::STYLE_PATH => ("text/css; charset=utf-8", viewer::STYLE),
+        document::STYLE_PATH => ("text/css; charset=utf-8", document::STYLE),
         viewer::SCRIPT_PATH => ("text/javascript; charset=utf-8", viewer::VIEWER_SCRIPT),
         _ => return None,
     };
@@ -234,6 +240,7 @@ impl PreviewRequest {
         let area = match area {
             "p" => UrlArea::Content,
             "v" => UrlArea::Viewer,
+            "d" => UrlArea::Document,
             "z" => UrlArea::Archive,
             _ => return None,
         };

@@ -29,6 +29,9 @@ pub enum PreviewError {
     /// The method is none of `GET` and `HEAD`.
     #[error("the method is not allowed")]
     MethodNotAllowed,
+    /// The file is shown as it is, and not as a page of ours.
+    #[error("files of this type have no page")]
+    NotDocument,
     /// The range begins behind the content.
     #[error(transparent)]
     Range(#[from] RangeNotSatisfiable),
@@ -62,7 +65,7 @@ impl PreviewError {
     /// The status of a response.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Unknown | Self::NotDocument => StatusCode::NOT_FOUND,
             Self::SandboxGone => StatusCode::GONE,
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -92,6 +95,7 @@ impl PreviewError {
             Self::Invalid(why) => why,
             Self::TooMany(_) => "Too many previews are open.",
             Self::NotConfigured => "Previews are not set up here.",
+            Self::NotDocument => "Files of this type have no page of their own.",
             Self::MethodNotAllowed => "A preview can only be looked at.",
             Self::Range(_) => "The range begins behind the end of the file.",
             Self::PreconditionFailed => "The file has changed.",
@@ -112,7 +116,7 @@ impl PreviewError {
         match self {
             Self::Unknown => "unknown",
             Self::SandboxGone | Self::Opening(_) => "sandbox_unavailable",
-            Self::Invalid(_) | Self::MethodNotAllowed => "invalid",
+            Self::Invalid(_) | Self::MethodNotAllowed | Self::NotDocument => "invalid",
             Self::TooMany(_) | Self::Busy => "busy",
             Self::Range(_) | Self::PreconditionFailed => "condition",
             Self::NotConfigured
@@ -198,6 +202,7 @@ impl From<PreviewError> for Fault {
                     .detail(error.kind().as_str())
             }
             PreviewError::MethodNotAllowed
+            | PreviewError::NotDocument
             | PreviewError::Range(_)
             | PreviewError::PreconditionFailed
             | PreviewError::Busy => Self::internal(),

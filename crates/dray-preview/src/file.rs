@@ -15,7 +15,7 @@ use crate::metrics::PreviewMetrics;
 use crate::view::SandboxView;
 
 /// Looks at a file that keeps changing.
-const MAX_PIN_ATTEMPTS: usize = 3;
+pub(crate) const MAX_PIN_ATTEMPTS: usize = 3;
 /// Type of names that say nothing.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 

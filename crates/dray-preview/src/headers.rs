@@ -21,6 +21,12 @@ pub(crate) const VIEWER_POLICY: &str = "default-src 'none'; script-src 'self'; s
     media-src 'self'; frame-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'";
 
+/// Policy of pages that are made of documents: no script, and pictures of the preview alone. A click may open another
+/// file in the page around it, or an address outside in a window of its own.
+pub(crate) const DOCUMENT_POLICY: &str = "sandbox allow-downloads allow-popups allow-popups-to-escape-sandbox \
+    allow-top-navigation-by-user-activation; default-src 'none'; img-src 'self'; style-src 'self'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'self'";
+
 /// Policy of short texts and archives.
 pub(crate) const TEXT_POLICY: &str = "default-src 'none'; frame-ancestors 'self'; sandbox";
 

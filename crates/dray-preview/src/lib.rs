@@ -31,11 +31,15 @@
 mod archive;
 mod audit;
 mod config;
+mod conversion;
+mod document;
 mod endpoint;
 mod error;
 mod file;
 mod headers;
+mod links;
 mod location;
+mod markdown;
 mod metrics;
 mod records;
 mod service;

@@ -10,6 +10,7 @@ use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, PreviewAction};
 use dray_sandbox::{FileKind, Handle, SandboxPath};
 use dray_sandbox_tree as tree;
+use dray_store::Store;
 use dray_transfer_engine::policy::expand;
 use dray_types::{Clock, Deadline, TenantId};
 use tokio::sync::Semaphore;
@@ -34,6 +35,8 @@ const MAX_REMEMBERED_SANDBOXES: usize = 64;
 const OPENED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Responses at work on all links of this process.
 const MAX_RESPONSES: usize = 256;
+/// Documents of this process that are made into pages concurrently; others wait.
+const MAX_RENDERINGS: usize = 4;
 
 /// Makes previews and serves those of links. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -46,6 +49,8 @@ pub struct PreviewService {
 pub struct PreviewSystem {
     /// Bus of records and audit events.
     pub bus: Bus,
+    /// Store whose cache has documents on their way to the reader.
+    pub store: Store,
     /// The way into sandboxes.
     pub source: Arc<dyn PreviewSource>,
     /// Clock of lifetimes.
@@ -67,6 +72,8 @@ pub(crate) struct ServiceParts {
     auditor: PreviewAuditor,
     opened: Mutex<HashMap<String, (OpenSandbox, Instant)>>,
     pub(crate) responses: Arc<Semaphore>,
+    /// Documents that may be made into pages concurrently.
+    pub(crate) renderings: Semaphore,
 }
 
 /// What to show.
@@ -84,7 +91,7 @@ pub struct NewPreview {
 #[derive(Clone, Debug)]
 pub(crate) struct FoundPreview {
     pub(crate) preview: v1::Preview,
-    tenant: TenantId,
+    pub(crate) tenant: TenantId,
     sandbox: v1::SandboxRef,
     key: PreviewKey,
 }
@@ -98,6 +105,7 @@ impl PreviewService {
                 auditor: PreviewAuditor::new(system.bus.clone(), system.clock.clone()),
                 opened: Mutex::default(),
                 responses: Arc::new(Semaphore::new(MAX_RESPONSES)),
+                renderings: Semaphore::new(MAX_RENDERINGS),
                 system,
             }),
         }
@@ -133,12 +141,6 @@ impl PreviewService {
             secret_sha256: token.secret_sha256().as_bytes().to_vec(),
         };
         let max_open = system.config.max_open;
-        // Before the record: every link has an event. The event of one that then fails to be
-        // recorded is about a link that no caller has.
-        self.inner
-            .auditor
-            .record(meta, PreviewAction::Created, &preview)
-            .await?;
         let add = |records: &mut v1::PreviewRecords| {
             records
                 .records
@@ -151,13 +153,39 @@ impl PreviewService {
             records.records.push(record.clone());
             Ok(())
         };
+        // The record decides about the quota, also between callers at the same time, so it comes before the event: a
+        // refused preview has none. Until the event is stored no caller has the link.
         self.inner.records.change(key, add).await?;
+        let audited = self
+            .inner
+            .auditor
+            .record(meta, PreviewAction::Created, &preview)
+            .await;
+        if let Err(error) = audited {
+            self.withdraw(key, &preview.preview_id).await;
+            return Err(error);
+        }
         system.metrics.changed(PreviewAction::Created.name());
         let file = Location::of_name(&preview.file);
         Ok(v1::CreatedPreview {
             url: format!("{base}/v/{}/{}", token.text(), file.url_part()),
             preview: Some(preview),
         })
+    }
+
+    /// Removes the record of a preview whose link no caller got. One that cannot be removed counts against the quota
+    /// until it ends.
+    async fn withdraw(&self, key: PreviewKey, preview_id: &str) {
+        let remove = |records: &mut v1::PreviewRecords| {
+            records.records.retain(|record| {
+                let preview = record.preview.as_ref();
+                preview.is_none_or(|preview| preview.preview_id != preview_id)
+            });
+            Ok(())
+        };
+        if let Err(error) = self.inner.records.change(key, remove).await {
+            tracing::warn!(%error, preview = preview_id, "the record of a preview without an event stays");
+        }
     }
 
     /// The preview of a path as it is now, without times.

@@ -1,7 +1,11 @@
 //! One path of a preview, opened and looked at for one request.
 
+use std::time::Duration;
+
+use dray_bus::Meta;
 use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
 use dray_transfer_engine::PinnedPath;
+use dray_types::Deadline;
 
 use crate::error::PreviewError;
 use crate::location::Location;
@@ -71,11 +75,18 @@ impl SandboxView {
         String::from_utf8_lossy(name).into_owned()
     }
 
+    /// Envelope of a call for this request, which may take so long.
+    pub(crate) fn meta(&self, timeout: Duration) -> Meta {
+        let now_ms = self.service.inner.system.clock.now_ms();
+        let deadline = Deadline::after(now_ms, timeout);
+        Meta::new(self.found.tenant.clone(), deadline)
+    }
+
     pub(crate) fn metrics(&self) -> &PreviewMetrics {
         &self.service.inner.system.metrics
     }
 
-    /// Path of a URL for a location of this preview. `area` is `p`, `v` or `z`.
+    /// Path of a URL for a location of this preview. `area` is `p`, `v`, `d` or `z`.
     pub(crate) fn url_path(&self, area: &str, location: &Location) -> String {
         format!("/{area}/{}/{}", self.token.text(), location.url_part())
     }

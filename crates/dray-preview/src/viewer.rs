@@ -9,6 +9,7 @@ use dray_transfer_engine::ListOptions;
 use http::StatusCode;
 use maud::{DOCTYPE, Markup, html};
 
+use crate::document::has_document;
 use crate::error::PreviewError;
 use crate::file::{etag_of, media_type_of};
 use crate::headers::{VIEWER_POLICY, response};
@@ -33,6 +34,8 @@ pub(crate) const VIEWER_SCRIPT: &str = include_str!("../assets/viewer.js");
 enum ViewerKind {
     /// A page or a PDF, in a frame.
     Frame,
+    /// Markdown, a table or a notebook, as a page in a frame.
+    Document,
     Picture,
     Film,
     Sound,
@@ -45,6 +48,7 @@ impl ViewerKind {
     fn of(media_type: &str) -> Self {
         match media_type {
             "text/html" | "application/xhtml+xml" | "application/pdf" => Self::Frame,
+            _ if has_document(media_type) => Self::Document,
             _ if media_type.starts_with("image/") => Self::Picture,
             _ if media_type.starts_with("video/") => Self::Film,
             _ if media_type.starts_with("audio/") => Self::Sound,
@@ -108,6 +112,8 @@ fn links(view: &SandboxView) -> Markup {
                 a href=(view.url_path("v", &parent)) { "Directory" }
                 " "
             }
+            a href=(raw) { "File as it is" }
+            " "
             a href=(raw) download=(view.name()) { "Download" }
             " " (human_size(view.pinned.metadata.size))
         }
@@ -120,6 +126,9 @@ async fn file(view: &SandboxView) -> Result<Markup, PreviewError> {
     let shown = match ViewerKind::of(media_type_of(&name)) {
         // The response has the sandbox; a second one on the frame would take the PDF viewer away.
         ViewerKind::Frame => html! { iframe #content src=(raw) title=(name) {} },
+        ViewerKind::Document => {
+            html! { iframe #content src=(view.url_path("d", &view.location)) title=(name) {} }
+        }
         ViewerKind::Picture => html! { img #content src=(raw) alt=(name); },
         ViewerKind::Film => html! { video #content src=(raw) controls preload="metadata" {} },
         ViewerKind::Sound => html! { audio #content src=(raw) controls preload="metadata" {} },

@@ -4,6 +4,7 @@ use dray_documents::classify::Kind;
 use serde::Serialize;
 
 use crate::message;
+use crate::reader::Bare;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -153,6 +154,23 @@ impl Record {
     /// the model knows it by.
     pub fn cancelled(display_path: &str) -> Self {
         Self::new(Outcome::Cancelled, None, message::cancelled(display_path))
+    }
+
+    /// The record of a conversion without a frame, for people and programs: its text, or why there is none.
+    pub fn of_plain(read: Result<Bare, Box<Self>>) -> Self {
+        match read {
+            Ok(Bare {
+                text,
+                truncated,
+                warnings,
+            }) => Self {
+                metrics: converted(text.len()),
+                truncated,
+                warnings,
+                ..Self::new(Outcome::Inline, None, text)
+            },
+            Err(record) => *record,
+        }
     }
 
     /// A record that says this and knows nothing of the file yet.

@@ -90,6 +90,7 @@ impl Service for SandboxTransfer {
     fn permissions(permissions: Permissions) -> Permissions {
         permissions
             .about("Moves files into and out of sandboxes, and knows which sandbox belongs to a session.")
+            .calls::<v1::ReadAttachmentRequest>()
             .publishes_event::<v1::UploadPlaced>()
             .publishes_audit::<v1::PreviewAudit>()
             .uses_keys(crate::sessions::SESSION_BUCKET)

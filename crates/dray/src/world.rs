@@ -206,7 +206,8 @@ impl SystemConnection {
         Self::open_with(global, services, false).await
     }
 
-    /// Opens the running system, or the service of sandboxes in this process, which then serves previews on `listen`.
+    /// Opens the running system, or the services of sandboxes and documents in this process, which then shows previews
+    /// on `listen`.
     pub(crate) async fn open_previews(
         global: &GlobalOptions,
         listen: SocketAddr,
@@ -219,7 +220,7 @@ impl SystemConnection {
             BusMode::Embedded => {
                 let sources = Self::as_operator(sources);
                 let sources = sources.set(PREVIEW_LISTEN, listen.to_string());
-                Self::for_once(sources, &["sandbox-transfer"], tenant).await
+                Self::for_once(sources, &["sandbox-transfer", "file-resolver"], tenant).await
             }
             BusMode::Nats => Self::remote(&loaded, &bus, tenant, false).await,
         }

@@ -1,4 +1,4 @@
-//! The calls of reading: one document, and everything around the files of a conversation.
+//! The calls around the files of a conversation.
 
 use dray_bus::CallError;
 use dray_file_context::read::{self, ReadArguments, ReadPlan};
@@ -6,8 +6,7 @@ use dray_file_context::sandbox::{FetchPlan, WriteOutcome as Fetched};
 use dray_file_context::{ContextBuilder, ContextRequest as Conversation, FileCatalog, substitute};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_reading::message;
-use dray_reading::record::{Code, Record};
+use dray_reading::record::Code;
 use dray_reading::request::Request as Ask;
 use dray_service::Request;
 use dray_types::{ByteSize, Fault, FaultCode};
@@ -15,7 +14,7 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::ReadingContext;
-use super::document::{DocumentAccess, OpenFailure, OpenedDocument, RefusedDocument};
+use super::document::{DocumentAccess, OpenFailure, OpenedDocument};
 use crate::service::own_credentials;
 
 /// Files of one `read_files` call that are read concurrently.
@@ -24,90 +23,6 @@ const AT_ONCE: usize = 4;
 const JSON_MEDIA_TYPE: &str = "application/json";
 
 impl ReadingContext {
-    /// Answers `read_attachment`: one document, framed for the model.
-    pub(crate) async fn read_attachment(
-        &self,
-        request: Request<v1::ReadAttachmentRequest>,
-    ) -> Result<v1::ReadAttachmentReply, Fault> {
-        self.check_enabled()?;
-        let Request { meta, body } = request;
-        let source = body.source.clone().and_then(|source| source.source);
-        let place = source.ok_or_else(|| InvalidMessage::field("source", "is missing"))?;
-        let means = self.means(
-            meta,
-            body.credentials.clone(),
-            body.external_url_fetch.clone(),
-        );
-        let cancel = CancellationToken::new();
-        // Dropped when the caller gives up, which ends the conversion under way.
-        let _ended = cancel.clone().drop_guard();
-        let reader = self.reader(&means.meta.tenant);
-        let mut ask = Ask {
-            file_path: Some(body.name.clone()),
-            summarize: body.summarize,
-            focus: non_empty(&body.focus),
-            range: non_empty(&body.range),
-            find: non_empty(&body.find),
-            member: non_empty(&body.member),
-            show_hidden: body.show_hidden,
-        };
-        // 0 is absent in the contract: the policy alone bounds the text.
-        let budget = match usize::try_from(body.inline_budget_bytes) {
-            Ok(0) | Err(_) => usize::MAX,
-            Ok(bytes) => bytes,
-        };
-        let reader = reader.with_inline_budget(budget);
-        let record = if let v1::document_source::Source::Path(path) = place {
-            // Without a root, reading by path is refused before the path is looked at.
-            self.check_workspace()?;
-            ask.file_path = Some(path);
-            reader.read(&ask, &cancel, &|_| {}).await
-        } else {
-            match self.open(&means, place).await {
-                Ok(opened) => {
-                    let shown = shown_name(&body.name, &opened.name);
-                    reader
-                        .read_file(&shown, opened.file, &ask, &cancel, &|_| {})
-                        .await
-                }
-                Err(OpenFailure::Refused(why)) => refused_record(&shown_name(&body.name, ""), &why),
-                Err(OpenFailure::Fault(fault)) => return Err(fault),
-            }
-        };
-        self.told(&means, record).await
-    }
-
-    /// Turns the record of a reading into the reply.
-    async fn told(
-        &self,
-        means: &DocumentAccess,
-        record: Record,
-    ) -> Result<v1::ReadAttachmentReply, Fault> {
-        let DocumentAccess { meta, .. } = means;
-        let output = record.output.into_bytes();
-        Ok(v1::ReadAttachmentReply {
-            output: Some(self.reply(meta, output, "text/markdown").await?),
-            outcome: record.outcome.word().to_owned(),
-            error_code: record
-                .error_code
-                .map(Code::word)
-                .unwrap_or_default()
-                .to_owned(),
-            metrics: record.metrics,
-            kind: record
-                .kind
-                .map(|kind| kind.word().to_owned())
-                .unwrap_or_default(),
-            mime: record.mime.unwrap_or_default(),
-            path: record.path.unwrap_or_default(),
-            size_bytes: record.size_bytes,
-            converter: record.converter.unwrap_or_default(),
-            elapsed_ms: record.elapsed_ms,
-            truncated: record.truncated,
-            warnings: record.warnings,
-        })
-    }
-
     /// Builds the context of a conversation with links that work now.
     pub(crate) async fn build_context(
         &self,
@@ -374,7 +289,7 @@ impl ReadingContext {
         Ok(writer.finish(label).await.map_err(Fault::from)?.into())
     }
 
-    fn means(
+    pub(super) fn means(
         &self,
         meta: dray_bus::Meta,
         credentials: Option<v1::DialCredentials>,
@@ -397,7 +312,7 @@ impl ReadingContext {
         parse_field(&bytes, "catalog")
     }
 
-    fn check_workspace(&self) -> Result<(), Fault> {
+    pub(super) fn check_workspace(&self) -> Result<(), Fault> {
         if !self.config.roots.is_empty() {
             return Ok(());
         }
@@ -406,7 +321,7 @@ impl ReadingContext {
             .advice("Pass a stored file, a file of a sandbox or a URL, or ask the operator to set file-resolver.reading.roots."))
     }
 
-    fn check_enabled(&self) -> Result<(), Fault> {
+    pub(super) fn check_enabled(&self) -> Result<(), Fault> {
         if self.config.enabled {
             return Ok(());
         }
@@ -425,21 +340,13 @@ fn is_inside(path: &[u8], directory: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-fn non_empty(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
 /// The name of a document for the model: the caller's, else that of its source, else a fixed one.
-fn shown_name(said: &str, came: &str) -> String {
+pub(super) fn shown_name(said: &str, came: &str) -> String {
     [said, came, "attachment"]
         .into_iter()
         .find(|name| !name.trim().is_empty())
         .unwrap_or("attachment")
         .to_owned()
-}
-
-fn refused_record(shown: &str, why: &RefusedDocument) -> Record {
-    Record::refused(why.code, message::cannot_read(shown, &why.reason))
 }
 
 fn parse_field<T: serde::de::DeserializeOwned>(

@@ -115,6 +115,7 @@ impl ReadingContext {
                 self.open_claim(means, &claim).await
             }
             Place::Url(url) => self.open_url(means, &url).await,
+            Place::Inline(bytes) => spool_inline(bytes).await,
         }
     }
 
@@ -323,28 +324,53 @@ fn last_segment(text: &str) -> String {
 
 /// Copies a source into an unnamed temporary file.
 async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocument, OpenFailure> {
-    let local = |error: std::io::Error| {
-        tracing::warn!(%error, "could not write a document to a temporary file");
-        OpenFailure::Fault(
-            Fault::new(
-                FaultCode::Unavailable,
-                "This machine has no space for the document.",
-            )
-            .detail("no_room"),
-        )
-    };
     // No other process can open an unnamed file, and no file remains after a crash.
-    let mut file = tempfile::tempfile().map_err(local)?;
+    let mut file = tempfile::tempfile().map_err(|error| no_room(&error))?;
     while let Some(chunk) = source.next().await? {
         // A blocking thread writes each chunk, so the file moves into its closure and back.
         file = tokio::task::spawn_blocking(move || file.write_all(&chunk).map(|()| file))
             .await
             .map_err(|_| Fault::internal())?
-            .map_err(local)?;
+            .map_err(|error| no_room(&error))?;
     }
-    file.rewind().map_err(local)?;
+    file.rewind().map_err(|error| no_room(&error))?;
     let size = source.summary().size;
     Ok(OpenedDocument { file, size, name })
+}
+
+/// Writes the bytes of a request into a file without a name.
+async fn spool_inline(bytes: bytes::Bytes) -> Result<OpenedDocument, OpenFailure> {
+    if bytes.len() > dray_proto::INLINE_LIMIT {
+        let error = InvalidMessage::field("source.inline", "is above 64 KiB");
+        return Err(Fault::from(error).into());
+    }
+    let size = bytes.len() as u64;
+    let write = move || {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&bytes)?;
+        file.rewind()?;
+        Ok(file)
+    };
+    let written = tokio::task::spawn_blocking(write).await;
+    let file = written
+        .map_err(|_| Fault::internal())?
+        .map_err(|error| no_room(&error))?;
+    Ok(OpenedDocument {
+        file,
+        size,
+        name: String::new(),
+    })
+}
+
+fn no_room(error: &std::io::Error) -> OpenFailure {
+    tracing::warn!(%error, "no room for a document");
+    OpenFailure::Fault(
+        Fault::new(
+            FaultCode::Unavailable,
+            "This machine has no room for the document.",
+        )
+        .detail("no_room"),
+    )
 }
 
 #[cfg(test)]

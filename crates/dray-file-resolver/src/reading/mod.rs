@@ -3,10 +3,12 @@
 //! - [`document`]: opens a document from any of its places, as a file without a name.
 //! - [`keys`]: the file behind a stable reference, and fresh links to it.
 //! - [`cache`]: conversions that were made before, by digest.
-//! - [`calls`]: the calls themselves.
+//! - [`attachment`]: the call that reads one document.
+//! - [`calls`]: the calls around the files of a conversation.
 //!
 //! `dray-reading` does the reading, `dray-file-context` the file context; this module connects them with the bus.
 
+mod attachment;
 mod cache;
 mod calls;
 mod config;

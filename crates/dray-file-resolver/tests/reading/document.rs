@@ -243,3 +243,30 @@ async fn reading_can_be_switched_off_and_another_tenants_files_stay_theirs() {
     let fault = fixture.ask(&of(Source::Claim(claim), "")).await;
     assert!(fault.is_err() || fault.unwrap().outcome == "refuse");
 }
+
+#[tokio::test]
+async fn people_get_plain_markdown_of_bytes_that_the_request_has() {
+    let fixture = ReadingFixture::new().await;
+    let long = TABLE_CSV.repeat(200);
+    let mut request = of(Source::Inline(long.clone().into()), "people.csv");
+    request.plain = true;
+    // Neither a budget nor a summary applies: nothing is cut, and no model is called.
+    request.inline_budget_bytes = 10;
+    request.summarize = true;
+    let (reply, text) = output(&fixture, &request).await;
+    assert_eq!((reply.outcome.as_str(), reply.truncated), ("inline", false));
+    assert!(
+        text.starts_with("| name | amount |\n|---|---|\n| ada"),
+        "{text}"
+    );
+    assert_eq!(text.matches("grace").count(), 200);
+    let mut request = of(Source::Inline("\u{0}\u{1}\u{2}".into()), "noise.bin");
+    request.plain = true;
+    let (reply, text) = output(&fixture, &request).await;
+    assert_eq!(reply.outcome, "refuse", "{text}");
+    let large = vec![b'a'; 64 * 1024 + 1];
+    let refused = fixture
+        .ask(&of(Source::Inline(large.into()), "a.txt"))
+        .await;
+    assert_eq!(refused.unwrap_err().code, FaultCode::InvalidArgument);
+}

@@ -3627,7 +3627,7 @@ impl crate::contract::Call for RevokePreviewRequest {
 /// Where a document is: exactly one of them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DocumentSource {
-    #[prost(oneof = "document_source::Source", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "document_source::Source", tags = "1, 2, 3, 4, 5")]
     pub source: ::core::option::Option<document_source::Source>,
 }
 /// Nested message and enum types in `DocumentSource`.
@@ -3646,6 +3646,9 @@ pub mod document_source {
         /// A DIAL file (`files/…`, or an address below `DIAL_URL`) or an outside URL.
         #[prost(string, tag = "4")]
         Url(::prost::alloc::string::String),
+        /// The document itself, at most 64 KiB; larger ones come by claim.
+        #[prost(bytes, tag = "5")]
+        Inline(::prost::bytes::Bytes),
     }
 }
 impl ::prost::Name for DocumentSource {
@@ -3703,6 +3706,10 @@ pub struct ReadAttachmentRequest {
     /// an archive is the listing.
     #[prost(string, tag = "11")]
     pub member: ::prost::alloc::string::String,
+    /// For a person or a program: Markdown without a frame, never cut or summarised. Never for a model. `summarize`,
+    /// `focus` and `inline_budget_bytes` do not apply.
+    #[prost(bool, tag = "12")]
+    pub plain: bool,
 }
 impl ::prost::Name for ReadAttachmentRequest {
 const NAME: &'static str = "ReadAttachmentRequest";

@@ -35,6 +35,7 @@ impl SandboxTransfer {
         let address = endpoint.address();
         let service = PreviewService::new(PreviewSystem {
             bus: cx.bus.clone(),
+            store: cx.store.clone(),
             source: Arc::new(self.opener()),
             clock: cx.clock.clone(),
             metrics: PreviewMetrics::new(&cx.meter),

@@ -1,5 +1,6 @@
 //! Previews over their own HTTP endpoint, with directories of this host as sandboxes.
 
+mod documents;
 mod links;
 mod paths;
 mod states;

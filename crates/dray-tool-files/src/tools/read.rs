@@ -89,6 +89,7 @@ pub(super) async fn read_attachment(
         credentials: Some(files.scope.credentials()),
         external_url_fetch: files.scope.policy(),
         show_hidden: is_on("show_hidden"),
+        plain: false,
     };
     let time = time_left(call);
     let services = &files.scope.services;

@@ -44,3 +44,14 @@ imagePullSecrets:
   {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Variables of a service: its own, and where previews are served when they are on. */}}
+{{- define "drayage.serviceEnvironment" -}}
+{{- $preview := .root.Values.preview -}}
+{{- $own := .service.environment -}}
+{{- if and $preview.enabled (eq .name "sandbox-transfer") -}}
+{{- $served := dict "DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN" "0.0.0.0:7350" "DRAY_SANDBOX_TRANSFER__PREVIEW__URL" (printf "https://%s" $preview.host) -}}
+{{- $own = merge (dict) $own $served -}}
+{{- end -}}
+{{- toYaml $own -}}
+{{- end }}

@@ -2180,7 +2180,9 @@ class DocumentSource(Message):
         ...
     url: _str
     """A DIAL file (`files/…`, or an address below `DIAL_URL`) or an outside URL."""
-    def __init__(self, *, path: _str | None = ..., claim: Claim | None = ..., sandbox: SandboxPath | None = ..., url: _str | None = ...) -> None: ...
+    inline: _bytes
+    """The document itself, at most 64 KiB; larger ones come by claim."""
+    def __init__(self, *, path: _str | None = ..., claim: Claim | None = ..., sandbox: SandboxPath | None = ..., url: _str | None = ..., inline: _bytes | None = ...) -> None: ...
 
 class SandboxPath(Message):
     """A file of a sandbox."""
@@ -2222,7 +2224,9 @@ class ReadAttachmentRequest(Message):
     """Show what a person who opens the document does not see (docs/reading.md, hidden content)."""
     member: _str
     """The file of an archive that is to be read, by its path in the listing; empty means the document itself, which for an archive is the listing."""
-    def __init__(self, *, source: DocumentSource | None = ..., name: _str | None = ..., summarize: _bool | None = ..., focus: _str | None = ..., range: _str | None = ..., find: _str | None = ..., inline_budget_bytes: _int | None = ..., credentials: DialCredentials | None = ..., external_url_fetch: AppPolicy | None = ..., show_hidden: _bool | None = ..., member: _str | None = ...) -> None: ...
+    plain: _bool
+    """For a person or a program: Markdown without a frame, never cut or summarised. Never for a model. `summarize`, `focus` and `inline_budget_bytes` do not apply."""
+    def __init__(self, *, source: DocumentSource | None = ..., name: _str | None = ..., summarize: _bool | None = ..., focus: _str | None = ..., range: _str | None = ..., find: _str | None = ..., inline_budget_bytes: _int | None = ..., credentials: DialCredentials | None = ..., external_url_fetch: AppPolicy | None = ..., show_hidden: _bool | None = ..., member: _str | None = ..., plain: _bool | None = ...) -> None: ...
 
 class ReadAttachmentReply(Message):
     """Its outcome (read-attachment 2)."""

@@ -81,6 +81,11 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
     let (first, sandbox) = world.sandbox("first");
     std::fs::write(first.join("a.txt"), "first").unwrap();
     world.bind("s1", &sandbox, None).await;
+    let mut events = world
+        .bus
+        .events(EventFilter::new("dray.audit.preview.v1.changed.*"))
+        .await
+        .unwrap();
     let link = world.preview(session("s1"), "a.txt").await;
     world.preview(session("s1"), ".").await;
     let third = world
@@ -99,6 +104,17 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
         "its own quota"
     );
     assert_eq!(link.get("p", "a.txt").await.text(), "first");
+    // The one that was refused was not made, so no event says so.
+    let expected = [
+        PreviewAction::Created,
+        PreviewAction::Created,
+        PreviewAction::Created,
+        PreviewAction::Opened,
+    ];
+    for action in expected {
+        let audit: v1::PreviewAudit = events.next().await.unwrap().decode().unwrap();
+        assert_eq!(audit.action(), action, "{audit:?}");
+    }
     // The name stands for another incarnation: its files are not those that were to be shown.
     std::fs::rename(&first, first.with_extension("old")).unwrap();
     std::fs::create_dir(&first).unwrap();

@@ -99,7 +99,7 @@ async fn no_path_leads_out_of_the_directory() {
         "index.html/../../secret.txt",
         "www/../secret.txt",
     ] {
-        for area in ["p", "v", "z"] {
+        for area in ["p", "v", "d", "z"] {
             let response = link.get(area, rest).await;
             assert!(!response.text().contains("ESCAPED"), "{area} {rest}");
             let inside = response.text().contains("inside");

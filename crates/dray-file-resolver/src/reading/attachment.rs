@@ -1,0 +1,115 @@
+//! The call that reads one document: framed for a model, or as plain Markdown for people.
+
+use dray_proto::convert::InvalidMessage;
+use dray_proto::v1;
+use dray_reading::message;
+use dray_reading::record::{Code, Record};
+use dray_reading::request::Request as Ask;
+use dray_service::Request;
+use dray_types::Fault;
+use tokio_util::sync::CancellationToken;
+
+use super::ReadingContext;
+use super::calls::shown_name;
+use super::document::{DocumentAccess, OpenFailure, RefusedDocument};
+
+impl ReadingContext {
+    /// Answers `read_attachment`: one document.
+    pub(crate) async fn read_attachment(
+        &self,
+        request: Request<v1::ReadAttachmentRequest>,
+    ) -> Result<v1::ReadAttachmentReply, Fault> {
+        self.check_enabled()?;
+        let Request { meta, body } = request;
+        let source = body.source.clone().and_then(|source| source.source);
+        let place = source.ok_or_else(|| InvalidMessage::field("source", "is missing"))?;
+        let means = self.means(
+            meta,
+            body.credentials.clone(),
+            body.external_url_fetch.clone(),
+        );
+        let cancel = CancellationToken::new();
+        // Dropped when the caller gives up, which ends the conversion under way.
+        let _ended = cancel.clone().drop_guard();
+        let reader = self.reader(&means.meta.tenant);
+        let mut ask = Ask {
+            file_path: Some(body.name.clone()),
+            summarize: body.summarize,
+            focus: non_empty(&body.focus),
+            range: non_empty(&body.range),
+            find: non_empty(&body.find),
+            member: non_empty(&body.member),
+            show_hidden: body.show_hidden,
+        };
+        // 0 is absent in the contract: the policy alone bounds the text.
+        let budget = match usize::try_from(body.inline_budget_bytes) {
+            Ok(0) | Err(_) => usize::MAX,
+            Ok(bytes) => bytes,
+        };
+        let reader = reader.with_inline_budget(budget);
+        let record = if let v1::document_source::Source::Path(path) = place {
+            // Without a root, reading by path is refused before the path is looked at.
+            self.check_workspace()?;
+            ask.file_path = Some(path);
+            if body.plain {
+                Record::of_plain(reader.markdown(&ask, &cancel).await)
+            } else {
+                reader.read(&ask, &cancel, &|_| {}).await
+            }
+        } else {
+            match self.open(&means, place).await {
+                Ok(opened) => {
+                    let shown = shown_name(&body.name, &opened.name);
+                    let file = opened.file;
+                    if body.plain {
+                        Record::of_plain(reader.markdown_file(&shown, file, &ask, &cancel).await)
+                    } else {
+                        reader.read_file(&shown, file, &ask, &cancel, &|_| {}).await
+                    }
+                }
+                Err(OpenFailure::Refused(why)) => refused_record(&shown_name(&body.name, ""), &why),
+                Err(OpenFailure::Fault(fault)) => return Err(fault),
+            }
+        };
+        self.told(&means, record).await
+    }
+
+    /// Turns the record of a reading into the reply.
+    async fn told(
+        &self,
+        means: &DocumentAccess,
+        record: Record,
+    ) -> Result<v1::ReadAttachmentReply, Fault> {
+        let DocumentAccess { meta, .. } = means;
+        let output = record.output.into_bytes();
+        Ok(v1::ReadAttachmentReply {
+            output: Some(self.reply(meta, output, "text/markdown").await?),
+            outcome: record.outcome.word().to_owned(),
+            error_code: record
+                .error_code
+                .map(Code::word)
+                .unwrap_or_default()
+                .to_owned(),
+            metrics: record.metrics,
+            kind: record
+                .kind
+                .map(|kind| kind.word().to_owned())
+                .unwrap_or_default(),
+            mime: record.mime.unwrap_or_default(),
+            path: record.path.unwrap_or_default(),
+            size_bytes: record.size_bytes,
+            converter: record.converter.unwrap_or_default(),
+            elapsed_ms: record.elapsed_ms,
+            truncated: record.truncated,
+            warnings: record.warnings,
+        })
+    }
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn refused_record(shown: &str, why: &RefusedDocument) -> Record {
+    Record::refused(why.code, message::cannot_read(shown, &why.reason))
+}

@@ -1,0 +1,139 @@
+//! Tables and notebooks as Markdown, by the reader.
+//!
+//! The bytes are read here, where the path is confined, and handed to the reader; it opens nothing in the sandbox. What
+//! does not fit a message goes through the cache of the store, where it stays for about an hour.
+
+use std::time::Duration;
+
+use dray_bus::{CallError, Meta};
+use dray_proto::INLINE_LIMIT;
+use dray_proto::convert::ContentSource;
+use dray_proto::v1::{self, document_source::Source};
+use dray_sandbox::Body;
+use dray_store::ArtifactLabel;
+use dray_types::{ByteSize, Fault, FaultCode};
+
+use crate::error::PreviewError;
+use crate::view::SandboxView;
+
+/// Longest time for one conversion, with its ways there and back.
+const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest file that is converted; the default limit of the reader.
+const MAX_FILE_BYTES: u64 = 25 << 20;
+/// Largest Markdown of the reader.
+const MAX_MARKDOWN_BYTES: ByteSize = ByteSize::mib(16);
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// Its Markdown, and remarks of the reader.
+    Markdown { text: String, warnings: Vec<String> },
+    /// Why it has none, as a sentence.
+    Refused(String),
+    /// The reader does not respond, or not in time.
+    ReaderAway,
+}
+
+/// Converts the pinned file of a view.
+///
+/// # Errors
+///
+/// Failures of the sandbox, of which `ChangedDuringTransfer` means another attempt.
+pub(crate) async fn convert(view: &SandboxView) -> Result<Conversion, PreviewError> {
+    let size = view.pinned.metadata.size;
+    if size > MAX_FILE_BYTES {
+        return Ok(Conversion::Refused(
+            "Files of more than 25 MiB are not shown as a page.".to_owned(),
+        ));
+    }
+    let meta = view.meta(CONVERSION_TIMEOUT);
+    let engine = &view.opened.engine;
+    let body = engine
+        .read_pinned(&view.opened.policy, &view.pinned, 0..size)
+        .await?;
+    let source = match source_of(view, &meta, body).await? {
+        Ok(source) => source,
+        Err(fault) => return Ok(failed(&fault)),
+    };
+    let request = v1::ReadAttachmentRequest {
+        source: Some(v1::DocumentSource {
+            source: Some(source),
+        }),
+        name: view.name(),
+        plain: true,
+        ..v1::ReadAttachmentRequest::default()
+    };
+    let bus = &view.service.inner.system.bus;
+    let reply = match bus.call(&meta, &request).await {
+        Ok(reply) => reply,
+        Err(CallError::Fault(fault)) => return Ok(failed(&fault)),
+        Err(error) => {
+            tracing::warn!(%error, "the reader did not convert a file of a preview");
+            return Ok(Conversion::ReaderAway);
+        }
+    };
+    Ok(match markdown_of(view, &meta, reply.output).await {
+        Err(fault) => failed(&fault),
+        Ok(text) if reply.outcome == "inline" => Conversion::Markdown {
+            text,
+            warnings: reply.warnings,
+        },
+        Ok(sentence) => Conversion::Refused(sentence),
+    })
+}
+
+/// The file for the reader: inline while it is small, else by claim. The inner error is that of the store.
+async fn source_of(
+    view: &SandboxView,
+    meta: &Meta,
+    mut body: Body,
+) -> Result<Result<Source, Fault>, PreviewError> {
+    if view.pinned.metadata.size <= INLINE_LIMIT as u64 {
+        let bytes = body.read_all(INLINE_LIMIT).await?;
+        return Ok(Ok(Source::Inline(bytes.into())));
+    }
+    let store = &view.service.inner.system.store;
+    let writer = store.writer(&meta.tenant, &meta.operation, 0);
+    let mut writer = writer.deadline(meta.deadline).cached();
+    // Not yet the artifact: an error of the sandbox drops what was written.
+    while let Some(bytes) = body.next().await {
+        if let Err(error) = writer.write(bytes?).await {
+            return Ok(Err(error.into()));
+        }
+    }
+    let label = ArtifactLabel::new("application/octet-stream", view.name());
+    match writer.finish(label).await {
+        Ok(claim) => Ok(Ok(Source::Claim(claim.into()))),
+        Err(error) => Ok(Err(error.into())),
+    }
+}
+
+async fn markdown_of(
+    view: &SandboxView,
+    meta: &Meta,
+    output: Option<v1::Content>,
+) -> Result<String, Fault> {
+    let output = output.unwrap_or_default();
+    let bytes = match ContentSource::try_from(output)? {
+        ContentSource::Inline(bytes) => bytes,
+        ContentSource::Claim(claim) => {
+            let store = &view.service.inner.system.store;
+            let reader = store.read(&meta.tenant, &claim, meta.deadline).await?;
+            reader.read_all(MAX_MARKDOWN_BYTES).await?
+        }
+    };
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The outcome of a fault: its own words where they are about the request, else that the reader is away.
+fn failed(fault: &Fault) -> Conversion {
+    match fault.code {
+        FaultCode::Denied | FaultCode::Unsupported | FaultCode::TooLarge => {
+            Conversion::Refused(fault.message.clone())
+        }
+        _ => {
+            tracing::warn!(%fault, "the reader did not convert a file of a preview");
+            Conversion::ReaderAway
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A sandbox that dies in the middle of a response breaks the transfer; no client takes a part for the whole.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use dray_testkit::docker::{ContainerOptions, DockerEngine};
+
+use super::PreviewProcess;
+
+/// Size of the file; far more than the queue, the sockets and the pipes on the way hold.
+const FILE_BYTES: usize = 96 << 20;
+/// What is taken before the sandbox dies.
+const TAKEN_BYTES: usize = 64 << 10;
+/// Longest wait for the next bytes of a response.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Begins to take a response.
+fn begin(preview: &PreviewProcess, area: &str, rest: &str) -> (TcpStream, Vec<u8>) {
+    let host = preview.origin.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
+    let target = format!("/{area}/{}/{rest}", preview.token);
+    write!(
+        stream,
+        "GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut taken = vec![0; TAKEN_BYTES];
+    stream.read_exact(&mut taken).unwrap();
+    assert!(taken.starts_with(b"HTTP/1.1 200 "), "{area}");
+    (stream, taken)
+}
+
+/// Takes the rest, until the connection ends or breaks.
+fn finish(mut stream: TcpStream, mut taken: Vec<u8>) -> (String, Vec<u8>) {
+    let _ = stream.read_to_end(&mut taken);
+    let head = taken
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap();
+    let body = taken.split_off(head + 4);
+    (String::from_utf8(taken).unwrap().to_ascii_lowercase(), body)
+}
+
+#[test]
+fn a_container_that_dies_breaks_the_file_and_the_archive_that_it_was_sending() {
+    let engine = DockerEngine::shared();
+    let endpoint = format!(
+        "sandbox-transfer.docker.endpoint=unix://{}",
+        engine.socket().display()
+    );
+    for (area, rest) in [("p", "large.bin"), ("z", "")] {
+        let container = engine.container(ContainerOptions::default());
+        // Bytes that an archive cannot pack.
+        container.sh(&format!(
+            "mkdir /workspace/www; head -c {FILE_BYTES} /dev/urandom > /workspace/www/large.bin"
+        ));
+        let place = format!("docker:{}:/workspace/www", container.name());
+        let preview = PreviewProcess::start(&place, &[&endpoint]);
+        let (stream, taken) = begin(&preview, area, rest);
+        container.remove();
+        let (head, body) = finish(stream, taken);
+        if area == "p" {
+            assert!(
+                head.contains(&format!("content-length: {FILE_BYTES}")),
+                "{head}"
+            );
+            assert!(
+                body.len() < FILE_BYTES,
+                "a file of a dead sandbox looks whole"
+            );
+        } else {
+            assert!(head.contains("transfer-encoding: chunked"), "{head}");
+            // The engine may have read the whole file ahead of the client; then all of it is there.
+            let is_ended = body.ends_with(b"\r\n0\r\n\r\n");
+            assert!(
+                !is_ended || body.len() > FILE_BYTES,
+                "an archive of a dead sandbox looks whole with {} bytes",
+                body.len()
+            );
+        }
+        // The link says so, and shows nothing of another container.
+        let gone = preview.get("p", "large.bin");
+        assert!([410, 503].contains(&gone.status), "{gone:?}");
+    }
+}
