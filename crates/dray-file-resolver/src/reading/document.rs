@@ -363,11 +363,11 @@ async fn spool_inline(bytes: bytes::Bytes) -> Result<OpenedDocument, OpenFailure
 }
 
 fn no_room(error: &std::io::Error) -> OpenFailure {
-    tracing::warn!(%error, "no room for a document");
+    tracing::warn!(%error, "could not write a document to a temporary file");
     OpenFailure::Fault(
         Fault::new(
             FaultCode::Unavailable,
-            "This machine has no room for the document.",
+            "This machine has no space for the document.",
         )
         .detail("no_room"),
     )
