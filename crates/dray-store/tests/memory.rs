@@ -1,4 +1,4 @@
-//! One transfer needs at most 8 MiB beyond its message, whatever it moves (ARCHITECTURE, invariant 4).
+//! One transfer needs at most 8 MiB beyond its message for a file of any size (ARCHITECTURE, invariant 4).
 //!
 //! A binary of its own, so that the process's peak is this transfer's: the endpoint and its buffers are in it as well.
 

@@ -224,7 +224,7 @@ impl<'o> Blocks<'o> {
             self.end_inner_row();
             self.cell.append(&mut self.inner_cell);
         }
-        // A row that was never ended is one anyway.
+        // A row without an end counts as a row.
         if !self.cell.is_empty() || !self.row.is_empty() {
             let line = std::mem::take(&mut self.line);
             self.end_cell()?;
@@ -238,7 +238,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// Begins a note; answers whether it did, for within a note there is none.
+    /// Begins a note. Returns false inside a note, and when there are too many notes.
     pub(super) fn begin_note(&mut self) -> bool {
         if self.aside.is_some() || self.notes.len() + self.comments.len() >= MAX_NOTES {
             return false;

@@ -281,7 +281,7 @@ mod mark {
         format!(" {} {} {} rg ", part(red), part(green), part(blue))
     }
 
-    /// The number of the mark; nothing for a colour that is none.
+    /// The number of the mark; `None` for a colour that is not a mark.
     pub(super) fn read(color: Option<(f32, f32, f32)>) -> Option<usize> {
         let (red, green, blue) = color?;
         let mut number = 0;
