@@ -1,4 +1,4 @@
-//! What a console looks at, and what the people who log in may do.
+//! The settings of a console: the data that it shows, and the permissions of people who log in.
 
 use std::fmt;
 use std::str::FromStr;

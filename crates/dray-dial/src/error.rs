@@ -1,4 +1,4 @@
-//! How a call of DIAL Core fails.
+//! The errors of a call of DIAL Core.
 
 use std::time::Duration;
 

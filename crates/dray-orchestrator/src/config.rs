@@ -1,4 +1,4 @@
-//! What an operator can set about the orchestrator (quickapps 7).
+//! The settings of the orchestrator (quickapps 7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What an operator can set about sandboxes.
+//! The settings of sandboxes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Which of the three upload protocols a request speaks, and what its header fields ask for.
+//! Detects which of the three upload protocols a request uses, and parses its header fields.
 
 use dray_types::Sha256Digest;
 use http::{HeaderMap, Method, header};

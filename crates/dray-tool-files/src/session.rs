@@ -1,4 +1,4 @@
-//! What is bound to the session of a turn: its sandbox and its chat.
+//! The bindings of a turn's session: its sandbox and its chat.
 
 use std::sync::Arc;
 use std::time::Duration;

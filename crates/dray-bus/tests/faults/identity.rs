@@ -1,4 +1,4 @@
-//! Who one is on the bus, and over what: TLS, client certificates, `NKey`s, the inbox of one's own.
+//! Tests of identities and connections: TLS, client certificates, `NKey`s, and the private inbox.
 
 use dray_bus::{Bus, ConnectError, NatsOptions};
 use dray_testkit::nats::{NatsServer, NatsServerOptions};

@@ -1,4 +1,4 @@
-//! Who is let in, and whom we believe (sandbox-transfer 5.4, 5.5).
+//! Tests of login and host keys (sandbox-transfer 5.4, 5.5).
 
 use dray_sandbox::{Address, Again, Backend as _, ErrorKind};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};

@@ -1,4 +1,4 @@
-//! How long things are kept (messaging-reliability K-6).
+//! Tests of the lifetimes of objects (messaging-reliability K-6).
 
 use std::time::Duration;
 

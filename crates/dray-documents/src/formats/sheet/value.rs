@@ -1,4 +1,4 @@
-//! What a person sees in a cell: numbers, percentages, dates, times, durations.
+//! Formats cell values as a person sees them: numbers, percentages, dates, times, durations.
 
 use jiff::Span;
 use jiff::civil::Date;

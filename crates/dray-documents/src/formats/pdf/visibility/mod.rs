@@ -1,4 +1,4 @@
-//! Which text of a page a person cannot see (read-attachment 7.9).
+//! Finds the text of a page that a person cannot see (read-attachment 7.9).
 //!
 //! The engine gives each piece of text with its place, but not in which order text, shapes and pictures are painted.
 //! So [`walk`] runs over the operators of the page first. It records what is painted, and writes a mark before every
