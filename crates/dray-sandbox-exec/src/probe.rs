@@ -26,7 +26,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let id = |tag: &str| reply.text(tag).parse().ok();
         let (uid, gid) = id("uid")
             .zip(id("gid"))
-            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "nothing tells the user id"))?;
+            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "the sandbox has no program that reports the user id"))?;
         // `entry` is the home in `/etc/passwd`, for commands that start without `HOME`.
         let home = ["home", "entry"]
             .iter()

@@ -342,7 +342,7 @@ impl SandboxTransfer {
             Err(Error::Sandbox(error)) if may_pass(error.kind()) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "an upload goes on waiting"
+                    "an upload keeps waiting"
                 );
                 Ok(None)
             }

@@ -225,7 +225,7 @@ async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
     let (status, body) = read(refused).await;
     assert_eq!(
         (status, &body["error"]["message"]),
-        (503, &json!("Too many chats at once"))
+        (503, &json!("Too many concurrent chats"))
     );
     drop(running);
     world.working(0).await;
