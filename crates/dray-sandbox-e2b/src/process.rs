@@ -290,7 +290,7 @@ fn parsed<T: serde::de::DeserializeOwned>(message: &[u8]) -> Result<T, Error> {
 }
 
 fn decoded(text: &str) -> Result<Vec<u8>, Error> {
-    STANDARD
-        .decode(text)
-        .map_err(|error| Error::new(ErrorKind::Protocol, "the output is malformed").caused_by(error))
+    STANDARD.decode(text).map_err(|error| {
+        Error::new(ErrorKind::Protocol, "the output is malformed").caused_by(error)
+    })
 }

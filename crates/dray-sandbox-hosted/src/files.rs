@@ -61,7 +61,10 @@ fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Er
         }
     };
     if begins != offset {
-        return Err(Error::new(ErrorKind::Protocol, "the response has another range than requested"));
+        return Err(Error::new(
+            ErrorKind::Protocol,
+            "the response has another range than requested",
+        ));
     }
     match whole {
         Some(whole) if whole != size => Err(Error::new(

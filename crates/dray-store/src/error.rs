@@ -192,12 +192,13 @@ impl From<RequestError> for Fault {
             RequestError::Unreachable(_) => {
                 unavailable_fault("store_unreachable", "The file store cannot be reached.", 1)
             }
-            RequestError::TimedOut => {
-                Fault::new(FaultCode::Timeout, "The file store did not respond in time.")
-                    .detail("store_timeout")
-                    .advice("Try again in a moment.")
-                    .retry_after(Duration::from_secs(1))
-            }
+            RequestError::TimedOut => Fault::new(
+                FaultCode::Timeout,
+                "The file store did not respond in time.",
+            )
+            .detail("store_timeout")
+            .advice("Try again in a moment.")
+            .retry_after(Duration::from_secs(1)),
             RequestError::Busy => Fault::new(
                 FaultCode::RateLimited,
                 "Too many files are being moved concurrently.",
