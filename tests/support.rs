@@ -1,4 +1,4 @@
-//! What several stories need: places in the tree, programs beside the tests.
+//! Helpers of several stories: paths in the source tree, and the programs beside the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

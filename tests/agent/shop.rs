@@ -1,4 +1,4 @@
-//! A REST endpoint that remembers what came, and the tool set that leads to it.
+//! A REST endpoint that records its requests, and the tool set that calls it.
 
 use std::sync::Arc;
 

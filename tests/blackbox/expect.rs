@@ -1,4 +1,4 @@
-//! What a run must have printed: the contract of `dray fetch --json`, and the agent's sentences to the letter.
+//! The expected output of a run: the contract of `dray fetch --json`, and the exact sentences for the agent.
 
 use std::fmt;
 use std::net::IpAddr;

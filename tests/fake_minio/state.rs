@@ -1,4 +1,4 @@
-//! What the server keeps, and what each operation changes in it. Nothing here does I/O.
+//! The state of the server, and the changes of each operation. Nothing here does I/O.
 
 use std::collections::BTreeMap;
 

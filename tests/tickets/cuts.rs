@@ -107,7 +107,7 @@ fn forward(
     };
     let _ = server.shutdown(Shutdown::Write);
     if is_cut {
-        // The client hears no response: its connection just ends.
+        // The client gets no response: its connection ends.
         let _ = client.shutdown(Shutdown::Both);
     }
     let _ = back.join();

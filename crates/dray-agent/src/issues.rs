@@ -49,7 +49,7 @@ pub struct IssueLog {
     pub no_skills: bool,
     /// Skills that are not there.
     pub errors: Vec<SkillIssue>,
-    /// Skills that are there anyway.
+    /// Skills that can be used but have problems.
     pub warnings: Vec<SkillIssue>,
 }
 

@@ -12,11 +12,11 @@ use crate::pair::CallPair;
 /// Name of the tool that lists the files.
 pub const LIST_TOOL: &str = "internal_attachments_available_context";
 
-/// How a file differs from what the model last heard.
+/// How a file differs from the last list that the model got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileStatus {
-    /// Not heard of before.
+    /// The file was in no earlier list.
     New,
     /// Its description or type is another.
     Updated,
@@ -74,7 +74,7 @@ impl FileNotice {
         Self { entries }
     }
 
-    /// Whether the model has heard all of it.
+    /// Whether no file is new or changed for the model.
     pub fn is_known(&self) -> bool {
         self.entries.iter().all(|entry| entry.status.is_none())
     }
@@ -97,7 +97,7 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
             .any(|call| call.function.name == LIST_TOOL)
 }
 
-/// The call and result for the end of the conversation; `None` without news.
+/// The call and result for the end of the conversation; `None` without changes.
 pub fn notice_pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
     let notice = FileNotice::of(contexts, messages);
     // The same condition as for the tool: a call of a tool that is not offered would mislead the model.

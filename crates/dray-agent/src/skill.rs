@@ -33,7 +33,7 @@ pub const FILE_PARAMETERS: &str = "tool-call-file-parameter-formatting";
 pub struct Skill {
     /// Name that the model passes to [`READ_SKILL_TOOL`].
     pub name: String,
-    /// Tells the model when to read the skill.
+    /// Describes to the model when to read the skill.
     pub description: String,
     /// License, as the author names it.
     pub license: Option<String>,

@@ -1,4 +1,4 @@
-//! Answers on the wire: chunks of a stream, one by one (quickapps 3.2), and the whole answer made of them (3.3).
+//! Serialises answers: as the chunks of a stream (quickapps 3.2), and as the whole answer made of them (3.3).
 //!
 //! Keys stand in a fixed order and nothing depends on time or chance but what [`ChunkWriter::new`] is given: the same
 //! events give the same bytes.
@@ -31,7 +31,7 @@ pub struct ChunkWriter {
     stages: BTreeMap<u32, ShownStage>,
 }
 
-/// The number of attachments of a stage that were sent, and whether its end was.
+/// The number of sent attachments of a stage, and whether the end of the stage was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShownStage {
     attachments: u32,
@@ -239,7 +239,7 @@ fn next_index(counter: &mut u32) -> u32 {
     index
 }
 
-/// An attachment with its index and what of it is not empty. Clients want exactly one of content and address: the
+/// An attachment with its index and its non-empty fields. Clients want exactly one of content and address: the
 /// address wins, and what it was made from stands in for one.
 fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> {
     let is_there = |text: &String| !text.is_empty();
@@ -281,7 +281,7 @@ fn usage_members(tokens: TokenUsage) -> Map<String, Value> {
 
 /// Adds the tokens within the totals, which DIAL does not have.
 fn add_details(usage: &mut Map<String, Value>, tokens: TokenUsage) {
-    // Only where the model's service counts them: a zero would claim that it does.
+    // Omitted unless the model's service counts these tokens, because 0 would be a wrong number.
     if tokens.cached > 0 {
         let details = json!({ "cached_tokens": tokens.cached });
         usage.insert("prompt_tokens_details".to_owned(), details);

@@ -1,4 +1,4 @@
-//! What every part of the bus uses: the connection, the clock, the counters, and what the clones of a handle share.
+//! The shared state of the bus: the connection, the clock and the counters, used by all clones of a handle.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -8,7 +8,7 @@ use dray_types::{Fault, FaultCode};
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The subject has no listener.
-    #[error("nobody answers on the subject")]
+    #[error("the subject has no responder")]
     NoResponders,
     /// No answer in time; whether the message arrived is unknown.
     #[error("no response in time")]
@@ -169,13 +169,13 @@ pub enum CallError {
     #[error("the responder answered with a fault: {0}")]
     Fault(Fault),
     /// The subject has no responder.
-    #[error("nobody answers `{0}`")]
+    #[error("`{0}` has no responder")]
     NoResponder(String),
     /// The deadline passed without an answer: a dead peer or a bug (C-4).
-    #[error("no answer from `{0}` before the deadline")]
+    #[error("no response from `{0}` before the deadline")]
     Timeout(String),
     /// Twenty calls of the area timed out in a row, and its circuit is open (C-10).
-    #[error("area `{0}` does not answer; not asked again for a moment")]
+    #[error("area `{0}` does not respond; calls are paused for a moment")]
     CircuitOpen(String),
     /// The request is over the message limit (E-3).
     #[error("a request of {size} bytes is over the limit of {limit}")]

@@ -1,4 +1,4 @@
-//! What the events of the connection have reported.
+//! The health of the connection, as its events report it.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

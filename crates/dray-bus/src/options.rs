@@ -1,4 +1,4 @@
-//! How to reach NATS.
+//! The settings for connecting to NATS.
 
 use std::path::PathBuf;
 

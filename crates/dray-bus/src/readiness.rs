@@ -1,4 +1,4 @@
-//! What readiness asks of the bus (messaging-reliability 16).
+//! The checks of the bus that decide about readiness (messaging-reliability 16).
 
 use crate::bus_core::Bus;
 use crate::error::{ProbeError, TransportError};

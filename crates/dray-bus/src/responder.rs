@@ -293,7 +293,7 @@ fn outcome_reply<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
                 "ok",
                 message.encode_to_vec().into(),
             );
-            // The client refuses a reply above the server's limit locally, and the caller would hear nothing.
+            // The client refuses a reply above the server's limit locally, and the caller would get no reply.
             if reply.size() <= MESSAGE_LIMIT {
                 return reply;
             }

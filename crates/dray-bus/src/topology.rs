@@ -38,7 +38,7 @@ pub const UPLOAD_STREAM: &str = "KV_dray_uploads";
 pub const DELIVERY_STREAM: &str = "KV_dray_deliveries";
 /// Stream of what was learned about platforms: limits, file ids, positions in their feeds.
 pub const PLATFORM_STREAM: &str = "KV_dray_platform";
-/// The bucket of tickets: single-use URLs and what came in through them.
+/// The bucket of tickets: single-use URLs, and records of the bytes that were received with them.
 pub const TICKET_STREAM: &str = "KV_dray_tickets";
 /// Stream of where the conversions of documents are stored.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";

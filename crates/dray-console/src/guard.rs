@@ -1,4 +1,4 @@
-//! What every request has to pass before a page sees it, and the headers that every response carries.
+//! Checks every request before a page handles it, and adds the security headers to every response.
 //!
 //! `Host` is compared first: a page elsewhere whose name was pointed at this address (DNS rebinding) sends its own name.
 //! Requests that change something also need the `Origin` of this console, and their form the token of its session.

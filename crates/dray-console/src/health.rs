@@ -1,4 +1,4 @@
-//! Whether the bus and the store work, looked at all the time, so that every page can say so.
+//! Watches continuously whether the bus and the store work, so that every page can show it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -122,7 +122,7 @@ fn link_notice(place: &SandboxPlace, created: &v1::CreatedPreview) -> Markup {
                 @if is_web {
                     // Without an opener and a referrer: the page there is the work of an agent.
                     a href=(created.url) target="_blank" rel="noopener noreferrer" data-preview { "Open the preview" }
-                } @else { "The service gave no link that a browser opens." }
+                } @else { "The service returned no link for a browser." }
                 ". It ends " (time_element(preview.expires_at_ms)) "."
             }
             p { "Everybody who has the link can look at " code { (shown(&preview.directory)) } " without a login." }

@@ -1,4 +1,4 @@
-//! What a console does on the bus, for the generated accounts.
+//! The permissions of a console on the bus, for the generated accounts.
 
 use dray_bus::Permissions;
 use dray_proto::v1;

@@ -1,4 +1,4 @@
-//! What a console looks at, and what the people who log in may do.
+//! The settings of a console: the data that it shows, and the permissions of people who log in.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use dray_bus::Bus;
 use dray_store::Store;
 use dray_types::TenantId;
 
-/// What a login may do.
+/// The role of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConsoleRole {
-    /// See every page, change nothing, and take no content of users.
+    /// May see every page, but not change anything or download content of users.
     Look,
-    /// Also resend, redrive, copy files into and out of sandboxes, and have names looked up.
+    /// May also resend, redrive, copy files into and out of sandboxes, and resolve names.
     Act,
 }
 
@@ -44,13 +44,13 @@ impl FromStr for ConsoleRole {
     }
 }
 
-/// How a console serves.
+/// How the console is served.
 #[derive(Clone, Debug)]
 pub struct ConsoleSettings {
     /// URL under which browsers reach the console where a proxy is in front of it, `https://console.example.org`. With
     /// `https` its cookie is never sent over plain HTTP.
     pub public_url: Option<String>,
-    /// Most that a login may do: a link for a higher role is refused.
+    /// The highest role of a login: a link for a higher role is refused.
     pub highest_role: ConsoleRole,
     /// Events that the index keeps, newest first; each takes at most about 4 KiB of memory.
     pub max_events: usize,
@@ -69,10 +69,10 @@ impl Default for ConsoleSettings {
     }
 }
 
-/// The running system that a console looks at.
+/// The running system that a console shows.
 #[derive(Clone)]
 pub struct ConsoleSystem {
-    /// Where calls, events and dead letters come from.
+    /// The bus with calls, events and dead letters.
     pub bus: Bus,
     /// The store of the services; without one no file is copied into or out of a sandbox.
     pub store: Option<Store>,
@@ -80,12 +80,13 @@ pub struct ConsoleSystem {
     pub tenant: TenantId,
     /// The configuration of this process with the source of each value, for the set-up page. Holds no secrets.
     pub config: Vec<ConfigValue>,
-    /// Key of [`LoginLink`]s, from [`dray_store::Store::derive_key`] with [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).
+    /// Key of [`LoginLink`]s, from [`dray_store::Store::derive_key`] with
+    /// [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).
     pub link_key: [u8; 32],
 }
 
 impl fmt::Debug for ConsoleSystem {
-    /// Without the key: its holder can log in.
+    /// Omits the key, because its holder can log in.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConsoleSystem")
             .field("tenant", &self.tenant)

@@ -1,4 +1,4 @@
-//! What every page needs.
+//! The state that all pages share.
 
 use std::ops::Deref;
 use std::sync::Arc;

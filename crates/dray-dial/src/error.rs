@@ -1,4 +1,4 @@
-//! How a call of DIAL Core fails.
+//! The errors of a call of DIAL Core.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     Status,
     /// Status 412: the file exists already, or its content has changed.
     Conflict,
-    /// The call cannot be made: an id that is none, a credential that no header can hold.
+    /// The request cannot be built: an id is invalid, or a credential is not a header value.
     Request,
 }
 

@@ -31,7 +31,7 @@ impl<'i> Compound<'i> {
         Ok(Self { cfb })
     }
 
-    /// A stream, whole; nothing when there is none that can be read.
+    /// Reads a whole stream; `None` when the stream is missing or unreadable.
     ///
     /// # Errors
     ///

@@ -86,7 +86,7 @@ impl<'a> Container<'a> {
         self.find(name).is_some()
     }
 
-    /// A part, whole; nothing when there is none.
+    /// Reads a whole part; `None` when the part is missing.
     ///
     /// # Errors
     ///

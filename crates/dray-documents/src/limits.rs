@@ -1,7 +1,8 @@
 //! Limits of a conversion, and the budget that counts towards them (read-attachment 8).
 //!
-//! Every loop of a converter counts here: elements, bytes of text, bytes inflated, depth. The clock is looked at every
-//! 256 elements and every 256 KiB inflated. Sizes that a file claims are never trusted, only used to refuse early.
+//! Every loop of a converter counts here: elements, bytes of text, bytes inflated, depth. The time limit is
+//! checked every 256 elements and every 256 KiB inflated. Sizes that a file claims are never trusted, only used to
+//! refuse early.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub struct Limits {
     pub max_part_bytes: u64,
     /// Bytes of one file of an archive that is read.
     pub max_member_bytes: u64,
-    /// Entries of a ZIP that are looked at.
+    /// Most entries of a ZIP that are read.
     pub max_entries: u64,
     /// Nesting of XML, HTML, JSON, PDF objects, tables.
     pub max_depth: u32,
@@ -56,7 +57,7 @@ pub enum Limit {
     Element,
     /// Bytes of text or bytes inflated.
     Size,
-    /// [`Limits::wall_ms`] passed; noticed when the clock is looked at next.
+    /// [`Limits::wall_ms`] passed; noticed at the next check of the time limit.
     Time,
     /// [`Limits::max_depth`] was reached by nested structures.
     Depth,
@@ -113,7 +114,7 @@ impl Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "failure", content = "detail")]
 pub enum Failure {
-    /// A limit was reached; what was written before stands.
+    /// A limit was reached; the text that was written before is kept.
     #[error("{} limit reached", .0.word())]
     Stopped(Limit),
     /// A password is needed.
@@ -131,7 +132,7 @@ pub enum Failure {
     /// No converter for this type.
     #[error("no converter")]
     Unsupported,
-    /// A converter went wrong in a way that has no other name.
+    /// Any other failure of a converter.
     #[error("converter failed")]
     Internal,
 }
@@ -142,9 +143,9 @@ impl From<Limit> for Failure {
     }
 }
 
-/// How often the clock is looked at, in elements.
+/// Elements between two checks of the time limit.
 const ELEMENTS_PER_LOOK: u64 = 256;
-/// How often the clock is looked at, in bytes inflated.
+/// Inflated bytes between two checks of the time limit.
 const BYTES_PER_LOOK: u64 = 256 * 1024;
 
 /// What is left of the [`Limits`] of one conversion.
@@ -209,7 +210,7 @@ impl Budget {
         self.limits.max_text_bytes.saturating_sub(self.text.get())
     }
 
-    /// Counts bytes that came out of a decompressor.
+    /// Counts bytes that a decompressor returned.
     pub fn inflated(&self, bytes: usize) -> Result<(), Limit> {
         let inflated = self.inflated.get().saturating_add(bytes as u64);
         self.inflated.set(inflated);
@@ -224,7 +225,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Looks at the clock. For loops that count neither elements nor inflated bytes; call it every few hundred rounds.
+    /// Checks the time limit. For loops that count neither elements nor inflated bytes; call it every few hundred
+    /// rounds.
     pub fn clock(&self) -> Result<(), Limit> {
         if Instant::now() >= self.until {
             return Err(Limit::Time);
@@ -232,7 +234,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Goes one level down; comes up again with [`Budget::leave`].
+    /// Enters one level of nesting. [`Budget::leave`] leaves it.
     pub fn enter(&self) -> Result<(), Limit> {
         let depth = self.depth.get() + 1;
         if depth > self.limits.max_depth {
@@ -243,7 +245,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Comes up one level.
+    /// Leaves one level of nesting.
     pub fn leave(&self) {
         self.depth.set(self.depth.get().saturating_sub(1));
     }

@@ -386,8 +386,8 @@ impl Fetcher {
             .min(request.remaining)
     }
 
-    /// Reports failures that are the target's to the circuit breaker (section 15). A fetch that ran into its own end
-    /// is none of them: a caller in a hurry must not shut out others.
+    /// Reports failures that are the target's to the circuit breaker (section 15). The end of a fetch's
+    /// own deadline is not such a failure: a caller with little time must not block others.
     fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
         if matches!(
             (failure.code, failure.phase),

@@ -1,4 +1,4 @@
-//! What a server says about its file, made harmless (egress-security R-7).
+//! Reads and sanitises a server's statements about its file (egress-security R-7).
 //!
 //! All of it is a label: shown, passed on, never trusted and never used as a path.
 

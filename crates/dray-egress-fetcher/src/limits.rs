@@ -1,4 +1,4 @@
-//! How much may happen concurrently (egress-security 15).
+//! Limits on concurrent work (egress-security 15).
 //!
 //! A hop holds a slot from before it asks DNS until its response is received. Slots are given by tenant, then app, then
 //! host, fairly at each level ([`admission`]); a hop that waits for its turn, also for that of its address, holds none.

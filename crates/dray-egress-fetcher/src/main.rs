@@ -1,4 +1,4 @@
-//! The egress fetcher as a process of its own.
+//! The egress fetcher as a separate process.
 
 fn main() -> std::process::ExitCode {
     dray_service::main::<dray_egress_fetcher::EgressFetcher>()

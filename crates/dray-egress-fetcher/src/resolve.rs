@@ -50,7 +50,7 @@ pub enum DnsError {
     #[error("the name servers failed: {0}")]
     Failure(String),
     /// The servers did not answer in time.
-    #[error("the name servers did not answer in time")]
+    #[error("the name servers did not respond in time")]
     Timeout,
 }
 

@@ -1,4 +1,4 @@
-//! Where fetched bytes go.
+//! The destination of fetched bytes.
 
 use bytes::Bytes;
 use dray_types::Sha256Digest;

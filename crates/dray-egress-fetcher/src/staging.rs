@@ -76,7 +76,7 @@ impl ByteSink for StagedFile {
             let writer = self.flush().await?;
             return writer.write(chunk).await.map_err(SinkError::new);
         }
-        // As long as the file may still fit inline, the store hears nothing of it.
+        // Nothing is sent to the store while the file may still fit inline.
         if self.held.len() + chunk.len() > INLINE_LIMIT {
             self.flush().await?;
         }

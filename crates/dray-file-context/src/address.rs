@@ -1,4 +1,4 @@
-//! Which URLs are taken, and in what form (agent-file-context 3).
+//! Checks which URLs are accepted, and normalises them (agent-file-context 3).
 //!
 //! Origins are compared as parsed, never as prefixes of text, and what is left after the own origin was taken away is
 //! looked at again.

@@ -89,7 +89,7 @@ pub enum RenewalRefusal {
     /// The key is not the name of a file.
     #[error("The name is not one of a file that can be opened")]
     Name,
-    /// The URL is none, or its host is not allowed.
+    /// The text is not a URL, or its host is not allowed.
     #[error("Invalid workflow file URL")]
     Url,
 }

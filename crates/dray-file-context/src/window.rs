@@ -1,4 +1,4 @@
-//! Which part of the history a request sees (agent-file-context 6.1).
+//! The part of the history that a request includes (agent-file-context 6.1).
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -91,7 +91,7 @@ fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFi
         return Err(broken("the content is not what the answer says"));
     }
     if size > fetch.limit.as_u64() {
-        return Err(broken("the content is larger than asked for"));
+        return Err(broken("the content is larger than requested"));
     }
     // The server's own label first; the sniffed one only fills a gap.
     let media_type = if answer.media_type.is_empty() {

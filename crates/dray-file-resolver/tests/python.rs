@@ -1,5 +1,5 @@
-//! Publishers in other languages against a real server with the shipped accounts: the example that has nothing of ours but
-//! the contracts, and the clients.
+//! Publishers in other languages against a real server with the shipped accounts: the example that has nothing of ours
+//! but the contracts, and the clients.
 
 #![cfg(test)]
 
@@ -220,7 +220,7 @@ const OPERATION_ID: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
 async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
     let mut world = PublisherFixture::start().await;
     world.core.put("b/note.txt", "hello", "text/plain");
-    // No resolver is there, so the publisher gives up before the event comes.
+    // No resolver runs, so the publisher gives up before the event arrives.
     world.running.take().unwrap().stop().await;
     let deadline = ["--operation", OPERATION_ID, "--timeout", "1"];
     let given_up = world

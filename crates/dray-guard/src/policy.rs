@@ -1,4 +1,4 @@
-//! What the operator and the app allow (section 3).
+//! The policies of the operator and of the app (section 3).
 //!
 //! The operator's policy is a cap (I-5): an app may only narrow it (C-3). The effective policy is computed once per
 //! fetch and holds for the whole redirect chain (C-4).

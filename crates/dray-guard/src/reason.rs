@@ -1,4 +1,4 @@
-//! Why a fetch was refused or failed, and the message for the agent (section 17).
+//! The reasons why a fetch was refused or failed, with the message for the agent (section 17).
 //!
 //! A code is matched by value, never by its text. Messages hold no address, no resolver text and nothing
 //! that a server sent; causes belong in the operator's log.

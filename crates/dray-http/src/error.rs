@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and whether it may have had its effect nevertheless.
+//! The errors of a request, and whether the request may have taken effect.
 
 use std::time::Duration;
 

@@ -114,7 +114,7 @@ impl ReceivedRequest {
     ///
     /// # Errors
     ///
-    /// [`MalformedBody`] when it is none, or breaks.
+    /// [`MalformedBody`] when the body is not JSON, or the connection breaks.
     pub async fn json(self) -> Result<serde_json::Value, MalformedBody> {
         let bytes = self.into_reader().all().await?;
         serde_json::from_slice(&bytes).map_err(|_| MalformedBody)

@@ -1,4 +1,4 @@
-//! What conversations and callers have used, as records that all replicas share.
+//! The usage of conversations and callers, in records that all replicas share.
 
 use dray_agent::budget::BudgetUse;
 use dray_agent::failure::RequestFailure;

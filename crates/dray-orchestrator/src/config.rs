@@ -1,4 +1,4 @@
-//! What an operator can set about the orchestrator (quickapps 7).
+//! The settings of the orchestrator (quickapps 7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,10 +23,7 @@ pub use programs::{Interpreter, McpPrograms, McpServer};
 /// Section `orchestrator`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each one is an independent switch of the configuration"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is its own switch")]
 pub struct Config {
     /// Address for chats. Other machines reach it only with `clients` or `dial_url`. Default `127.0.0.1:5000`.
     pub listen: SocketAddr,
@@ -34,8 +31,8 @@ pub struct Config {
     /// addresses, as in the `Host` header without its port.
     pub hosts: Vec<String>,
     /// Base URL at which browsers reach this service, such as `https://chat.example.org`, for users who sign in to MCP
-    /// servers. Default: the address of `listen` where it is one of this machine; else users cannot sign in. `https`, or
-    /// `http` for a host of this machine.
+    /// servers. Default: the address of `listen` where it is one of this machine; else users cannot sign in. `https`,
+    /// or `http` for a host of this machine.
     pub public_url: Option<String>,
     /// Keys of clients by name; a client shows its key as bearer token or, without DIAL, as `Api-Key`.
     pub clients: BTreeMap<String, Secret>,
@@ -43,7 +40,8 @@ pub struct Config {
     pub permissions: permissions::Permissions,
     /// Names of the deployment in paths. Names of local manifests work too. Default `quick_apps2` and `quick_apps`.
     pub deployments: Vec<String>,
-    /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere else.
+    /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere
+    /// else.
     pub dial_url: Option<String>,
     /// `api-version` of calls to DIAL. Default `2025-01-01-preview`.
     pub dial_api_version: String,
@@ -126,7 +124,8 @@ pub struct Config {
     pub body_timeout: Period,
     /// How long running chats may continue when the service ends. Default `30s`.
     pub drain: Period,
-    /// Origins whose pages may call the plain endpoints from a browser, such as `https://chat.example.org`. Default none.
+    /// Origins whose pages may call the plain endpoints from a browser, such as `https://chat.example.org`. Default
+    /// none.
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint may be silent before a comment keeps the connection open. Default `5s`.
     pub heartbeat_interval: Period,
@@ -135,8 +134,8 @@ pub struct Config {
     pub answer_files: AnswerFiles,
     /// How long a turn waits for results of the client's own tools; up to `15d`. Default `7d`.
     pub client_tool_timeout: Period,
-    /// Calls of tools that a person must approve, in the agents of all callers and beside those that a manifest names. No
-    /// manifest lifts them. Default none.
+    /// Calls of tools that a person must approve, in the agents of all callers and beside those that a manifest names.
+    /// No manifest lifts them. Default none.
     pub require_approval: Vec<ApprovalRule>,
     /// How long a call waits for its approval; up to `15d`. Default `1h`.
     pub approval_timeout: Period,
@@ -442,7 +441,7 @@ impl Config {
     }
 }
 
-/// Whether a text is an origin as browsers write it. `*` and `null` are none: they stand for pages of anyone.
+/// Whether a text is an origin as browsers write it. `*` and `null` are refused, because they allow any page.
 fn is_origin(origin: &str) -> bool {
     let Ok(url) = origin.parse::<url::Url>() else {
         return false;

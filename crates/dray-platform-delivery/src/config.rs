@@ -1,4 +1,4 @@
-//! What an operator can set about deliveries.
+//! The settings of deliveries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use crate::index::DeliveryIndex;
 use crate::record::DeliveryRecord;
 use crate::records::{RecordError, RecordStore, RevisionedRecord};
 
-/// What is known of deliveries: their records, and the index over them.
+/// The records of deliveries, and their index.
 #[derive(Clone, Debug)]
 pub(crate) struct DeliveryLog {
     pub(crate) records: RecordStore,
@@ -14,7 +14,8 @@ pub(crate) struct DeliveryLog {
 }
 
 impl DeliveryLog {
-    /// Writes a record and notes it in the index, so that this replica does not wait for the news of its own write.
+    /// Writes a record and notes it in the index, so that this replica does not wait for the change event of its own
+    /// write.
     ///
     /// # Errors
     /// As [`RecordStore::write`].

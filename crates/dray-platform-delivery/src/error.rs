@@ -36,7 +36,7 @@ pub enum DeliveryError {
     #[error("the delivery is still under way")]
     UnderWay,
     /// There is nothing that could be delivered again.
-    #[error("nothing of the delivery can be sent again")]
+    #[error("no part of the delivery can be sent again")]
     NothingToResend,
     /// The record could not be read or written.
     #[error(transparent)]

@@ -53,7 +53,7 @@ pub(crate) struct GatherRequest<'a> {
 pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), InvalidMessage> {
     let count = work.paths.len() + work.claims.len();
     if count == 0 || count > most {
-        let reason = format!("between 1 and {most} files can be sent at once");
+        let reason = format!("between 1 and {most} files can be sent together");
         return Err(InvalidMessage::field("paths", reason));
     }
     // The record repeats the paths in every event, and NATS refuses messages above 1 MiB.

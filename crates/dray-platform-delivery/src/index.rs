@@ -1,4 +1,4 @@
-//! Which deliveries there are and which of them wait: read along from the bucket's changes, kept in memory.
+//! The index of deliveries and of those that wait: read from the bucket's changes, kept in memory.
 //!
 //! It can always be rebuilt from the records and decides nothing: callers read the record before they act on it.
 

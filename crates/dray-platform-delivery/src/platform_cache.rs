@@ -1,6 +1,6 @@
 //! Knowledge about platforms, in the bucket `dray_platform`: limits that a refusal lowered, ids of files that
-//! they have, news on messages (7.5), failures that were reported (9). All of it may be lost: it saves work and
-//! proves nothing.
+//! they have, status updates of messages (7.5), failures that were reported (9). All of it may be lost: the data
+//! save work but prove nothing.
 
 use std::time::Duration;
 
@@ -136,13 +136,13 @@ impl PlatformCache {
         self.set(&key, origin, FILE_IDS).await;
     }
 
-    /// Keeps bad news on a message that is not known yet: the platform was faster than the record.
+    /// Stores a failure of a message that is not recorded yet, because the platform was faster than the record.
     pub async fn keep_news(&self, account: &str, message: &str, code: &str) {
         let key = message_key("news", account, message);
         self.set(&key, &code, Duration::from_hours(1)).await;
     }
 
-    /// Bad news that arrived before the message was known.
+    /// The failure that arrived before the message was recorded.
     pub async fn news(&self, account: &str, message: &str) -> Option<String> {
         self.get(&message_key("news", account, message)).await
     }

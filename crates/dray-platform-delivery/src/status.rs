@@ -57,7 +57,7 @@ impl StatusUpdates {
         Ok(())
     }
 
-    /// Later news on a message. Only bad ones change anything.
+    /// Handles a later status update of a message. Only failures change the record.
     pub(crate) async fn status(
         &self,
         account: &PlatformAccount,

@@ -34,7 +34,7 @@ pub(crate) struct OutgoingMail<'a> {
     pub(crate) id: String,
     /// Address of the recipient.
     pub(crate) to: &'a str,
-    /// Its chunks in order.
+    /// The chunks of the mail in their order.
     pub(crate) pieces: Vec<MailChunk<'a>>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> OutgoingMail<'a> {
         append_text(
             &mut head,
             format_args!(
-                // RFC 3834: answering machines do not answer it.
+                // RFC 3834: with this header, automatic responders do not respond.
                 "Subject: {}\r\nMIME-Version: 1.0\r\nAuto-Submitted: auto-generated\r\n",
                 address::header_words(&subject)
             ),
@@ -71,7 +71,7 @@ impl<'a> OutgoingMail<'a> {
         if send.step.files().is_empty() {
             head.push_str(&text_part(send.step.text()));
         } else {
-            // Base64 has no dashes, so no content can hold the boundary.
+            // Base64 has no dashes, so no content can contain the boundary.
             let boundary = format!("dray-{}", send.key);
             append_text(
                 &mut head,
@@ -157,7 +157,7 @@ fn write_thread(
             known.push(address::message_id(id)?);
         }
     }
-    // A reply to the first mail of a thread would name it twice.
+    // Otherwise a reply to the first mail of a thread would list that mail twice.
     known.dedup();
     let Some(last) = known.last() else {
         return Ok(false);
@@ -187,7 +187,7 @@ fn text_part(text: &str) -> String {
 /// Headers of an attachment, with its name in the form of RFC 2231.
 fn attachment_headers(file: &OutgoingFile) -> String {
     let disposition = name::attachment_disposition(&name::clean_name(&file.name));
-    // Mail readers take the plain form where both are present, and would show the replaced characters.
+    // If both forms are present, mail clients use the plain form and would show the replaced characters.
     let called = match disposition.rsplit_once("; filename*=") {
         Some((_, extended)) => format!("attachment;\r\n filename*={extended}"),
         None => disposition.replacen("; ", ";\r\n ", 1),

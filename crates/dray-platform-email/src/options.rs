@@ -1,4 +1,4 @@
-//! What an operator can set about e-mail.
+//! The settings of an e-mail account.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What an operator can set about a Slack app.
+//! The settings of a Slack app.
 
 use std::path::PathBuf;
 

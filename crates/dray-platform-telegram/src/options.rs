@@ -1,4 +1,4 @@
-//! What an operator can set about a bot.
+//! The settings of a bot.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! One visible request.
+//! Sends one visible request.
 
 use std::time::Duration;
 

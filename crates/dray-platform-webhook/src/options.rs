@@ -1,4 +1,4 @@
-//! What an operator can set about webhooks.
+//! The settings of webhooks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! One event with its files, and the response that confirms it.
+//! Sends one event with its files, and reads the response that confirms it.
 
 use dray_http::{HttpResponse, MultipartForm};
 use dray_platform::{

@@ -1,4 +1,4 @@
-//! Characters that are dangerous in a name: what breaks lines, what hides, what turns text around.
+//! Characters that are dangerous in a name: those that break lines, are invisible, or reverse the direction of text.
 
 use icu_properties::CodePointMapData;
 use icu_properties::props::{GeneralCategory, GraphemeClusterBreak};
@@ -20,8 +20,8 @@ pub(crate) fn is_separator(character: char) -> bool {
     matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// What must never reach a terminal, a log line or a prompt. The two joiners are harmless and hold words and emoji
-/// together.
+/// Whether a character must never be shown in a terminal, a log line or a prompt. The two joiners are harmless and hold
+/// words and emoji together.
 pub(crate) fn is_unsafe(character: char) -> bool {
     !matches!(character, ZERO_WIDTH_JOINER | NON_JOINER)
         && (is_control_or_format(character) || is_separator(character))
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_as_one_character_is_not_parted() {
+    fn a_text_is_not_cut_inside_one_visible_character() {
         let whole = [
             "e\u{301}",
             "👩\u{200D}",

@@ -1,4 +1,4 @@
-//! What makes a message a call, work, an event or an audit event, and which subject it travels on.
+//! Marks a message as call, work, event or audit event, and defines its subject.
 //!
 //! Subjects are built here and nowhere else (messaging-reliability 3.2). The version token is `v1`; it changes only
 //! with an incompatible envelope.

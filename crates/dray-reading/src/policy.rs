@@ -1,4 +1,4 @@
-//! What may be read, and how much of it: the keys `attachments.policy.*` (read-attachment 6).
+//! The policy for reading: allowed files and limits, the keys `attachments.policy.*` (read-attachment 6).
 
 use dray_documents::classify::Kind;
 use dray_documents::limits::Limits;

@@ -1,7 +1,7 @@
 //! A sandbox in memory whose failures are scripted, for tests of the code above a backend.
 //!
 //! A read sees the file as it is at that moment, piece by piece, so that a change in the middle tears the read as it
-//! does in reality; a write leaves behind what came before it failed.
+//! does in reality. A failed write leaves the bytes that it wrote before.
 
 mod nodes;
 mod sandbox;

@@ -16,7 +16,7 @@
 //! }
 //! ```
 //!
-//! What it does not do: it starts no sandbox, and it is not a part of the product; crates name it for their tests only.
+//! The suite does not start a sandbox. It is not a part of the product: crates use it only in their tests.
 
 mod bytes;
 mod changes;
@@ -83,7 +83,7 @@ pub trait Fixture: Debug + Send + Sync {
 )]
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
-    /// Names that are not UTF-8 travel; otherwise they are `invalid_name`.
+    /// Names that are not UTF-8 are supported; otherwise they give `invalid_name`.
     pub byte_names: bool,
     /// Symbolic links exist and are distinguished from their targets.
     pub links: bool,

@@ -1,4 +1,4 @@
-//! Cases of metadata.
+//! Conformance cases for metadata.
 
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::ErrorKind;
@@ -49,7 +49,7 @@ pub(super) async fn links_are_distinguished_and_followed(
         let link = context.sandbox.stat(&path, Follow::No).await?;
         equal(name, link.kind, FileKind::Symlink)?;
         equal(name, &link.real_path, &path)?;
-        // Some wires resolve the text of a link; both forms lead to the target.
+        // Some backends return the resolved target of a link; both forms lead to the target.
         let said = link.link_target.unwrap_or_default();
         let resolved = context.path(text.rsplit(|byte| *byte == b'/').next().unwrap_or(text))?;
         holds(

@@ -1,4 +1,4 @@
-//! The API: which sandboxes exist, and their state.
+//! The control API: finds sandboxes and reads their state.
 
 use std::time::Duration;
 
@@ -42,13 +42,13 @@ impl SandboxInfo {
             "paused" | "pausing" => ErrorKind::SandboxPaused,
             // The toolbox works on in these states; the empty one is an API without the field.
             "started" | "resizing" | "snapshotting" | "forking" | "" => return Ok(self),
-            // Everything else is on its way to another state, so a later attempt may succeed.
+            // All other states are transitions, so a later attempt may succeed.
             _ => ErrorKind::Unavailable,
         };
         Err(Error::new(kind, format!("the sandbox is {}", self.state)))
     }
 
-    /// Life that is left; `None` for one without an end.
+    /// The remaining lifetime; `None` for a sandbox without an end.
     pub(crate) fn left(&self, clock: &Clock) -> Option<Duration> {
         let end = u64::try_from(self.auto_destroy_at?.as_millisecond()).unwrap_or_default();
         Some(Duration::from_millis(end.saturating_sub(clock.now_ms())))
@@ -91,11 +91,11 @@ impl ControlClient {
         let response = request.send(&|_| {}).await.map_err(unanswered)?;
         let info: SandboxInfo = match response.status() {
             200 => response.json().await.map_err(unanswered)?,
-            // On this call only the sandbox itself can be missing.
+            // For this request 404 can only mean that the sandbox does not exist.
             404 | 410 => return Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
             _ => return Err(refused::<MessageRefusal>(response).await),
         };
-        // The id goes into the path of every request to the toolbox.
+        // The id becomes part of the path of every toolbox request.
         checked(&info.id)
             .map_err(|_| Error::new(ErrorKind::Protocol, "a sandbox without an id"))?;
         Ok(info)
@@ -112,14 +112,14 @@ impl ControlClient {
         info.usable()
     }
 
-    /// Where the toolbox of a sandbox is, without a slash at the end.
+    /// URL of a sandbox's toolbox, without a slash at the end.
     pub(crate) fn toolbox(&self, info: &SandboxInfo) -> Result<String, Error> {
         let said = &info.toolbox_proxy_url;
         let base = self.config.toolbox_url.as_ref().unwrap_or(said);
         if !is_base_url(base) {
             return Err(Error::new(ErrorKind::Protocol, "no address of a toolbox"));
         }
-        // The key goes to this address. A response must not bring it to send the key without TLS.
+        // The key is sent to this URL, so a response must not make the client send the key without TLS.
         if self.config.toolbox_url.is_none()
             && base.starts_with("http://")
             && self.config.api_url.starts_with("https://")
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_goes_to_no_toolbox_in_the_clear() {
+    fn the_key_is_not_sent_to_a_toolbox_without_tls() {
         let control = ControlClient::new(&Config::default(), Clock::system()).unwrap();
         let toolbox = |url| control.toolbox(&info("started", url));
         assert_eq!(toolbox("https://p/t/").unwrap(), "https://p/t/i1");

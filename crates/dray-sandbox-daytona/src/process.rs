@@ -73,7 +73,7 @@ impl Exec for Processes {
             Err(error) => return Err(self.link.explained(error).await),
         };
         let executed: ExecuteResponse = serde_json::from_slice(&told).map_err(|error| {
-            Error::new(ErrorKind::Protocol, "an answer that is none").caused_by(error)
+            Error::new(ErrorKind::Protocol, "the response is malformed").caused_by(error)
         })?;
         let mut output = executed.result.into_bytes();
         output.truncate(MAX_OUTPUT_BYTES);

@@ -150,7 +150,7 @@ impl Client {
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "an encoding nobody asked for",
+                "the response has an encoding that was not requested",
             ));
         }
         let stat = PathStat::of(&reply.headers)?;

@@ -110,7 +110,7 @@ impl ControlClient {
         if info.id.split('-').next() != id.split('-').next() {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "another sandbox than asked",
+                "the response is about another sandbox",
             ));
         }
         Ok(info)

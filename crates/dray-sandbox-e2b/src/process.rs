@@ -286,11 +286,11 @@ impl EndEvent {
 
 fn parsed<T: serde::de::DeserializeOwned>(message: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(message)
-        .map_err(|error| Error::new(ErrorKind::Protocol, "a message that is none").caused_by(error))
+        .map_err(|error| Error::new(ErrorKind::Protocol, "a message is malformed").caused_by(error))
 }
 
 fn decoded(text: &str) -> Result<Vec<u8>, Error> {
-    STANDARD
-        .decode(text)
-        .map_err(|error| Error::new(ErrorKind::Protocol, "output that is none").caused_by(error))
+    STANDARD.decode(text).map_err(|error| {
+        Error::new(ErrorKind::Protocol, "the output is malformed").caused_by(error)
+    })
 }

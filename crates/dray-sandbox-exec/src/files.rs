@@ -166,8 +166,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
             ));
         }
         let now = reply.number("now").and_then(|now| i64::try_from(now).ok());
-        state_of(&reply.text("state"), now)
-            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "nothing tells the state of a file"))
+        state_of(&reply.text("state"), now).ok_or_else(|| {
+            Error::new(
+                ErrorKind::ToolMissing,
+                "the sandbox cannot report the state of a file",
+            )
+        })
     }
 
     /// See [`dray_sandbox::Sandbox::fingerprint`]; the script takes the best program for digests that it finds.
@@ -296,7 +300,10 @@ fn described(
     } else {
         // A failed tool leaves its message in `real`, so only the status shows that links were resolved.
         if reply.number("resolved") != Some(0) {
-            return Err(Error::new(ErrorKind::ToolMissing, "nothing resolves links"));
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "the sandbox has no program that resolves links",
+            ));
         }
         SandboxPath::new(reply.line("real").unwrap_or_default())?
     };

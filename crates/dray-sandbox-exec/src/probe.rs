@@ -24,9 +24,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .and_then(|path| SandboxPath::new(path).ok())
             .unwrap_or_else(SandboxPath::root);
         let id = |tag: &str| reply.text(tag).parse().ok();
-        let (uid, gid) = id("uid")
-            .zip(id("gid"))
-            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "nothing tells the user id"))?;
+        let (uid, gid) = id("uid").zip(id("gid")).ok_or_else(|| {
+            Error::new(
+                ErrorKind::ToolMissing,
+                "the sandbox has no program that reports the user id",
+            )
+        })?;
         // `entry` is the home in `/etc/passwd`, for commands that start without `HOME`.
         let home = ["home", "entry"]
             .iter()

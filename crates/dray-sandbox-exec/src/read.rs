@@ -151,7 +151,10 @@ impl<E: Exec> ScriptRead<E> {
             None => Stream::open(exec, READ_SCRIPT, self.text, &arguments).await?,
         };
         if stream.want == 0 || stream.want > most {
-            return Err(Error::new(ErrorKind::Protocol, "another length than asked"));
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the response has another length than requested",
+            ));
         }
         self.recognise(&stream.facts)?;
         Ok(ReadRun {

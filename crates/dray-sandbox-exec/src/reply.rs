@@ -14,7 +14,7 @@ const SCRIPT_PRELUDE: &str = include_str!("script/prelude.sh");
 /// Limit in bytes for noise before a response, and for a response without files in it.
 pub(super) const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// 128 random bits that mark the output of one script, so that a file or a banner cannot pose as it.
+/// 128 random bits that mark the output of one script, so that no file or banner can imitate it.
 #[derive(Clone, Debug)]
 pub(super) struct Nonce(String);
 
@@ -80,7 +80,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Runs a script and takes its response, at most `limit` bytes of it.
+    /// Runs a script and reads at most `limit` bytes of its response.
     pub(super) async fn ask<E: Exec>(
         exec: &E,
         script: &str,
@@ -95,7 +95,7 @@ impl Reply {
         Self::collect(running, &nonce, limit).await
     }
 
-    /// Takes the response of a running script, at most `limit` bytes of it.
+    /// Reads at most `limit` bytes of the response of a running script.
     pub(super) async fn collect(
         mut running: RunningCommand,
         nonce: &Nonce,
@@ -156,7 +156,7 @@ impl Reply {
         let Some(end) = find_last(rest, &nonce.mark("end")) else {
             return Ok(None);
         };
-        // The script put the line break before the mark.
+        // The script wrote this line break before the mark.
         let payload = rest.get(..end).unwrap_or_default();
         let payload = decode(&how, payload.strip_suffix(b"\n").unwrap_or(payload))?;
         Ok(Some(Self {
@@ -176,7 +176,7 @@ impl Reply {
             _ => decoder.feed(rest)?,
         };
         let mut records = split(&payload, nonce);
-        // The last record may be cut in its middle.
+        // The last record may be incomplete.
         records.pop();
         Ok(Self { records, cut: true })
     }
@@ -240,7 +240,7 @@ impl Reply {
     }
 }
 
-/// Coding and rest of a response that has begun.
+/// The coding and the rest of a response after its beginning.
 fn begin<'o>(output: &'o [u8], nonce: &Nonce) -> Option<(String, &'o [u8])> {
     let mark = nonce.mark("begin ");
     let rest = output.get(find(output, &mark)? + mark.len()..)?;

@@ -11,7 +11,7 @@ const MAX_TAIL_BYTES: usize = 4096;
 pub struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 
 impl StderrTail {
-    /// Adds what came now.
+    /// Adds the bytes that were received.
     pub fn push(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let surplus = bytes.len().saturating_sub(MAX_TAIL_BYTES);

@@ -319,7 +319,7 @@ fn lack(reply: &Reply, size: u64) -> Option<u64> {
 fn no_space(found: u64, size: u64) -> Error {
     Error::new(
         ErrorKind::NoSpace,
-        format!("{found} of {size} bytes were written, and nothing more fits"),
+        format!("only {found} of {size} bytes were written"),
     )
 }
 

@@ -46,7 +46,7 @@ fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Er
     if response.header("content-encoding").is_some() {
         return Err(Error::new(
             ErrorKind::Protocol,
-            "an encoding that was not asked for",
+            "the response has an encoding that was not requested",
         ));
     }
     let (begins, whole) = match (offset, response.status()) {
@@ -61,7 +61,10 @@ fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Er
         }
     };
     if begins != offset {
-        return Err(Error::new(ErrorKind::Protocol, "another range than asked"));
+        return Err(Error::new(
+            ErrorKind::Protocol,
+            "the response has another range than requested",
+        ));
     }
     match whole {
         Some(whole) if whole != size => Err(Error::new(

@@ -1,4 +1,4 @@
-//! What differs between providers.
+//! The trait with the differences between providers.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use dray_sandbox::{Error, ErrorKind};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Annotation with the name of the container that is meant when the request has none.
+/// Annotation with the name of the default container, for requests without a container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// A pod, with the fields that are used here.
@@ -92,7 +92,7 @@ fn or_default<'d, T: Deserialize<'d> + Default, D: Deserializer<'d>>(
 }
 
 impl Pod {
-    /// The container that is meant, if it belongs to this pod.
+    /// The container of the request, if it belongs to this pod.
     pub(crate) fn container(&self, named: Option<&str>) -> Result<&Container, Error> {
         let preset = self.metadata.annotations.get(DEFAULT_CONTAINER);
         let containers = &self.spec.containers;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_is_stopped_or_gone() {
+    fn a_container_that_does_not_run_is_stopped_or_gone() {
         let running = json!({"running": {}});
         for (phase, state, kind) in [
             ("Pending", &running, ErrorKind::SandboxStopped),

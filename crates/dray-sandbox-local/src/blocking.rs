@@ -13,7 +13,10 @@ impl AbandonedFlag {
     /// Fails when the caller is gone; long work calls it at every step.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Unavailable, "nobody waits for it"));
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the caller no longer waits",
+            ));
         }
         Ok(())
     }

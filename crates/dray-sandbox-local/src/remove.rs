@@ -34,7 +34,7 @@ impl Root {
         if !recursive {
             return Err(Error::new(
                 ErrorKind::IsDirectory,
-                "not asked to remove a directory",
+                "the path is a directory, and removing directories was not requested",
             ));
         }
         let top = open_directory(&directory, &name).map_err(failed("open a directory"))?;

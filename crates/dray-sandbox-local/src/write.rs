@@ -218,7 +218,12 @@ async fn joined(writing: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
 fn write_all(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, offset) {
-            Ok(0) => return Err(Error::new(ErrorKind::NoSpace, "nothing more was taken")),
+            Ok(0) => {
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "the write accepted no more bytes",
+                ));
+            }
             Ok(written) => {
                 bytes = bytes.get(written..).unwrap_or_default();
                 offset += written as u64;

@@ -47,13 +47,13 @@ impl ModalSandbox {
         let changed = |why: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
         let now = match self.look(&file.real_path).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return changed("it is not there any more");
+                return changed("the file no longer exists");
             }
             // Other failures say nothing about the file.
             now => now?,
         };
         if now.real_path != file.real_path {
-            return changed("a link lies on the way now");
+            return changed("the path contains a link now");
         }
         if now.link_target.is_some() {
             return changed("a link is there now");
@@ -101,11 +101,11 @@ impl ModalSandbox {
         if write.offset != 0 {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "the file tool appends nothing",
+                "the file tool cannot append",
             ));
         }
         if write.mode & OWNER_WRITES == 0 {
-            let closed = "the file tool cannot write to what nobody may";
+            let closed = "the file tool cannot write to a file without write permission";
             return Err(Error::new(ErrorKind::ToolMissing, closed));
         }
         // The tool takes text; a name that is not UTF-8 has to fail before anything is made.

@@ -91,7 +91,10 @@ async fn over_shell(
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::SandboxGone, "the session directory is not there")
+    Error::new(
+        ErrorKind::SandboxGone,
+        "the session directory does not exist",
+    )
 }
 
 /// Reads the identity, which is the first word, and the path behind the first line; a path may hold line breaks.

@@ -211,7 +211,7 @@ impl HostLink {
         // After the key was compared and before the first channel: sandboxes then look at their directory again.
         self.generation.fetch_add(1, Ordering::AcqRel);
         tracing::debug!(fresh = connected.fresh, "shared connection is there");
-        socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended at once"))
+        socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended immediately"))
     }
 }
 

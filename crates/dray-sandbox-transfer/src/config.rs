@@ -1,4 +1,4 @@
-//! What an operator can set about sandboxes.
+//! The settings of sandboxes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -266,7 +266,7 @@ impl Config {
 fn known_kind(name: &str) -> Result<BackendKind, ConfigProblem> {
     BackendKind::from_name(name).ok_or_else(|| {
         let names: Vec<_> = BackendKind::ALL.iter().map(|kind| kind.as_str()).collect();
-        let message = format!("`{name}` is none of {}", names.join(", "));
+        let message = format!("`{name}` is not one of {}", names.join(", "));
         ConfigProblem::new("kinds", message)
     })
 }

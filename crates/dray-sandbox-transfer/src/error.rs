@@ -91,7 +91,7 @@ impl From<Error> for Fault {
             )
             .detail("address_denied")
             .advice("An operator lists the tenant in `sandbox-transfer.address_tenants`."),
-            Error::Contended => Self::new(FaultCode::Unavailable, "Too many changes at once.")
+            Error::Contended => Self::new(FaultCode::Unavailable, "Too many concurrent changes.")
                 .detail("contended")
                 .retry_after(Duration::from_millis(200)),
             Error::TooManyUploads => Self::new(

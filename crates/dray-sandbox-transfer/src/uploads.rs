@@ -105,7 +105,7 @@ impl Uploads {
                 return Ok(());
             }
             if uploads.len() >= MAX_UPLOADS {
-                // One that the agent has not seen must stay, or the agent would never hear of it.
+                // An upload that was not reported to the agent must stay, or the agent would never learn of it.
                 let told = uploads.iter().position(|known| known.told);
                 uploads.remove(told.ok_or(Error::TooManyUploads)?);
             }
@@ -342,7 +342,7 @@ impl SandboxTransfer {
             Err(Error::Sandbox(error)) if may_pass(error.kind()) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "an upload goes on waiting"
+                    "an upload keeps waiting"
                 );
                 Ok(None)
             }

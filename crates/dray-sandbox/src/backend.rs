@@ -183,7 +183,7 @@ pub trait Sandbox: Debug + Send + Sync {
     async fn state(&self, _path: &SandboxPath) -> Result<State, Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,
-            "nothing tells the state of a file",
+            "the sandbox cannot report the state of a file",
         ))
     }
 

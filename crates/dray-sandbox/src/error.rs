@@ -165,7 +165,7 @@ impl ErrorKind {
             Self::RateLimited => "The sandbox provider asks to wait.",
             Self::Unavailable => "The sandbox cannot be reached right now.",
             Self::Timeout => "The transfer made no progress in time.",
-            Self::Protocol => "The sandbox gave an answer that makes no sense.",
+            Self::Protocol => "The sandbox returned an invalid response.",
         }
     }
 

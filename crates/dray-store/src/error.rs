@@ -192,15 +192,16 @@ impl From<RequestError> for Fault {
             RequestError::Unreachable(_) => {
                 unavailable_fault("store_unreachable", "The file store cannot be reached.", 1)
             }
-            RequestError::TimedOut => {
-                Fault::new(FaultCode::Timeout, "The file store did not answer in time.")
-                    .detail("store_timeout")
-                    .advice("Try again in a moment.")
-                    .retry_after(Duration::from_secs(1))
-            }
+            RequestError::TimedOut => Fault::new(
+                FaultCode::Timeout,
+                "The file store did not respond in time.",
+            )
+            .detail("store_timeout")
+            .advice("Try again in a moment.")
+            .retry_after(Duration::from_secs(1)),
             RequestError::Busy => Fault::new(
                 FaultCode::RateLimited,
-                "Too many files are being moved at once.",
+                "Too many files are being moved concurrently.",
             )
             .detail("store_busy")
             .advice("Try again in a moment.")
@@ -229,7 +230,7 @@ impl From<RequestError> for Fault {
 }
 
 fn claim_missing() -> Fault {
-    Fault::new(FaultCode::NotFound, "The stored file is no longer there.")
+    Fault::new(FaultCode::NotFound, "The stored file no longer exists.")
         .detail("claim_missing")
         .advice("Provide the file again.")
 }

@@ -15,10 +15,10 @@ pub enum RequestError {
     #[error("the object store cannot be reached")]
     Unreachable(#[source] ErrorSource),
     /// A limit of connect, request or idle time passed, or the caller's deadline.
-    #[error("the object store did not answer in time")]
+    #[error("the object store did not respond in time")]
     TimedOut,
     /// All permits stayed taken until the wait was over.
-    #[error("too many requests to the object store at once")]
+    #[error("too many concurrent requests to the object store")]
     Busy,
     /// The store answers, but cannot do it now (5xx, 408, 425, 429).
     #[error("the object store failed with status {status} ({code})")]

@@ -70,7 +70,7 @@ pub(crate) async fn run_self_test(inner: &StoreInner) -> Result<StoreCapabilitie
     let outcome = check_store(inner, &keys).await;
     for key in &keys {
         if let Err(error) = object::delete_object(inner, key, None).await {
-            tracing::warn!(key, %error, "probe object stays until it is swept");
+            tracing::warn!(key, %error, "could not remove the probe object; the sweeper removes it");
         }
     }
     outcome

@@ -8,7 +8,7 @@ use crate::object;
 use crate::request::RequestError;
 use crate::store::{Store, StoreInner};
 
-/// Counts of what one sweep removed.
+/// Numbers of objects that one sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Finished objects past their lifetime.
@@ -121,7 +121,7 @@ async fn abort_old(inner: &StoreInner) -> Result<u64, RequestError> {
                 .send();
             match inner.request(None, Box::pin(abort)).await {
                 Ok(_) => count += 1,
-                // Completed or aborted meanwhile.
+                // The upload was completed or aborted meanwhile.
                 Err(RequestError::Missing) => {}
                 Err(error) => return Err(error),
             }

@@ -1,6 +1,7 @@
-//! One transfer needs at most 8 MiB beyond its message, whatever it moves (ARCHITECTURE, invariant 4).
+//! One transfer needs at most 8 MiB beyond its message for a file of any size (ARCHITECTURE, invariant 4).
 //!
-//! A binary of its own, so that the process's peak is this transfer's: the endpoint and its buffers are in it as well.
+//! A separate binary, so that the peak memory of the process is that of this transfer, including the endpoint's
+//! buffers.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
@@ -12,7 +13,7 @@ use dray_store::{ArtifactLabel, MAX_TRANSFER_BYTES, Store};
 use dray_types::{Clock, Deadline, OperationId, TenantId};
 
 const CHUNK_BYTES: usize = 64 << 10;
-/// What the embedded endpoint, both HTTP stacks and the allocator may take on top.
+/// Additional bytes for the embedded endpoint, both HTTP stacks and the allocator.
 const OVERHEAD_BYTES: usize = 8 << 20;
 
 /// A line of `/proc/self/status`, in bytes.
@@ -23,7 +24,7 @@ fn status(name: &str) -> usize {
     kib << 10
 }
 
-/// Forgets the peak so far.
+/// Resets the recorded peak.
 fn reset_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
@@ -32,7 +33,7 @@ async fn transfer(store: &Store, clock: &Clock, size: usize) {
     let tenant = TenantId::new("acme").unwrap();
     let mut writer = store.writer(&tenant, &OperationId::mint(), 1);
     for number in 0..size / CHUNK_BYTES {
-        // A new allocation each time, as from a socket.
+        // A new allocation for each chunk, as when reading from a socket.
         let byte = u8::try_from(number % 251).unwrap();
         writer
             .write(Bytes::from(vec![byte; CHUNK_BYTES]))
@@ -55,7 +56,7 @@ async fn memory_does_not_grow_with_the_file() {
     let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
     let clock = Clock::system();
     let store = Store::open(&options, clock.clone()).await.unwrap();
-    // Everything that is set up once.
+    // The first transfer allocates everything that is set up once.
     transfer(&store, &clock, 16 << 20).await;
 
     reset_peak();

@@ -1,7 +1,7 @@
-//! The embedded store in a process of its own, and what the machine may do to that.
+//! Tests the embedded store in a separate process that is killed or whose disk is full.
 //!
-//! `kill -9` at any point: what was acknowledged is there, and whatever is there under a finished key is right. A file
-//! system that takes no more: a fault that says so, nothing half written, and the rest continues.
+//! After `kill -9` at any point, all acknowledged objects exist, and every object under a final key is complete. When
+//! the file system is full, a write fails with a fault that says so, leaves no partial object, and the store continues.
 //!
 //! The tests start this binary as that process, so it brings its own `main`.
 
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The process that is killed: tells how it is reached, and waits.
+/// The process that is killed: prints its address, then waits.
 async fn serve(folder: &Path) {
     let (_endpoint, options) = EmbeddedS3::start(folder).await.unwrap();
     let secret = options.secret_key.expose();

@@ -25,11 +25,11 @@ use tokio_util::task::TaskTracker;
 /// A fault that is injected into a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum S3Fault {
-    /// The connection ends without an answer, and the endpoint never hears of the request.
+    /// The connection ends without a response, and the endpoint does not get the request.
     Down,
-    /// The endpoint does what it is asked; its answer is lost with the connection.
+    /// The endpoint handles the request, but its response is lost with the connection.
     LostAnswer,
-    /// The endpoint does not hear of it; this status comes back, with an error of S3 from 400 on.
+    /// The endpoint does not get the request. The client gets this status, with an S3 error document from 400 on.
     Status(u16),
     /// The connection ends after this many bytes of the request's body.
     CutRequest(u64),

@@ -1,7 +1,7 @@
-//! Uploads at work in this process, so that a request for the offset waits for one that lost its connection.
+//! The uploads that run in this process. A request for the offset waits for an upload that lost its connection.
 //!
-//! Without it, a client that reconnects faster than the end of its old connection is noticed hears of an offset without
-//! the bytes in memory, and sends them again.
+//! Without this wait, a client that reconnects before the end of its old connection is noticed would get an offset that
+//! lacks the bytes in memory, and would send these bytes again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

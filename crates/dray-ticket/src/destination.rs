@@ -1,4 +1,4 @@
-//! Where an upload goes beyond the store: a sandbox or the chat of its session.
+//! The destination of an upload beyond the store: a sandbox, or the chat of its session.
 
 use std::time::Duration;
 

@@ -104,7 +104,7 @@ impl TicketEndpoint {
         let sweeping = sweep_until(service, stop.clone());
         let limits = ConnectionLimits {
             head_timeout,
-            // Uploads count their own waits, and keep what came before one.
+            // Uploads have their own idle timeout and keep the bytes that were received before it.
             body_idle_timeout: None,
             half_close: true,
             ..ConnectionLimits::default()

@@ -1,4 +1,4 @@
-//! What a new ticket is requested, and what its maker gets.
+//! The request for a new ticket, and the response to its maker.
 
 use std::time::Duration;
 

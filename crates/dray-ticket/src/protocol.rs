@@ -1,4 +1,4 @@
-//! Which of the three upload protocols a request speaks, and what its header fields ask for.
+//! Detects which of the three upload protocols a request uses, and parses its header fields.
 
 use dray_types::Sha256Digest;
 use http::{HeaderMap, Method, header};
@@ -27,9 +27,9 @@ pub(crate) enum UploadProtocol {
 /// Where the bytes of a request belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UploadStart {
-    /// At the beginning; what came before is dropped.
+    /// At the beginning. Bytes of earlier requests are dropped.
     Whole,
-    /// Behind what came before, which must be this many bytes.
+    /// After the bytes of earlier requests, which must be this many.
     Offset(u64),
 }
 

@@ -1,4 +1,4 @@
-//! What is kept about one ticket, and its states.
+//! The record of one ticket, and its states.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,4 +1,4 @@
-//! Where records are kept: values with revisions, changed by compare-and-set.
+//! The storage of records: values with revisions, changed by compare-and-set.
 
 use std::fs::File;
 use std::io::{self, Write as _};

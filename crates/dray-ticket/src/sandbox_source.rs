@@ -183,7 +183,7 @@ impl TicketService {
             Ok(_) => Err(TicketProblem::SourceChanged),
             Err(fault) if fault.code == FaultCode::NotFound => Err(TicketProblem::SourceChanged),
             Err(fault) => {
-                tracing::warn!(code = %fault.code, detail = %fault.detail, "a sandbox was not asked");
+                tracing::warn!(code = %fault.code, detail = %fault.detail, "could not ask a sandbox");
                 Err(TicketProblem::SourceUnavailable)
             }
         }

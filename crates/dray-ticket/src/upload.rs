@@ -144,7 +144,8 @@ impl UploadCall<'_> {
         Ok(response)
     }
 
-    /// A tus client takes an upload with all bytes for complete, so it must be finished before it hears of them.
+    /// Waits until an upload with all bytes is finished. A tus client treats an upload as complete when it has all
+    /// bytes, so the response must come after the end.
     async fn settled_record(
         &self,
         protocol: UploadProtocol,
@@ -212,8 +213,8 @@ impl UploadCall<'_> {
         body: Body,
     ) -> Result<Response, TicketProblem> {
         let mut ticket = self.service.find(self.secret).await?;
-        // Making a large artifact takes longer than some proxies keep a request: the client asks again at the end of the
-        // upload, until it hears the result.
+        // Making a large artifact takes longer than some proxies keep a request: the client asks again at the end of
+        // the upload, until it gets the result.
         if is_part_at_end(&ticket.record, method, headers, &body)? {
             ticket = self.wait_while(ticket, TicketRecord::is_finishing).await?;
             if ticket.record.state == TicketState::Complete {
@@ -311,7 +312,7 @@ impl UploadCall<'_> {
             let record = service.finish_upload(received.ticket).await?;
             Ok((offset, Some(record)))
         };
-        // hyper drops the request when its connection breaks; what came has to be stored first.
+        // hyper drops the request when its connection breaks; a task stores the received bytes in any case.
         let task = self.service.inner.tasks.spawn(work);
         task.await.unwrap_or(Err(TicketProblem::Unavailable))
     }
@@ -339,7 +340,7 @@ impl UploadCall<'_> {
     }
 }
 
-/// Whether a request brings no bytes and continues exactly at the end of what came.
+/// Whether a request has no bytes and continues exactly at the end of the received bytes.
 fn is_part_at_end(
     record: &TicketRecord,
     method: &Method,

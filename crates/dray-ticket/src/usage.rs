@@ -1,4 +1,4 @@
-//! How much a principal uses: open tickets and bytes of the last day.
+//! The usage of a principal: open tickets and bytes of the last day.
 
 use serde::{Deserialize, Serialize};
 

@@ -53,10 +53,10 @@ pub enum CallFailure {
         #[source] Option<Box<dyn std::error::Error + Send + Sync>>,
     ),
     /// The service did not answer in time.
-    #[error("{} did not answer in time; try again later.", .0.title())]
+    #[error("{} did not respond in time; try again later.", .0.title())]
     Late(PeerService),
     /// Its response is not what it must be.
-    #[error("{} gave an answer that cannot be used; try again later.", .0.title())]
+    #[error("{} returned an unusable response; try again later.", .0.title())]
     Garbled(PeerService),
     /// The copy came without proof that it is whole.
     #[error("The copy out of the sandbox is not proved to be whole; try again.")]

@@ -15,12 +15,12 @@ use super::storage::{STORED_NAME_FIELD, TurnStorage};
 pub const OFFLOAD_DIRECTORY: &str = "offloaded-responses";
 /// Folder for old messages of conversations.
 const COMPACTED_DIRECTORY: &str = "compacted-conversations";
-/// Bytes of the beginning that the model sees anyway.
+/// Bytes of the beginning that the notice contains.
 const SHOWN_BYTES: usize = 2000;
-/// Tools that read back what was offloaded: their results stay.
+/// Tools that read offloaded results back. Their own results are never offloaded.
 const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
 
-/// A result in a file.
+/// A result that was written to a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OffloadedResult {
     /// The text for the model in place of the result.
@@ -145,7 +145,7 @@ impl ResultOffloader<'_> {
             || said.is_some_and(|names| names.iter().any(|name| name == tool))
     }
 
-    /// How the model names the file: as it really is called, in the words of the tool that reads it.
+    /// The reference to the file for the model, in the form that the reading tool expects.
     fn named(&self, asked: &str, attachment: &Attachment) -> String {
         if let Some(key) = attachment
             .rest

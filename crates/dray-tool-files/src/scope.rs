@@ -1,4 +1,4 @@
-//! Who asks in a turn, and what every request to another service on its behalf carries.
+//! The caller of a turn, and the metadata of every request to another service on its behalf.
 
 use std::time::Duration;
 

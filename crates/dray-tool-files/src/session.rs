@@ -1,4 +1,4 @@
-//! What is bound to the session of a turn: its sandbox and its chat.
+//! The bindings of a turn's session: its sandbox and its chat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,14 +84,14 @@ impl SessionBinding {
                 // About this session alone: the service works, and sessions of others are requested as before.
                 tracing::warn!(
                     error = &fault as &dyn std::error::Error,
-                    "a turn goes on without its session"
+                    "a turn continues without its session"
                 );
                 Ok(v1::Session::default())
             }
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "a turn goes on without its session"
+                    "a turn continues without its session"
                 );
                 services.note_absence();
                 Err(())

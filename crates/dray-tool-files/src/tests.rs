@@ -1,4 +1,4 @@
-//! What a turn does with files, over a bus inside the process, a real store, and scripted services.
+//! Tests of files in a turn, with an in-process bus, a real store, and scripted services.
 
 mod dial_files;
 mod keeping;

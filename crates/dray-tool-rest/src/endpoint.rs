@@ -176,7 +176,7 @@ fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "The value of the parameter `{}` is none that a header can hold.",
+            "The value of the parameter `{}` is not a valid header value.",
             slot.argument
         ))
     }

@@ -1,4 +1,4 @@
-//! How calls of endpoints fail, as the model and the stage see it (quickapps 20, 22.3).
+//! The failures of endpoint calls, as the model and the stage see them (quickapps 20, 22.3).
 
 use dray_http::{FailureKind as Cause, HttpError};
 use dray_tool::stage::{body, value};

@@ -53,7 +53,7 @@ impl ResponseRules {
         // No encoding was requested, and nothing here decodes one.
         let encoding = response.header("content-encoding").unwrap_or("identity");
         if !encoding.trim().eq_ignore_ascii_case("identity") {
-            let text = "The answer of the server is compressed, which was not asked for.";
+            let text = "The response of the server is compressed, which was not requested.";
             return Err(failure::of_answer(text));
         }
         let read = response.bytes(self.limit).await;

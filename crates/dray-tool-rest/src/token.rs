@@ -146,7 +146,7 @@ async fn request_token(
         .bytes(MAX_RESPONSE_BYTES)
         .await
         .map_err(token_failure)?;
-    let unusable = || HandledFailure::new("The token server gave no usable token.");
+    let unusable = || HandledFailure::new("The token server returned no usable token.");
     let granted: TokenResponse =
         serde_json::from_slice(&bytes).map_err(|_| ToolFailure::from(unusable()))?;
     let token = granted.access_token;

@@ -1,4 +1,4 @@
-//! How a call fails (quickapps 19.4, 20, 21).
+//! The failures of a call (quickapps 19.4, 20, 21).
 
 use thiserror::Error;
 

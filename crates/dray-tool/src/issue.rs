@@ -1,4 +1,4 @@
-//! Why a tool or tool set of the manifest cannot be used (quickapps 40).
+//! The reasons why a tool or tool set of the manifest cannot be used (quickapps 40).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which files of a result are kept, what they are called, and which of them the user sees (quickapps 19.2).
+//! Selects which files of a result are kept, names them, and decides which of them the user sees (quickapps 19.2).
 
 use dray_agent::manifest::call::AttachmentRules;
 use dray_agent::message::Attachment;

@@ -152,7 +152,10 @@ pub(super) async fn copy(
         }
     };
     timeout_at(limits.deadline, both).await.unwrap_or_else(|_| {
-        let error = Error::new(ErrorKind::Timeout, "the whole took too long for its size");
+        let error = Error::new(
+            ErrorKind::Timeout,
+            "the transfer took too long for its size",
+        );
         Err(TransferError::transport(error))
     })
 }

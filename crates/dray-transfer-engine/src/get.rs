@@ -230,7 +230,7 @@ impl GetOperation<'_> {
         let (partial, integrity) = self.prove(partial).await?;
         // Without a digest, the bytes of two transfers are joined by nothing that proves them to be of one content.
         if partial.continued && integrity == Integrity::SizeMtime {
-            let error = "nothing in the sandbox proves what an earlier transfer brought";
+            let error = "the sandbox cannot verify the bytes of an earlier transfer";
             return Err(TransferError::transport(Error::new(
                 ErrorKind::Corrupted,
                 error,

@@ -1,4 +1,4 @@
-//! Which paths of a sandbox files may come from and go to (platform-delivery 5).
+//! The policy for paths of a sandbox: where files may come from and go to (platform-delivery 5).
 //!
 //! Two lists decide: roots, beneath which a path must lie, and the deny list, which wins over them. Both are applied
 //! twice, to the path as it was written and to the path after the sandbox resolved its links. Every refusal names its

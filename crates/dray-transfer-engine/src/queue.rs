@@ -125,7 +125,12 @@ impl Queue {
             taken.await;
             return Ok(());
         };
-        let stalled = |_| Error::new(ErrorKind::Timeout, "the reader took nothing for too long");
+        let stalled = |_| {
+            Error::new(
+                ErrorKind::Timeout,
+                "the reader accepted no bytes for too long",
+            )
+        };
         timeout(stall_timeout, taken).await.map_err(stalled)
     }
 

@@ -130,7 +130,7 @@ impl Engine {
                     .await
                     .is_err()
                 {
-                    let error = "the whole took too long for its size";
+                    let error = "the transfer took too long for its size";
                     queue.end(Err(Error::new(ErrorKind::Timeout, error)));
                 }
                 drop(turn);

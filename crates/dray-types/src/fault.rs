@@ -1,4 +1,4 @@
-//! What a failure looks like to the caller.
+//! Failures as a caller sees them.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a command ends: exit codes, and faults that say what happened, why, and what to do.
+//! The end of a command: exit codes, and faults that say what happened, why, and what to do.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What must work: an envelope that refuses everything would pass every other story.
+//! Tests of fetches that must work: an envelope that refuses everything would pass every other story.
 
 use serde_json::json;
 

@@ -12,8 +12,8 @@ pub(super) mod server;
 mod table;
 mod wire;
 
-/// Subjects that would hurt, beside those of the other identities, and who may publish there anyway. Written by
-/// hand, so that a declaration of a service that asks for too much is noticed.
+/// Subjects with which an identity could do damage, and the identities that may publish there. The list is written by
+/// hand, so that the test notices when a service declares too many permissions.
 const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.DELETE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.PURGE.DRAY_WORK", &[]),

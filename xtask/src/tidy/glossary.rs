@@ -1,4 +1,4 @@
-//! What `docs/glossary.md` points at exists.
+//! Checks that everything that `docs/glossary.md` refers to exists.
 //!
 //! The last column of each row names crates, and after a crate its types, modules and files. A type that is renamed
 //! would otherwise stay in the glossary under its old name.

@@ -1,4 +1,4 @@
-//! What happens around a call of a tool (quickapps 6.5): files of its result, failures, display.
+//! The settings of a tool call in a manifest (quickapps 6.5): files of its result, failures, display.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use super::check::{CheckReport, ManifestProblem, ManifestSchema};
 pub struct ManifestSettings {
     /// Whether preview features may be used.
     pub preview: bool,
-    /// The model of manifests that name none; blank is none.
+    /// The model of manifests that name no model. A blank name counts as unset.
     pub default_deployment: Option<String>,
 }
 

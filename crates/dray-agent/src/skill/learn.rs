@@ -11,7 +11,7 @@ use crate::issues::SkillIssue;
 pub struct FetchedSkill {
     /// The address, as the manifest has it.
     pub url: String,
-    /// The document, or why there is none, in words for the builder.
+    /// The document, or the reason why it is missing, as a text for the agent's builder.
     pub content: Result<String, String>,
 }
 
@@ -22,7 +22,7 @@ pub struct LoadedSkills {
     pub skills: Vec<Skill>,
     /// Why some are left out.
     pub errors: Vec<SkillIssue>,
-    /// Problems of skills that can be used anyway.
+    /// Problems of skills that can still be used.
     pub warnings: Vec<SkillIssue>,
 }
 

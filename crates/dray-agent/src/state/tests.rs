@@ -1,4 +1,4 @@
-//! Packing, unpacking, and that one is the other backwards.
+//! Tests packing and unpacking, and that unpacking reverses packing.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! One header block.
+//! Parses and checks one header block of a tar.
 
 use super::{Block, TarError};
 
@@ -50,7 +50,7 @@ pub(super) fn parse(block: &Block) -> Result<Header, TarError> {
     })
 }
 
-/// Why a header is refused whose size cannot be read: nothing says where the next header is.
+/// The reason for refusing a header without a valid size: the position of the next header is unknown.
 pub(super) const NO_SIZE: &str = "a tar header without a size";
 
 /// Whether a file that begins with this block is a tar: the block is a header with the right checksum.
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_octal_or_binary_and_nothing_else() {
+    fn numbers_are_only_octal_or_binary() {
         for (field, value) in [
             (b"0000644\0".as_slice(), Some(0o644)),
             (b"    644 ", Some(0o644)),

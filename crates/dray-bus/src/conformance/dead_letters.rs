@@ -1,4 +1,4 @@
-//! What is given up: dead letters, poison, restarts.
+//! Conformance tests of work that is given up: dead letters, poison messages, restarts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a worker may do with an entry: pure decisions over the states of messaging-reliability 7.1.
+//! Decides what a worker may do with an entry: pure functions over the states of messaging-reliability 7.1.
 
 use std::time::Duration;
 

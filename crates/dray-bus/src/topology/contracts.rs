@@ -1,4 +1,4 @@
-//! Which message travels on which subject, as data for reference pages and machines.
+//! A table of all messages and their subjects, as data for reference pages and programs.
 
 use dray_proto::contract::{
     self, Audit, Call, Event, Work, audit_subject, event_subject, work_subject,

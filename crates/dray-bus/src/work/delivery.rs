@@ -1,4 +1,4 @@
-//! What a handler gets and what it gives back.
+//! The input and the result of a work handler.
 
 use bytes::Bytes;
 use dray_proto::contract::{event_step, event_subject, schema_name};

@@ -1,4 +1,4 @@
-//! How long a message stays with the server that was pulled and can neither start nor be held.
+//! Computes how long the server keeps a message that was pulled but can neither start nor be held.
 //!
 //! Messages that were given back come again about twice as fast as the loop ends work, so that it does not run dry, and
 //! at least every 10 s.

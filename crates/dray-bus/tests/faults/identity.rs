@@ -1,4 +1,4 @@
-//! Who one is on the bus, and over what: TLS, client certificates, `NKey`s, the inbox of one's own.
+//! Tests of identities and connections: TLS, client certificates, `NKey`s, and the private inbox.
 
 use dray_bus::{Bus, ConnectError, NatsOptions};
 use dray_testkit::nats::{NatsServer, NatsServerOptions};
@@ -31,7 +31,7 @@ async fn a_key_is_an_identity_and_another_is_not() {
     assert!(matches!(nobody, ConnectError::Connect(_)), "{nobody}");
 }
 
-/// A server that speaks TLS only, with a certificate of its own that nobody knows.
+/// A server that requires TLS and has a self-made certificate that no client trusts.
 fn tls_server(folder: &std::path::Path) -> NatsServer {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let issued = rcgen::generate_simple_self_signed(names).unwrap();

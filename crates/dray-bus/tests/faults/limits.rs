@@ -19,7 +19,7 @@ fn work(bytes: usize) -> v1::ToolCallRequested {
     }
 }
 
-/// Publishes until the stream is full, and tells how many it took.
+/// Publishes until the stream is full, and returns how many messages the stream accepted.
 async fn fill(rig: &FaultRig) -> u32 {
     let mut taken = 0;
     loop {

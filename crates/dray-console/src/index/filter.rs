@@ -1,4 +1,4 @@
-//! Which rows a page shows.
+//! Selects the rows that a page shows.
 
 use crate::form::FormFields;
 use crate::text;

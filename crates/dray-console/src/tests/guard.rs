@@ -1,4 +1,4 @@
-//! Who gets in, and what is refused: links, sessions, roles, forged forms, other names and other sites.
+//! Tests of access: login links, sessions, roles, forged forms, requests from other host names and sites.
 
 use super::*;
 

@@ -19,7 +19,7 @@ impl LiveStream {
         Self(BufReader::new(connection))
     }
 
-    /// Reads until the stream holds `text`, and returns what came.
+    /// Reads until the stream contains `text`, and returns all that was read.
     async fn read_until(&mut self, text: &str) -> String {
         let mut received = String::new();
         let reading = async {

@@ -1,4 +1,4 @@
-//! What pages say while the bus or the store is unavailable, and after it.
+//! Tests what pages show during and after an outage of the bus or the store.
 
 use super::*;
 

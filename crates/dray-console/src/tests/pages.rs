@@ -1,4 +1,4 @@
-//! Pages over services that respond, refuse and are not there.
+//! Tests of pages with services that respond, refuse or are missing.
 
 use dray_proto::v1::{self, FileState};
 use dray_types::FaultCode;
@@ -154,7 +154,7 @@ async fn the_policy_tester_asks_the_service_and_shows_each_step() {
         "host_not_allowed",
         "Hosts of the app's list.",
         "The host is not allowed.",
-        // The form keeps what was asked.
+        // The form keeps the entered values.
         "value=\"https://a.example.com/x?y=1&amp;z\"",
     ] {
         assert!(page.body.contains(text), "{text} in {page:?}");
@@ -164,7 +164,7 @@ async fn the_policy_tester_asks_the_service_and_shows_each_step() {
 #[tokio::test]
 async fn the_set_up_shows_which_services_respond_and_where_values_come_from() {
     let mut console = ConsoleFixture::new().await;
-    // A fault of its own is a response.
+    // A fault of the service counts as a response.
     console
         .respond::<v1::ShowSessionRequest>(|_| Err(not_found()))
         .await;
@@ -192,7 +192,7 @@ async fn an_unavailable_part_is_reported_and_not_shown_as_empty() {
         "{page:?}"
     );
     assert!(!page.body.contains("No deliveries."), "{page:?}");
-    // The service comes back: the same page has its content.
+    // When the service is available again, the same page shows its content.
     console
         .respond::<v1::ListReceiptsRequest>(|_| Ok(v1::ListReceiptsReply::default()))
         .await;

@@ -1,4 +1,4 @@
-//! One piece of a response.
+//! One chunk of a streamed response.
 
 use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;

@@ -1,4 +1,4 @@
-//! How a chat completion fails (quickapps 41).
+//! The errors of a chat completion (quickapps 41).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a URL is.
+//! Tests of the classification of URLs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What every call makes of a peer that refuses, is busy or silent.
+//! Tests of all calls with a peer that refuses, is busy, or does not respond.
 
 use dray_agent::caller::Caller;
 use dray_dial::{DialClient, DialFolder, ErrorKind, InterpreterAction};

@@ -1,4 +1,4 @@
-//! What a text is by its structure: markup, JSON, mail; else by its name (read-attachment 5.3).
+//! Detects the type of a text by its structure: markup, JSON, mail; else by its name (read-attachment 5.3).
 
 use super::Kind;
 use super::mime;

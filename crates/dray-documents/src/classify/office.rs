@@ -1,4 +1,4 @@
-//! What a ZIP is: a document by its own declaration, or an archive (read-attachment 5.2).
+//! Detects the type of a ZIP: a document by its own declaration, or an archive (read-attachment 5.2).
 
 use std::io;
 

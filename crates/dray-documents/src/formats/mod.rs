@@ -174,7 +174,7 @@ pub fn convert(
     let written = out.finish();
     let (stopped, failure) = match result {
         Ok(()) => (None, None),
-        // A limit after some text is a shorter document; before any text it is the reason that there is none.
+        // A limit after some text only shortens the document; a limit before any text is the reason of the failure.
         Err(Failure::Stopped(limit)) if !empty => (Some(limit), None),
         Err(failure) => (None, Some(failure)),
     };

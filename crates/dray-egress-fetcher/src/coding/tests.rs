@@ -1,4 +1,4 @@
-//! Codings: every split of the input, every way a stream may be wrong.
+//! Tests of content codings: every split of the input, and every kind of malformed stream.
 
 use std::io::Write as _;
 
@@ -77,7 +77,7 @@ fn check(coding: ContentCoding, input: &[u8], expected: Result<&[u8], DecodeErro
 }
 
 #[test]
-fn b_4_gzip_and_zlib_are_decoded_however_they_are_split() {
+fn b_4_gzip_and_zlib_are_decoded_for_every_split_of_the_input() {
     let content = b"the quick brown fox ".repeat(40);
     check(ContentCoding::Gzip, &gzip(&content), Ok(&content));
     check(ContentCoding::Deflate, &zlib(&content), Ok(&content));

@@ -1,4 +1,4 @@
-//! Who gets the next slot: by tenant, then app, then host, fairly at each level.
+//! Assigns free slots: by tenant, then app, then host, fairly at each level.
 //!
 //! Whenever something becomes free, the waiting hop is chosen whose tenant runs least, then whose app runs least, then
 //! whose host runs least for that app; equals take turns, and the oldest goes first. Hops that cannot run anyway,

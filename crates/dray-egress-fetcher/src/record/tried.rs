@@ -1,4 +1,4 @@
-//! What a refused URL looked like, for the audit event: the probable target, which is not certain.
+//! The probable target of a refused URL, for the audit event.
 //!
 //! Never used to decide or to connect. Holds no path, query, fragment or user info (S-5).
 

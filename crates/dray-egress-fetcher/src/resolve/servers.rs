@@ -1,4 +1,4 @@
-//! Which DNS servers are asked (D-2): those of the configuration, or the `nameserver` lines of the system's file.
+//! Selects the DNS servers (D-2): those of the configuration, or the `nameserver` lines of the system's file.
 //!
 //! No default server exists. Search lists and options of the file are not read (D-1).
 

@@ -1,4 +1,4 @@
-//! What is returned and what is not (sections 11 and 13) over the whole pipeline.
+//! Tests which bodies are returned (sections 11 and 13), over the whole pipeline.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! How fetches end: what the breaker, the sink and the record get.
+//! Tests of the ends of fetches: effects on the breaker, the sink and the record.
 
 use std::io::{self, Write as _};
 use std::time::Duration;

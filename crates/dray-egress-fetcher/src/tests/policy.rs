@@ -1,4 +1,4 @@
-//! What is decided before anything is asked or dialled.
+//! Tests of decisions that are made before any DNS request or connection.
 
 use dray_guard::{HostPatterns, PrivateRanges};
 

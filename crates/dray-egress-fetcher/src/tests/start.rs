@@ -1,4 +1,4 @@
-//! Starting over the real network: the configured resolver, what is protected, what may be missing.
+//! Tests of the start with the real network: the configured resolver, protected addresses, and optional parts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ async fn d_2_the_configured_servers_are_asked() {
         ("http://inside.example.org/", "ssrf_blocked"),
         ("http://nowhere.example.org/", "dns_not_found"),
         ("http://localhost/", "blocked_host"),
-        // S-4: what the process itself talks to cannot be reached, by name or by address.
+        // S-4: servers to which the process itself connects cannot be fetched from, by name or by address.
         ("http://bus.example.org/", "ssrf_blocked"),
         ("http://93.184.215.99/", "ssrf_blocked"),
     ];
@@ -102,7 +102,7 @@ async fn d_2_the_configured_servers_are_asked() {
 }
 
 #[tokio::test]
-async fn section_20_what_cannot_be_read_stops_the_start() {
+async fn section_20_an_unreadable_setting_stops_the_start() {
     let ground = ground().await;
     let check = async |config: Config, word: &str| {
         let error: StartError = EgressFetcher::start(config, &ground.cx).await.unwrap_err();

@@ -40,7 +40,7 @@ pub struct ReadArguments {
 #[error("{0}")]
 pub struct InvalidArguments(String);
 
-/// The result of calling a tool that there is none of.
+/// The result of calling a tool that does not exist.
 pub fn unknown_tool(name: &str) -> String {
     format!("Can't find the tool {name}")
 }

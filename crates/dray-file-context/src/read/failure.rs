@@ -1,4 +1,4 @@
-//! Why one file of a call could not be read.
+//! The reasons why one file of a call could not be read.
 
 use serde::{Deserialize, Serialize};
 

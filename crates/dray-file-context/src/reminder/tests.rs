@@ -1,4 +1,4 @@
-//! Every layout word for word.
+//! Tests the exact text of every layout.
 
 use proptest::prelude::*;
 
@@ -130,7 +130,7 @@ fn the_background_of_layout_b_has_two_lines_of_which_either_may_be_empty() {
 }
 
 #[test]
-fn g2_lists_documents_alone_with_its_own_spelling() {
+fn g2_lists_only_documents_in_its_own_spelling() {
     let files = [
         file("h-0", "a.pdf", FileType::File),
         file("h-1", "p.png", FileType::Image),
@@ -245,7 +245,7 @@ fn r_12_a_question_cannot_close_the_wrapper_that_it_stands_in() {
 }
 
 #[test]
-fn r_15_what_cannot_be_renewed_is_marked_and_its_dead_url_is_not_shown() {
+fn r_15_files_that_cannot_be_renewed_are_marked_and_their_url_is_hidden() {
     let mut line = file("h-0", "a.pdf", FileType::File);
     line.unavailable = true;
     let files = [line];

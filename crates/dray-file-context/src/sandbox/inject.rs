@@ -1,4 +1,4 @@
-//! All files of a turn, written before its run begins (14.2). One bad file does not fail the turn.
+//! Writes all files of a turn before its run begins (14.2). One bad file does not fail the turn.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use crate::read::ReadFailure;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectionPlan {
-    /// The files, each at a path of its own.
+    /// The files, each with its own path.
     pub files: Vec<FileInjection>,
-    /// Folders to make first.
+    /// Directories to create first.
     pub folders: Vec<String>,
 }
 
@@ -34,10 +34,10 @@ pub struct FileInjection {
     pub max_bytes: u64,
 }
 
-/// How one write went.
+/// The outcome of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectionResult {
-    /// So many bytes were written, and the sandbox said so.
+    /// The sandbox confirmed that this many bytes were written.
     Written(u64),
     /// The file was not written.
     Failed(ReadFailure),
@@ -47,9 +47,9 @@ pub enum InjectionResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectionReport {
-    /// Ids of files that are there.
+    /// Ids of the files that were written.
     pub written: BTreeSet<String>,
-    /// One sentence for each file that is not.
+    /// One sentence for each file that was not written.
     pub missing: Vec<String>,
 }
 
@@ -86,8 +86,8 @@ impl InjectionPlan {
         }
     }
 
-    /// Sums up the outcomes, in the order of the files. One that is missing is a failure; more bytes than allowed are
-    /// one too.
+    /// Sums up the outcomes, in the order of the files. A missing outcome counts as a failure, and so do more
+    /// bytes than allowed.
     pub fn report(&self, outcomes: &[InjectionResult]) -> InjectionReport {
         let mut report = InjectionReport::default();
         for (at, injection) in self.files.iter().enumerate() {

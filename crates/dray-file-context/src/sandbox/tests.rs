@@ -1,4 +1,4 @@
-//! Where files may go, and what is reported about them.
+//! Tests of the permitted paths for files, and of the reports about them.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

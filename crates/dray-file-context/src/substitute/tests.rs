@@ -1,4 +1,4 @@
-//! What is replaced, and what never is.
+//! Tests which values are replaced and which never are.
 
 use proptest::prelude::*;
 use serde_json::json;

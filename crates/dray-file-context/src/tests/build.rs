@@ -1,4 +1,4 @@
-//! Which files there are, and what the maps hold.
+//! Tests of the list of files and of the maps.
 
 use serde_json::{Value, json};
 

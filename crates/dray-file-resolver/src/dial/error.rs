@@ -67,7 +67,7 @@ pub enum DialError {
     #[error("DIAL sent an answer that cannot be used: {0}")]
     Malformed(String),
     /// Nothing came for longer than a limit allows.
-    #[error("DIAL did not answer in time")]
+    #[error("DIAL did not respond in time")]
     TimedOut(#[source] Option<Box<HttpError>>),
     /// No connection could be made.
     #[error("DIAL cannot be reached")]
@@ -183,7 +183,7 @@ impl DialError {
             Self::TimedOut(_) => failed(
                 FaultCode::Timeout,
                 "dial_timeout",
-                "DIAL did not answer in time",
+                "DIAL did not respond in time",
             )
             .advice("Try again in a moment.")
             .retry_after(second),

@@ -120,7 +120,7 @@ impl SharedDownloads {
             }
         });
         if let Ok(Err(error)) = deleted.await {
-            tracing::debug!(%error, "a download whose bytes are gone stays recorded");
+            tracing::debug!(%error, "could not remove the record of a download whose bytes are gone");
         }
     }
 }

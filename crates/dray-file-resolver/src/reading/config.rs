@@ -191,7 +191,7 @@ impl ReadingConfig {
         unless(
             self.summary.max_calls >= 1 && self.summary.parallel >= 1,
             "summary.max_calls",
-            "calls, and calls at once, must be above 0",
+            "the numbers of calls and of concurrent calls must be above 0",
         );
         problems.extend(self.ocr.problems());
         problems

@@ -1,4 +1,4 @@
-//! Which ports may be fetched from (U-9).
+//! The ports that may be fetched from (U-9).
 
 use std::collections::BTreeSet;
 use std::fmt;

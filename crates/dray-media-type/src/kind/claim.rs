@@ -1,4 +1,4 @@
-//! What a name claims its file to be, and whether the bytes bear it out.
+//! Compares the type that a file name claims with the detected type.
 
 use crate::names;
 use crate::table::{text_type, type_of_extension};

@@ -50,7 +50,7 @@ fn jpeg_dimensions(head: &[u8]) -> Option<(u32, u32)> {
             // Fill bytes, and markers that stand alone.
             0xFF => at += 1,
             0x01 | 0xD0..=0xD8 => at += 2,
-            // C4, C8 and CC are between the frame headers and are none: two tables and a reserved code (ITU-T
+            // C4, C8 and CC are not frame headers: they are two tables and a reserved code (ITU-T
             // T.81, B.1).
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 return dimensions_pair(be16(head, at + 7), be16(head, at + 5));

@@ -1,4 +1,4 @@
-//! What a file is, by its bytes (platform-delivery 4).
+//! Detects the type of a file by its bytes (platform-delivery 4).
 //!
 //! Bytes decide how a file travels; its name only chooses among kinds that share their bytes: the sorts of text, old
 //! Office documents. A name that claims something else is reported ([`DetectedKind::disagrees`]), and nothing more.

@@ -138,7 +138,9 @@ fn parse_iterations(text: &str) -> Result<AliasValue, String> {
     match text.trim().parse::<i64>() {
         Ok(number @ 1..=1_000_000) => Ok(AliasValue::Value(number.into())),
         // The backend's documentation calls -1 infinite, although its check fails immediately (quickapps 7).
-        Ok(-1) => Err("must be 1 to 1000000: a turn always has a limit, and -1 is none".to_owned()),
+        Ok(-1) => {
+            Err("must be 1 to 1000000: a turn always has a limit, and -1 is not valid".to_owned())
+        }
         _ => Err("must be 1 to 1000000".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! What follows from the settings for single parts of the service.
+//! Values for single parts of the service that are derived from the settings.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What operators can set, and what is refused.
+//! Tests of valid and invalid settings.
 
 use dray_service::config::AliasValue;
 use serde_json::json;

@@ -46,7 +46,10 @@ pub(super) fn read_plain_request(body: Value) -> Result<ChatRequest, RequestFail
         rest,
     } = check_request(body).map_err(InvalidStructure::with_param)?;
     if answers > 1 {
-        return Err(unsupported_failure("n", "an agent gives one answer"));
+        return Err(unsupported_failure(
+            "n",
+            "an agent returns exactly one answer",
+        ));
     }
     check_tools(&request.tools)?;
     let tools = request.tools.len();

@@ -277,7 +277,7 @@ impl HttpSurface {
         match tokio::time::timeout(self.options.chat_wait, turn).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so only the timeout leads here.
-            _ => Err(RequestFailure::new(503, "Too many chats at once")
+            _ => Err(RequestFailure::new(503, "Too many concurrent chats")
                 .display("The service is busy. Please try again later.")),
         }
     }
@@ -288,7 +288,7 @@ impl HttpSurface {
         match tokio::time::timeout(self.options.chat_wait, permit).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so only the timeout leads here.
-            _ => Err(RequestFailure::new(503, "Too many uploads at once")
+            _ => Err(RequestFailure::new(503, "Too many concurrent uploads")
                 .display("The service is busy. Please try again later.")),
         }
     }

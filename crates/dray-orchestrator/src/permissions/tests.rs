@@ -1,4 +1,4 @@
-//! What manifests of callers may name.
+//! Tests of what manifests of callers may name.
 
 use dray_agent::manifest::{ManifestReader, ManifestSettings};
 use serde_json::{Value, json};

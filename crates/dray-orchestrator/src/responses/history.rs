@@ -1,4 +1,4 @@
-//! What a response continues: the documents of the responses before it.
+//! The documents of the earlier responses that a response continues.
 
 use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;

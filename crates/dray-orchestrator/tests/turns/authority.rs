@@ -1,4 +1,4 @@
-//! Who may use what: nothing is dialled, started or spent for a caller who may not.
+//! Tests of permissions: nothing is connected, started or charged for a caller without permission.
 
 use dray_orchestrator::Config;
 use dray_orchestrator::config::McpServer;

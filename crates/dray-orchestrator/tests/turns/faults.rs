@@ -1,4 +1,4 @@
-//! What happens when things go wrong: the model, a tool, the client.
+//! Tests of failures of the model, of a tool and of the client.
 
 use dray_testkit::eventually;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! How long a send waits: for the platform's limits, and before it is repeated.
+//! Waits before a send: for the platform's rate limits, and between attempts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which visible requests a delivery is made of, and what goes as a link because it fits none.
+//! Plans the visible requests of a delivery, and which files are sent as links because no request can hold them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! News of a delivery under way, and how many bytes of an upload have left.
+//! Progress reports of a running delivery, and the number of uploaded bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::run::{DeliveryRun, OpenDelivery};
 use crate::error::DeliveryError;
 use crate::machine::StepPlan;
 
-/// Between two tellings of one upload (platform-delivery 9: uploads of more than 3 s show progress).
+/// Interval between two progress reports of one upload (platform-delivery 9: uploads of more than 3 s show progress).
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Counts the bytes of one upload.
@@ -120,7 +120,7 @@ impl DeliveryRun<'_> {
         news
     }
 
-    /// News that are lost do no harm.
+    /// Publishes a progress report. A lost report does no harm.
     async fn tell(&mut self, news: v1::DeliveryProgressed) {
         self.told += 1;
         let part = format!(

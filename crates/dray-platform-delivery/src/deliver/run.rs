@@ -1,4 +1,4 @@
-//! One delivery in hand: its record, its files as the platform sees them, and what every step does with both.
+//! The state of one running delivery: its record and its files, which all steps use.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One visible request: intent first, then the request, then the platform's word (messaging-reliability 12).
+//! One visible request: record the intent, send, record the platform's confirmation (messaging-reliability 12).
 
 use dray_platform::{
     ErrorKind, PlatformError, ReconcileResult, Route, SendOutcome, SendRequest as Request, SendStep,

@@ -15,7 +15,7 @@ use super::DurableInboundSink;
 const LEASE_DURATION: Duration = Duration::from_secs(30);
 /// Time between two renewals, and between two attempts to take the lease.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// A poll that ends sooner than this without an error belongs to a platform that calls us.
+/// A poll that ends earlier than this without an error belongs to a platform that pushes messages.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Longest delay after failures.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
@@ -40,7 +40,7 @@ impl DurableInboundSink {
             let begun = Instant::now();
             match self.poll_with_lease(&instance, &stop).await {
                 Some(Ok(())) if begun.elapsed() < AT_ONCE => {
-                    // This platform calls us, so there is nothing to poll.
+                    // This platform pushes messages, so there is nothing to poll.
                     self.give_lease(&instance).await;
                     return;
                 }
@@ -111,7 +111,7 @@ impl DurableInboundSink {
     }
 
     async fn give_lease(&self, instance: &str) {
-        // A lease that cannot be given back ends by itself.
+        // A lease that cannot be released expires.
         let _ = self.try_lease(instance, Duration::ZERO).await;
     }
 
@@ -123,7 +123,7 @@ impl DurableInboundSink {
         let held = found
             .as_ref()
             .and_then(|entry| serde_json::from_slice::<PollLease>(&entry.value).ok());
-        // A lease of this replica is renewed, also after it ended.
+        // A lease of this replica is renewed even if it has expired.
         if held.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Deliveries whose work is dead, or ended too soon.
+//! Tests of deliveries whose work is a dead letter or ended too early.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::record::{DeliveryRecord, FileState};
 /// Ends every piece of work in the given way.
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
-    /// It fails, again and again.
+    /// The work fails in every attempt.
     Fails,
-    /// It says that it did what there was to do.
+    /// The work reports success without doing anything.
     Does,
 }
 
@@ -58,7 +58,7 @@ impl WorkHandler<v1::SendFileRequested> for ScriptedWorker {
     }
 }
 
-/// Lets a worker of this kind have work `W` until the ledger says that it is over.
+/// Runs a worker of this kind for work `W` until the ledger records the end of the work.
 async fn work<W: dray_proto::Work>(
     fixture: &DeliveryFixture,
     durable: &str,
@@ -95,7 +95,7 @@ async fn work<W: dray_proto::Work>(
     worked.unwrap();
 }
 
-/// Publishes what continues with a delivery and lets the worker have it.
+/// Publishes the work that continues a delivery, and lets the worker handle it.
 async fn round(fixture: &DeliveryFixture, id: &str, worker: ScriptedWorker) {
     let report = fixture.record(id).await;
     let meta = round_meta(&report).unwrap();
@@ -118,7 +118,7 @@ async fn audited(fixture: &DeliveryFixture) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_dead_letter_ends_its_delivery_immediately_and_truthfully() {
+async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
     let mut fixture = DeliveryFixture::new().await;
     fixture.fake.script([FakeAction::DieAfter]);
     let dying = fixture
@@ -159,7 +159,7 @@ async fn a_dead_letter_ends_its_delivery_immediately_and_truthfully() {
 }
 
 #[tokio::test]
-async fn a_round_that_a_slow_clock_thought_too_early_is_followed_by_another() {
+async fn a_round_that_a_slow_clock_considers_too_early_is_repeated() {
     let fixture = DeliveryFixture::new().await;
     fixture
         .fake
@@ -177,7 +177,7 @@ async fn a_round_that_a_slow_clock_thought_too_early_is_followed_by_another() {
 }
 
 #[tokio::test]
-async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
+async fn a_record_whose_writer_died_before_requesting_the_next_round_is_ended() {
     let fixture = DeliveryFixture::new().await;
     let claim = fixture.claim("a.txt", b"a").await;
     let request = v1::SendFileRequested {

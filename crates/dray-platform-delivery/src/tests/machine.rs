@@ -30,7 +30,7 @@ async fn r_13_a_lost_answer_is_unknown_where_the_platform_cannot_be_asked() {
 }
 
 #[tokio::test]
-async fn a_crash_after_the_request_left_is_unknown_and_never_repeated() {
+async fn a_crash_after_the_request_was_sent_is_unknown_and_never_repeated() {
     for act in [FakeAction::DieAfter, FakeAction::DieBefore] {
         let shown = usize::from(act == FakeAction::DieAfter);
         let mut fixture = DeliveryFixture::new().await;
@@ -55,7 +55,7 @@ async fn a_crash_after_the_request_left_is_unknown_and_never_repeated() {
 }
 
 #[tokio::test]
-async fn r_8_a_platform_with_keys_shows_one_message_when_anything_is_lost() {
+async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss() {
     for ambiguity in [
         RESEND_WINDOW,
         DuplicateProtection::ResendAlways,
@@ -132,7 +132,7 @@ async fn a_request_that_was_answered_without_proof_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_a_repeat_does_not_deny_what_may_be_visible() {
+async fn a_refused_repetition_does_not_exclude_a_visible_message() {
     let fixture = DeliveryFixture::with(DuplicateProtection::ResendAlways, |_| {}).await;
     fixture.fake.script([
         FakeAction::LoseAnswer,
@@ -144,7 +144,7 @@ async fn a_refusal_of_a_repeat_does_not_deny_what_may_be_visible() {
 }
 
 #[tokio::test]
-async fn invisible_uploads_are_made_once() {
+async fn invisible_uploads_are_sent_once() {
     let mut fixture = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
     fixture.fake.prepares();
     fixture.fake.script([FakeAction::DieBefore]);
@@ -184,7 +184,7 @@ async fn every_class_of_refusal_ends_in_its_state() {
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_five_times_and_no_more() {
+async fn transient_errors_have_at_most_five_attempts() {
     let fixture = DeliveryFixture::new().await;
     fixture
         .fake
@@ -276,7 +276,7 @@ async fn a_refusal_of_the_chat_ends_its_siblings_immediately() {
 }
 
 #[tokio::test]
-async fn a_thread_that_is_gone_is_left_and_the_record_says_so() {
+async fn a_missing_thread_is_recorded_and_the_step_is_sent_without_it() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([
         FakeAction::Refuse(ErrorKind::NoThread),

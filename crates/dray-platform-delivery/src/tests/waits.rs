@@ -1,4 +1,4 @@
-//! Waits that continue, windows that open, news that come later, and what callers learn of all that.
+//! Tests of deliveries that wait and continue, of windows that open, and of later status updates.
 
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
         .unwrap();
     let work = fixture.files("d2", &[("b.txt", b"b")]).await;
     assert_eq!(states(&fixture.delivered(&work).await), [FileState::Failed]);
-    // Good news and news on what was certain change nothing.
+    // A success, and a status update of a confirmed message, change nothing.
     let work = fixture.files("d3", &[("c.txt", b"c")]).await;
     fixture.delivered(&work).await;
     let id = fixture.fake.seen().pop().unwrap().id;

@@ -1,4 +1,4 @@
-//! What people write, and the files that they attach.
+//! Messages and files of users.
 
 use bytes::Bytes;
 use dray_http::fake_server::{

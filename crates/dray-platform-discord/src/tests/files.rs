@@ -129,7 +129,7 @@ async fn r_9_files_are_fetched_from_known_hosts_only() {
         "file:///etc/passwd",
         "http://127.0.0.1:1/a",
     ] {
-        // The channel is none, so that the address is the only way.
+        // The channel is invalid, so the file can be fetched only by its address.
         let reference = json!({ "channel": "x", "message": "1", "url": url });
         let file = dray_platform::InboundAttachment {
             id: "1".to_owned(),

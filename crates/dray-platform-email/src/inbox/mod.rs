@@ -193,7 +193,7 @@ impl MailReceiver<'_> {
         if tries >= MAX_ATTEMPTS {
             tracing::error!(
                 uid = location.uid,
-                "could not read a mail; it stays in the mailbox"
+                "could not read a mail, which stays in the mailbox"
             );
             // Marked, or it would be found again forever. Its content stays in the mailbox.
             return mark_seen(connection, location.uid).await;

@@ -1,4 +1,4 @@
-//! What an operator can set about a mailbox.
+//! The settings of a mailbox.
 
 use dray_platform::{ErrorKind, PlatformError};
 use dray_types::{ByteSize, Period, Secret};

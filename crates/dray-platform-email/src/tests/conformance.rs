@@ -1,4 +1,4 @@
-//! What every platform does.
+//! The conformance tests of all platforms.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

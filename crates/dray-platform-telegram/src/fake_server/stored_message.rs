@@ -1,4 +1,4 @@
-//! What users see in a chat.
+//! A message as users see it in a chat.
 
 use dray_types::Sha256Digest;
 

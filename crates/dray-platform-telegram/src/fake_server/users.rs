@@ -1,4 +1,4 @@
-//! What users do.
+//! Actions of users.
 
 use bytes::Bytes;
 use dray_types::Sha256Digest;

@@ -1,4 +1,4 @@
-//! What happens to refusals, silence and half-truths.
+//! Tests of refusals, lost responses and partial successes.
 
 use std::time::Duration;
 

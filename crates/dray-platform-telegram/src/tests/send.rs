@@ -1,4 +1,4 @@
-//! What users see of what is sent.
+//! Tests of the messages that users see.
 
 use dray_platform::conformance::sample;
 use dray_platform::{OutgoingDelivery, Route, SendFlags, SendStep};

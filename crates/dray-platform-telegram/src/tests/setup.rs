@@ -1,4 +1,4 @@
-//! What an operator sets.
+//! Tests of the settings.
 
 use dray_platform::{ErrorKind, Route};
 use dray_types::{ByteSize, Secret};

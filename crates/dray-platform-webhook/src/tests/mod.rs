@@ -1,4 +1,4 @@
-//! The sender against its fake server.
+//! Tests of the sender with its fake server.
 
 mod python;
 
@@ -23,7 +23,7 @@ use crate::fake_server::{FakeReceiver, InjectedFault, SHARED_SECRET};
 use crate::{WebhookAddress, WebhookOptions, WebhookPlatform, sign};
 
 const NOW_SECONDS: u64 = 1_700_000_000;
-/// Addresses that a fixture has.
+/// Addresses of a fixture.
 const HOOK_URLS: usize = 1000;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What never holds a tag: fenced code, quoted lines, inline code, strings in JSON (platform-delivery 3.4).
+//! Finds text that cannot contain a tag: fenced code, quoted lines, inline code, JSON strings (platform-delivery 3.4).
 //!
 //! Works line by line and never looks behind the end of one, so that a stream is judged like the whole.
 

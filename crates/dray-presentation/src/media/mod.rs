@@ -1,4 +1,4 @@
-//! How an agent names files in its answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
+//! Parses how an agent names files in its answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
 //!
 //! The language is the one that agents were trained on, with its faults repaired: more may follow a path, the longest
 //! path that *exists* is meant, a path that does not exist is reported, and no list of extensions decides what may go.

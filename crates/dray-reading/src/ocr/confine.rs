@@ -1,4 +1,4 @@
-//! What the program may do: compute, and read its own files and those of the system. Nothing else.
+//! Confines the OCR program: it may compute and read its own files and those of the system.
 
 use std::collections::BTreeMap;
 use std::io;

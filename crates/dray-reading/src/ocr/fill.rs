@@ -11,7 +11,7 @@ use super::UNAVAILABLE_WARNING;
 pub(super) enum PictureText {
     /// The text that was found, as Markdown; empty text is [`Self::Nothing`].
     Recognized(String),
-    /// There is none that the program sees.
+    /// The program found no text.
     Nothing,
     /// The program is not installed.
     Unavailable,

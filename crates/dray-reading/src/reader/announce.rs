@@ -1,4 +1,4 @@
-//! What a model sees of staged files before it reads any (read-attachment 14).
+//! Describes staged files to a model before it reads any (read-attachment 14).
 
 use std::io::Read as _;
 

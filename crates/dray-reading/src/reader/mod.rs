@@ -31,7 +31,7 @@ use crate::workspace::{Roots, check};
 pub use announce::{Vision, formats};
 use prepare::{KindGate, PrepareSteps, PreparedFile};
 
-/// What a caller hears while it waits.
+/// Progress that is reported to a caller while it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The file was accepted and is being converted.

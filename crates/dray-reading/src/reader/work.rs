@@ -1,4 +1,4 @@
-//! Step 10: the conversion, from the cache or in a worker.
+//! Step 10: gets the conversion from the cache, or runs a worker.
 
 use std::fs::File;
 use std::io::{Cursor, Read as _};
@@ -43,7 +43,7 @@ impl ConversionWork {
 }
 
 impl Reader {
-    /// Converts what was prepared.
+    /// Converts the prepared file.
     pub(super) async fn convert(
         &self,
         prepared: PreparedFile,
@@ -81,7 +81,7 @@ impl Reader {
         let work = self.run(prepared.file, prepared.size, &job, cancel).await;
         let (work, is_whole) = self.recognize(work, &job, cancel).await;
         if let Worked::Done(converted) = &work.worked
-            // What time, memory or a missing program cut short may come out better the next time.
+            // A result that was limited by time, memory or a missing program may be better the next time.
             && is_whole
             && is_lasting(converted)
         {
@@ -90,7 +90,7 @@ impl Reader {
         work
     }
 
-    /// Puts the text of pictures into what was converted. Whether it is whole and stays as it is.
+    /// Adds the text of pictures to a conversion. Returns whether the conversion is complete and can be cached.
     async fn recognize(
         &self,
         mut work: ConversionWork,
@@ -161,7 +161,7 @@ fn in_process(mut file: File, job: Job) -> Result<Converted, File> {
     ))
 }
 
-/// What a container that says itself that it is encrypted comes to.
+/// The outcome for a container that declares itself encrypted.
 fn encrypted() -> Converted {
     Converted {
         converter: String::new(),

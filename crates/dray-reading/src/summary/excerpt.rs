@@ -1,4 +1,4 @@
-//! What is shown without a summary: the outline, the beginning and the end (read-attachment 12.4).
+//! The excerpt without a summary: the outline, the beginning and the end (read-attachment 12.4).
 
 use std::fmt::Write as _;
 

@@ -76,7 +76,7 @@ const MIN_CHUNK_BYTES: usize = 24_000;
 
 /// Summarises Markdown.
 ///
-/// `progress` hears `summarizing chunk {i}/{n}…` before each call of the first round.
+/// `progress` is called with `summarizing chunk {i}/{n}…` before each call of the first round.
 ///
 /// # Errors
 ///

@@ -56,7 +56,7 @@ fn within(wanted: u64, outer: Option<u64>) -> u64 {
 /// libraries ask for things that they can do without. New privileges are given up with it.
 ///
 /// Only `file` can be read and only the standard output and error written: the starter of the parent may have left
-/// descriptors open that are none of a document's business, and they are inherited.
+/// other descriptors open, which this process inherits and a document must not use.
 pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTE_SYSCALLS
         .iter()

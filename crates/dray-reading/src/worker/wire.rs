@@ -1,4 +1,4 @@
-//! What a worker writes: a mark, the length of a JSON header, the header, then the Markdown and the images as they are.
+//! The output of a worker: a mark, the length of a JSON header, the header, the Markdown, and the unchanged images.
 
 use dray_documents::formats::Converted;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Which files may be read: roots, containment before anything is looked at, links (read-attachment 3, 4).
+//! Checks which files may be read: roots, containment before any access, links (read-attachment 3, 4).
 //!
 //! A path is resolved lexically, then where its directory really is; only when that lies in a root is anything below
 //! looked at. What is outside is never touched, so the answer does not depend on what is there. The directory is then

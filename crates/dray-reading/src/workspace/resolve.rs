@@ -1,4 +1,4 @@
-//! Where a path really leads, also when the end of it does not exist.
+//! Resolves the real target of a path, even if the end of the path does not exist.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What the provider and the network do wrong.
+//! Tests of faults of the provider and of the network.
 
 use std::fs;
 use std::time::Duration;

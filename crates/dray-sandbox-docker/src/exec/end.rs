@@ -1,4 +1,4 @@
-//! How a command ends: the engine is asked, and another command kills it when its caller is gone.
+//! The end of a command: the engine is asked for the status, and another command kills it when its caller is gone.
 
 use std::sync::Arc;
 

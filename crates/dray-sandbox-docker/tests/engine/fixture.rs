@@ -1,4 +1,4 @@
-//! What a test works with: one container, opened.
+//! The fixture of the tests: one opened container.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the transfer engine makes of a container, and what its receipts say.
+//! Tests of the transfer engine with a container, and of its receipts.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

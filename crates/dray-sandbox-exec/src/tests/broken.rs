@@ -16,7 +16,7 @@ const DISK_FULL_CAT: &str =
     "/usr/bin/head -c 1000; echo 'write: No space left on device' >&2; exit 1";
 const CUT_CAT: &str = "/usr/bin/head -c 1000; exit 1";
 
-/// What comes of a response before the channel breaks.
+/// The part of a response that arrives before the channel breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeptOutput {
     All,

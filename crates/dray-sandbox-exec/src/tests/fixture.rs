@@ -38,7 +38,7 @@ pub(super) enum ToolSet {
     Bare,
 }
 
-/// What lies between us and the shell.
+/// The kind of channel to the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelForm {
     /// A pipe.

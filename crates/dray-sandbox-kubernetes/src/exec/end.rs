@@ -1,4 +1,4 @@
-//! How a command is killed whose caller is gone.
+//! Kills a command whose caller is gone.
 
 use async_trait::async_trait;
 use dray_sandbox::Error;

@@ -239,7 +239,7 @@ async fn write(
     }
 }
 
-/// A connection that takes nothing more may still have something to say, which is heard elsewhere.
+/// Never returns. Used when nothing more can be written: the other half may still read from the connection.
 async fn silence() -> Error {
     std::future::pending().await
 }

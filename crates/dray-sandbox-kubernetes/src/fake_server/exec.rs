@@ -179,7 +179,7 @@ fn seen_by_helper(word: &[u8], root: &[u8]) -> Vec<u8> {
     seen
 }
 
-/// The side of a stream that is heard.
+/// The receiving side of a stream.
 struct StreamClient {
     listening: AbortHandle,
     left: oneshot::Receiver<()>,

@@ -1,4 +1,4 @@
-//! What goes wrong on a real disk.
+//! Tests of faults of a real disk.
 
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;

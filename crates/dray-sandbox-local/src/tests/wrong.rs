@@ -1,4 +1,4 @@
-//! The suite finds backends that are wrong: each lie here occurred on a real wire.
+//! Tests that the conformance suite detects wrong backends. Each wrong result here occurred with a real backend.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use super::{DirectoryFixture, NEW_KERNEL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReportedLie {
-    /// A stream that ends early is called whole.
+    /// A stream that ends early is reported as complete.
     ShortRead,
-    /// A write takes any number of bytes.
+    /// A write accepts another number of bytes than announced.
     AnySize,
-    /// A name that is taken is taken again.
+    /// A write or a rename replaces an existing file.
     Replaces,
-    /// Links are followed although they were asked about.
+    /// Links are followed although the request is about the link itself.
     FollowsLinks,
-    /// Listings come as the kernel has them.
+    /// Listings are in the order of the kernel and not sorted.
     Unordered,
-    /// A digest of something else.
+    /// The digest of other bytes is returned.
     OtherDigest,
-    /// A handle that means the entry that has the name now.
+    /// A handle identifies the current entry with the name instead of the incarnation.
     AnyIncarnation,
 }
 

@@ -1,4 +1,4 @@
-//! How a command ends: the router is asked, and another command kills it when its caller is gone.
+//! The end of a command: the router is asked for the status, and another command kills it when its caller is gone.
 
 use std::sync::Arc;
 

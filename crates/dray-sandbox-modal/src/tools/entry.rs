@@ -78,7 +78,8 @@ impl ToolEntry {
     pub(super) fn entry(self, directory: &SandboxPath) -> Result<Entry, Error> {
         // A hostile sandbox could name a path outside the directory.
         let path = directory.join(&self.name).map_err(|error| {
-            Error::new(ErrorKind::Protocol, "an entry that lies elsewhere").caused_by(error)
+            Error::new(ErrorKind::Protocol, "an entry has another parent directory")
+                .caused_by(error)
         })?;
         Ok(Entry {
             path,

@@ -1,4 +1,4 @@
-//! What the provider refuses, and what happens to it.
+//! Tests of errors of the provider.
 
 use std::error::Error as _;
 use std::future::pending;

@@ -1,4 +1,4 @@
-//! What waits for the work that callers who went away left on the host.
+//! Tests which operations wait for work that callers without a result left on the host.
 
 use std::time::Duration;
 

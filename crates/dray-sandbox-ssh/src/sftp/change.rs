@@ -22,7 +22,12 @@ pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) ->
         match stat(channel, &here, Follow::Yes).await {
             // From the path upwards, because usually at most the last directory is missing.
             Ok(found) if found.kind == FileKind::Directory => break,
-            Ok(_) => return Err(Error::new(ErrorKind::NotDirectory, "a file is in the way")),
+            Ok(_) => {
+                return Err(Error::new(
+                    ErrorKind::NotDirectory,
+                    "a file with this name exists",
+                ));
+            }
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             Err(error) if here == SandboxPath::root() => return Err(error),
             Err(_) => {
@@ -52,7 +57,10 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
         // Another process may have made it in the meantime.
         return match stat(channel, path, Follow::Yes).await {
             Ok(found) if found.kind == FileKind::Directory => Ok(()),
-            Ok(_) => Err(Error::new(ErrorKind::NotDirectory, "a file is in the way")),
+            Ok(_) => Err(Error::new(
+                ErrorKind::NotDirectory,
+                "a file with this name exists",
+            )),
             Err(_) => Err(diagnose::unwritable(channel, &path.parent(), 1, error).await),
         };
     }
@@ -100,7 +108,7 @@ async fn replacing(
         return match renamed {
             Err(error) if is_directory(channel, to).await => Err(Error::new(
                 ErrorKind::IsDirectory,
-                "a directory is in the way",
+                "a directory with this name exists",
             )
             .caused_by(error)),
             renamed => renamed.map(|()| true),
@@ -112,7 +120,7 @@ async fn replacing(
     if is_directory(channel, to).await {
         return Err(Error::new(
             ErrorKind::IsDirectory,
-            "a directory is in the way",
+            "a directory with this name exists",
         ));
     }
     // Before the target goes: a source that is missing must not cost the file that it was to replace.

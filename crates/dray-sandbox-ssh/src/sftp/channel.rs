@@ -194,7 +194,7 @@ impl Channel {
         let (answered, reply) = self.reply().await?;
         if answered != id {
             self.broken = true;
-            return Err(nonsense("an answer to nothing that was asked"));
+            return Err(nonsense("the response belongs to no request"));
         }
         Ok(reply)
     }
@@ -255,7 +255,7 @@ impl Channel {
             Ok(Err(error)) => {
                 Error::new(ErrorKind::Unavailable, "the channel takes no more").caused_by(error)
             }
-            Err(_) => Error::new(ErrorKind::Timeout, "the channel stands still"),
+            Err(_) => Error::new(ErrorKind::Timeout, "the channel has stalled"),
         };
         self.broken = true;
         Err(failed)

@@ -182,7 +182,7 @@ impl FileRead {
             // The window is filled before a response is awaited, so that the wire is never idle.
             self.ask().await?;
             let Some(front) = self.pieces.front_mut() else {
-                return Err(nonsense("nothing was asked for"));
+                return Err(nonsense("the request has no bytes"));
             };
             let Some(data) = front.response.take() else {
                 self.answer().await?;
@@ -266,12 +266,12 @@ impl FileRead {
         // Answers may come in any order; an id that was answered before is refused.
         let waiting = |piece: &&mut PendingRead| piece.id == id && piece.response.is_none();
         let Some(piece) = self.pieces.iter_mut().find(waiting) else {
-            return Err(nonsense("an answer to nothing that was asked"));
+            return Err(nonsense("the response belongs to no request"));
         };
         let data = match reply {
             Reply::Data(data) if data.is_empty() => return Err(nonsense("data without bytes")),
             Reply::Data(data) if data.len() > piece.length as usize => {
-                return Err(nonsense("more data than was asked for"));
+                return Err(nonsense("more data than requested"));
             }
             Reply::Data(data) => data,
             other if other.code() == Some(status::EOF) => Bytes::new(),

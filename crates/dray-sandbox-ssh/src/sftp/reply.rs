@@ -96,7 +96,7 @@ impl Reply {
         match self {
             Self::Names(names) => match <[NamedEntry; 1]>::try_from(names) {
                 Ok([name]) => Ok(name.name),
-                Err(_) => Err(nonsense("one name was asked for")),
+                Err(_) => Err(nonsense("expected exactly one name")),
             },
             other => Err(other.failure()),
         }

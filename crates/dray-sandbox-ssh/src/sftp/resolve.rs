@@ -56,7 +56,10 @@ async fn walk(channel: &mut Channel, path: &SandboxPath) -> Result<SandboxPath, 
                 left.push_front(part);
             }
         } else if found != FileKind::Directory && !left.is_empty() {
-            return Err(Error::new(ErrorKind::NotDirectory, "a file is in the way"));
+            return Err(Error::new(
+                ErrorKind::NotDirectory,
+                "a file with this name exists",
+            ));
         } else {
             here = next;
         }

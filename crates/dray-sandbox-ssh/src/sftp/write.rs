@@ -241,7 +241,7 @@ impl FileWrite<'_> {
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.channel.reply().await?;
         let Some(index) = self.under_way.iter().position(|(asked, _)| *asked == id) else {
-            return Err(nonsense("an answer to nothing that was asked"));
+            return Err(nonsense("the response belongs to no request"));
         };
         let (_, size) = self.under_way.swap_remove(index);
         self.bytes -= size;

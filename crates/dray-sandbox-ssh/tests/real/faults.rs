@@ -1,4 +1,4 @@
-//! What goes wrong with files and hosts (sandbox-transfer 5.2, 5.5).
+//! Tests of faults of files and hosts (sandbox-transfer 5.2, 5.5).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who is let in, and whom we believe (sandbox-transfer 5.4, 5.5).
+//! Tests of login and host keys (sandbox-transfer 5.4, 5.5).
 
 use dray_sandbox::{Address, Again, Backend as _, ErrorKind};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
@@ -20,7 +20,7 @@ async fn a_host_that_does_not_listen_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_host_does_not_know_is_auth() {
+async fn a_key_that_the_host_does_not_know_is_an_auth_error() {
     let host = SshFixture::start(&Options::default());
     let backend = SshBackend::new(Config {
         identity_file: Some(host.server.strange_key()),
@@ -32,7 +32,7 @@ async fn a_key_that_the_host_does_not_know_is_auth() {
 }
 
 #[tokio::test]
-async fn who_has_no_key_does_not_ride_on_the_connection_of_a_caller_with_one() {
+async fn a_caller_without_a_key_cannot_use_the_connection_of_a_caller_with_a_key() {
     let host = SshFixture::start(&Options::default());
     let _open = host.open().await;
     let backend = SshBackend::new(Config {
@@ -47,7 +47,7 @@ async fn who_has_no_key_does_not_ride_on_the_connection_of_a_caller_with_one() {
 }
 
 #[tokio::test]
-async fn a_changed_host_key_is_auth_and_never_tried_again() {
+async fn a_changed_host_key_is_an_auth_error_and_not_retried() {
     let mut host = SshFixture::start(&Options::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_changed_host_key_is_auth_and_never_tried_again() {
 }
 
 #[tokio::test]
-async fn strict_believes_only_hosts_that_are_known() {
+async fn strict_mode_accepts_only_known_hosts() {
     let host = SshFixture::start(&Options::default());
     let known_hosts = host.control.path().join("known");
     let config = Config {
@@ -94,7 +94,7 @@ async fn r_1_a_rebuilt_host_is_another_incarnation() {
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     host.server.change_host_key();
-    // The new key was made known on purpose.
+    // The test adds the new key to the known hosts.
     std::fs::remove_file(host.control().join("known_hosts")).unwrap();
     assert_eq!(kind(backend.open(&handle).await), ErrorKind::SandboxGone);
     let new = backend.resolve(&host.address()).await.unwrap();
@@ -121,7 +121,7 @@ async fn r_1_a_session_directory_that_was_made_again_is_another_incarnation() {
 }
 
 #[tokio::test]
-async fn r_1_after_a_new_connection_the_session_directory_is_looked_at_again() {
+async fn r_1_after_a_new_connection_the_session_directory_is_checked_again() {
     let mut host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
@@ -168,7 +168,7 @@ async fn an_alias_of_the_configuration_of_ssh_is_a_host() {
 }
 
 #[tokio::test]
-async fn no_configuration_file_weakens_what_we_insist_on() {
+async fn no_configuration_file_weakens_the_required_options() {
     let mut host = SshFixture::start(&Options::default());
     let file = host.control.path().join("config");
     let ran = host.control.path().join("ran");

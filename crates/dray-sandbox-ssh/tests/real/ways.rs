@@ -1,4 +1,4 @@
-//! What is used where the host does not offer everything (sandbox-transfer 2, 5.5).
+//! Tests of the fallbacks for hosts that do not offer everything (sandbox-transfer 2, 5.5).
 
 use dray_sandbox::{Transport, Write};
 use dray_testkit::sshd::{Options, Sftp};

@@ -1,4 +1,4 @@
-//! What tars have been made to do.
+//! Tests of hostile tars.
 
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};

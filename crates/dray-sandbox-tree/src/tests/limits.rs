@@ -1,4 +1,4 @@
-//! How much is taken.
+//! Tests of the limits.
 
 use dray_sandbox::error::{Error, ErrorKind};
 

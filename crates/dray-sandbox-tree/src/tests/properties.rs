@@ -1,4 +1,4 @@
-//! What holds for every tar, also for those that no tool would write.
+//! Properties that hold for every tar, also for tars that no tool would write.
 
 use dray_sandbox::error::Error;
 use proptest::prelude::*;

@@ -9,7 +9,7 @@ use super::schema::{InvalidValue, SchemaNode, SectionSpec, ValueKind};
 use super::text::expected_text;
 use super::{ConfigFinding, ConfigProblem};
 
-/// Collects what is wrong, so that all of it is reported together.
+/// Collects all problems, so that they are reported together.
 pub(super) struct FindingCollector<'a> {
     pub(super) sections: &'a [SectionSpec],
     pub(super) findings: Vec<ConfigFinding>,
@@ -70,7 +70,7 @@ impl<'a> FindingCollector<'a> {
     fn check_node(&mut self, node: SchemaNode<'_>, key: &str, source: &str, tree: &mut Value) {
         match (node.kind(), tree) {
             (ValueKind::Fields, Value::Object(table)) => {
-                // Before the fields are compared: `<secret>_file` is not one of them.
+                // Done before the fields are checked, because `<secret>_file` is not a field.
                 self.read_secret_files(node, key, source, table);
                 for (name, value) in table {
                     let key = format!("{key}.{name}");
@@ -128,7 +128,7 @@ impl<'a> FindingCollector<'a> {
             .collect();
         for name in secrets {
             let file_key = format!("{name}_file");
-            // The section has a field of that very name.
+            // The section has a field with exactly this name.
             if node.field(&file_key).is_some() {
                 continue;
             }
@@ -149,7 +149,7 @@ impl<'a> FindingCollector<'a> {
             let path = path.as_str().unwrap_or_default();
             match std::fs::read_to_string(path) {
                 Ok(text) => {
-                    // One line break alone: editors add it, and more of them may be part of the secret.
+                    // Removes only one line break: editors add one, and further ones may be part of the secret.
                     let secret = text.strip_suffix('\n').unwrap_or(&text);
                     let secret = secret.strip_suffix('\r').unwrap_or(secret);
                     table.insert(name.to_owned(), secret.into());
@@ -197,7 +197,7 @@ impl<'a> FindingCollector<'a> {
             .unwrap_or_default();
         let secret = node.is_some_and(SchemaNode::is_secret);
         let value = merged.find(&key).map(|value| shown_value(value, secret));
-        // Serde's words for these name Rust types; the schema has better ones for an operator.
+        // Serde's messages for these name Rust types; the schema gives better messages for an operator.
         let is_about_type = ["invalid type", "unknown variant"]
             .iter()
             .any(|start| error.message.starts_with(start));
@@ -301,7 +301,7 @@ pub(super) fn unknown_name_message<'a>(
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
         .min()
-        // A farther name would be a guess that misleads.
+        // A less similar name would be misleading.
         .filter(|(distance, _)| *distance <= 3);
     match nearest {
         Some((_, candidate)) => format!("is not a known {what}; did you mean `{candidate}`?"),

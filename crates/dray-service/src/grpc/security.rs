@@ -1,4 +1,5 @@
-//! Certificates and identities of the gRPC endpoint, as the files have them, and their reload while the endpoint serves.
+//! Certificates and identities of the gRPC endpoint, as the files have them, and their reload while the endpoint
+//! serves.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use super::identity::IdentityTable;
 use crate::settings::GrpcSection;
 
-/// Most bytes of one of the files; a larger one is none of these.
+/// Most bytes of a key, certificate or token file; a larger file is refused.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A file of the endpoint's credentials that cannot be used.

@@ -1,4 +1,4 @@
-//! Whether the process is live, has started, and is ready, and the pages that report it.
+//! The health of a process: liveness, startup and readiness, and the pages that report them.
 //!
 //! Liveness depends on this process alone, readiness on everything it needs (messaging-reliability 16). The host and
 //! the load balancer read the result; nothing here decides about traffic.

@@ -19,12 +19,12 @@ use crate::{Router, Service, ServiceContext, StartError};
 
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A service that is going to start, with what is known of it before.
+/// A service that has not started yet, with its name, permissions and routes.
 pub(crate) trait PlannedStart: Send {
     fn name(&self) -> &'static str;
     fn section(&self) -> SectionSpec;
     fn instruments(&self) -> fn(&Meter);
-    /// Everything that it may do on the bus, routes included.
+    /// All permissions of the service on the bus, including its routes.
     fn permissions(&self) -> Permissions;
     fn store_access(&self) -> StoreAccess;
     /// Starts the service and ties its routes to it. Nothing is accepted yet.
@@ -53,7 +53,7 @@ pub(crate) struct HostedService {
 impl HostedService {
     /// Runs [`Service::stop`], then ends the service's background tasks and waits for them.
     pub(crate) async fn stop(self) {
-        // While the background tasks still run: the service may need them to close what it opened.
+        // Called while the background tasks still run, because the service may need them to close its resources.
         (self.stop)().await;
         self.token.cancel();
         // A tracker that is not closed would let `wait` run forever.
@@ -146,7 +146,7 @@ impl<S: Service> PlannedStart for PlannedService<S> {
             // Read again with its type; the loader has checked it already.
             let config: S::Config = common.loaded.section(S::NAME)?;
             let router = S::routes(Router::new());
-            // A token and a tracker of its own: a service's tasks end with it, not with its neighbours.
+            // A separate token and tracker, so that the tasks of a service end with this service and not with others.
             let cx = ServiceContext {
                 tasks: TaskTracker::new(),
                 stop: common.cx.stop.child_token(),

@@ -1,7 +1,7 @@
 //! The permit of a running call, which the call gives back while it waits for another service.
 //!
 //! A call that waits for a slow host uses no processor and little memory. If it kept its permit, calls of other tenants
-//! would queue behind hosts that they have nothing to do with.
+//! would queue behind hosts that they do not use.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,8 @@ tokio::task_local! {
 /// wait at one time, in all and per tenant; further ones keep their permits. Has no effect in a task that handles no
 /// call: a task that the handler spawned, work, or a handler that does its own admission.
 ///
-/// Cancellation: dropping the future ends the wait. A handler that continues after it dropped one runs without a permit.
+/// Cancellation: dropping the future ends the wait. A handler that continues after it dropped one runs without a
+/// permit.
 pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
     let Ok(call) = CALL_PERMIT.try_with(Arc::clone) else {
         return wait.await;
@@ -57,7 +58,7 @@ struct PermitState {
     permit: Option<CallSlot>,
     /// Present while the permit is absent.
     suspension: Option<SuspendedCall>,
-    /// Waits under way: a call may wait for several requests concurrently.
+    /// Number of current waits: a call may wait for several requests concurrently.
     waits: usize,
 }
 
@@ -84,7 +85,7 @@ impl CallPermit {
                 return;
             }
             let Some(suspension) = state.suspension.take() else {
-                // Another part of the call is about to take it.
+                // Another part of the call will take the permit.
                 return;
             };
             match self.admission.resume(suspension) {
@@ -97,7 +98,7 @@ impl CallPermit {
                 AdmissionTicket::Full => return,
             }
         };
-        // The sender goes away only with the service, which then cancels the call.
+        // The sender is dropped only with the service, which then cancels the call.
         if let Ok(permit) = granted.await {
             self.lock().permit = Some(permit);
         }
@@ -108,7 +109,7 @@ impl CallPermit {
     }
 }
 
-/// One wait of a call, which is over when this is dropped.
+/// One wait of a call. Dropping the value ends the wait.
 #[derive(Debug)]
 struct WaitGuard(Arc<CallPermit>);
 

@@ -64,7 +64,7 @@ pub(crate) enum FlightRole {
     Crowded,
 }
 
-/// The request that runs. When it is dropped without an outcome, its followers learn that there is none.
+/// The request that runs. When it is dropped without an outcome, the requests that wait for it are notified.
 #[derive(Debug)]
 pub(crate) struct FlightLeader {
     flights: Arc<FlightTable>,

@@ -13,7 +13,7 @@ use crate::config::{ConfigProblem, Section};
 /// How long start-up waits for a server that cannot be reached, unless configured.
 const WAIT_FOR_SERVER: Period = Period::secs(120);
 
-/// Which bus.
+/// The kind of bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BusMode {
@@ -24,7 +24,7 @@ pub enum BusMode {
     Nats,
 }
 
-/// How services talk to each other and keep work.
+/// The bus, which services use for calls, events and work.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BusSection {
@@ -61,7 +61,7 @@ impl Section for BusSection {
     }
 }
 
-/// Which store.
+/// The kind of store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreMode {
@@ -72,7 +72,7 @@ pub enum StoreMode {
     S3,
 }
 
-/// Where content is kept that is too large for a message.
+/// The store for content that is too large for a message.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StoreSection {
@@ -215,7 +215,7 @@ impl Section for HttpSection {
     }
 }
 
-/// How much a service accepts concurrently.
+/// Limits on concurrent work of a service.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LimitsSection {
@@ -233,7 +233,7 @@ pub struct LimitsSection {
     /// Part of the state folder's volume that must be free, in percent; with less the process is not ready and
     /// pulls no work. Asked only of a process that keeps files.
     pub free_disk_percent: u8,
-    /// So many bytes free are enough, for any size of the volume.
+    /// This many free bytes are enough, for any size of the volume.
     pub free_disk_enough: ByteSize,
 }
 
@@ -284,7 +284,7 @@ impl Section for LimitsSection {
     }
 }
 
-/// What this process keeps on disk, and what it is called.
+/// The state directory and the name of this process.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StateSection {

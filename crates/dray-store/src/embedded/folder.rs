@@ -291,7 +291,7 @@ impl Drop for ObjectDraft {
             && let Err(error) = fs::remove_file(path)
         {
             // Only logged: the directory of drafts is emptied at the next start.
-            tracing::warn!(%error, "an unfinished file stays until the next start");
+            tracing::warn!(%error, "could not remove an unfinished file; the next start removes it");
         }
     }
 }

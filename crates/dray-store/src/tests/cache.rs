@@ -54,7 +54,7 @@ async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minute
     assert_eq!(claim.expires_at_ms, SLOT_START + 65 * MINUTE_MS);
     assert_eq!(read(&store, &clock, &claim).await.unwrap(), "abc");
 
-    // Finished content does not see it, and nobody else does.
+    // It is visible neither as finished content nor to other tenants.
     assert_eq!(
         store.find(&acme, claim.artifact.sha256).await.unwrap(),
         None
@@ -114,7 +114,7 @@ async fn only_what_is_in_the_cache_can_be_evicted() {
     };
     fixture.store.evict(&object).await.unwrap();
     assert_eq!(fixture.read(&tenant("acme"), &kept).await.unwrap(), "kept");
-    // What somebody else put there is not ours.
+    // An object that another program put there does not belong to the cache.
     fixture.overwrite("cache/notes.txt", "x").await;
     fixture.overwrite("cache/007/acme/ab/cd", "x").await;
     assert_eq!(fixture.store.cached().await.unwrap(), []);

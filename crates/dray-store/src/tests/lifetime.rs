@@ -1,4 +1,4 @@
-//! How long things are kept (messaging-reliability K-6).
+//! Tests of the lifetimes of objects (messaging-reliability K-6).
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn the_sweep_removes_exactly_what_is_past_its_lifetime() {
         .store
         .writer(&tenant("acme"), &OperationId::mint(), 1);
     unfinished.write(noise(2 * PART_BYTES, 1)).await.unwrap();
-    // As after kill -9: nobody cleans up.
+    // As after `kill -9`: the destructor does not run.
     std::mem::forget(unfinished);
 
     let (store, clock) = fixture.at(fixture.clock.now_ms()).await;

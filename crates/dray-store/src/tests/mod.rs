@@ -118,7 +118,7 @@ impl TestStore {
         files
     }
 
-    /// Puts bytes under a key as somebody who goes around the store would.
+    /// Puts bytes under a key directly, without the checks of the store.
     pub(crate) async fn overwrite(&self, key: &str, bytes: impl Into<Bytes>) {
         let bytes: Bytes = bytes.into();
         let inner = &self.store.inner;

@@ -1,4 +1,4 @@
-//! What an operator can write, and what is refused.
+//! Tests of valid and invalid settings.
 
 use dray_types::{Period, Secret};
 

@@ -1,4 +1,4 @@
-//! Who can read what the endpoint writes.
+//! Tests of the permissions of files that the endpoint writes.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;

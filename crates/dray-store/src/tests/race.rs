@@ -1,4 +1,5 @@
-//! Two writers of the same bytes at once (messaging-reliability 19.7): both finish, one object, both claims good.
+//! Tests two concurrent writers of the same bytes (messaging-reliability 19.7): both succeed, there is one object, and
+//! both claims are valid.
 
 use bytes::Bytes;
 use dray_testkit::s3::{FaultRule, S3Fault};

@@ -1,4 +1,4 @@
-//! What goes in comes out, whatever its size and however it comes.
+//! Tests that stored bytes are read back unchanged, for all sizes and ways of writing.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A store that is down, unwell, slow or lies, in the middle of everything (messaging-reliability 19.7).
+//! Tests of a store that is down, fails, is slow or returns wrong data during an operation (messaging-reliability
+//! 19.7).
 
 use std::time::Duration;
 

@@ -76,7 +76,7 @@ pub(crate) async fn copy_in_parts(
         match inner.request(None, Box::pin(abort)).await {
             Ok(_) | Err(RequestError::Missing) => {}
             Err(error) => {
-                tracing::warn!(key = large.copy.to, %error, "a copy in parts stays until it is swept");
+                tracing::warn!(key = large.copy.to, %error, "could not abort a multipart copy; the sweeper removes it");
             }
         }
     }

@@ -139,7 +139,7 @@ impl Store {
         if let Ok(_) | Err(ConfirmError::Mismatch(_)) = published
             && let Err(error) = object::delete_object(inner, &ticket.key, Some(deadline)).await
         {
-            tracing::warn!(key = ticket.key, %error, "staged upload stays until it is swept");
+            tracing::warn!(key = ticket.key, %error, "could not remove a staged upload; the sweeper removes it");
         }
         published
     }

@@ -243,7 +243,7 @@ impl MultipartUpload {
             match removed {
                 Ok(()) | Err(RequestError::Missing) => {}
                 Err(error) => {
-                    tracing::warn!(key = self.key, %error, "staged upload stays until it is swept");
+                    tracing::warn!(key = self.key, %error, "could not remove a staged upload; the sweeper removes it");
                 }
             }
         })

@@ -198,7 +198,7 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
         .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
         .await;
     let (address, _stop) = fixture.world.replica_with_bus(fixture.bus.clone()).await;
-    // A tus client that continues after the failure asks for the offset, and hears of the end.
+    // A tus client that continues after the failure asks for the offset and learns that the upload has ended.
     let head = format!("HEAD {url}\r\ntus-resumable: 1.0.0\r\n");
     let state = send_raw(address, head.trim_end(), b"").await;
     assert_eq!(

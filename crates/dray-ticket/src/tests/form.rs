@@ -61,7 +61,7 @@ async fn the_page_has_a_form_and_loads_nothing() {
     );
     // No address of anything else.
     assert!(!shown.contains("http:") && !shown.contains("https:") && !shown.contains("src="));
-    // A program hears the state instead.
+    // A program gets the state as JSON instead.
     let state = world.ask(&format!("GET {url}")).await.json();
     assert_eq!(
         (&state["state"], &state["max_bytes"]),
@@ -95,7 +95,7 @@ async fn a_refused_form_stores_nothing_and_says_why() {
             415,
             "the ticket is for `image/*`",
         ),
-        // The header lies.
+        // The header states a wrong type.
         (
             form("a.png", "image/png", b"text"),
             415,

@@ -1,4 +1,4 @@
-//! Tickets that do not work: unknown, expired, revoked, over a limit, without room.
+//! Tests of tickets that do not work: unknown, expired, revoked, over a limit, or without space in the store.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn unknown_and_forged_tickets_look_the_same() {
 }
 
 #[tokio::test]
-async fn an_expired_ticket_says_so_and_its_segments_are_swept() {
+async fn an_expired_ticket_is_reported_and_its_segments_are_swept() {
     let world = TestEndpoint::new().await;
     let lifetime = Duration::from_mins(5);
     let url = world
@@ -47,14 +47,14 @@ async fn an_expired_ticket_says_so_and_its_segments_are_swept() {
     world.service.sweep().await.unwrap();
     assert_eq!(world.count_files("segments"), 0);
     assert!(!world.is_stored(b"abc").await);
-    // A day later even the record is gone.
+    // A day later the record is removed too.
     world.clock.advance(Duration::from_hours(24));
     world.service.sweep().await.unwrap();
     assert_eq!(world.send(&format!("PUT {url}"), b"").await.status, 404);
 }
 
 #[tokio::test]
-async fn a_revoked_ticket_says_so() {
+async fn a_revoked_ticket_is_reported() {
     let world = TestEndpoint::new().await;
     let url = world.issue(TicketRequest::upload(100)).await;
     let secret = url.rsplit('/').next().unwrap();
@@ -67,7 +67,7 @@ async fn a_revoked_ticket_says_so() {
 }
 
 #[tokio::test]
-async fn limits_of_a_principal_hold_among_requests_at_one_time() {
+async fn limits_of_a_principal_hold_for_concurrent_requests() {
     let limits = TicketLimits {
         max_open_tickets: 3,
         ..TicketLimits::default()
@@ -106,7 +106,7 @@ async fn bytes_above_the_quota_are_refused_until_reservations_end() {
 }
 
 #[tokio::test]
-async fn a_full_store_keeps_what_came_and_says_so() {
+async fn a_full_store_keeps_the_received_bytes_and_is_reported() {
     let world = TestEndpoint::with(TicketLimits::default(), 6 << 20).await;
     let bytes = noise(12 << 20);
     let url = world.issue(TicketRequest::upload(16 << 20)).await;

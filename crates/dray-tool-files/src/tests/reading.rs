@@ -148,7 +148,7 @@ async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
             .await
             .unwrap();
         assert_eq!(given["doc"], "a1-0");
-        // What nobody signed for this conversation names nothing.
+        // A name that was not signed for this conversation refers to no file.
         let forged = json!(format!("artifact/{digest}/3"));
         let given = files
             .context

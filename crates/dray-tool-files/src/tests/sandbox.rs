@@ -266,7 +266,7 @@ async fn a_fault_of_the_sandbox_is_reported_with_its_own_message() {
     );
 }
 
-/// Tells of uploads once their operation is among `ids`, which `Settle` hears of late.
+/// Responds to `Settle`: reports the uploads with these operation ids, but only in a later response.
 async fn settles(world: &mut FilesFixture, ids: Vec<(String, &'static str)>) {
     let waits = std::sync::atomic::AtomicU32::new(2);
     world

@@ -1,5 +1,5 @@
-//! `request_upload` and `make_download_link`: links for one file each, so that large files pass beside the model and the
-//! chat. The operator allows them (`files.tickets`), because whoever has a link can use it.
+//! `request_upload` and `make_download_link`: links for one file each, so that large files do not pass through the
+//! model and the chat. The operator must enable them (`files.tickets`), because everyone who has a link can use it.
 
 use dray_presentation::{name, size};
 use dray_proto::v1::{self, ticket_destination::Destination};

@@ -1,4 +1,4 @@
-//! What comes back.
+//! Tests of responses.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What leaves.
+//! Tests of the requests that are sent.
 
 use dray_agent::event::{Event, StageStatus};
 use serde_json::{Value, json};

@@ -109,9 +109,9 @@ async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
     ];
     let expected = [
         "The token server answered with status 503.",
-        "The token server gave no usable token.",
-        "The token server gave no usable token.",
-        "The token server gave no usable token.",
+        "The token server returned no usable token.",
+        "The token server returned no usable token.",
+        "The token server returned no usable token.",
         "The connection to the token server broke before its answer was complete.",
     ];
     let fixture = RestFixture::new(useless).await;

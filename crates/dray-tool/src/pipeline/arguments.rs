@@ -8,7 +8,7 @@ use crate::{ArgumentResolver, ToolFailure};
 /// Forms that are taken off arguments which never take content.
 const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
 
-/// The arguments in a text; nothing at all is none.
+/// Parses the arguments in a text. An empty text means no arguments.
 ///
 /// # Errors
 ///

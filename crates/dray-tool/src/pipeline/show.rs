@@ -74,7 +74,7 @@ impl<'a> CallStage<'a> {
         Ok(())
     }
 
-    /// Writes what came, and the files of it that have an address.
+    /// Writes the response, and those of its files that have an address.
     pub(super) async fn response(
         &self,
         output: &ToolOutput,

@@ -1,4 +1,4 @@
-//! What stages show.
+//! Tests of the content of stages.
 
 use dray_agent::manifest::call::{ParameterDisplay, ParameterStage, ToolDisplay};
 use serde_json::json;

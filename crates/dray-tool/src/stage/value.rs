@@ -111,7 +111,7 @@ fn data_url_label(url: &str) -> String {
     )
 }
 
-/// The size of the file behind a reference, by what came in its place.
+/// The size of the file behind a reference, taken from the value that replaced the reference.
 fn reference_size(
     reference: &ParsedReference<'_>,
     written: &str,

@@ -156,7 +156,9 @@ impl PutOperation<'_> {
                 let path = entry.path;
                 match self.discard(&path).await {
                     Ok(()) => tracing::info!(%path, "removed an abandoned temp file"),
-                    Err(error) => tracing::debug!(%path, %error, "an abandoned temp file stays"),
+                    Err(error) => {
+                        tracing::debug!(%path, %error, "could not remove an abandoned temporary file")
+                    }
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What an engine remembers and when it tries again.
+//! Tests of what an engine remembers, and when it tries a transport again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which name a file gets, and how.
+//! Tests of the names that files get.
 
 use dray_sandbox::metadata::Integrity;
 use dray_sandbox_conformance::fake::{Call, Change, Fault};

@@ -1,4 +1,4 @@
-//! What is not read, and why.
+//! Tests of files that are not read, and of the reasons.
 
 use dray_sandbox::metadata::FileKind;
 use dray_sandbox_conformance::fake::{Call, Change, Fault};

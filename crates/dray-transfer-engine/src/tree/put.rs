@@ -29,7 +29,7 @@ use crate::{PutResult, TransferFailure};
 pub struct PutTreeOptions<'a> {
     /// Paths that may be written. Members that it refuses are left out and reported.
     pub policy: &'a Policy,
-    /// Largest number, size and depth of what is written.
+    /// Limits on the number, size and depth of written files.
     pub limits: tree::Limits,
     /// As [`PutOptions::operation`].
     pub operation: &'a str,
@@ -46,7 +46,7 @@ pub struct PutTree {
     pub files: u64,
     /// Members that were left out, with their reasons.
     pub skipped: Report,
-    /// How the transfer went. Files of the same names were replaced one by one.
+    /// The receipt of the transfer. Files of the same names were replaced one by one.
     pub receipt: Receipt,
 }
 
@@ -135,7 +135,7 @@ impl PutOperation<'_> {
                     self.one_by_one = true;
                     continue;
                 }
-                // A directory fails for its members; no transport is given up for it.
+                // The cause is a member of the directory, so no transport is given up.
                 failure.stage = Stage::Control;
             }
             schedule.after(failure, &mut self.receipt).await?;
@@ -187,10 +187,10 @@ impl PutOperation<'_> {
         self.receipt.transport = engine.sandbox.transports(&directory).first().copied();
         let tar: Body = tree::tar(noted, owner);
         let writing = engine.sandbox.write_tree(&directory, tar);
-        // The limit comes from the size of the tar: what the sandbox does with its bytes gives no sign of life.
+        // The time limit depends on the size of the tar, because the sandbox reports no progress while it unpacks.
         let written = timeout(Self::longest(self.tar), writing).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-        // Before the failure of the sandbox, which only saw a broken stream.
+        // Reported instead of the failure of the sandbox, which only noticed a broken stream.
         if let Some(error) = notes.failed {
             return Err(TransferError::host(error));
         }
@@ -206,7 +206,7 @@ impl PutOperation<'_> {
         Engine::total(tar.size())
     }
 
-    /// Checks that every file is there in its size: an exit status is not proof.
+    /// Checks that every file exists with its size, because an exit status is not proof.
     async fn check_sizes(
         &self,
         directory: &SandboxPath,
@@ -226,7 +226,7 @@ impl PutOperation<'_> {
         Ok(())
     }
 
-    /// Puts every file by itself.
+    /// Puts every file separately.
     async fn put_files(&mut self) -> Result<PutTree, TransferError> {
         let directory = self.resolved().await?;
         let mut members = self.members(&directory).await?;
@@ -235,7 +235,7 @@ impl PutOperation<'_> {
         while let Some(member) = members.next().await.map_err(TransferError::host)? {
             let path = below(&directory, &member.name)?;
             if member.kind == Kind::Directory {
-                // Through the engine, which checks policy with the path that the directory would have.
+                // Created with the engine, which checks the policy for the path of the new directory.
                 self.engine.directory(self.options.policy, &path).await?;
                 continue;
             }
@@ -282,7 +282,7 @@ impl PutOperation<'_> {
             }
             Err(failed) => {
                 self.left.extend(failed.left);
-                // The put has made its own attempts already.
+                // The put has already made all attempts.
                 Err(TransferError::host(failed.error))
             }
         }

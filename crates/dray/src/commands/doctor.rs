@@ -37,7 +37,7 @@ async fn examine(global: &GlobalOptions, limit: Duration) -> Result<Vec<Finding>
         machine::check_open_files(),
         machine::check_memory(),
     ];
-    // A wrong command line is the user's to mend; a wrong configuration is what this command is for.
+    // A wrong command line is an error. A wrong configuration is not: this command reports it.
     let sources = world::with_home(world::config_sources(global)?);
     let loaded = match sources.and_then(|sources| world::load_config(&sources)) {
         Ok(loaded) => loaded,

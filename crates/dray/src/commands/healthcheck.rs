@@ -21,7 +21,7 @@ pub(crate) async fn run(
     let HealthcheckArgs { http, probe } = healthcheck;
     if !matches!(probe.as_str(), "live" | "ready" | "started") {
         return Err(CommandFailure::Usage(format!(
-            "--probe: `{probe}` is none of live, ready, started"
+            "--probe: `{probe}` is not one of live, ready, started"
         )));
     }
     let advice = format!("Check that a service listens on {http} (`http.listen`).");

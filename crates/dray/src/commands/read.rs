@@ -369,7 +369,7 @@ fn read_policy(limits: &ReadLimitArgs) -> Policy {
     }
     let (policy, bad) = Policy::from_value(&Value::Object(keys));
     for key in bad {
-        print_note(&format!("{key} makes no sense; the default is used."));
+        print_note(&format!("{key} is invalid; the default is used."));
     }
     policy
 }

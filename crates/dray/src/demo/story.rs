@@ -27,7 +27,7 @@ pub(crate) async fn run_chapters(
     follow_redirects(system, teller).await?;
     show_refusals(system, teller).await?;
     resolve_by_event(system, teller).await?;
-    // Its report is used below: the container gets one of the files that were sent.
+    // The report is used below: the container gets one of the files that were sent.
     let sent = delivery::run_chapter(system, teller).await?;
     container::run_chapter(system, teller, Path::new(container::SOCKET_PATHS), &sent).await?;
     reading::run_chapter(system, teller).await?;
@@ -38,7 +38,7 @@ pub(crate) async fn run_chapters(
     Ok(())
 }
 
-/// Repeats in numbers what the chapters showed.
+/// Prints a summary of the chapters in numbers.
 fn show_summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     let dialled = system.outside.dialled();
     // Without the title of the demo.
@@ -67,7 +67,7 @@ fn show_summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), Comman
 fn inside_addresses(dialled: &[std::net::IpAddr]) -> usize {
     dialled
         .iter()
-        // The public address of the simulated world; every other one is inside.
+        // The only public address of the simulated network; all others are internal.
         .filter(|address| address.to_string() != "93.184.215.14")
         .count()
 }
@@ -406,7 +406,7 @@ async fn fetch_url(
     };
     Ok(system
         .bus()
-        // Not repeated: a refusal is a decision, and a repeat would be dialled and counted again.
+        // Not repeated, because a refusal is final, and a repetition would be counted again.
         .call_once(&system.meta(), &request)
         .await
         .map_err(Fault::from))

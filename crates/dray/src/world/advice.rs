@@ -1,4 +1,4 @@
-//! Why a system does not start or is not reached, with what to do.
+//! The reasons why a system does not start or cannot be reached, with advice.
 
 use std::io::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! What goes wrong, and what is left of it.
+//! Tests of failures of a chat, and of what is kept after them.
 
 use bytes::Bytes;
 use serde_json::json;

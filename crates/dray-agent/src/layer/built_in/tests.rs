@@ -1,4 +1,4 @@
-//! What is shipped is what manifests rely on, and our own reader takes it.
+//! Tests that the built-in layer contains what manifests rely on, and that our reader accepts it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What builders copy from pages and examples works: it is read without a warning, and every template in it is there.
+//! Tests that manifests in pages and examples are read without a warning, and that all templates in them exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Files made to mislead: lies about sizes, circles, bombs, damage.
+//! Tests of files that are made to mislead: wrong sizes, cycles, decompression bombs, damage.
 
 use std::cell::Cell;
 use std::io::{Cursor, Read, Seek, SeekFrom};

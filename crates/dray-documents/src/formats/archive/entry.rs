@@ -1,4 +1,4 @@
-//! One entry of an archive: what its header says, how its name is shown, and which entry a caller means.
+//! One entry of an archive: its header data, its display name, and the matching with the name that a caller gives.
 
 use std::fmt::Write as _;
 

@@ -37,12 +37,12 @@ impl<'a> Tar<'a> {
         }
     }
 
-    /// The next entry; nothing at the end of the archive.
+    /// The next entry; `None` at the end of the archive.
     ///
     /// # Errors
     ///
-    /// [`Damage::Truncated`] when the archive ends within an entry, [`Damage::Structure`] when a header is none, and
-    /// what the stream ran into.
+    /// [`Damage::Truncated`] when the archive ends within an entry, [`Damage::Structure`] when a header is
+    /// malformed, and the failures of the stream.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Failure> {
         loop {
             self.pass()?;

@@ -229,7 +229,7 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
     Some(text.into_owned().into_bytes())
 }
 
-/// A date as numbers; nothing when it is none, or when its zone is a word without a known offset.
+/// Formats a date as numbers; `None` when the text is not a date, or when its zone is a word without a known offset.
 fn rfc3339_date(date: &str) -> Option<String> {
     let known = date
         .split('(')

@@ -1,4 +1,4 @@
-//! What every mail has, and how it is written: a list of headers, the body, a list of attachments.
+//! The common parts of mails and their output: a list of headers, the body, a list of attachments.
 
 use crate::formats::{rtf, web};
 use crate::limits::Failure;

@@ -38,7 +38,7 @@ impl<'i> File<'i> {
             .collect()
     }
 
-    /// A stream, whole; nothing when there is none that can be read.
+    /// Reads a whole stream; `None` when the stream is missing or unreadable.
     fn stream(&mut self, path: &Path, budget: &Budget) -> Result<Option<Vec<u8>>, Failure> {
         self.compound.stream(path, budget)
     }

@@ -1,4 +1,4 @@
-//! Packages made for tests, and what comes of them.
+//! Makes packages for tests and converts them.
 
 mod corpus;
 mod docx;

@@ -1,4 +1,4 @@
-//! What lies on a page beside its content: links out of the document, and the places of form fields.
+//! Reads the annotations of a page: links out of the document, and the positions of form fields.
 
 use std::rc::Rc;
 

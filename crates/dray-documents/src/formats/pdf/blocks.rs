@@ -108,7 +108,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A list, nested by how far in its items begin. What stands far below an item is not of it: the list ends before it.
+    /// A list, nested by how far in its items begin. What stands far below an item is not of it: the list ends before
+    /// it.
     fn list(self, items: &[boss::ListItem]) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut levels: Vec<f32> = Vec::new();
@@ -191,7 +192,7 @@ impl Reader<'_> {
     }
 }
 
-/// A heading; but a label with a figure, such as a total in bold, is none.
+/// Makes a heading. A label with a figure, such as a total in bold, becomes a paragraph instead.
 fn to_heading(level: u8, lines: Vec<Line>) -> Block {
     let text = join::one_line(&lines);
     let labelled = text.split_once(": ").is_some_and(|(label, value)| {

@@ -224,7 +224,7 @@ fn is_left_to_engine(rows: &[Row]) -> bool {
     pieces >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
 }
 
-/// Those of the gaps that have prose on all sides; nothing when there are none.
+/// The gaps that have prose on all sides; empty without such gaps.
 fn gutters(
     spans: &[TextSpan],
     rows: &[Row],

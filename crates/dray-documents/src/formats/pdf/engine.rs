@@ -1,4 +1,4 @@
-//! What this module wants of an engine that reads PDF, so that it can be replaced.
+//! The interface to the PDF engine, so that the engine can be replaced.
 
 use std::rc::Rc;
 

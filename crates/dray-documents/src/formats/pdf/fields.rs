@@ -1,4 +1,4 @@
-//! What a filled form says, written where its fields are on the pages.
+//! Writes the values of a filled form at the positions of their fields on the pages.
 
 use std::collections::HashMap;
 

@@ -107,7 +107,7 @@ impl<'a> MeteredDocument<'a> {
         Ok(())
     }
 
-    /// Unpacks a stream and counts what came out.
+    /// Unpacks a stream and counts the unpacked bytes.
     fn unpack(&self, stream: &Stream) -> Result<Vec<u8>> {
         self.object()?;
         // Counted when the walk read it; a second count would halve what a page may hold.

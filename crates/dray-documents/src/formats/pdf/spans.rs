@@ -62,7 +62,7 @@ fn repair_ligatures(span: &mut TextSpan) {
     }
 }
 
-/// Letters of scripts that run from right to left; marks are none.
+/// Whether a character is a letter of a script that runs from right to left. Combining marks do not count.
 pub(super) fn right_to_left(at: char) -> bool {
     at.is_alphabetic()
         && matches!(at, '\u{5d0}'..='\u{5f4}' | '\u{620}'..='\u{64a}' | '\u{66e}'..='\u{6d3}' | '\u{6d5}'

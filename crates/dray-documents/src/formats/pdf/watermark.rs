@@ -70,7 +70,7 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
     candidates
 }
 
-/// Whether a piece lies over text that is none of those found.
+/// Whether a span lies over text that is not one of the found watermarks.
 fn lies_over_text(span: &TextSpan, spans: &[TextSpan], found: &BTreeMap<usize, bool>) -> bool {
     let others = spans.iter().enumerate().filter(|(other, its)| {
         !found.contains_key(other)
@@ -153,7 +153,8 @@ impl Watermarks {
         }
     }
 
-    /// Those of a page that are none go back to its text; the others are given when they are seen for the first time.
+    /// Returns candidates that are not watermarks to the text of their page. Returns each watermark the first time that
+    /// it occurs.
     pub(super) fn settle(
         &mut self,
         candidates: Vec<Candidate>,

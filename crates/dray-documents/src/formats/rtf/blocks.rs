@@ -1,27 +1,27 @@
-//! Paragraphs, rows and notes while they are collected.
+//! Collects paragraphs, rows and notes until they are complete.
 
 use crate::limits::Limit;
 use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
 
-/// Cells of one row that are kept.
+/// Most cells of one row; further cells are dropped.
 const MAX_ROW_CELLS: usize = 4096;
-/// Notes that are kept.
+/// Most notes and comments; further ones are dropped.
 const MAX_NOTES: usize = 10_000;
 
-/// What is known of the paragraph that is collected; `\pard` forgets it.
+/// Properties of the current paragraph; `\pard` resets them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Paragraph {
-    /// From 1; nothing for text.
+    /// Heading level from 1; `None` for text.
     pub(super) heading: Option<u8>,
-    /// Stands in a cell.
+    /// Whether the paragraph is in a cell.
     pub(super) in_table: bool,
-    /// Stands in a table within a cell.
+    /// Whether the paragraph is in a table within a cell.
     pub(super) nested: bool,
-    /// Level of a list, from 0.
+    /// List level from 0.
     pub(super) level: usize,
 }
 
-/// Blocks on their way to the writer.
+/// Collects blocks and passes them to the writer.
 pub(super) struct Blocks<'o> {
     out: &'o mut Markdown,
     line: Inline,
@@ -38,11 +38,11 @@ pub(super) struct Blocks<'o> {
     table: Option<Table>,
     rows: u64,
     notes: Vec<Inline>,
-    /// Comments, each behind its author.
+    /// Comments, each after the name of its author.
     comments: Vec<Inline>,
-    /// Who made the comment that follows.
+    /// The author of the next comment.
     pub(super) author: String,
-    /// The line in which the note stands that is collected.
+    /// The line that contains the current note.
     aside: Option<Inline>,
     pending: u64,
 }
@@ -68,7 +68,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// Where it is written.
+    /// The destination of the blocks.
     pub(super) fn out(&mut self) -> &mut Markdown {
         self.out
     }
@@ -107,14 +107,14 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// Closes the link; one without visible text leaves nothing.
+    /// Closes the link. A link without visible text is dropped.
     pub(super) fn end_link(&mut self) {
         if let Some((_, true)) = self.link.take() {
             self.line.end_link();
         }
     }
 
-    /// What was collected of the line. A link continues in the next.
+    /// Removes and returns the collected line. An open link continues in the next line.
     fn taken(&mut self) -> Inline {
         if let Some((_, begun)) = &mut self.link
             && *begun
@@ -144,7 +144,7 @@ impl<'o> Blocks<'o> {
             return self.count("<br>".len());
         }
         self.end_table()?;
-        // What was collected is counted by the writer from here on.
+        // From here on the writer counts the collected text.
         self.pending = 0;
         match (paragraph.heading, marker) {
             (Some(level), _) => self.out.heading(level, &line),
@@ -153,7 +153,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// Ends a cell, also one without text.
+    /// Ends a cell, even without text.
     pub(super) fn end_cell(&mut self) -> Result<(), Limit> {
         let line = self.taken();
         self.marker = None;
@@ -167,7 +167,7 @@ impl<'o> Blocks<'o> {
         self.count("| ".len())
     }
 
-    /// Ends a row; one without cells is ignored.
+    /// Ends a row. A row without cells is ignored.
     pub(super) fn end_row(&mut self) -> Result<(), Limit> {
         let row = std::mem::take(&mut self.row);
         if row.is_empty() {
@@ -220,11 +220,11 @@ impl<'o> Blocks<'o> {
     /// Writes the table that is collected.
     fn end_table(&mut self) -> Result<(), Limit> {
         if !self.inner_cell.is_empty() || !self.inner.is_empty() {
-            // The inner table was left without its last row mark.
+            // The last row of the inner table has no end.
             self.end_inner_row();
             self.cell.append(&mut self.inner_cell);
         }
-        // A row that was never ended is one anyway.
+        // A row without an end counts as a row.
         if !self.cell.is_empty() || !self.row.is_empty() {
             let line = std::mem::take(&mut self.line);
             self.end_cell()?;
@@ -238,7 +238,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// Begins a note; answers whether it did, for within a note there is none.
+    /// Begins a note. Returns false inside a note, and when there are too many notes.
     pub(super) fn begin_note(&mut self) -> bool {
         if self.aside.is_some() || self.notes.len() + self.comments.len() >= MAX_NOTES {
             return false;
@@ -247,7 +247,7 @@ impl<'o> Blocks<'o> {
         true
     }
 
-    /// Ends the note: its number stays in the text.
+    /// Ends the note. The text keeps the number of the note.
     pub(super) fn end_note(&mut self) {
         let note = std::mem::take(&mut self.line);
         self.line = self.aside.take().unwrap_or_default();
@@ -258,7 +258,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// Ends the comment: it leaves nothing in the text.
+    /// Ends the comment. The text keeps no mark of the comment.
     pub(super) fn end_comment(&mut self) {
         let comment = std::mem::take(&mut self.line);
         self.line = self.aside.take().unwrap_or_default();
@@ -276,7 +276,7 @@ impl<'o> Blocks<'o> {
         }
     }
 
-    /// The end of the document: what is open closes, and the notes follow.
+    /// Ends the document: closes all open parts, then writes the notes.
     pub(super) fn end(&mut self, paragraph: Paragraph) -> Result<(), Limit> {
         if self.aside.is_some() {
             self.end_note();
@@ -319,7 +319,7 @@ impl<'o> Blocks<'o> {
             if !row.is_empty() {
                 table.row(self.rows + 1, row.iter().map(Cell::lines).collect());
             }
-            // The limit that was reached first is the one that is reported.
+            // The limit that was reached first is reported.
             let _limit = self.out.table_so_far(table);
         } else {
             for line in std::mem::take(&mut self.cell) {

@@ -285,7 +285,7 @@ impl Section {
             match piece {
                 FormatToken::Literal(literal) => text.push_str(literal),
                 FormatToken::Digit(_) => {
-                    // The first place takes all digits for which there is none.
+                    // The first placeholder takes all digits that have no placeholder.
                     let behind = places - place - 1;
                     while left > behind {
                         text.extend(chars.next());

@@ -1,6 +1,6 @@
-//! Number formats: what kind of value a code makes of a number.
+//! Number formats: determines from a format code how a number is shown.
 
-/// What a number is shown as.
+/// The kind of value that a number is shown as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
     /// A number, with any decimals and currency.
@@ -104,7 +104,7 @@ fn rest_is(chars: &std::iter::Peekable<std::str::Chars<'_>>, word: &str) -> bool
         .eq(word.chars())
 }
 
-/// What a code holds.
+/// The parts of a format code.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_tell_what_a_number_is() {
+    fn codes_determine_how_a_number_is_shown() {
         let time = Format::Time { fraction: false };
         let both = Format::DateTime { fraction: false };
         for (code, format) in [

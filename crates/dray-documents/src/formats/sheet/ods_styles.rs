@@ -10,9 +10,9 @@ use super::used::MergedArea;
 use crate::formats::office::xml::{Element, Event, Ns, Xml};
 use crate::limits::{Budget, Failure};
 
-/// Styles in one chain of parents; a longer one, or a circle, is cut.
+/// Most styles in one chain of parents; a longer chain, or a cycle, is cut.
 const MAX_STYLE_CHAIN: usize = 32;
-/// Areas under conditional formats that are read of one workbook.
+/// Most areas under conditional formats of one workbook; further ones are ignored.
 const MAX_CONDITIONAL_AREAS: usize = 10_000;
 
 /// The styles of a workbook, by name.
@@ -23,14 +23,14 @@ pub(super) struct OdsStyles {
     hidden_tables: HashSet<String>,
 }
 
-/// A style of cells; nothing where the parent decides.
+/// A cell style. `None` means that the parent style decides.
 #[derive(Debug, Default)]
 struct CellStyle {
     parent: Option<String>,
     format: Option<String>,
     /// An automatic colour is one that can be read on any fill.
     ink: Option<Color>,
-    /// Without a fill a cell is white.
+    /// A cell without a fill is white.
     paper: Option<Color>,
     /// Conditions choose other styles, so the colours are not known.
     is_conditional: bool,
@@ -49,7 +49,7 @@ enum Color {
 struct DataFormat {
     is_text: bool,
     shows_something: bool,
-    /// For which values another format is used.
+    /// Conditions on the value for which another format is used.
     maps: Vec<(ValueCondition, String)>,
 }
 
@@ -70,7 +70,7 @@ enum Operator {
     Greater,
 }
 
-/// What a cell holds, as far as its format asks.
+/// The type of a cell's value, as far as its format depends on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum CellValue {
     Number(f64),
@@ -271,7 +271,7 @@ fn read_format(is_text: bool, xml: &mut Xml<'_>) -> Result<DataFormat, Failure> 
                 }
                 "text" => format.shows_something |= !xml.text()?.trim().is_empty(),
                 "text-properties" | "embedded-text" => {}
-                // A number, a part of a date, the text of the cell.
+                // Elements that show a number, a part of a date, or the text of the cell.
                 _ => format.shows_something = true,
             },
             Event::Close if xml.depth() < depth => return Ok(format),
@@ -296,7 +296,7 @@ fn is_table_hidden(xml: &mut Xml<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// The areas under conditional formats, by table. They stand behind the cells that they paint.
+/// The areas under conditional formats, by table. In the file they come after the cells that they colour.
 pub(super) fn conditional_areas(
     text: &str,
     budget: &Rc<Budget>,

@@ -1,4 +1,4 @@
-//! How cells look: their number format, and whether their text has the colour of what it is on.
+//! The style of cells: number format, and whether the text has the colour of its background.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -397,7 +397,7 @@ pub(super) fn parse_reference(reference: &str) -> Option<(u64, u32)> {
     (column < SHEET_COLUMNS).then_some((row, column))
 }
 
-/// The index, from zero, of a row by its number, from one. A number that no worksheet has is none.
+/// The index of a row, from zero, by its number, from one. `None` for a number that no worksheet has.
 pub(super) fn row_index(number: u64) -> Option<u64> {
     number.checked_sub(1).filter(|row| *row < SHEET_ROWS)
 }

@@ -1,4 +1,4 @@
-//! What a person sees in a cell: numbers, percentages, dates, times, durations.
+//! Formats cell values as a person sees them: numbers, percentages, dates, times, durations.
 
 use jiff::Span;
 use jiff::civil::Date;
@@ -165,7 +165,7 @@ pub(super) fn iso_text(text: &str, format: Format) -> String {
     }
 }
 
-/// An ISO duration, `PT27H30M00S`, as `hh:mm:ss`; nothing when it is none.
+/// Formats an ISO duration such as `PT27H30M00S` as `hh:mm:ss`; `None` for other text.
 pub(super) fn iso_duration(text: &str) -> Option<String> {
     let text = text.trim();
     let (sign, text) = match text.strip_prefix('-') {

@@ -1,4 +1,4 @@
-//! What a workbook says about its sheets, and the number formats of its cells.
+//! Reads the properties of the sheets of a workbook, and the number formats of its cells.
 
 use std::rc::Rc;
 

@@ -34,7 +34,7 @@ pub(super) fn convert(
     let (table, result) = match read_table(Records::new(text, delimiter, true), out) {
         Err(UnclosedQuote) => {
             out.warn("a quote is never closed; quotes are shown as text");
-            // Without quotes there is none that could be left open.
+            // If quotes are read as text, no quote can be left open.
             read_table(Records::new(text, delimiter, false), out).unwrap_or_default()
         }
         Ok(done) => done,

@@ -73,7 +73,7 @@ pub(super) fn write_json_lines(
         if let Ok(compact) = pretty_print(line, Form::Compact, room, &budget) {
             all.push_str(&compact);
         } else {
-            out.warn("a line is no JSON and shown as it is");
+            out.warn("a line is not JSON and is shown unchanged");
             all.push_str(line.trim_end());
         }
         all.push('\n');

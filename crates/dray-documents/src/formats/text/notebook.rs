@@ -13,7 +13,7 @@ const MAX_OUTPUT_LINES: usize = 200;
 /// Bytes of a language's name that are kept.
 const MAX_LANGUAGE_BYTES: usize = 32;
 
-/// A notebook; as JSON when it is none after all.
+/// Converts a notebook. JSON that is not a notebook is converted as JSON.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &ConversionHint,

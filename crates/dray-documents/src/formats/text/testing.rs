@@ -1,4 +1,4 @@
-//! What tests of converters share.
+//! Helpers for the tests of converters.
 
 use std::io::Cursor;
 

@@ -1,5 +1,5 @@
-//! The same texts through our splitter, the `url` crate, `http::Uri` and curl (section 23.5, U-11): whatever they
-//! disagree on must be refused. curl speaks to a listener of this test alone.
+//! The same texts through our splitter, the `url` crate, `http::Uri` and curl (section 23.5, U-11). URLs on
+//! which they disagree must be refused. curl connects only to a listener of this test.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Write as _};

@@ -12,16 +12,16 @@ use crate::records::random_id;
 /// Most items of one request.
 const MAX_ITEMS: usize = 2_000;
 
-/// What a request adds to a conversation.
+/// The items that a request adds to a conversation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InputItems {
-    /// The items as they are listed and stored, each with an id.
+    /// The items as listed and stored, each with an id.
     pub(super) items: Vec<Value>,
-    /// The same as messages.
+    /// The items as messages.
     pub(super) messages: Vec<InputMessage>,
 }
 
-/// A message, and the item that it was made from.
+/// A message, and the item from which it was made.
 #[derive(Clone, Debug)]
 pub(super) struct InputMessage {
     pub(super) message: Value,
@@ -42,7 +42,7 @@ pub(super) fn read_input(input: Value) -> Result<InputItems, RequestFailure> {
     }
 }
 
-/// Reads items of a request, or such that were stored.
+/// Reads items of a request, or stored items.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ impl InputItems {
                 set_id(item, "mcpa_");
                 self.add_result(index, result, &id);
             }
-            // A model of chat completions has no place for it.
+            // Chat completions have no field for it.
             "reasoning" => set_id(item, "rs_"),
             "item_reference" => {
                 let reason =
@@ -127,7 +127,7 @@ impl InputItems {
         self.messages.push(InputMessage { message, item });
     }
 
-    /// Adds a call to the message of the assistant before it, as chat completions have it.
+    /// Adds a call to the preceding message of the assistant, as in chat completions.
     fn add_call(&mut self, item: usize, call: Value) {
         let last = self.messages.last_mut().map(|last| &mut last.message);
         let last = last.filter(|last| last.get("role").is_some_and(|role| role == "assistant"));
@@ -145,7 +145,8 @@ impl InputItems {
         }
     }
 
-    /// Puts a result directly behind the message with its call; one whose call is in an earlier response comes first.
+    /// Puts a result directly after the message with its call. A result whose call is in an earlier response comes
+    /// first.
     fn add_result(&mut self, item: usize, message: Value, id: &str) {
         let calls_it = |one: &InputMessage| {
             let calls = one.message.get("tool_calls").and_then(Value::as_array);
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_no_one_could_use_are_refused_by_their_place() {
+    fn unusable_items_are_refused_with_their_position() {
         for (item, param) in [
             (json!("x"), "input.0"),
             (
@@ -363,7 +364,7 @@ mod tests {
             item["content"],
             json!([{"type": "input_text", "text": "hi"}])
         );
-        // What was stored is read again without a change.
+        // Stored items are read back unchanged.
         let again = read_items(read.items.clone()).unwrap();
         assert_eq!(again.items, read.items);
     }

@@ -181,7 +181,7 @@ async fn a_slow_client_makes_the_agent_wait() {
     socket.write_all(head.as_bytes()).await.unwrap();
     let mut first = [0; 16];
     socket.read_exact(&mut first).await.unwrap();
-    // It comes to a stop far before the end, held by what nobody reads.
+    // The agent stops far before its end, because the client does not read the response.
     let (mut before, mut same) = (0, 0);
     eventually("the agent waits", async || {
         let sent = world.agent.sent.load(Ordering::SeqCst);
@@ -225,7 +225,7 @@ async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
     let (status, body) = read(refused).await;
     assert_eq!(
         (status, &body["error"]["message"]),
-        (503, &json!("Too many chats at once"))
+        (503, &json!("Too many concurrent chats"))
     );
     drop(running);
     world.working(0).await;

@@ -1,4 +1,4 @@
-//! Which paths of a directory are shown.
+//! Tests which paths of a directory are shown.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;

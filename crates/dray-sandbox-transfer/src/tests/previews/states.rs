@@ -48,7 +48,7 @@ async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
         .send("GET", "p", "film.mp4", &[("if-none-match", &etag)])
         .await;
     assert_eq!((same.status, same.body.len()), (304, 0));
-    // The file becomes another one: a client with a part of the old one gets everything, or is told.
+    // The file is replaced: a client that has a part of the old file gets the whole new file or an error.
     std::fs::write(&file, vec![7; 2_000_000]).unwrap();
     let fields = [("range", "bytes=1000-1999"), ("if-range", etag.as_str())];
     let mixed = link.send("GET", "p", "film.mp4", &fields).await;

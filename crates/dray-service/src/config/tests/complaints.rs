@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Tests of refused settings and their messages.
 
 use super::*;
 

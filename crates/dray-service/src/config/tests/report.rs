@@ -1,4 +1,4 @@
-//! What an operator is shown: the effective values and the reference page.
+//! Tests of the output for operators: the effective values and the reference page.
 
 use super::*;
 

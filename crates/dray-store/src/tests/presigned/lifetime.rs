@@ -1,4 +1,4 @@
-//! How long links live: the borders of L-2, asked of the clock and of the endpoint.
+//! Tests of the lifetimes of links (L-2), with the clock and with the endpoint.
 
 use std::time::Duration;
 

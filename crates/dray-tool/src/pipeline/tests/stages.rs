@@ -1,4 +1,4 @@
-//! When stages open and close, and which of them a client sees.
+//! Tests when stages open and close, and which of them a client sees.
 
 use super::*;
 

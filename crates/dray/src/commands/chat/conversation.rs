@@ -133,7 +133,7 @@ impl ConversationFile {
         let there = read_conversation_file(&file)?.map(|bytes| Sha256Digest::of(&bytes));
         if there != self.known {
             return Err(CommandFailure::Usage(format!(
-                "{} was changed by somebody else and is left as it is; keep this conversation with /save FILE",
+                "{} was changed by another program and is not overwritten; keep this conversation with /save FILE",
                 file.display()
             )));
         }

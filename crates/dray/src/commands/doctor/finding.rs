@@ -1,4 +1,4 @@
-//! What a check found, for people and for scripts.
+//! The result of a check, for people and for scripts.
 
 use anstyle::AnsiColor;
 use serde_json::{Value, json};

@@ -224,7 +224,7 @@ async fn read_sample() -> Result<(), String> {
     let output = tokio::process::Command::new(std::env::current_exe().map_err(shown)?)
         .arg("read")
         .arg(&file)
-        // The default limits are what is checked, whatever this process was configured with.
+        // The check uses the default limits and not the configuration of this process.
         .env_clear()
         .env("HOME", folder.path())
         .stdin(Stdio::null())

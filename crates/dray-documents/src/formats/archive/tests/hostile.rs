@@ -1,4 +1,4 @@
-//! Bombs, lies about length, and noise: each ends within its limits and says why.
+//! Tests of decompression bombs, wrong lengths and random bytes: each one ends within its limits with a reason.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a listing shows.
+//! Tests of listings.
 
 use super::listed;
 use super::made::{

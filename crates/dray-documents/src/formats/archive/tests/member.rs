@@ -1,4 +1,4 @@
-//! One file of an archive.
+//! Tests of reading one file of an archive.
 
 use super::made::{encrypted, gzip, tar_entry, tar_of, xz_sample, zip_of, zstandard};
 use super::{listed, member_of};

@@ -1,4 +1,4 @@
-//! How paragraphs and characters look: formatted pages of the main stream (MS-DOC 2.9.33, 2.9.174), and styles.
+//! Formats of paragraphs and characters: formatted pages of the main stream (MS-DOC 2.9.33, 2.9.174), and styles.
 
 use super::file::{File, Table};
 use crate::compound::{offset_at, u8_at, u16_at};

@@ -1,4 +1,4 @@
-//! What opening elements mean.
+//! The handling of opening elements.
 
 use super::field::{self, Field};
 use super::state::{OpenTable, Para, Tag, Walker};

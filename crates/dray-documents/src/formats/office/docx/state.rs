@@ -1,4 +1,4 @@
-//! What the walk through a DOCX part remembers.
+//! The state of the walk through a DOCX part.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What opening elements mean.
+//! The handling of opening elements.
 
 use super::state::{Frame, List, OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Grid, GridCell};

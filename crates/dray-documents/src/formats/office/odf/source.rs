@@ -1,4 +1,4 @@
-//! Where an ODF document's XML is: in a package, or flat in one file.
+//! Finds the XML of an ODF document: in a package, or in one flat file.
 
 use std::io::{Read as _, SeekFrom};
 use std::rc::Rc;

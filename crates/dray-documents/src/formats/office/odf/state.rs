@@ -1,4 +1,4 @@
-//! What the walk through an ODF document remembers.
+//! The state of the walk through an ODF document.
 
 use std::collections::HashMap;
 

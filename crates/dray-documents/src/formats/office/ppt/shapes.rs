@@ -53,7 +53,7 @@ pub(super) fn container_texts(records: Records<'_>) -> Vec<Text> {
     texts
 }
 
-/// The characters of an atom; nothing when it is none of text.
+/// The characters of a text atom; `None` for another atom.
 fn text_of(record: Record<'_>) -> Option<String> {
     match record.kind {
         kind::TEXT_CHARS => {

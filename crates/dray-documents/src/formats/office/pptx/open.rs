@@ -1,4 +1,4 @@
-//! What opening elements mean.
+//! The handling of opening elements.
 
 use super::layout::{Role, bullet_of, level_of};
 use super::slide::{Group, Mark, OpenTable, Para, Tag, Walker};

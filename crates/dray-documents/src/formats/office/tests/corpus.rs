@@ -1,8 +1,8 @@
-//! Files that the libraries make which people use, `tests/documents/corpus/office`.
+//! Tests with files of common libraries, in `tests/documents/corpus/office`.
 
 use super::{DOCX, ODP, ODT, PPTX, markdown};
 
-/// One of them.
+/// Reads one of these files.
 pub(super) fn file(name: &str) -> Vec<u8> {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -1,4 +1,4 @@
-//! DOCX, rule by rule (read-attachment 7.6).
+//! Tests of the rules for DOCX (read-attachment 7.6).
 
 use super::{DOCX, markdown, relations, zipped};
 

@@ -1,4 +1,4 @@
-//! What is on pages beside plain text: links, emphasis, code, forms, watermarks, columns, vertical lines.
+//! Tests of page content besides plain text: links, emphasis, code, forms, watermarks, columns, vertical lines.
 
 use std::fmt::Write as _;
 use std::io::Cursor;

@@ -1,4 +1,4 @@
-//! Which text of a page a person cannot see (read-attachment 7.9).
+//! Finds the text of a page that a person cannot see (read-attachment 7.9).
 //!
 //! The engine gives each piece of text with its place, but not in which order text, shapes and pictures are painted.
 //! So [`walk`] runs over the operators of the page first. It records what is painted, and writes a mark before every
@@ -281,7 +281,7 @@ mod mark {
         format!(" {} {} {} rg ", part(red), part(green), part(blue))
     }
 
-    /// The number of the mark; nothing for a colour that is none.
+    /// The number of the mark; `None` for a colour that is not a mark.
     pub(super) fn read(color: Option<(f32, f32, f32)>) -> Option<usize> {
         let (red, green, blue) = color?;
         let mut number = 0;

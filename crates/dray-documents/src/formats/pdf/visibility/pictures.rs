@@ -1,4 +1,4 @@
-//! Which pictures of a page stand for its text: those of a scan.
+//! Finds the pictures of a page that replace its text: those of a scan.
 
 use pdfboss_core::{ObjRef, Rect};
 use pdfboss_text::TextSpan;

@@ -207,7 +207,7 @@ impl State {
         paints
     }
 
-    /// Clips to a region; to nothing where there is none.
+    /// Clips to a region. `None` clips everything.
     pub(super) fn clip_to(&mut self, region: Option<Region>) {
         // Far outside of every page: text under it is hidden.
         let nothing = Region {
@@ -268,7 +268,7 @@ const MIN_TRANSPARENCY: f32 = 0.05;
 pub(super) struct Picture {
     /// Width and height in pixels, as the picture claims them.
     pub(super) pixels: (f32, f32),
-    /// It has no mask and is none.
+    /// The picture has no mask and is not a mask itself.
     pub(super) opaque: bool,
 }
 
@@ -291,8 +291,8 @@ impl Picture {
     }
 }
 
-/// Whether a mask of a picture lets all of it be seen, but for some of its edge. A soft mask gives opacities, another one
-/// marks what is not painted.
+/// Whether a mask of a picture lets all of it be seen, but for some of its edge. A soft mask gives opacities, another
+/// one marks what is not painted.
 fn is_solid(mask: &Object, is_soft: bool, source: &MeteredDocument<'_>) -> bool {
     let Some(Object::Stream(mask)) = source.fetch(mask) else {
         return false;

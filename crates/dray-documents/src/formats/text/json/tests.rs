@@ -117,5 +117,5 @@ fn lines_are_compact_in_one_fence() {
         got.markdown,
         "```json\n{\"a\":[1,2.0]}\n{\"b\":null}\nnot json\n```\n"
     );
-    assert_eq!(got.warnings, ["a line is no JSON and shown as it is"]);
+    assert_eq!(got.warnings, ["a line is not JSON and is shown unchanged"]);
 }

@@ -1,4 +1,4 @@
-//! What attributes say.
+//! Reads the attributes of elements.
 
 use html5gum::StartTag;
 

@@ -1,4 +1,4 @@
-//! What each element does when it begins and ends.
+//! Handles the begin and the end of each element.
 
 use super::attributes::{Tag, attribute_value, cell_span, code_language, item_number};
 use super::kinds::Kind;

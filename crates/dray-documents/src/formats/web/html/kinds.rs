@@ -1,4 +1,4 @@
-//! What an element is, as far as text cares.
+//! The kinds of elements, as far as they affect text.
 
 /// What an element does to the text in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
