@@ -5,7 +5,7 @@
 //! | `bus` | a call over NATS, and over gRPC | a bare `async-nats` request and reply of the same size |
 //! | `fetch` | `Fetch` over the in-process bus into the store | `curl -o` from the same server |
 //! | `resolve` | base64 references resolved into the store | reading, hashing and encoding the same bytes in memory |
-//! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a fake platform; 100 concurrently; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
+//! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a fake platform; the first byte of a preview; 100 concurrently; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
 //! | `sandbox` | `dray sandbox get` and `put` as commands: 1 KiB, 25 and 250 MB, containers and hosts, both kinds of proof; processor time and memory | `docker cp`, `scp` with a new and with a shared connection |
 //! | `start` | `dray read` of ten bytes | `dray --version` |
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
@@ -44,7 +44,7 @@ struct BenchArgs {
     /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, memory. All of
     /// them without a name.
     names: Vec<String>,
-    /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory. All of them without one.
+    /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. All of them without one.
     #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
     /// The `dray` that `sandbox`, `start` and `mcp` measure; one is built in release without it.

@@ -1,7 +1,8 @@
 //! Files between sandboxes, the store and people, beside the tools that a user would take.
 //!
 //! (e) containers against `docker cp` and `docker exec cat`, (f) hosts against `scp` with a shared master, (g) a file
-//! from a container to a person against `docker cp` and `curl -F`, (h) a hundred concurrent transfers, (i) memory.
+//! from a container to a person against `docker cp` and `curl -F`, (h) a hundred concurrent transfers, (i) memory,
+//! (r) the first byte of a preview against `docker cp`.
 //! Ours go through the service: policy, proof, SHA-256 on the way, the S3 store. Files are made beforehand, both sides
 //! move the same ones, and every round has its own, for the store would not write the same content twice.
 
@@ -10,6 +11,7 @@ mod delivery;
 mod docker;
 mod fixture;
 pub(crate) mod memory;
+mod preview;
 mod ssh;
 
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
@@ -28,7 +30,9 @@ const SIZES_AND_ROUNDS: [(u64, usize); 4] = [
 /// Sizes in bytes over SSH, and rounds that count.
 const SSH_SIZES: [(u64, usize); 2] = [(25 << 20, 15), (256 << 20, 5)];
 /// What can be measured alone.
-pub(crate) const PART_NAMES: [&str; 6] = ["docker", "ssh", "exec", "delivery", "crowd", "memory"];
+pub(crate) const PART_NAMES: [&str; 7] = [
+    "docker", "ssh", "exec", "delivery", "crowd", "memory", "preview",
+];
 
 /// Measures these parts, or everything when none is named.
 pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
@@ -66,6 +70,10 @@ async fn measure_parts(
     }
     if wanted("delivery") {
         delivery::run(fixture, 25 << 20, 9).await?;
+    }
+    // A preview proves nothing by digests, so that one system tells enough.
+    if wanted("preview") && matches!(fixture.proof, IntegrityCheck::Digest) {
+        preview::run(fixture).await?;
     }
     if wanted("crowd") {
         crowd::run(fixture).await?;

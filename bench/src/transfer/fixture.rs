@@ -77,6 +77,7 @@ impl<'a> TransferFixture<'a> {
         let telegram = FakeTelegram::start().await?;
         let control = folder.path().join("ssh");
         let settings = embedded_settings(folder.path(), engine)
+            .set("sandbox-transfer.preview.listen", "127.0.0.1:0")
             .set("sandbox-transfer.kinds", "[\"docker\", \"ssh\"]")
             .set("sandbox-transfer.digest_always_up_to", proof.limit())
             .set(
@@ -254,7 +255,7 @@ pub(super) async fn store_file(store: &Store, path: &Path) -> anyhow::Result<v1:
     Ok(writer.finish(label).await?.into())
 }
 
-fn sandbox_ref(sandbox: &str) -> v1::SandboxRef {
+pub(super) fn sandbox_ref(sandbox: &str) -> v1::SandboxRef {
     v1::SandboxRef {
         sandbox: Some(v1::sandbox_ref::Sandbox::Address(sandbox.to_owned())),
     }

@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 25 << 20;
 /// Largest Markdown of the reader.
 const MAX_MARKDOWN_BYTES: ByteSize = ByteSize::mib(16);
 
-/// What became of a file.
+/// The outcome of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
     /// Its Markdown, and remarks of the reader.
