@@ -10,3 +10,4 @@ mod references;
 pub(crate) mod seen;
 mod shop;
 mod story;
+mod telemetry;

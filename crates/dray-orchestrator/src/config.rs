@@ -91,6 +91,9 @@ pub struct Config {
     pub log_payloads: bool,
     /// Most characters of a content in the log. Default 2000.
     pub log_payloads_max_length: u32,
+    /// Whether spans hold contents: messages, arguments and results, each at most `log_payloads_max_length` characters.
+    /// Default off.
+    pub trace_contents: bool,
     /// Longest duration of a tool call unless the manifest says otherwise; above 0, at most `1h`. Default `5m`.
     pub tool_timeout: Period,
     /// Whether the skill on references to files is also given to agents without a tool that takes files. Default off.
@@ -213,6 +216,7 @@ impl Default for Config {
             language_header: "accept-language".to_owned(),
             log_payloads: false,
             log_payloads_max_length: 2000,
+            trace_contents: false,
             tool_timeout: Period::secs(300),
             file_skill_always: false,
             forward_headers: Vec::new(),
