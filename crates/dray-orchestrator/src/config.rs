@@ -145,6 +145,9 @@ pub struct Config {
     /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
     /// `14d`. Default `14d`.
     pub client_state_lifetime: Period,
+    /// How long the process of a running response may be silent before the other replicas report the response as failed;
+    /// `2s` to `5m`. Default `30s`.
+    pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,
 }
@@ -240,6 +243,7 @@ impl Default for Config {
             approval_timeout: ONE_HOUR,
             budgets: budgets::Budgets::default(),
             client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
+            response_lease: Period::secs(30),
             max_upload: ByteSize::mib(512),
         }
     }
@@ -416,6 +420,9 @@ impl Config {
                 let field = format!("require_approval.{number}.{member}");
                 problems.push(ConfigProblem::new(field, reason));
             }
+        }
+        if !(Period::secs(2)..=Period::secs(300)).contains(&self.response_lease) {
+            problems.push(ConfigProblem::new("response_lease", "must be 2s to 5m"));
         }
         if !(ONE_HOUR..=MAX_CLIENT_STATE_LIFETIME).contains(&self.client_state_lifetime) {
             problems.push(ConfigProblem::new(

@@ -217,7 +217,7 @@ fn client_state(
     ClientState {
         sign_ins,
         files: ClientFiles::new(records.clone(), config.client_state_lifetime),
-        responses: ResponseStore::new(records, config.client_state_lifetime),
+        responses: ResponseStore::new(records, config.client_state_lifetime, config.response_lease),
     }
 }
 
