@@ -1,6 +1,7 @@
 //! Whole agents: the orchestrator with every service that it asks, and a model that follows a script.
 
 mod chat;
+mod crashes;
 mod dial;
 mod faults;
 mod fixture;
@@ -10,3 +11,4 @@ mod references;
 pub(crate) mod seen;
 mod shop;
 mod story;
+mod telemetry;

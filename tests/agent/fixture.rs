@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::outside::FakeInternet;
+use super::process::ServiceProcess;
 use super::seen::AgentAnswer;
 use crate::support;
 
@@ -233,6 +234,47 @@ impl AgentFixture {
             .find("chat")
             .unwrap();
         self.client.post(&format!("http://{address}{path}"))
+    }
+
+    /// A service of this fixture in a process of its own, with these settings beside the usual ones.
+    pub(crate) async fn process(
+        &self,
+        service: &str,
+        settings: &[(&'static str, String)],
+    ) -> ServiceProcess {
+        let (store, options) = self.store.as_ref().unwrap();
+        let mut all = match service {
+            "orchestrator" => vec![
+                ("orchestrator.listen", "127.0.0.1:0".to_owned()),
+                (
+                    "orchestrator.manifests",
+                    text(&self.folder().join("manifests")).to_owned(),
+                ),
+                ("orchestrator.model_url", format!("{}/v1", self.model.url())),
+            ],
+            "file-resolver" => vec![("file-resolver.dial_url", self.dial.url())],
+            _ => Vec::new(),
+        };
+        all.extend_from_slice(settings);
+        let nats = self.nats.as_ref().unwrap();
+        ServiceProcess::start(service, nats, (store, options), &all).await
+    }
+
+    /// A request to a process of the orchestrator.
+    pub(crate) fn post_to(&self, process: &ServiceProcess, path: &str) -> RequestBuilder {
+        self.client.post(&process.url(path))
+    }
+
+    /// The same with GET.
+    pub(crate) fn get_from(&self, process: &ServiceProcess, path: &str) -> RequestBuilder {
+        self.client.get(&process.url(path))
+    }
+
+    /// The metrics of a process.
+    pub(crate) async fn metrics_of(&self, process: &ServiceProcess) -> String {
+        let page = self.client.get(&process.metrics_url());
+        let page = page.send(&|_| ()).await.unwrap();
+        String::from_utf8(page.bytes(4 << 20).await.unwrap().to_vec()).unwrap()
     }
 
     /// Asks the agent.

@@ -11,7 +11,13 @@ use serde_json::Value;
 use crate::support;
 
 /// A service process; killed when it is dropped.
-pub(crate) struct ServiceProcess(Child);
+pub(crate) struct ServiceProcess {
+    child: Child,
+    /// Where it listens for chats, if it does.
+    pub(crate) chat: Option<String>,
+    /// Where its metrics are.
+    http: String,
+}
 
 impl ServiceProcess {
     /// Starts a service on this bus and store, with these settings, and waits until it serves.
@@ -40,10 +46,15 @@ impl ServiceProcess {
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let process = Self(child);
         let ready: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} said {line:?}"));
+        let chat = ready["chat"].as_str().map(str::to_owned);
         let health = ready["http"].as_str().unwrap().to_owned();
+        let process = Self {
+            child,
+            chat,
+            http: health.clone(),
+        };
         eventually("readiness", async || {
             let probe = Command::new(support::dray())
                 .args(["healthcheck", "--http", &health])
@@ -55,17 +66,27 @@ impl ServiceProcess {
         process
     }
 
+    /// A URL of the address on which it listens for chats.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.chat.as_ref().unwrap())
+    }
+
+    /// The page of its metrics.
+    pub(crate) fn metrics_url(&self) -> String {
+        format!("http://{}/metrics", self.http)
+    }
+
     /// Kills it without a chance to do anything about it.
     pub(crate) fn kill9(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // Already ended is fine.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -31,6 +31,15 @@ impl MoneyAmount {
         self.micros
     }
 
+    /// The amount in units of the currency, exact up to 10^9 units.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "amounts up to 10^9 units are exact"
+    )]
+    pub fn as_units(self) -> f64 {
+        self.micros as f64 / MICROS_PER_UNIT as f64
+    }
+
     /// Both together, at most the largest amount.
     #[must_use]
     pub const fn plus(self, more: Self) -> Self {
@@ -52,12 +61,7 @@ impl fmt::Display for MoneyAmount {
 
 impl Serialize for MoneyAmount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "amounts up to 10^9 units are exact"
-        )]
-        let units = self.micros as f64 / MICROS_PER_UNIT as f64;
-        serializer.serialize_f64(units)
+        serializer.serialize_f64(self.as_units())
     }
 }
 

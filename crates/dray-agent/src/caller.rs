@@ -1,6 +1,20 @@
 //! The caller of a chat request, with credentials for the calls that are made on its behalf (quickapps 2.1).
 
-use dray_types::Secret;
+use dray_types::{Secret, TraceContext};
+
+/// Returns the trace to which requests belong at the moment; `None` outside a trace.
+pub type TraceSource = fn() -> Option<TraceContext>;
+
+/// The headers that name the present trace (W3C Trace Context); none outside a trace or without a source.
+pub fn trace_headers(source: Option<TraceSource>) -> Vec<(&'static str, String)> {
+    let trace = source.and_then(|current| current()).unwrap_or_default();
+    let headers = [
+        ("traceparent", trace.traceparent),
+        ("tracestate", trace.tracestate),
+    ];
+    let named = headers.into_iter().filter(|(_, value)| !value.is_empty());
+    named.collect()
+}
 
 /// Credentials and headers of a chat request. Lives as long as the request and is never stored.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +54,18 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_trace_is_named_by_two_headers_and_only_inside_one() {
+        assert_eq!(trace_headers(None), []);
+        assert_eq!(trace_headers(Some(|| None)), []);
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let named = trace_headers(Some(|| {
+            let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+            Some(TraceContext::new(parent, ""))
+        }));
+        assert_eq!(named, [("traceparent", parent.to_owned())]);
+    }
 
     #[test]
     fn only_listed_headers_are_forwarded() {

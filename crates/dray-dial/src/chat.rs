@@ -8,7 +8,7 @@ mod surrogates;
 use std::path::Path;
 use std::time::Duration;
 
-use dray_agent::caller::Caller;
+use dray_agent::caller::{Caller, TraceSource, trace_headers};
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_types::Secret;
 use serde_json::Value;
@@ -29,6 +29,7 @@ pub struct ChatClient {
     target: ChatTarget,
     retry: RetryPolicy,
     once: bool,
+    trace: Option<TraceSource>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +66,7 @@ impl ChatClient {
                 retries: READ_RETRIES,
             },
             once: false,
+            trace: None,
         })
     }
 
@@ -82,7 +84,15 @@ impl ChatClient {
             },
             retry,
             once: false,
+            trace: None,
         }
+    }
+
+    /// The same client, whose requests name the trace that they belong to.
+    #[must_use]
+    pub const fn with_trace(mut self, source: TraceSource) -> Self {
+        self.trace = Some(source);
+        self
     }
 
     /// The same client without retries: for deployments whose calls have effects, such as agents.
@@ -115,6 +125,11 @@ impl ChatClient {
         let body = bytes::Bytes::from(body.to_string());
         for made in 1.. {
             let request = self.request(caller, headers, deployment)?;
+            let request = trace_headers(self.trace)
+                .iter()
+                .fold(request, |request, (name, value)| {
+                    request.header(name, value)
+                });
             let error = match request
                 .bytes("application/json", body.clone())
                 .send(&|_| ())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_agent::caller::Caller;
+use dray_agent::caller::{Caller, TraceSource};
 use dray_http::{HttpClient, HttpResponse, HttpTimeouts, RequestBuilder, TrustedAuthorities};
 use dray_types::Secret;
 use serde_json::Value;
@@ -43,6 +43,8 @@ pub struct DialOptions {
     pub max_json_bytes: usize,
     /// Code interpreter somewhere else; DIAL's own when absent.
     pub interpreter: Option<InterpreterEndpoint>,
+    /// The trace that chat completions name; none by default.
+    pub trace: Option<TraceSource>,
 }
 
 impl DialOptions {
@@ -63,6 +65,7 @@ impl DialOptions {
             read_retries: READ_RETRIES,
             max_json_bytes: MAX_JSON_BYTES,
             interpreter: None,
+            trace: None,
         }
     }
 }
@@ -145,6 +148,10 @@ impl DialClient {
             options.api_version,
             retry,
         );
+        let chat = match options.trace {
+            Some(source) => chat.with_trace(source),
+            None => chat,
+        };
         let inner = CoreInner {
             origin,
             http,

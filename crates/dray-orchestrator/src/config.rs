@@ -92,6 +92,9 @@ pub struct Config {
     pub log_payloads: bool,
     /// Most characters of a content in the log. Default 2000.
     pub log_payloads_max_length: u32,
+    /// Whether spans hold contents: messages, arguments and results, each at most `log_payloads_max_length` characters.
+    /// Default off.
+    pub trace_contents: bool,
     /// Longest duration of a tool call unless the manifest says otherwise; above 0, at most `1h`. Default `5m`.
     pub tool_timeout: Period,
     /// Whether the skill on references to files is also given to agents without a tool that takes files. Default off.
@@ -144,6 +147,9 @@ pub struct Config {
     /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
     /// `14d`. Default `14d`.
     pub client_state_lifetime: Period,
+    /// How long the process of a running response may be silent before the other replicas report the response as failed;
+    /// `2s` to `5m`. Default `30s`.
+    pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,
 }
@@ -215,6 +221,7 @@ impl Default for Config {
             language_header: "accept-language".to_owned(),
             log_payloads: false,
             log_payloads_max_length: 2000,
+            trace_contents: false,
             tool_timeout: Period::secs(300),
             file_skill_always: false,
             forward_headers: Vec::new(),
@@ -238,6 +245,7 @@ impl Default for Config {
             approval_timeout: ONE_HOUR,
             budgets: budgets::Budgets::default(),
             client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
+            response_lease: Period::secs(30),
             max_upload: ByteSize::mib(512),
         }
     }
@@ -414,6 +422,9 @@ impl Config {
                 let field = format!("require_approval.{number}.{member}");
                 problems.push(ConfigProblem::new(field, reason));
             }
+        }
+        if !(Period::secs(2)..=Period::secs(300)).contains(&self.response_lease) {
+            problems.push(ConfigProblem::new("response_lease", "must be 2s to 5m"));
         }
         if !(ONE_HOUR..=MAX_CLIENT_STATE_LIFETIME).contains(&self.client_state_lifetime) {
             problems.push(ConfigProblem::new(

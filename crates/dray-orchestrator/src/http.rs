@@ -25,6 +25,7 @@ mod sign_in;
 mod support;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use client_state::{BackgroundTasks, ClientState};
 pub(crate) use contract::APPROVAL_TOOL;

@@ -1,10 +1,45 @@
-//! Metrics of the orchestrator. Labels come from closed sets and never hold a name, a URL or a tenant.
+//! Metrics of the orchestrator. Labels come from closed sets, or are names of models, agents and clients of which each
+//! process shows a limited number. None holds a URL, a user or a tenant.
 
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use dray_agent::budget::MoneyAmount;
+use dray_agent::event::TokenUsage;
 use dray_agent::failure::RequestFailure;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
+
+/// Most names of one kind that labels show.
+const MAX_NAMES: usize = 64;
+/// The label of all further names.
+const OTHER_NAMES: &str = "other";
+/// Bounds of the histogram of turns: from answers without a tool to turns of an hour.
+const TURN_BOUNDS_SECONDS: [f64; 14] = [
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+];
+/// Bounds by OpenTelemetry's convention for `gen_ai.client.operation.duration`.
+const CALL_BOUNDS_SECONDS: [f64; 14] = [
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+];
+/// Bounds by OpenTelemetry's convention for `gen_ai.client.token.usage`.
+const TOKEN_BOUNDS: [f64; 14] = [
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
 
 /// The instruments of one orchestrator.
 #[derive(Clone, Debug)]
@@ -14,6 +49,31 @@ pub struct OrchestratorMetrics {
     duration: Histogram<f64>,
     models: Counter<u64>,
     tools: Counter<u64>,
+    call_duration: Histogram<f64>,
+    call_tokens: Histogram<u64>,
+    tokens: Counter<u64>,
+    cost: Counter<f64>,
+    names: Arc<LabelNames>,
+}
+
+/// The names that labels show so far: callers can name any model and any application of DIAL.
+#[derive(Debug, Default)]
+struct LabelNames {
+    models: Mutex<BTreeSet<String>>,
+    agents: Mutex<BTreeSet<String>>,
+    clients: Mutex<BTreeSet<String>>,
+}
+
+/// A name for a label: the name itself while few are known.
+fn bounded(known: &Mutex<BTreeSet<String>>, name: &str) -> String {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.contains(name) {
+        if known.len() >= MAX_NAMES {
+            return OTHER_NAMES.to_owned();
+        }
+        known.insert(name.to_owned());
+    }
+    name.to_owned()
 }
 
 impl OrchestratorMetrics {
@@ -33,6 +93,7 @@ impl OrchestratorMetrics {
             duration: meter
                 .f64_histogram("dray_chat_turn_duration_seconds")
                 .with_description("Time from a chat request to its ending, by outcome.")
+                .with_boundaries(TURN_BOUNDS_SECONDS.to_vec())
                 .build(),
             models: meter
                 .u64_counter("dray_chat_model_calls_total")
@@ -42,7 +103,93 @@ impl OrchestratorMetrics {
                 .u64_counter("dray_chat_tool_calls_total")
                 .with_description("Calls of tools, by outcome (ok, failed).")
                 .build(),
+            call_duration: meter
+                .f64_histogram("dray_gen_ai_client_operation_duration_seconds")
+                .with_description(
+                    "Duration of calls of models to the end of the answer (`gen_ai.client.operation.duration`), by \
+                     provider, model (at most 64 names) and error type.",
+                )
+                .with_boundaries(CALL_BOUNDS_SECONDS.to_vec())
+                .build(),
+            call_tokens: meter
+                .u64_histogram("dray_gen_ai_client_token_usage_tokens")
+                .with_description(
+                    "Tokens of calls of models (`gen_ai.client.token.usage`), by provider, model (at most 64 names) and \
+                     token type (input, output).",
+                )
+                .with_boundaries(TOKEN_BOUNDS.to_vec())
+                .build(),
+            tokens: meter
+                .u64_counter("dray_chat_tokens_total")
+                .with_description(
+                    "Tokens that models and tools reported, by agent and client (at most 64 names each) and type (input, \
+                     output).",
+                )
+                .build(),
+            cost: meter
+                .f64_counter("dray_chat_cost_total")
+                .with_description(
+                    "Cost of these tokens in the currency of `budgets.prices`, by agent and client. Models without a price \
+                     add nothing.",
+                )
+                .build(),
+            names: Arc::default(),
         }
+    }
+
+    /// The labels of a turn.
+    pub(crate) fn turn_labels(&self, agent: &str, client: &str) -> [KeyValue; 2] {
+        [
+            KeyValue::new("agent", bounded(&self.names.agents, agent)),
+            KeyValue::new("client", bounded(&self.names.clients, client)),
+        ]
+    }
+
+    /// Counts tokens of a turn, and their cost where it is known.
+    pub(crate) fn turn_usage(
+        &self,
+        labels: &[KeyValue; 2],
+        tokens: TokenUsage,
+        cost: Option<MoneyAmount>,
+    ) {
+        for (kind, count) in [("input", tokens.prompt), ("output", tokens.completion)] {
+            let [agent, client] = labels.clone();
+            self.tokens
+                .add(count, &[agent, client, KeyValue::new("type", kind)]);
+        }
+        if let Some(cost) = cost {
+            self.cost.add(cost.as_units(), labels);
+        }
+    }
+
+    /// Records the tokens of a call of a model.
+    pub(crate) fn chat_tokens(&self, provider: &'static str, model: &str, tokens: TokenUsage) {
+        for (kind, count) in [("input", tokens.prompt), ("output", tokens.completion)] {
+            let mut labels = self.chat_labels(provider, model);
+            labels.push(KeyValue::new("gen_ai.token.type", kind));
+            self.call_tokens.record(count, &labels);
+        }
+    }
+
+    /// Records the duration of a call of a model.
+    pub(crate) fn chat_duration(
+        &self,
+        provider: &'static str,
+        model: &str,
+        error: Option<&'static str>,
+        elapsed: Duration,
+    ) {
+        let mut labels = self.chat_labels(provider, model);
+        labels.extend(error.map(|kind| KeyValue::new("error.type", kind)));
+        self.call_duration.record(elapsed.as_secs_f64(), &labels);
+    }
+
+    fn chat_labels(&self, provider: &'static str, model: &str) -> Vec<KeyValue> {
+        vec![
+            KeyValue::new("gen_ai.operation.name", "chat"),
+            KeyValue::new("gen_ai.provider.name", provider),
+            KeyValue::new("gen_ai.request.model", bounded(&self.names.models, model)),
+        ]
     }
 
     /// Counts a turn from here on.
@@ -100,5 +247,21 @@ impl Drop for TurnTimer {
         let seconds = self.at.elapsed().as_secs_f64();
         self.metrics.duration.record(seconds, &labels);
         tracing::info!(outcome = self.outcome, seconds, "request completed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_show_a_limited_number_of_names() {
+        let known = Mutex::default();
+        for number in 0..MAX_NAMES {
+            let name = format!("model-{number}");
+            assert_eq!(bounded(&known, &name), name);
+        }
+        assert_eq!(bounded(&known, "one-more"), OTHER_NAMES);
+        assert_eq!(bounded(&known, "model-3"), "model-3", "known names stay");
     }
 }

@@ -32,10 +32,8 @@ const MAX_HISTORY: usize = 1_000;
 const CONCURRENT_READS: usize = 4;
 /// Age from which a document gets a new lifetime when a conversation continues.
 const RENEWAL_AGE_MS: u64 = 24 * 3600 * 1000;
-/// How long a process may be silent before its responses count as interrupted.
-const OWNER_LEASE: Duration = Duration::from_secs(30);
-/// How often a process renews the lease of a response.
-pub(crate) const LEASE_INTERVAL: Duration = Duration::from_secs(5);
+/// Renewals of the lease of a response in its time: several may fail.
+const RENEWALS_PER_LEASE: u32 = 6;
 /// Attempts to change a record that others change as well.
 const MAX_ATTEMPTS: usize = 16;
 /// What is reported about a response whose process is gone.
@@ -131,12 +129,24 @@ pub(crate) struct NewResponse<'a> {
 pub(crate) struct ResponseStore {
     records: CallerRecords,
     lifetime: Period,
+    /// How long a process may be silent before its responses count as interrupted.
+    lease: Period,
 }
 
 impl ResponseStore {
     /// Responses that are kept for `lifetime` after their end, and conversations after their last change.
-    pub(crate) const fn new(records: CallerRecords, lifetime: Period) -> Self {
-        Self { records, lifetime }
+    /// A response of which its process renews no `lease` counts as interrupted.
+    pub(crate) const fn new(records: CallerRecords, lifetime: Period, lease: Period) -> Self {
+        Self {
+            records,
+            lifetime,
+            lease,
+        }
+    }
+
+    /// How often a process renews the lease of a response.
+    pub(crate) fn lease_interval(&self) -> Duration {
+        self.lease.as_duration() / RENEWALS_PER_LEASE
     }
 
     fn expires_ms(&self) -> u64 {
@@ -145,8 +155,8 @@ impl ResponseStore {
     }
 
     fn lease_ms(&self) -> u64 {
-        let lease = u64::try_from(OWNER_LEASE.as_millis()).unwrap_or(u64::MAX);
-        self.records.now_ms().saturating_add(lease)
+        let now = self.records.now_ms();
+        now.saturating_add(self.lease.as_millis())
     }
 
     async fn store(&self, document: &ResponseDocument) -> Result<ContentRef, RequestFailure> {

@@ -15,7 +15,7 @@ use dray_proto::v1;
 use dray_service::{Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
 use dray_tool_mcp::{ProgramPool, SignInKeeper};
-use dray_types::TenantId;
+use dray_types::{TenantId, TraceContext};
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
@@ -217,7 +217,7 @@ fn client_state(
     ClientState {
         sign_ins,
         files: ClientFiles::new(records.clone(), config.client_state_lifetime),
-        responses: ResponseStore::new(records, config.client_state_lifetime),
+        responses: ResponseStore::new(records, config.client_state_lifetime, config.response_lease),
     }
 }
 
@@ -231,6 +231,11 @@ fn approvals(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> Approva
     ApprovalStore::new(records, audits, config.approval_timeout.as_duration())
 }
 
+/// The trace of the span that runs.
+fn current_trace() -> Option<TraceContext> {
+    dray_bus::trace::context_of(&tracing::Span::current())
+}
+
 fn dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {
     let Some(url) = &config.dial_url else {
         return Ok(None);
@@ -240,6 +245,7 @@ fn dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {
     options.limits.connect = config.connect_timeout.as_duration();
     options.chat = config.chat_limits();
     options.metadata_age = config.metadata_expiry.as_duration();
+    options.trace = Some(current_trace);
     options.interpreter = config
         .py_interpreter
         .url
@@ -260,7 +266,7 @@ fn model_endpoint(config: &Config, core: Option<&DialClient>) -> Result<ModelEnd
         (Some(url), _) => {
             let key = (!config.model_key.is_empty()).then(|| config.model_key.clone());
             ChatClient::open(url, key, config.chat_limits(), None, FIRST_RETRY_DELAY)
-                .map(|client| ModelEndpoint::Available(Box::new(client)))
+                .map(|client| ModelEndpoint::Available(Box::new(client.with_trace(current_trace))))
                 .map_err(|error| StartError::with_source("model_url is not usable", error))
         }
         (None, Some(core)) => Ok(ModelEndpoint::Available(Box::new(core.chat()))),
@@ -288,11 +294,13 @@ fn tool_kinds(
     let rest = dray_tool_rest::RestOptions {
         forward_headers: config.forward_headers.clone(),
         clock: cx.clock.clone(),
+        trace: Some(current_trace),
         ..dray_tool_rest::RestOptions::default()
     };
     let mut mcp = dray_tool_mcp::McpOptions::new(client.clone());
     mcp.forward_headers.clone_from(&config.forward_headers);
     mcp.clock = cx.clock.clone();
+    mcp.trace = Some(current_trace);
     mcp.stdio = config.mcp_commands();
     let programs = &config.mcp_programs;
     mcp.programs = ProgramPool::new(programs.idle_timeout.as_duration(), programs.max_running);

@@ -11,6 +11,7 @@
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
 //! - `budget`: what a turn may use.
 //! - `hooks`: calls of tools by the runtime itself.
+//! - `telemetry`: spans and metrics of a turn.
 //! - `pause`: what is kept of a turn that begins to wait.
 //! - `finish`: state, statistics, and how a failure is reported.
 
@@ -30,6 +31,7 @@ mod model_caller;
 mod model_info;
 mod named_files;
 mod open;
+mod options;
 mod pause;
 mod paused;
 mod plain;
@@ -42,6 +44,7 @@ mod setup;
 mod skills;
 mod speech;
 mod tally;
+mod telemetry;
 mod tool_runner;
 mod tool_sources;
 mod trouble;
@@ -61,7 +64,9 @@ use dray_agent::skill::Skill;
 use dray_dial::DialClient;
 use dray_dial::chat::ChatClient;
 use dray_tool::EventSink;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
+use tracing::Instrument as _;
 
 use crate::approvals::ApprovalStore;
 use crate::budgets::UsageLedger;
@@ -77,6 +82,7 @@ pub(crate) use approval_forms::question_calls;
 pub(crate) use manifest::ManifestLoader;
 pub(crate) use paused::PausedTurns;
 pub(crate) use setup::ToolKinds;
+use telemetry::TurnTelemetry;
 
 /// Configuration, clients and tools that all turns share.
 pub(crate) struct SharedParts {
@@ -176,6 +182,23 @@ impl AgentEngine {
         sink: &EventSink,
         lineage: Option<AgentLineage>,
     ) -> Result<AnswerEnd, RequestFailure> {
+        let telemetry = Arc::new(TurnTelemetry::new(&self.parts, &asked));
+        let span = telemetry.agent_span();
+        // As a trait object: turns contain turns, of called agents.
+        let running: BoxFuture<'_, _> =
+            Box::pin(self.run_turn(asked, sink, lineage, Arc::clone(&telemetry)));
+        let ended = running.instrument(span.clone()).await;
+        telemetry.end_turn(&span, &ended);
+        ended
+    }
+
+    async fn run_turn(
+        &self,
+        asked: CheckedChatRequest,
+        sink: &EventSink,
+        lineage: Option<AgentLineage>,
+        telemetry: Arc<TurnTelemetry>,
+    ) -> Result<AnswerEnd, RequestFailure> {
         if asked.is_dial && !asked.request.tools.is_empty() {
             tracing::warn!(
                 "tools of a client of DIAL are not offered: only those of the manifest are"
@@ -187,7 +210,14 @@ impl AgentEngine {
             .load(&asked.caller, &asked.identity, &asked.manifest)
             .await?;
         // Boxed: the futures of a turn are large, and they would make that of each caller as large.
-        let opened = Box::pin(open::open_turn(&self.parts, asked, loaded, lineage)).await?;
+        let opened = Box::pin(open::open_turn(
+            &self.parts,
+            asked,
+            loaded,
+            lineage,
+            telemetry,
+        ))
+        .await?;
         Box::pin(opened.run(sink)).await
     }
 }

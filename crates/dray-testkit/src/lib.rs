@@ -2,6 +2,7 @@
 //!
 //! - Servers with scripts: [`http::FakeHttpServer`], [`dns::FakeDnsServer`], [`dial::DialCore`] for DIAL's files API,
 //!   [`rehearsal::RehearsalServer`] for a model. Each remembers what it was asked.
+//! - A collector of OpenTelemetry: [`otlp::SpanCollector`].
 //! - A proxy with faults: [`s3::FaultyS3`].
 //! - Real programs with data and ports of their own: [`nats::NatsServer`], [`sshd::Sshd`], [`docker::DockerEngine`].
 //! - [`tls::Authority`] signs certificates, [`python`] runs clients of vendors, [`eventually`] waits for a condition.
@@ -31,6 +32,7 @@ pub mod http;
 mod listen;
 pub mod nats;
 pub mod node;
+pub mod otlp;
 pub mod python;
 pub mod rehearsal;
 pub mod s3;

@@ -204,6 +204,11 @@ impl TurnFiles {
         }
     }
 
+    /// Whether large results of tools become files.
+    pub fn offloads_results(&self) -> bool {
+        self.offloader().offload_threshold().is_some()
+    }
+
     /// Resolves references to files in arguments.
     pub fn resolver(&self) -> ReferenceResolver<'_> {
         ReferenceResolver { scope: &self.scope }

@@ -5,9 +5,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_types::TraceContext;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CreateTaskResult,
-    GetTaskParams, InputRequiredResult, JsonObject, TaskPayload, UpdateTaskParams,
+    GetTaskParams, InputRequiredResult, JsonObject, RequestParamsMeta as _, TaskPayload,
+    UpdateTaskParams,
 };
 use serde_json::Value;
 
@@ -38,14 +40,22 @@ pub(crate) enum CallEnd {
 }
 
 impl McpSession {
-    /// Calls a tool. Dropping the future cancels the call at the server, or the task that it has become.
+    /// Calls a tool as a part of `trace`. Dropping the future cancels the call at the server, or the task that it has become.
     pub(crate) async fn call(
         self: &Arc<Self>,
         tool: &str,
         arguments: JsonObject,
         questions: &CallQuestions,
+        trace: Option<TraceContext>,
     ) -> Result<CallEnd, SessionError> {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        if let Some(trace) = trace {
+            // SEP-414: for programs as well, which have no headers.
+            params.set_traceparent(&trace.traceparent);
+            if !trace.tracestate.is_empty() {
+                params.set_tracestate(&trace.tracestate);
+            }
+        }
         if let Some((pending, answers)) = &questions.given {
             let responses = input_responses(&pending.questions, answers.clone());
             match &pending.resume {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_agent::caller::TraceSource;
 use dray_dial::DialPort;
 use dray_http::HttpClient;
 use dray_types::{Clock, Secret};
@@ -80,6 +81,8 @@ pub struct McpOptions {
     pub dial: Option<Arc<dyn DialPort>>,
     /// Clock for the names of files.
     pub clock: Clock,
+    /// The trace that calls of tools name; none by default.
+    pub trace: Option<TraceSource>,
 }
 
 impl McpOptions {
@@ -101,6 +104,7 @@ impl McpOptions {
             client,
             dial: None,
             clock: Clock::system(),
+            trace: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_agent::caller::Caller;
+use dray_agent::caller::{Caller, TraceSource};
 use dray_dial::DialPort;
 use dray_dial::signin::SignIn;
 use rmcp::model::{ContentBlock, JsonObject, ResourceContents};
@@ -60,6 +60,8 @@ pub(crate) struct ServerTarget {
     conversation: String,
     /// Sign-ins that the user confirmed with this request.
     confirmed: Vec<ConfirmedSignIn>,
+    /// The trace that calls name.
+    trace: Option<TraceSource>,
     session: Mutex<Option<Arc<McpSession>>>,
 }
 
@@ -98,6 +100,7 @@ impl ServerTarget {
             sign_in_port: options.oauth.port.clone(),
             conversation: options.oauth.conversation.clone(),
             confirmed: options.oauth.confirmed.clone(),
+            trace: options.trace,
             session: Mutex::default(),
         }
     }
@@ -297,7 +300,8 @@ impl ServerTarget {
         questions: &CallQuestions,
     ) -> Result<CallEnd, SessionError> {
         let (session, _) = self.session().await?;
-        let outcome = session.call(tool, arguments, questions).await;
+        let trace = self.trace.and_then(|current| current());
+        let outcome = session.call(tool, arguments, questions, trace).await;
         if let Some(pooled) = &self.pooled {
             // The time of the call does not count as idle.
             pooled.pool.touch(&pooled.conversation, &pooled.name);

@@ -30,6 +30,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use dray_agent::caller::TraceSource;
 use dray_agent::manifest::tool::RestTool;
 use dray_agent::manifest::toolset::RestApi;
 use dray_http::HttpClient;
@@ -52,6 +53,8 @@ pub struct RestOptions {
     pub tokens: TokenCache,
     /// Time in the names of files.
     pub clock: Clock,
+    /// The trace that requests name; none by default.
+    pub trace: Option<TraceSource>,
 }
 
 impl Default for RestOptions {
@@ -61,6 +64,7 @@ impl Default for RestOptions {
             answer_limit: ANSWER_LIMIT,
             tokens: TokenCache::default(),
             clock: Clock::system(),
+            trace: None,
         }
     }
 }

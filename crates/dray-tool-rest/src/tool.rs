@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use dray_agent::caller::trace_headers;
 use dray_agent::manifest::tool::RestEndpoint;
 use dray_agent::manifest::toolset::{ClientIdSecret, RestApi, RestAuthorization};
 use dray_http::{HttpClient, HttpResponse};
@@ -75,8 +76,12 @@ impl EndpointTool {
         prepared: &PreparedRequest,
         deadline: Instant,
     ) -> Result<HttpResponse, ToolFailure> {
-        let sent = prepared
-            .request(&self.shared.client)
+        let request = prepared.request(&self.shared.client);
+        let sent = trace_headers(self.shared.options.trace)
+            .iter()
+            .fold(request, |request, (name, value)| {
+                request.header(name, value)
+            })
             .response_within(deadline.saturating_duration_since(Instant::now()))
             .send(&|_| {})
             .await;

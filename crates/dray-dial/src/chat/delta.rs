@@ -7,6 +7,8 @@ use serde_json::Value;
 /// What one chunk adds to the response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChunkDelta {
+    /// The model that answers, as the service names it.
+    pub model: Option<String>,
     /// Text that is appended to the response.
     pub content: Option<String>,
     /// More of the model's reasoning, as services of reasoning models show it.
@@ -71,7 +73,10 @@ pub struct CallDelta {
 impl ChunkDelta {
     /// Reads a chunk, or a whole response, whose `message` is one big piece.
     pub(super) fn read(chunk: &Value) -> Self {
-        let mut read = Self::default();
+        let mut read = Self {
+            model: text_member(chunk, "model").filter(|model| !model.is_empty()),
+            ..Self::default()
+        };
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
             read.usage = Some(token_usage(usage));
         }

@@ -28,6 +28,7 @@ use super::reply::ReplyOptions;
 use super::response_headers::{RequestId, add_plain_headers};
 use super::responses::RunningResponses;
 use super::run::AnswerRun;
+use super::trace::trace_request;
 use super::{body, credentials, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
@@ -155,6 +156,7 @@ impl HttpSurface {
             .method_not_allowed_fallback(not_so)
             // `read_json` counts the bytes itself.
             .layer(DefaultBodyLimit::disable())
+            .layer(middleware::from_fn(trace_request))
             .with_state(self)
     }
 

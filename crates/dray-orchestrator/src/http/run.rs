@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
 use super::contract::{Agent, CheckedChatRequest};
 
@@ -60,7 +61,8 @@ impl AnswerRun {
         tracing::info!(deployment = %outcome.deployment, request_id = %outcome.request_id, messages, stream = asked.request.stream, "a chat begins");
         // A set of one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
         let mut work = JoinSet::new();
-        work.spawn(async move { agent.answer(asked, sink).await });
+        let answering = async move { agent.answer(asked, sink).await };
+        work.spawn(answering.instrument(Span::current()));
         Self {
             events,
             work,

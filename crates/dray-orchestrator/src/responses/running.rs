@@ -1,5 +1,7 @@
 //! A response that runs in this process: its lease, and its end.
 
+use std::time::Duration;
+
 use dray_agent::failure::RequestFailure;
 
 use super::{
@@ -22,6 +24,11 @@ pub(crate) struct RunningResponse {
 pub(crate) struct Superseded;
 
 impl RunningResponse {
+    /// How often the lease must be renewed.
+    pub(crate) fn lease_interval(&self) -> Duration {
+        self.store.lease_interval()
+    }
+
     /// Reports to other replicas that the response still runs.
     ///
     /// # Errors

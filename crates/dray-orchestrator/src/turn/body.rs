@@ -55,7 +55,6 @@ impl BodyTemplate {
         tools: &[Arc<dyn Tool>],
         statics: &[Value],
         wishes: ClientWishes,
-        counts: bool,
     ) -> Self {
         let ClientWishes {
             tool_choice,
@@ -87,12 +86,11 @@ impl BodyTemplate {
         if let Some(format) = response_format {
             fixed.insert("response_format".to_owned(), format);
         }
-        if counts {
-            fixed.insert(
-                "stream_options".to_owned(),
-                json!({ "include_usage": true }),
-            );
-        }
+        // Budgets and metrics need the tokens also where the client does not.
+        fixed.insert(
+            "stream_options".to_owned(),
+            json!({ "include_usage": true }),
+        );
         Self { fixed, tool_choice }
     }
 

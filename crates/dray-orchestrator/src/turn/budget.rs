@@ -122,11 +122,6 @@ impl TurnBudget {
         })
     }
 
-    /// Whether tokens must be counted, also for clients that do not want to know them.
-    pub(super) const fn has_limits(&self) -> bool {
-        self.has_limits
-    }
-
     /// How long the turn may take.
     pub(super) const fn max_duration(&self) -> Option<Duration> {
         self.max_duration

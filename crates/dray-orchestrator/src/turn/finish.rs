@@ -154,6 +154,7 @@ impl OpenTurn {
                 is_plain: !self.response.is_dial,
                 log_payloads: self.parts.config.payload_length(),
                 budget: &self.budget,
+                telemetry: &self.telemetry,
             },
             runner: ToolRunner {
                 tools: &self.tools.offered,
@@ -164,6 +165,7 @@ impl OpenTurn {
                 turn: &self.session.turn,
                 settings: self.tools.settings,
                 metrics: &self.parts.metrics,
+                telemetry: &self.telemetry,
                 sink,
             },
             metrics: &self.parts.metrics,
@@ -195,14 +197,13 @@ impl OpenTurn {
         done
     }
 
-    /// What every call of the model in this turn has in common. Budgets need the usage also where the client does not.
+    /// What every call of the model in this turn has in common.
     fn body_template(&self, wishes: ClientWishes) -> BodyTemplate {
         BodyTemplate::new(
             &self.manifest.orchestrator.deployment,
             &self.tools.offered,
             &self.tools.statics,
             wishes,
-            self.response.counts || self.budget.has_limits(),
         )
     }
 

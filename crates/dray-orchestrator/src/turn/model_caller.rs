@@ -4,8 +4,10 @@ use dray_agent::caller::Caller;
 use dray_agent::event::ModelUsage;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, CustomContent, Message, Role};
-use dray_dial::chat::ChatError;
+use dray_dial::chat::{ChatClient, ChatError};
 use dray_tool::{ClientGone, EventSink};
+use serde_json::Value;
+use tracing::Instrument as _;
 
 use super::ModelEndpoint;
 use super::body::BodyTemplate;
@@ -16,6 +18,7 @@ use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
 use super::rounds::LoopError;
 use super::speech::TextRelay;
 use super::tally::TurnTally;
+use super::telemetry::{TurnTelemetry, error_type};
 
 /// Calls one model on behalf of one caller.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub(super) struct ModelCaller<'a> {
     pub(super) log_payloads: Option<usize>,
     /// What the turn may use.
     pub(super) budget: &'a TurnBudget,
+    /// Reports the turn.
+    pub(super) telemetry: &'a TurnTelemetry,
 }
 
 impl ModelCaller<'_> {
@@ -84,6 +89,32 @@ impl ModelCaller<'_> {
         let body =
             body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;
         let begun = tokio::time::Instant::now();
+        let span = self.telemetry.chat_span(self.deployment, &body);
+        let exchange = self.exchange(chat, body, speech, sink, tally);
+        let answered = exchange.instrument(span.clone()).await;
+        let elapsed = begun.elapsed();
+        let ended = answered.as_ref().map_err(CallError::kind);
+        self.telemetry
+            .end_chat(&span, self.deployment, ended, elapsed);
+        let answer = answered?;
+        tracing::info!(
+            model = self.deployment,
+            milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            calls = answer.calls.len(),
+            "model call completed"
+        );
+        Ok(answer)
+    }
+
+    /// Sends a request to the model, and passes its answer on while it comes.
+    async fn exchange(
+        &self,
+        chat: &ChatClient,
+        body: Value,
+        speech: &mut TextRelay,
+        sink: &EventSink,
+        tally: &mut TurnTally,
+    ) -> Result<ModelAnswer, CallError> {
         let charge = self.budget.begin_call(self.deployment, &body).await;
         let mut stream = match chat.stream(self.caller, self.deployment, body).await {
             Ok(stream) => stream,
@@ -121,12 +152,6 @@ impl ModelCaller<'_> {
         let bytes = relay.received_bytes();
         let answer = relay.finish().await?;
         self.settle(charge, &answer.usage, bytes, tally).await;
-        tracing::info!(
-            model = self.deployment,
-            milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-            calls = answer.calls.len(),
-            "model call completed"
-        );
         Ok(answer)
     }
 }
@@ -141,6 +166,7 @@ impl ModelCaller<'_> {
         tally: &mut TurnTally,
     ) {
         tally.model(self.deployment, usage);
+        self.telemetry.chat_usage(self.deployment, usage);
         self.budget
             .end_call(charge, self.deployment, usage, response_bytes)
             .await;
@@ -151,6 +177,17 @@ impl ModelCaller<'_> {
 enum CallError {
     Cut(LoopError),
     Model(ChatError),
+}
+
+impl CallError {
+    /// Its kind in traces and metrics, from a closed set.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Cut(LoopError::Gone) => "cancelled",
+            Self::Cut(LoopError::Failed(_)) => "invalid_answer",
+            Self::Model(error) => error_type(error),
+        }
+    }
 }
 
 impl From<ClientGone> for CallError {

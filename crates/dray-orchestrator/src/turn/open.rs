@@ -18,17 +18,18 @@ use tokio::time::Instant;
 use super::additions::{insert_file_skill, system_prompt, tell_news, turn_skills};
 use super::agent_tool::{AgentCalls, AgentLineage, agent_calls};
 use super::approval_policy::ApprovalPolicy;
-use super::body::ClientWishes;
 use super::budget::TurnBudget;
 use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
+use super::options::{ResponseOptions, compaction_threshold, outgoing_messages, response_options};
 use super::prepare::OutgoingMessages;
 use super::setup::{BuiltTools, SetupPlan, ToolAudience};
+use super::telemetry::TurnTelemetry;
 use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::http::{ApprovalForm, ChatRequest, CheckedChatRequest};
+use crate::http::{ApprovalForm, CheckedChatRequest};
 use crate::internal;
 use crate::permissions::CallerIdentity;
 use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
@@ -51,6 +52,8 @@ pub(super) struct OpenTurn {
     pub(super) principal: String,
     /// What the turn may use.
     pub(super) budget: Arc<TurnBudget>,
+    /// Reports the turn.
+    pub(super) telemetry: Arc<TurnTelemetry>,
 }
 
 /// What went wrong while the turn was set up.
@@ -97,26 +100,6 @@ impl TurnSession {
     }
 }
 
-/// How the model is asked, and how its response goes to the client.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a way of its own to show something"
-)]
-pub(super) struct ResponseOptions {
-    pub(super) outgoing: OutgoingMessages,
-    /// Tokens of a prompt from which on old messages are compacted.
-    pub(super) compaction: Option<u64>,
-    pub(super) wishes: ClientWishes,
-    /// Whether the client wants tokens counted.
-    pub(super) counts: bool,
-    /// Whether the client speaks DIAL.
-    pub(super) is_dial: bool,
-    /// Whether files of the answer stand in its text.
-    pub(super) links_files: bool,
-    /// Whether files of the answer become files of `/v1/files`.
-    pub(super) cites_files: bool,
-}
-
 /// Answers of other services before a turn, requested concurrently.
 struct TurnInputs {
     tools: Vec<Arc<dyn Tool>>,
@@ -125,6 +108,8 @@ struct TurnInputs {
     skills: Vec<Skill>,
     issues: IssueLog,
     messages: Vec<Message>,
+    /// Whether results or old messages may become files, which the model must be able to read.
+    keeps_texts: bool,
 }
 
 /// Gathers all that a turn needs. The client got nothing yet, so a failure still has an HTTP status.
@@ -133,11 +118,12 @@ pub(super) async fn open_turn(
     mut asked: CheckedChatRequest,
     loaded: LoadedManifest,
     lineage: Option<AgentLineage>,
+    telemetry: Arc<TurnTelemetry>,
 ) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
     let principal = asked.identity.key();
     let (wishes, part) = plain::client_part(parts, &mut asked, &loaded.manifest).await?;
-    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage).await?;
+    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage, &telemetry).await?;
     let (mut request, caller, is_dial) = (asked.request, asked.caller, asked.is_dial);
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
@@ -161,17 +147,8 @@ pub(super) async fn open_turn(
     let takes_files = parts.config.file_skill_always || has_tools;
     insert_file_skill(takes_files, &inputs.skills, &outgoing, &mut inputs.messages);
     let compaction = compaction_threshold(parts, &manifest);
-    let keeps_texts =
-        compaction.is_some() || (has_tools && files.offloader().offload_threshold().is_some());
-    let hooks = offer_tools(
-        parts,
-        &manifest,
-        &mut inputs,
-        &outgoing,
-        &files,
-        keeps_texts,
-    )
-    .await;
+    inputs.keeps_texts = compaction.is_some() || (has_tools && files.offloads_results());
+    let hooks = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await;
     if !is_dial {
         wishes.check_tools(&inputs.tools, &inputs.model.statics)?;
     }
@@ -198,14 +175,12 @@ pub(super) async fn open_turn(
             approvals,
         },
         session,
-        response: ResponseOptions {
-            compaction,
-            ..response_options(parts, &request, is_dial, outgoing, wishes)
-        },
+        response: response_options(parts, &request, is_dial, outgoing, wishes, compaction),
         part,
         continued_at,
         principal,
         budget,
+        telemetry,
         parts: Arc::clone(parts),
         manifest,
     })
@@ -218,6 +193,7 @@ async fn begin_turn(
     asked: &CheckedChatRequest,
     loaded: &LoadedManifest,
     lineage: Option<AgentLineage>,
+    telemetry: &TurnTelemetry,
 ) -> Result<(TurnStart, Arc<TurnBudget>, AgentCalls), RequestFailure> {
     let manifest = &loaded.manifest;
     let mut opening = turn_start(parts, asked, manifest).await?;
@@ -226,6 +202,8 @@ async fn begin_turn(
         opening.session.clone_from(&lineage.session);
         opening.conversation.clone_from(&lineage.conversation);
     }
+    let deployment = &manifest.orchestrator.deployment.deployment_id;
+    telemetry.describe_turn(&opening.conversation, deployment);
     let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
     let (identity, conversation) = (&asked.identity, &opening.conversation);
     let budget = TurnBudget::open(parts, identity, conversation, manifest, parent).await?;
@@ -284,31 +262,6 @@ async fn turn_inputs(
     gather_inputs(parts, audience, loaded, files, calls, messages).await
 }
 
-/// How the response goes to the client.
-fn response_options(
-    parts: &SharedParts,
-    request: &ChatRequest,
-    is_dial: bool,
-    outgoing: OutgoingMessages,
-    wishes: ClientWishes,
-) -> ResponseOptions {
-    ResponseOptions {
-        outgoing,
-        compaction: None,
-        cites_files: request.cites_files,
-        links_files: !is_dial
-            && !request.cites_files
-            && !request.knows_custom_content
-            && plain::is_text(wishes.response_format.as_ref()),
-        wishes,
-        // Whole answers of OpenAI's API have their tokens always.
-        counts: request.include_usage
-            || parts.config.show_usage_statistics
-            || (!is_dial && !request.stream),
-        is_dial,
-    }
-}
-
 /// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the hooks.
 async fn offer_tools(
     parts: &SharedParts,
@@ -316,7 +269,6 @@ async fn offer_tools(
     inputs: &mut TurnInputs,
     outgoing: &OutgoingMessages,
     files: &Arc<TurnFiles>,
-    keeps_texts: bool,
 ) -> Vec<hooks::PlannedCall> {
     let offer = internal::ToolOffer {
         manifest,
@@ -325,7 +277,7 @@ async fn offer_tools(
         lazy: outgoing.lazy.as_deref(),
         clock: &parts.services.clock,
     };
-    let tools = &mut inputs.tools;
+    let (tools, keeps_texts) = (&mut inputs.tools, inputs.keeps_texts);
     add_own_tools(tools, &mut inputs.issues, &offer, files, keeps_texts).await;
     hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues)
 }
@@ -344,34 +296,6 @@ async fn add_own_tools(
     // Of equal names the first stays, so tools of the manifest win over those of this service.
     let dropped = naming::drop_duplicates(tools);
     issues.tools.extend(dropped.into_iter().map(to_tool_issue));
-}
-
-/// Tokens of a prompt from which on old messages are compacted: by the manifest, else by the operator.
-fn compaction_threshold(parts: &SharedParts, manifest: &Manifest) -> Option<u64> {
-    let default = parts.config.compaction_threshold_tokens;
-    let tokens = match manifest.features.compaction {
-        None => default,
-        Some(compaction) if compaction.enabled => compaction.threshold_tokens.or(default),
-        Some(_) => None,
-    };
-    tokens.map(u64::from)
-}
-
-/// How messages go to a model that accepts these types of files.
-fn outgoing_messages(
-    parts: &SharedParts,
-    manifest: &Manifest,
-    accepts: Vec<String>,
-) -> OutgoingMessages {
-    let strategy = manifest.orchestrator.attachment_strategy;
-    OutgoingMessages {
-        clock: parts.services.clock.clone(),
-        stamps: manifest.features.timestamp.is_some(),
-        lazy: strategy.map(|_| accepts),
-        plain: parts.config.model_url.is_some() || parts.core.is_none(),
-        reminders: Vec::new(),
-        recovered: false,
-    }
 }
 
 /// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
@@ -420,6 +344,7 @@ async fn gather_inputs(
         skills,
         issues,
         messages,
+        keeps_texts: false,
     })
 }
 

@@ -45,6 +45,8 @@ pub(super) struct ModelAnswer {
     pub(super) state: Option<Value>,
     /// Why the answer ended; `None` when the stream did not say.
     pub(super) reason: Option<FinishReason>,
+    /// The model that answered, as its service names it.
+    pub(super) model: Option<String>,
     /// Its tokens, by model.
     pub(super) usage: Vec<ModelUsage>,
 }
@@ -91,6 +93,9 @@ impl<'a> AnswerRelay<'a> {
 
     /// Takes the next piece.
     pub(super) async fn take(&mut self, delta: ChunkDelta) -> Result<(), InvalidAnswer> {
+        if self.answer.model.is_none() {
+            self.answer.model = delta.model;
+        }
         for stage in delta.stages {
             self.stage(stage).await?;
         }

@@ -206,8 +206,9 @@ impl ToolKinds {
         };
         // Two batches, since the servers of one batch share a client.
         let (open, guarded) = (of(false), of(true));
-        let options = |client: &HttpClient| dray_tool_mcp::McpOptions {
+        let options = |client: &HttpClient, trace| dray_tool_mcp::McpOptions {
             client: client.clone(),
+            trace,
             principal: Some(audience.principal.to_owned()),
             conversation: Some(audience.conversation.to_owned()),
             oauth: OAuthOptions {
@@ -217,8 +218,9 @@ impl ToolKinds {
             },
             ..self.mcp.clone()
         };
-        let open_options = options(&self.client);
-        let guarded_options = options(self.client_for(true, audience));
+        let open_options = options(&self.client, self.mcp.trace);
+        // Servers that a caller's manifest names learn nothing of traces.
+        let guarded_options = options(self.client_for(true, audience), None);
         let (open, guarded) = tokio::join!(
             Box::pin(dray_tool_mcp::connect_all(
                 &open,
@@ -254,7 +256,9 @@ impl ToolKinds {
         match &planned.set {
             ToolSet::RestApi(set) => {
                 let client = self.client_for(planned.is_guarded, audience);
-                dray_tool_rest::build_set(set, client, &self.rest)
+                let mut options = self.rest.clone();
+                options.trace = options.trace.filter(|_| !planned.is_guarded);
+                dray_tool_rest::build_set(set, client, &options)
             }
             ToolSet::DialDeployment(set) => match &self.dial {
                 Some(dial) => dray_tool_dial::build_deployments(set, dial, caller).await,

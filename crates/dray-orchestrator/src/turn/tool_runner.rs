@@ -6,11 +6,13 @@ use dray_agent::message::{Content, Message, Role, ToolCall};
 use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
 use dray_tool::{EventSink, Tool, Turn};
 use futures_util::future::join_all;
+use tracing::Instrument as _;
 
 use super::approval_policy::ApprovalPolicy;
 use super::budget::TurnBudget;
 use super::client_tools::ClientTools;
 use super::rounds::LoopError;
+use super::telemetry::TurnTelemetry;
 use crate::metrics::OrchestratorMetrics;
 use dray_tool_files::TurnFiles;
 
@@ -29,6 +31,8 @@ pub(super) struct ToolRunner<'a> {
     pub(super) turn: &'a Turn,
     pub(super) settings: PipelineSettings,
     pub(super) metrics: &'a OrchestratorMetrics,
+    /// Reports the turn.
+    pub(super) telemetry: &'a TurnTelemetry,
     pub(super) sink: &'a EventSink,
 }
 
@@ -116,6 +120,8 @@ impl ToolRunner<'_> {
         request: ToolRequest<'_>,
     ) -> Result<CompletedCall, RequestEnd> {
         let resolver = self.files.resolver();
+        let name = &tool.declaration().name;
+        let span = self.telemetry.tool_span(name, &request);
         let ran = pipeline::run_call(
             tool,
             request,
@@ -124,8 +130,13 @@ impl ToolRunner<'_> {
             &self.settings,
             self.sink,
         )
-        .await?;
-        if !self.approvals.is_agent(&tool.declaration().name) {
+        .instrument(span.clone())
+        .await;
+        self.telemetry.end_tool(&span, &ran);
+        let ran = ran?;
+        // A called agent counts what it uses itself.
+        if !self.approvals.is_agent(name) {
+            self.telemetry.usage("", &ran.usage);
             self.budget.tool(&ran.usage).await;
         }
         Ok(ran)

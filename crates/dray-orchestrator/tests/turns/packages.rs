@@ -88,3 +88,40 @@ async fn langchain_runs_its_tools_and_its_structured_output() {
     );
     assert_eq!(run.own_calls, 2, "once for each loop");
 }
+
+/// Asks for a tool that needs approval, and says what it gave.
+const ORDER_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Got {result}."}},
+    {"reply": {"say": "Let me order.", "call": [
+        {"name": "shop_a", "arguments": {"q": "free"}}, {"name": "shop_b", "arguments": {"q": "dear"}}]}}]}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_answers_questions_on_approval() {
+    let endpoint = CountingEndpoint::start().await;
+    let mut agent = manifest(json!([rest(&endpoint.url(), &["a", "b"])]));
+    agent["require_approval"] = json!([{"tools": ["shop_b"]}]);
+    let world = TurnFixture::plain(&agent, ORDER_SCRIPT).await;
+    let arguments = [world.url.as_str()];
+    let seen = dray_testkit::python::run_script("approval_client.py", "openai", &arguments).await;
+    let done = "Got {\"own\":\"dear\"}.";
+    assert_eq!(
+        seen,
+        json!({
+            "approves": {
+                "status": "completed", "kind": "McpApprovalRequest", "text": done, "again": "approval_used",
+                "question": ["shop", "shop_b", {"q": "dear"}],
+            },
+            "refuses": true,
+            "streams": {"kinds": ["message", "mcp_approval_request"], "text": done},
+            "keeps_no_state": done,
+            "converses": done,
+        })
+    );
+    let called = endpoint.called();
+    let dear = called.iter().filter(|q| *q == "dear").count();
+    assert_eq!(
+        (dear, called.len()),
+        (4, 9),
+        "once for each approval: {called:?}"
+    );
+}

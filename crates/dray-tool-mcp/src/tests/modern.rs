@@ -7,6 +7,7 @@ use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
 use dray_tool::ToolsetResult;
+use dray_types::TraceContext;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -21,6 +22,8 @@ const VERSION: &str = "2026-07-28";
 struct ModernServer {
     /// The methods that were accepted, in order.
     methods: Vec<String>,
+    /// `traceparent` of the header and of `_meta`, of each accepted request.
+    traces: Vec<[Option<String>; 2]>,
     /// Requests that are refused at first, with the version that the server speaks.
     refuse: usize,
     /// The result of the next call; an echo if absent.
@@ -61,7 +64,10 @@ async fn answer(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let headers = REQUIRED_HEADERS.map(|name| request.header(name).map(str::to_owned));
+    let parent = request.header("traceparent").map(str::to_owned);
     let message = request.json().await?;
+    let noted = message.pointer("/params/_meta/traceparent");
+    let noted = noted.and_then(Value::as_str).map(str::to_owned);
     let id = message["id"].clone();
     let method = message["method"].as_str().unwrap_or_default().to_owned();
     let is_refused = {
@@ -78,6 +84,7 @@ async fn answer(
     }
     let mut state = shared.lock();
     state.methods.push(method.clone());
+    state.traces.push([parent, noted]);
     let result = match method.as_str() {
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": [VERSION],
@@ -148,6 +155,24 @@ async fn a_server_of_2026_07_28_alone_is_connected_and_called() {
     assert_eq!(output.unwrap().content, r#"{"a":1}"#);
     let expected = ["server/discover", "tools/list", "tools/call"];
     assert_eq!(server.shared().lock().methods, expected);
+}
+
+#[tokio::test]
+async fn calls_name_their_trace_in_the_header_and_in_the_message_where_there_is_one() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let server = modern_server(None).await;
+    let set = streamable(&server.shared().url());
+    let mut options = options();
+    options.trace = Some(|| Some(TraceContext::new(PARENT, "")));
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    call(&named(&built, "s_echo"), json!({})).await.unwrap();
+    let traces = server.shared().lock().traces.clone();
+    let named_both = [Some(PARENT.to_owned()), Some(PARENT.to_owned())];
+    assert_eq!(traces, [[None, None], [None, None], named_both]);
+    options.trace = None;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    call(&named(&built, "s_echo"), json!({})).await.unwrap();
+    assert_eq!(server.shared().lock().traces.last(), Some(&[None, None]));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use http::{HeaderName, HeaderValue, Method};
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    RequestParamsMeta as _, ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::{
@@ -88,6 +88,17 @@ pub(super) struct Endpoint {
     headers: HashMap<HeaderName, HeaderValue>,
 }
 
+/// The trace of a call of a tool.
+fn called_traceparent(message: &ClientJsonRpcMessage) -> Option<&str> {
+    let JsonRpcMessage::Request(request) = message else {
+        return None;
+    };
+    match &request.request {
+        ClientRequest::CallToolRequest(call) => call.params.traceparent(),
+        _ => None,
+    }
+}
+
 impl Endpoint {
     pub(super) fn request(&self, method: Method) -> dray_http::RequestBuilder {
         let mut request = self.settings.request(method, &self.url);
@@ -105,6 +116,11 @@ impl Endpoint {
             // The protocol requires both.
             .header("accept", "application/json, text/event-stream")
             .json(message);
+        // Messages are sent by a task of the session, so the trace is that of the message.
+        let request = match called_traceparent(message) {
+            Some(parent) => request.header("traceparent", parent),
+            None => request,
+        };
         Ok(request.send(&|_| {}).await?)
     }
 

@@ -18,8 +18,10 @@ use super::request::at_place;
 use super::writer::{ResponseWriter, write_response_event};
 use crate::http::reply::KEEP_ALIVE_LINE;
 use crate::http::run::{AnswerRun, NextEvent};
-use crate::responses::{LEASE_INTERVAL, ResponseDocument, ResponseStatus, RunningResponse};
+use crate::responses::{ResponseDocument, ResponseStatus, RunningResponse};
 
+/// Interval of the timer of responses that have no lease.
+const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Most events per write.
 const MAX_EVENTS_PER_WRITE: usize = 64;
 
@@ -202,7 +204,9 @@ impl ResponseDriver {
     ) -> Outcome {
         let drained = drained(self.stop.clone(), self.drain);
         tokio::pin!(drained);
-        let mut lease = tokio::time::interval(LEASE_INTERVAL);
+        let running = self.running.as_ref();
+        let interval = running.map_or(IDLE_INTERVAL, RunningResponse::lease_interval);
+        let mut lease = tokio::time::interval(interval);
         lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick comes immediately, and the lease was just given.
         lease.tick().await;

@@ -216,7 +216,7 @@ impl SharedState {
         ClientState {
             sign_ins: None,
             files: ClientFiles::new(records.clone(), lifetime),
-            responses: ResponseStore::new(records, lifetime),
+            responses: ResponseStore::new(records, lifetime, Period::secs(30)),
         }
     }
 }

@@ -1,0 +1,82 @@
+//! How the model is asked in a turn, and how its response goes to the client.
+
+use dray_agent::manifest::Manifest;
+
+use super::body::ClientWishes;
+use super::prepare::OutgoingMessages;
+use super::{SharedParts, plain};
+use crate::http::ChatRequest;
+
+/// How the model is asked, and how its response goes to the client.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a way of its own to show something"
+)]
+pub(super) struct ResponseOptions {
+    pub(super) outgoing: OutgoingMessages,
+    /// Tokens of a prompt from which on old messages are compacted.
+    pub(super) compaction: Option<u64>,
+    pub(super) wishes: ClientWishes,
+    /// Whether the client wants tokens counted.
+    pub(super) counts: bool,
+    /// Whether the client speaks DIAL.
+    pub(super) is_dial: bool,
+    /// Whether files of the answer stand in its text.
+    pub(super) links_files: bool,
+    /// Whether files of the answer become files of `/v1/files`.
+    pub(super) cites_files: bool,
+}
+
+/// How the response goes to the client.
+pub(super) fn response_options(
+    parts: &SharedParts,
+    request: &ChatRequest,
+    is_dial: bool,
+    outgoing: OutgoingMessages,
+    wishes: ClientWishes,
+    compaction: Option<u64>,
+) -> ResponseOptions {
+    ResponseOptions {
+        outgoing,
+        compaction,
+        cites_files: request.cites_files,
+        links_files: !is_dial
+            && !request.cites_files
+            && !request.knows_custom_content
+            && plain::is_text(wishes.response_format.as_ref()),
+        wishes,
+        // Whole answers of OpenAI's API have their tokens always.
+        counts: request.include_usage
+            || parts.config.show_usage_statistics
+            || (!is_dial && !request.stream),
+        is_dial,
+    }
+}
+
+/// Tokens of a prompt from which on old messages are compacted: by the manifest, else by the operator.
+pub(super) fn compaction_threshold(parts: &SharedParts, manifest: &Manifest) -> Option<u64> {
+    let default = parts.config.compaction_threshold_tokens;
+    let tokens = match manifest.features.compaction {
+        None => default,
+        Some(compaction) if compaction.enabled => compaction.threshold_tokens.or(default),
+        Some(_) => None,
+    };
+    tokens.map(u64::from)
+}
+
+/// How messages go to a model that accepts these types of files.
+pub(super) fn outgoing_messages(
+    parts: &SharedParts,
+    manifest: &Manifest,
+    accepts: Vec<String>,
+) -> OutgoingMessages {
+    let strategy = manifest.orchestrator.attachment_strategy;
+    OutgoingMessages {
+        clock: parts.services.clock.clone(),
+        stamps: manifest.features.timestamp.is_some(),
+        lazy: strategy.map(|_| accepts),
+        plain: parts.config.model_url.is_some() || parts.core.is_none(),
+        reminders: Vec::new(),
+        recovered: false,
+    }
+}

@@ -1,0 +1,267 @@
+//! What traces and metrics show of a turn, by OpenTelemetry's conventions for generative AI
+//! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>): a span `invoke_agent` for the turn, below it `chat` for each
+//! call of the model and `execute_tool` for each call of a tool. Contents are in them only where the operator wants that.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dray_agent::budget::TokenPrice;
+use dray_agent::event::{AnswerEnd, ModelUsage, TokenUsage};
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Content, Message};
+use dray_dial::chat::{ChatError, ChatKind};
+use dray_tool::pipeline::{CompletedCall, RequestEnd, ToolRequest};
+use opentelemetry::trace::Status;
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+use serde_json::Value as Json;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use super::SharedParts;
+use super::relay::ModelAnswer;
+use crate::http::{CheckedChatRequest, ManifestSource};
+use crate::metrics::OrchestratorMetrics;
+use crate::permissions::CallerIdentity;
+
+const OPERATION_NAME: &str = "gen_ai.operation.name";
+const PROVIDER_NAME: &str = "gen_ai.provider.name";
+const REQUEST_MODEL: &str = "gen_ai.request.model";
+const ERROR_TYPE: &str = "error.type";
+/// Name of an agent whose manifest came in the request.
+const GIVEN_AGENT: &str = "given";
+/// Parameters of a request that its span shows, and their names there.
+const SHOWN_PARAMETERS: [(&str, &str); 4] = [
+    ("temperature", "gen_ai.request.temperature"),
+    ("top_p", "gen_ai.request.top_p"),
+    ("max_tokens", "gen_ai.request.max_tokens"),
+    ("seed", "gen_ai.request.seed"),
+];
+
+/// Reports one turn.
+#[derive(Debug)]
+pub(super) struct TurnTelemetry {
+    metrics: OrchestratorMetrics,
+    agent: String,
+    /// `agent` and `client`, from sets of limited size.
+    labels: [KeyValue; 2],
+    provider: &'static str,
+    prices: Arc<BTreeMap<String, TokenPrice>>,
+    /// Most characters of a content in a span; `None`: contents stay out of spans.
+    max_content: Option<usize>,
+    used: Mutex<TokenUsage>,
+}
+
+impl TurnTelemetry {
+    pub(super) fn new(parts: &SharedParts, asked: &CheckedChatRequest) -> Self {
+        let agent = match &asked.manifest {
+            ManifestSource::Named(name) | ManifestSource::Application(name) => name.clone(),
+            ManifestSource::Given(_) => GIVEN_AGENT.to_owned(),
+            ManifestSource::Default => {
+                let default = parts.config.default_manifest.clone();
+                default.unwrap_or_else(|| asked.deployment.clone())
+            }
+        };
+        let client = match &asked.identity {
+            CallerIdentity::Local => "local",
+            CallerIdentity::Client(name) => name,
+            // One name for all users: their number has no limit.
+            CallerIdentity::Dial(_) => "dial",
+        };
+        Self {
+            labels: parts.metrics.turn_labels(&agent, client),
+            metrics: parts.metrics.clone(),
+            agent,
+            // A model behind DIAL has a provider that only DIAL knows.
+            provider: if parts.config.model_url.is_some() {
+                "openai"
+            } else {
+                "dial"
+            },
+            prices: Arc::clone(&parts.prices),
+            max_content: parts.config.trace_contents.then(|| {
+                usize::try_from(parts.config.log_payloads_max_length).unwrap_or(usize::MAX)
+            }),
+            used: Mutex::default(),
+        }
+    }
+
+    /// The span of the turn.
+    pub(super) fn agent_span(&self) -> Span {
+        let name = format!("invoke_agent {}", self.agent);
+        let span = tracing::info_span!("invoke_agent", otel.name = name, otel.kind = "internal");
+        span.set_attribute(OPERATION_NAME, "invoke_agent");
+        span.set_attribute(PROVIDER_NAME, self.provider);
+        span.set_attribute("gen_ai.agent.name", self.agent.clone());
+        span
+    }
+
+    /// Adds to the span of the turn what is known once it is set up.
+    pub(super) fn describe_turn(&self, conversation: &str, model: &str) {
+        let span = Span::current();
+        span.set_attribute("gen_ai.conversation.id", conversation.to_owned());
+        span.set_attribute(REQUEST_MODEL, model.to_owned());
+    }
+
+    /// Ends the span of the turn.
+    pub(super) fn end_turn(&self, span: &Span, ended: &Result<AnswerEnd, RequestFailure>) {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        note_tokens(span, used);
+        match ended {
+            Ok(end) => note_reason(span, end.reason.as_str()),
+            Err(failure) => note_failure(span, failure.status.to_string()),
+        }
+    }
+
+    /// The span of a call of the model with this body.
+    pub(super) fn chat_span(&self, model: &str, body: &Json) -> Span {
+        let name = format!("chat {model}");
+        let span = tracing::info_span!("chat", otel.name = name, otel.kind = "client");
+        span.set_attribute(OPERATION_NAME, "chat");
+        span.set_attribute(PROVIDER_NAME, self.provider);
+        span.set_attribute(REQUEST_MODEL, model.to_owned());
+        for (parameter, attribute) in SHOWN_PARAMETERS {
+            match body.get(parameter) {
+                Some(Json::Number(number)) if number.is_i64() => {
+                    span.set_attribute(attribute, number.as_i64().unwrap_or_default());
+                }
+                Some(Json::Number(number)) => {
+                    span.set_attribute(attribute, number.as_f64().unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+        if self.max_content.is_some() {
+            let messages = body.get("messages").map(Json::to_string);
+            self.note_content(
+                &span,
+                "gen_ai.input.messages",
+                &messages.unwrap_or_default(),
+            );
+        }
+        span
+    }
+
+    /// Ends the span of a call of the model, and records how long it took.
+    pub(super) fn end_chat(
+        &self,
+        span: &Span,
+        model: &str,
+        ended: Result<&ModelAnswer, &'static str>,
+        elapsed: Duration,
+    ) {
+        match ended {
+            Ok(answer) => {
+                let answered = answer.model.as_deref().unwrap_or(model);
+                span.set_attribute("gen_ai.response.model", answered.to_owned());
+                note_reason(span, answer.reason.unwrap_or_default().as_str());
+                if self.max_content.is_some() {
+                    let message = serde_json::json!([{
+                        "role": "assistant", "content": answer.content, "tool_calls": answer.calls,
+                    }]);
+                    self.note_content(span, "gen_ai.output.messages", &message.to_string());
+                }
+            }
+            Err(kind) => note_failure(span, kind.to_owned()),
+        }
+        let (provider, kind) = (self.provider, ended.err());
+        self.metrics.chat_duration(provider, model, kind, elapsed);
+    }
+
+    /// Records the tokens of a call of the model, in its span as well.
+    pub(super) fn chat_usage(&self, model: &str, usage: &[ModelUsage]) {
+        if usage.is_empty() {
+            return;
+        }
+        let all = usage
+            .iter()
+            .fold(TokenUsage::default(), |sum, usage| sum.plus(usage.tokens));
+        note_tokens(&Span::current(), all);
+        self.metrics.chat_tokens(self.provider, model, all);
+        self.usage(model, usage);
+    }
+
+    /// Counts tokens and their cost for the agent and the client.
+    pub(super) fn usage(&self, model: &str, usage: &[ModelUsage]) {
+        for usage in usage {
+            let price = self
+                .prices
+                .get(&usage.model)
+                .or_else(|| self.prices.get(model));
+            let cost = price.map(|price| price.cost(usage.tokens));
+            self.metrics.turn_usage(&self.labels, usage.tokens, cost);
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            *used = used.plus(usage.tokens);
+        }
+    }
+
+    /// The span of a call of a tool.
+    pub(super) fn tool_span(&self, tool: &str, request: &ToolRequest<'_>) -> Span {
+        let name = format!("execute_tool {tool}");
+        let span = tracing::info_span!("execute_tool", otel.name = name, otel.kind = "internal");
+        span.set_attribute(OPERATION_NAME, "execute_tool");
+        span.set_attribute("gen_ai.tool.name", tool.to_owned());
+        span.set_attribute("gen_ai.tool.type", "function");
+        span.set_attribute("gen_ai.tool.call.id", request.id.to_owned());
+        self.note_content(&span, "gen_ai.tool.call.arguments", request.arguments);
+        span
+    }
+
+    /// Ends the span of a call of a tool.
+    pub(super) fn end_tool(&self, span: &Span, ended: &Result<CompletedCall, RequestEnd>) {
+        match ended {
+            Ok(ran) if ran.failed => note_failure(span, "tool_error".to_owned()),
+            Ok(ran) => self.note_content(span, "gen_ai.tool.call.result", text_of(&ran.message)),
+            Err(RequestEnd::Gone(_)) => note_failure(span, "cancelled".to_owned()),
+            Err(_) => note_failure(span, "tool_error".to_owned()),
+        }
+    }
+
+    fn note_content(&self, span: &Span, attribute: &'static str, content: &str) {
+        if let Some(most) = self.max_content {
+            let content: String = content.chars().take(most).collect();
+            span.set_attribute(attribute, content);
+        }
+    }
+}
+
+/// The kind of a failed call of the model, from a closed set.
+pub(super) const fn error_type(error: &ChatError) -> &'static str {
+    match error.kind {
+        ChatKind::Connect => "connect",
+        ChatKind::Timeout => "timeout",
+        ChatKind::Status(429) => "rate_limit",
+        ChatKind::Status(400..=499) => "refused",
+        ChatKind::Status(_) => "server_error",
+        ChatKind::Broken => "broken",
+        ChatKind::Malformed => "malformed",
+    }
+}
+
+fn note_tokens(span: &Span, tokens: TokenUsage) {
+    let counts = [
+        ("gen_ai.usage.input_tokens", tokens.prompt),
+        ("gen_ai.usage.output_tokens", tokens.completion),
+        ("gen_ai.usage.cache_read.input_tokens", tokens.cached),
+    ];
+    for (attribute, count) in counts {
+        span.set_attribute(attribute, i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}
+
+fn note_reason(span: &Span, reason: &'static str) {
+    let reasons = Array::String(vec![StringValue::from(reason)]);
+    span.set_attribute("gen_ai.response.finish_reasons", Value::Array(reasons));
+}
+
+fn note_failure(span: &Span, kind: String) {
+    span.set_status(Status::error(kind.clone()));
+    span.set_attribute(ERROR_TYPE, kind);
+}
+
+fn text_of(message: &Message) -> &str {
+    match &message.content {
+        Some(Content::Text(text)) => text,
+        _ => "",
+    }
+}

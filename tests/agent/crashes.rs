@@ -1,0 +1,199 @@
+//! Processes of the orchestrator that are killed during a turn, over a real nats-server, and the replica that stays.
+
+use std::sync::Arc;
+
+use dray_http::fake_server::{ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_testkit::eventually;
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+use super::fixture::{AgentFixture, AgentSetup, user};
+use super::process::ServiceProcess;
+
+/// A tool that never ends, and counts its calls.
+async fn endless_tool() -> (FakeServer<usize>, Value) {
+    let server = FakeServer::start(0, |shared: Arc<SharedState<usize>>, _: ReceivedRequest| {
+        async move {
+            *shared.lock() += 1;
+            std::future::pending::<Result<Reply, ConnectionClosed>>().await
+        }
+        .boxed()
+    });
+    let server = server.await.unwrap();
+    let url = server.shared().url();
+    let tools = json!({"type": "rest-api", "name": "shop", "tools": [{
+        "type": "restapi-tool",
+        "open_ai_tool": {"type": "function", "function": {"name": "order", "parameters": {"type": "object", "properties": {}}}},
+        "rest_api_method_info": {"method_url": format!("{url}/order"), "method_type": "post"},
+    }]});
+    (server, tools)
+}
+
+struct Replicas {
+    fixture: AgentFixture,
+    tool: FakeServer<usize>,
+    first: ServiceProcess,
+    second: ServiceProcess,
+}
+
+/// Two processes of the orchestrator, whose agent calls the endless tool.
+async fn replicas(change: impl FnOnce(AgentSetup) -> AgentSetup) -> Replicas {
+    let (tool, tools) = endless_tool().await;
+    let rules = json!([
+        {"when": {"last_user_contains": "again"}, "reply": {"say": "Still here."}},
+        {"reply": {"call": [{"name": "shop_order", "arguments": {}}]}},
+    ]);
+    let setup = AgentSetup::new(json!([tools]), rules).distributed();
+    let fixture = change(setup).without("orchestrator").start().await;
+    let lease = ("orchestrator.response_lease", "2s".to_owned());
+    let first = fixture.process("orchestrator", &[lease.clone()]).await;
+    let second = fixture.process("orchestrator", &[lease]).await;
+    Replicas {
+        fixture,
+        tool,
+        first,
+        second,
+    }
+}
+
+impl Replicas {
+    async fn until_called(&self) {
+        let what = "a call of the tool";
+        eventually(what, async || {
+            (*self.tool.shared().lock() == 1).then_some(())
+        })
+        .await;
+    }
+}
+
+fn is_running(response: &Value) -> bool {
+    response["status"] == "queued" || response["status"] == "in_progress"
+}
+
+async fn send(request: dray_http::RequestBuilder) -> (u16, Value) {
+    let response = request.send(&|_| ()).await.unwrap();
+    (response.status(), response.json().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_whose_process_is_killed_is_reported_by_the_other_and_no_tool_runs_again() {
+    let replicas = replicas(|setup| setup).await;
+    let fixture = &replicas.fixture;
+    let body = json!({"model": "agent", "input": "go", "background": true});
+    let begun = fixture
+        .post_to(&replicas.first, "/v1/responses")
+        .json(&body);
+    let (status, begun) = send(begun).await;
+    assert!(status == 200 && is_running(&begun), "{begun}");
+    let id = begun["id"].as_str().unwrap();
+    replicas.until_called().await;
+    let Replicas {
+        fixture,
+        tool,
+        first,
+        second,
+    } = replicas;
+    first.kill9();
+    let path = format!("/v1/responses/{id}");
+    let failed = eventually("the report of the other replica", async || {
+        let (status, found) = send(fixture.get_from(&second, &path)).await;
+        assert_eq!(status, 200, "{found}");
+        (!is_running(&found)).then_some(found)
+    })
+    .await;
+    assert_eq!(failed["status"], "failed", "{failed}");
+    let message = failed["error"]["message"].as_str().unwrap();
+    assert!(message.contains("no tool was called again"), "{message}");
+    assert_eq!(*tool.shared().lock(), 1);
+    // The conversation goes on at the other replica.
+    let body = json!({"model": "agent", "input": "again"});
+    let (_, next) = send(fixture.post_to(&second, "/v1/responses").json(&body)).await;
+    assert_eq!(next["status"], "completed", "{next}");
+    assert_eq!(*tool.shared().lock(), 1);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_process_is_killed_breaks_off_without_looking_whole() {
+    let replicas = replicas(|setup| setup).await;
+    let body = json!({"model": "agent", "messages": [user("go")], "stream": true});
+    let request = replicas
+        .fixture
+        .post_to(&replicas.first, "/v1/chat/completions");
+    let mut stream = request.json(&body).send(&|_| ()).await.unwrap();
+    replicas.until_called().await;
+    let Replicas {
+        fixture,
+        tool,
+        first,
+        second,
+    } = replicas;
+    first.kill9();
+    let mut text = Vec::new();
+    let broken = loop {
+        match stream.chunk().await {
+            Ok(Some(piece)) => text.extend_from_slice(&piece),
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        broken && !text.contains("[DONE]") && !text.contains("finish_reason\":\"stop"),
+        "{text}"
+    );
+    assert_eq!(*tool.shared().lock(), 1);
+    drop(second);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_call_that_ran_when_its_process_was_killed_is_not_made_again() {
+    let rule = json!([{"tools": ["shop_order"]}]);
+    let replicas = replicas(|setup| setup.part("require_approval", rule)).await;
+    let body = json!({"model": "agent", "input": "go"});
+    let asked = replicas
+        .fixture
+        .post_to(&replicas.first, "/v1/responses")
+        .json(&body);
+    let (_, asked) = send(asked).await;
+    let output = asked["output"].as_array().unwrap();
+    let question = output
+        .iter()
+        .find(|item| item["type"] == "mcp_approval_request");
+    let approval = json!({
+        "model": "agent", "previous_response_id": asked["id"], "background": true,
+        "input": [{"type": "mcp_approval_response", "approval_request_id": question.unwrap()["id"], "approve": true}],
+    });
+    let approved = replicas
+        .fixture
+        .post_to(&replicas.first, "/v1/responses")
+        .json(&approval);
+    let (status, approved) = send(approved).await;
+    assert_eq!(status, 200, "{approved}");
+    replicas.until_called().await;
+    let Replicas {
+        fixture,
+        tool,
+        first,
+        second,
+    } = replicas;
+    first.kill9();
+    let path = format!("/v1/responses/{}", approved["id"].as_str().unwrap());
+    let failed = eventually("the report of the other replica", async || {
+        let (_, found) = send(fixture.get_from(&second, &path)).await;
+        (!is_running(&found)).then_some(found)
+    })
+    .await;
+    assert_eq!(failed["status"], "failed", "{failed}");
+    let mut again = approval.clone();
+    again["background"] = json!(false);
+    let (status, refused) = send(fixture.post_to(&second, "/v1/responses").json(&again)).await;
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (400, &json!("approval_used")),
+        "{refused}"
+    );
+    assert_eq!(*tool.shared().lock(), 1);
+    fixture.stop().await;
+}

@@ -1,0 +1,219 @@
+//! One turn as one trace: from the client's request to a tool that another service works for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dray_http::fake_server::{self, ConnectionClosed, FakeServer, ReceivedRequest, SharedState};
+use dray_testkit::eventually;
+use dray_testkit::otlp::{ReceivedSpan, SpanCollector};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+use super::fixture::AgentSetup;
+use super::seen::AgentAnswer;
+
+const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CLIENT_SPAN: &str = "00f067aa0ba902b7";
+
+/// An endpoint that keeps the `traceparent` of what came, and the tool set that leads to it.
+async fn tracing_shop() -> (FakeServer<Vec<String>>, Value) {
+    let server = FakeServer::start(
+        Vec::new(),
+        |shared: Arc<SharedState<Vec<String>>>, received: ReceivedRequest| {
+            let parent = received
+                .header("traceparent")
+                .unwrap_or_default()
+                .to_owned();
+            async move {
+                shared.lock().push(parent);
+                Ok::<_, ConnectionClosed>(fake_server::json_reply(200, &json!({"ordered": true})))
+            }
+            .boxed()
+        },
+    );
+    let server = server.await.unwrap();
+    let url = server.shared().url();
+    let tools = json!({"type": "rest-api", "name": "shop", "tools": [{
+        "type": "restapi-tool",
+        "open_ai_tool": {"type": "function", "function": {"name": "order", "parameters": {"type": "object", "properties": {}}}},
+        "rest_api_method_info": {"method_url": format!("{url}/order"), "method_type": "get"},
+    }]});
+    (server, tools)
+}
+
+/// The names from a span up to the root.
+fn path(spans: &BTreeMap<String, ReceivedSpan>, span: &ReceivedSpan) -> Vec<String> {
+    let above = std::iter::successors(Some(span), |span| spans.get(&span.parent_id));
+    above.map(|span| span.name.clone()).collect()
+}
+
+fn find<'a>(spans: &'a BTreeMap<String, ReceivedSpan>, name: &str) -> Vec<&'a ReceivedSpan> {
+    let mut found: Vec<_> = spans.values().filter(|span| span.name == name).collect();
+    found.sort_by_key(|span| span.attributes.get("gen_ai.usage.input_tokens").cloned());
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_one_trace_from_the_request_of_the_client_to_the_service_behind_a_tool() {
+    let collector = SpanCollector::start().await.unwrap();
+    let (shop, tools) = tracing_shop().await;
+    let rules = json!([
+        {"when": {"tool_result_of": "shop_order"},
+         "reply": {"say": "Done.", "usage": {"prompt": 300, "completion": 7}}},
+        {"when": {"tool_result_of": "read_files"},
+         "reply": {"call": [{"name": "shop_order", "arguments": {}}], "usage": {"prompt": 200, "completion": 5}}},
+        {"reply": {"call": [{"name": "read_files", "arguments": {"ids": ["a1-0"]}}],
+                   "usage": {"prompt": 100, "completion": 3}}},
+    ]);
+    let setup = AgentSetup::new(json!([tools]), rules)
+        .distributed()
+        .without("file-resolver")
+        .without("orchestrator");
+    let fixture = setup.start().await;
+    let export = ("telemetry.otlp_endpoint", collector.url());
+    let resolver = fixture.process("file-resolver", &[export.clone()]).await;
+    let price = ("orchestrator.budgets.prices.lead.input", "2.5".to_owned());
+    let agent = fixture.process("orchestrator", &[export, price]).await;
+    let note =
+        json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
+    let question =
+        json!({"role": "user", "content": "Order.", "custom_content": {"attachments": [note]}});
+    let body = json!({"model": "agent", "messages": [question], "stream": true});
+    let request = fixture
+        .post_to(&agent, "/v1/chat/completions")
+        .header("traceparent", &format!("00-{TRACE_ID}-{CLIENT_SPAN}-01"))
+        .json(&body);
+    let answer = AgentAnswer::of(request).await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+
+    let spans = eventually("the spans of both services", async || {
+        let spans = collector.trace(TRACE_ID);
+        let spans: BTreeMap<_, _> = spans
+            .into_iter()
+            .map(|span| (span.span_id.clone(), span))
+            .collect();
+        let works = |span: &ReceivedSpan| {
+            span.attributes
+                .get("service")
+                .is_some_and(|name| name == "file-resolver")
+        };
+        let is_whole =
+            spans.values().any(works) && !find(&spans, "POST /v1/chat/completions").is_empty();
+        is_whole.then_some(spans)
+    })
+    .await;
+    for span in spans.values() {
+        let is_known = spans.contains_key(&span.parent_id);
+        assert!(
+            is_known || span.parent_id == CLIENT_SPAN,
+            "{span:?} stands alone"
+        );
+    }
+    let root = "POST /v1/chat/completions";
+    let turn = find(&spans, "invoke_agent agent");
+    assert_eq!(turn.len(), 1);
+    assert_eq!(path(&spans, turn[0]), ["invoke_agent agent", root]);
+    check_attributes(&spans, turn[0]);
+
+    let chats = find(&spans, "chat lead");
+    assert_eq!(chats.len(), 3);
+    let asked = fixture.model.asked();
+    for (chat, asked) in chats.iter().zip(asked) {
+        assert_eq!(
+            path(&spans, chat),
+            ["chat lead", "invoke_agent agent", root]
+        );
+        let parent = asked.headers.get("traceparent").unwrap().to_str().unwrap();
+        assert_eq!(parent, format!("00-{TRACE_ID}-{}-01", chat.span_id));
+    }
+    let order = find(&spans, "execute_tool shop_order");
+    assert_eq!(
+        path(&spans, order[0]),
+        ["execute_tool shop_order", "invoke_agent agent", root]
+    );
+    let parents = shop.shared().lock().clone();
+    assert_eq!(parents, [format!("00-{TRACE_ID}-{}-01", order[0].span_id)]);
+
+    let below_tool = spans.values().filter(|span| {
+        span.attributes
+            .get("service")
+            .is_some_and(|name| name == "file-resolver")
+            && path(&spans, span).contains(&"execute_tool read_files".to_owned())
+    });
+    assert!(below_tool.count() > 0, "{spans:#?}");
+    check_metrics(&fixture.metrics_of(&agent).await);
+    drop((resolver, agent));
+    fixture.stop().await;
+}
+
+/// What the conventions want of each span, and no contents.
+fn check_attributes(spans: &BTreeMap<String, ReceivedSpan>, turn: &ReceivedSpan) {
+    let text =
+        |span: &ReceivedSpan, name: &str| span.attributes.get(name).cloned().unwrap_or_default();
+    for (name, expected) in [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.agent.name", "agent"),
+        ("gen_ai.request.model", "lead"),
+        ("gen_ai.usage.input_tokens", "600"),
+        ("gen_ai.usage.output_tokens", "15"),
+        ("gen_ai.response.finish_reasons", "stop"),
+    ] {
+        assert_eq!(text(turn, name), expected, "{name}");
+    }
+    assert!(text(turn, "gen_ai.conversation.id").starts_with("first/"));
+    let chat = find(spans, "chat lead")[0];
+    for (name, expected) in [
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.provider.name", "openai"),
+        ("gen_ai.request.model", "lead"),
+        ("gen_ai.usage.input_tokens", "100"),
+        ("gen_ai.usage.output_tokens", "3"),
+        ("gen_ai.response.finish_reasons", "tool_calls"),
+    ] {
+        assert_eq!(text(chat, name), expected, "{name}");
+    }
+    let tool = find(spans, "execute_tool read_files")[0];
+    assert_eq!(text(tool, "gen_ai.tool.name"), "read_files");
+    assert!(!text(tool, "gen_ai.tool.call.id").is_empty());
+    let contents = [
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+        "gen_ai.tool.call.arguments",
+        "gen_ai.tool.call.result",
+    ];
+    for span in spans.values() {
+        let shown = contents
+            .iter()
+            .find(|name| span.attributes.contains_key(**name));
+        assert_eq!(shown, None, "contents are not wanted: {span:?}");
+    }
+}
+
+/// Tokens and cost by agent and client, and the calls of the model by the conventions.
+fn check_metrics(page: &str) {
+    let value = |name: &str, labels: &[&str]| {
+        let mut lines = page.lines().filter(|line| line.starts_with(name));
+        let line = lines.find(|line| labels.iter().all(|label| line.contains(label)));
+        let line = line.unwrap_or_else(|| panic!("no {name} with {labels:?}: {page}"));
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    let who = ["agent=\"agent\"", "client=\"local\""];
+    let input = [who[0], who[1], "type=\"input\""];
+    assert_eq!(value("dray_chat_tokens_total{", &input), "600");
+    assert_eq!(value("dray_chat_cost_total{", &who), "0.0015");
+    let model = [
+        "gen_ai_request_model=\"lead\"",
+        "gen_ai_operation_name=\"chat\"",
+    ];
+    let calls = "dray_gen_ai_client_operation_duration_seconds_count{";
+    assert_eq!(value(calls, &model), "3");
+    let output = [model[0], "gen_ai_token_type=\"output\""];
+    assert_eq!(
+        value("dray_gen_ai_client_token_usage_tokens_sum{", &output),
+        "15"
+    );
+    assert_eq!(
+        value("dray_chat_turn_duration_seconds_bucket{", &["le=\"3600\""]),
+        "1"
+    );
+}
