@@ -39,9 +39,14 @@ async function judge(page, name) {
   }
 }
 
-async function screenshot(page, name) {
+async function screenshot(page, name, place = "h1") {
   if (settings.screenshots) {
+    const size = page.viewportSize();
+    // Small enough for the pages of the documentation.
+    await page.setViewportSize({ width: 840, height: 400 });
+    await page.locator(place).first().evaluate((element) => element.scrollIntoView());
     await page.screenshot({ path: path.join(settings.screenshots, `console-${name}.png`) });
+    await page.setViewportSize(size);
   }
 }
 
@@ -78,7 +83,7 @@ async function judgeUrl(page, base) {
   seen.steps = await page.locator("#judgement tbody tr").count();
   check(!page.url().includes("5ec2e7"), "the judged URL is in the address of the page");
   await judge(page, "judgement");
-  await screenshot(page, "policy");
+  await screenshot(page, "policy", "#verdict");
 }
 
 async function dropFile(page, base) {

@@ -88,36 +88,15 @@ fn make_site(root: &Path, console: &str) {
     std::fs::write(root.join("sound.wav"), wav()).unwrap();
 }
 
-#[test]
-fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
-    let folder = tempfile::tempdir().unwrap();
-    let site = folder.path().join("site");
-    std::fs::create_dir_all(&site).unwrap();
-    let roots = format!("sandbox-transfer.local.roots=[\"{}\"]", site.display());
-    let options = ["--console", "127.0.0.1:0", "--set", roots.as_str()];
-    let server = UpServer::start(folder.path(), &options, "console: ");
-    let console = server.url.split("/login").next().unwrap();
-    make_site(&site, console);
-    let settings = json!({
-        "login": server.url,
-        "sandbox": format!("local:{}", site.display()),
-    });
-    let file = folder.path().join("walk.json");
+/// Walks through the preview in Chromium and returns what it saw; the site changes when the walk asks for it.
+fn walk(folder: &Path, site: &Path, settings: &Value) -> Value {
+    let file = folder.join("walk.json");
     std::fs::write(&file, settings.to_string()).unwrap();
-    let seen = walk_through(folder.path(), &file, &site);
-    for list in ["findings", "failures"] {
-        assert_eq!(seen[list], json!([]), "{list}: {seen}");
-    }
-    check_page(&seen);
-}
-
-/// Runs the script in the browser and changes the page when the script asks for it; returns what it saw.
-fn walk_through(home: &Path, settings: &Path, site: &Path) -> Value {
     let mut walk = Command::new("node")
         .arg(support::root().join("tests/previews/walk.cjs"))
-        .arg(settings)
+        .arg(&file)
         .current_dir(node::packages("node-console", &BROWSER_PACKAGES))
-        .env("HOME", home)
+        .env("HOME", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -146,7 +125,24 @@ fn walk_through(home: &Path, settings: &Path, site: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn check_page(seen: &Value) {
+#[test]
+fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = folder.path().join("site");
+    std::fs::create_dir_all(&site).unwrap();
+    let roots = format!("sandbox-transfer.local.roots=[\"{}\"]", site.display());
+    let options = ["--console", "127.0.0.1:0", "--set", roots.as_str()];
+    let server = UpServer::start(folder.path(), &options, "console: ");
+    let console = server.url.split("/login").next().unwrap();
+    make_site(&site, console);
+    let settings = json!({
+        "login": server.url,
+        "sandbox": format!("local:{}", site.display()),
+    });
+    let seen = walk(folder.path(), &site, &settings);
+    for list in ["findings", "failures"] {
+        assert_eq!(seen[list], json!([]), "{list}: {seen}");
+    }
     assert_eq!(seen["color"], "rgb(1, 2, 3)");
     assert_eq!(seen["tried"]["data"], "42", "{seen}");
     for refused in [

@@ -13,7 +13,7 @@ const FILE_BYTES: usize = 96 << 20;
 /// What is taken before the sandbox dies.
 const TAKEN_BYTES: usize = 64 << 10;
 /// Longest wait for the next bytes of a response.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Begins to take a response.
 fn begin(preview: &PreviewProcess, area: &str, rest: &str) -> (TcpStream, Vec<u8>) {

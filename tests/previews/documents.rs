@@ -17,9 +17,10 @@ fn tables_and_notebooks_are_pages_and_their_files_stay_reachable() {
         std::fs::copy(office.join(name), folder.path().join(name)).unwrap();
     }
     // Above what a message carries, so that it takes the way through the store.
-    let rows: String = (0..9000)
+    let rows: Vec<String> = (0..9000)
         .map(|row| format!("row {row},<b>{row}\n"))
         .collect();
+    let rows = rows.concat();
     for (name, content) in [
         ("small.csv", "name,amount\nada,0012\n"),
         ("large.csv", &format!("name,amount\n{rows}")),
