@@ -118,6 +118,10 @@ impl Sandbox for ApptainerSandbox {
         bound.local.write(write, body).await
     }
 
+    async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
+        self.files.change_marker(path).await
+    }
+
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         self.files.fingerprint(path).await
     }

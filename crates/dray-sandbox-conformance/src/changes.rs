@@ -7,7 +7,7 @@ use dray_sandbox::metadata::Transport;
 use dray_sandbox::path::SandboxPath;
 
 use super::context::random;
-use super::report::{equal, same_bytes};
+use super::report::{equal, holds, same_bytes};
 use super::{CaseContext, Stop};
 
 /// Large enough that the change comes before the last byte, despite the buffers on the way.
@@ -112,4 +112,27 @@ pub(super) async fn a_file_that_is_removed_is_whole_or_refused(
         }
     }
     Ok(())
+}
+
+/// Most writes until one shows: two within one tick of the kernel's clock leave the same times behind.
+const MAX_REWRITES: usize = 100;
+
+pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
+    let path = context.path("marked")?;
+    context.write(&path, b"first").await?;
+    let marker = async || context.sandbox.change_marker(&path).await;
+    let before = marker().await?;
+    holds(before.is_some(), "nothing reports ctime or inode")?;
+    equal("an untouched file", &marker().await?, &before)?;
+    for _ in 0..MAX_REWRITES {
+        // In place, so that neither the inode nor the size changes.
+        let script = "touch -r marked times && printf other > marked && touch -r times marked";
+        context.sh(script).await?;
+        if marker().await? != before {
+            return Ok(());
+        }
+    }
+    Err(Stop::Fail("no write shows in the marker".to_owned()))
 }

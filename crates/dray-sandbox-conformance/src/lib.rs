@@ -177,6 +177,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     changes::a_file_that_grows_is_cut_or_refused,
     changes::a_file_that_is_rewritten_keeps_its_length,
     changes::a_file_that_is_removed_is_whole_or_refused,
+    changes::a_modification_time_that_was_set_back_changes_the_marker,
     trees::a_tree_comes_out_whole,
     trees::only_directories_come_as_trees,
     trees::a_tree_goes_in_whole,

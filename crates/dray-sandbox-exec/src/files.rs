@@ -174,6 +174,15 @@ impl<E: Exec + 'static> ExecFiles<E> {
         })
     }
 
+    /// See [`dray_sandbox::Sandbox::change_marker`]; `None` also where [`Self::state`] says too little.
+    pub async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
+        match self.state(path).await {
+            Ok(state) => Ok(Some(state.said)),
+            Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// See [`dray_sandbox::Sandbox::fingerprint`]; the script takes the best program for digests that it finds.
     pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         fingerprint_of(&self.ask(DIGEST_SCRIPT, &[path.as_bytes()], None).await?)

@@ -161,6 +161,10 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         }
     }
 
+    async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
+        self.commands.change_marker(path).await
+    }
+
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         self.commands.fingerprint(path).await
     }

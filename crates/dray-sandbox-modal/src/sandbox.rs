@@ -242,6 +242,10 @@ impl Sandbox for ModalSandbox {
         }
     }
 
+    async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
+        self.files.change_marker(path).await
+    }
+
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let found = self.files.fingerprint(path).await;
         if missing(&found) {

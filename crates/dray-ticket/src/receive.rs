@@ -184,6 +184,9 @@ impl BodyReceiver<'_> {
         }
         let mut rest = bytes;
         while !rest.is_empty() {
+            if self.buffer.is_empty() {
+                self.buffer.reserve(self.segment_capacity());
+            }
             let room = MAX_SEGMENT_BYTES - self.buffer.len();
             let (now, later) = rest.split_at(rest.len().min(room));
             self.buffer.extend_from_slice(now);
@@ -203,6 +206,15 @@ impl BodyReceiver<'_> {
             self.store_buffer().await?;
         }
         Ok(())
+    }
+
+    /// Bytes of the next segment. Reserved in one step: a buffer that grows by doubling is copied at each step, so its old
+    /// and its new memory are both in use, and pieces of the old sizes stay with the allocator.
+    fn segment_capacity(&self) -> usize {
+        let record = &self.ticket.record;
+        let length = record.length().unwrap_or(record.max_bytes);
+        let rest = usize::try_from(length.saturating_sub(record.moved)).unwrap_or(usize::MAX);
+        rest.min(MAX_SEGMENT_BYTES)
     }
 
     /// Bytes that are stored or in memory.

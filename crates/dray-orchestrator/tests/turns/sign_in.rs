@@ -65,39 +65,45 @@ async fn answer(
             );
             Ok(fake_server::with_header(reply, "location", &target))
         }
-        "/token" => {
-            let form = request.form().await?;
-            let mut state = shared.lock();
-            let is_refresh = form.field("grant_type") == "refresh_token";
-            if !is_refresh {
-                let (challenge, redirect) = state.codes[0].clone();
-                assert_eq!(form.field("redirect_uri"), redirect);
-                assert_eq!(s256(form.field("code_verifier")), challenge);
-            }
-            assert_eq!(form.field("resource"), format!("{url}/mcp"));
-            let used = form.field("refresh_token").to_owned();
-            state.exchanges.push(form.fields);
-            if is_refresh && state.rotated.as_ref().is_some_and(|valid| *valid != used) {
-                state.rotated = Some("none".to_owned());
-                state.tokens.clear();
-                return Ok(fake_server::json_reply(
-                    400,
-                    &json!({"error": "invalid_grant"}),
-                ));
-            }
-            let number = state.exchanges.len();
-            let (token, refresh) = (format!("token-{number}"), format!("again-{number}"));
-            if let Some(valid) = &mut state.rotated {
-                valid.clone_from(&refresh);
-            }
-            state.tokens.push(token.clone());
-            ok(
-                json!({"access_token": token, "token_type": "Bearer", "refresh_token": refresh,
-                "expires_in": state.expires_in}),
-            )
-        }
+        "/token" => exchange(&shared, request).await,
         _ => Ok(fake_server::json_reply(404, &json!({}))),
     }
+}
+
+/// The token endpoint.
+async fn exchange(
+    shared: &SharedState<ProtectedServer>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let url = shared.url();
+    let form = request.form().await?;
+    let mut state = shared.lock();
+    let is_refresh = form.field("grant_type") == "refresh_token";
+    if !is_refresh {
+        let (challenge, redirect) = state.codes[0].clone();
+        assert_eq!(form.field("redirect_uri"), redirect);
+        assert_eq!(s256(form.field("code_verifier")), challenge);
+    }
+    assert_eq!(form.field("resource"), format!("{url}/mcp"));
+    let used = form.field("refresh_token").to_owned();
+    state.exchanges.push(form.fields);
+    if is_refresh && state.rotated.as_ref().is_some_and(|valid| *valid != used) {
+        state.rotated = Some("none".to_owned());
+        state.tokens.clear();
+        return Ok(fake_server::json_reply(
+            400,
+            &json!({"error": "invalid_grant"}),
+        ));
+    }
+    let number = state.exchanges.len();
+    let (token, refresh) = (format!("token-{number}"), format!("again-{number}"));
+    if let Some(valid) = &mut state.rotated {
+        valid.clone_from(&refresh);
+    }
+    state.tokens.push(token.clone());
+    let tokens = json!({"access_token": token, "token_type": "Bearer", "refresh_token": refresh,
+        "expires_in": state.expires_in});
+    Ok(fake_server::json_reply(200, &tokens))
 }
 
 /// The challenge of a verifier (RFC 7636 section 4.2).
