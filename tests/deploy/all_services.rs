@@ -190,62 +190,62 @@ fn rules() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_operation_works_on_the_shipped_permissions() {
-    let world = DeployedSystem::start().await;
-    references_are_resolved_and_fetches_judged(&world);
-    tool_calls_are_published_and_their_end_is_heard(&world);
-    files_move_in_and_out_of_a_sandbox(&world);
-    trees_move_with_their_empty_directories(&world);
-    files_reach_a_chat_and_an_attachment_comes_back(&world).await;
-    an_agent_reads_writes_and_sends(&world).await;
-    an_operator_looks_at_the_bus(&world);
-    world.check_permissions();
+    let fixture = DeployedSystem::start().await;
+    references_are_resolved_and_fetches_judged(&fixture);
+    tool_calls_are_published_and_their_end_is_heard(&fixture);
+    files_move_in_and_out_of_a_sandbox(&fixture);
+    trees_move_with_their_empty_directories(&fixture);
+    files_reach_a_chat_and_an_attachment_comes_back(&fixture).await;
+    an_agent_reads_writes_and_sends(&fixture).await;
+    an_operator_looks_at_the_bus(&fixture);
+    fixture.check_permissions();
 }
 
-fn references_are_resolved_and_fetches_judged(world: &DeployedSystem) {
+fn references_are_resolved_and_fetches_judged(fixture: &DeployedSystem) {
     let arguments = r#"{"plain": "text", "link": "file:url::https://example.org/a"}"#;
     // More than once, so that every replica answers.
     for _ in 0..4 {
-        let resolved = world.system.ask(&["resolve", "--arguments", arguments]);
+        let resolved = fixture.system.ask(&["resolve", "--arguments", arguments]);
         assert!(resolved.status.success(), "{resolved:?}");
         assert_eq!(
             printed(&resolved),
             json!({"plain": "text", "link": "https://example.org/a"})
         );
-        let refused = world
+        let refused = fixture
             .system
             .ask(&["fetch", "http://169.254.169.254/", "--json"]);
         assert_eq!(printed(&refused)["verdict"], "deny", "{refused:?}");
         let explain = ["policy", "explain", "http://169.254.169.254/", "--json"];
-        let explained = printed(&world.system.ask(&explain));
+        let explained = printed(&fixture.system.ask(&explain));
         assert_eq!(explained["fault"]["detail"], "ssrf_blocked", "{explained}");
     }
 }
 
-fn tool_calls_are_published_and_their_end_is_heard(world: &DeployedSystem) {
+fn tool_calls_are_published_and_their_end_is_heard(fixture: &DeployedSystem) {
     for _ in 0..3 {
-        let resolved = world.publish(r#"{"note": "plain"}"#);
+        let resolved = fixture.publish(r#"{"note": "plain"}"#);
         assert!(resolved.status.success(), "{resolved:?}");
         assert_eq!(
             String::from_utf8_lossy(&resolved.stdout).trim_end(),
             r#"{"note": "plain"}"#
         );
     }
-    let rejected = world.publish(r#"{"note": "file:text::files/b/none.txt"}"#);
+    let rejected = fixture.publish(r#"{"note": "file:text::files/b/none.txt"}"#);
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
 }
 
-fn files_move_in_and_out_of_a_sandbox(world: &DeployedSystem) {
-    let address = world.address();
+fn files_move_in_and_out_of_a_sandbox(fixture: &DeployedSystem) {
+    let address = fixture.address();
     let large = vec![b'x'; LARGE_BYTES];
     for (name, bytes) in [("in.csv", CSV_BYTES), ("large.bin", &large)] {
-        std::fs::write(world.system.folder().join(name), bytes).unwrap();
-        let put = world.ask(&["sandbox", "put", name, &address, "data"]);
+        std::fs::write(fixture.system.folder().join(name), bytes).unwrap();
+        let put = fixture.ask(&["sandbox", "put", name, &address, "data"]);
         let path = format!("data/{name}");
         let out = format!("out-{name}");
-        let received = world.ask(&["sandbox", "get", &address, &path, "-o", &out]);
+        let received = fixture.ask(&["sandbox", "get", &address, &path, "-o", &out]);
         assert_eq!(received["sha256"], put["sha256"], "{received}");
         assert_eq!(
-            std::fs::read(world.system.folder().join(out)).unwrap(),
+            std::fs::read(fixture.system.folder().join(out)).unwrap(),
             bytes
         );
     }
@@ -256,7 +256,7 @@ fn files_move_in_and_out_of_a_sandbox(world: &DeployedSystem) {
         &["sandbox", "get", &address, "data", "-o", "data.zip"],
         &["sandbox", "rm", &address, "data/large.bin"],
     ] {
-        world.lines(arguments);
+        fixture.lines(arguments);
     }
 }
 
@@ -280,8 +280,8 @@ fn names_below(directory: &Path) -> Vec<String> {
     names
 }
 
-fn trees_move_with_their_empty_directories(world: &DeployedSystem) {
-    let (address, here) = (world.address(), world.system.folder());
+fn trees_move_with_their_empty_directories(fixture: &DeployedSystem) {
+    let (address, here) = (fixture.address(), fixture.system.folder());
     for directory in ["tree/empty", "tree/deep/empty/too"] {
         std::fs::create_dir_all(here.join(directory)).unwrap();
     }
@@ -297,14 +297,14 @@ fn trees_move_with_their_empty_directories(world: &DeployedSystem) {
         &["sandbox", "cp", &second, "back"],
         &["sandbox", "put", "tree", &address, "put"],
     ] {
-        world.lines(arguments);
+        fixture.lines(arguments);
     }
     assert_eq!(names_below(&here.join("back")), expected);
     for directory in ["second", "put/tree"] {
         let archive = [
             "sandbox", "get", &address, directory, "--tar", "-o", "tree.tar",
         ];
-        world.lines(&archive);
+        fixture.lines(&archive);
         let listed = Command::new("tar")
             .args(["-tf", "tree.tar"])
             .current_dir(here)
@@ -321,8 +321,8 @@ fn trees_move_with_their_empty_directories(world: &DeployedSystem) {
     }
 }
 
-async fn files_reach_a_chat_and_an_attachment_comes_back(world: &DeployedSystem) {
-    let (address, to) = (world.address(), world.to());
+async fn files_reach_a_chat_and_an_attachment_comes_back(fixture: &DeployedSystem) {
+    let (address, to) = (fixture.address(), fixture.to());
     let bind = [
         "session",
         "bind",
@@ -332,25 +332,29 @@ async fn files_reach_a_chat_and_an_attachment_comes_back(world: &DeployedSystem)
         "--chat",
         &to,
     ];
-    world.ask(&bind);
-    let session = world.ask(&["session", "show", "crane"]);
+    fixture.ask(&bind);
+    let session = fixture.ask(&["session", "show", "crane"]);
     assert_eq!(session["chat"], to.as_str(), "{session}");
-    std::fs::write(world.sandbox.join("report.csv"), CSV_BYTES).unwrap();
-    let sent = world.ask(&["send", "report.csv", "--session", "crane", "-m", "Here"]);
+    std::fs::write(fixture.sandbox.join("report.csv"), CSV_BYTES).unwrap();
+    let sent = fixture.ask(&["send", "report.csv", "--session", "crane", "-m", "Here"]);
     assert_eq!(sent["files"][0]["state"], "delivered", "{sent}");
-    let delivered = world.ask(&["deliver", "in.csv", "--to", &to]);
+    let delivered = fixture.ask(&["deliver", "in.csv", "--to", &to]);
     assert_eq!(delivered["files"][0]["state"], "delivered", "{delivered}");
     let id = sent["delivery_id"].as_str().unwrap();
-    let receipt = world.ask(&["receipts", id]);
+    let receipt = fixture.ask(&["receipts", id]);
     assert_eq!(receipt["delivery_id"], id);
-    assert!(!world.lines(&["receipts", "--session", "crane"]).is_empty());
+    assert!(
+        !fixture
+            .lines(&["receipts", "--session", "crane"])
+            .is_empty()
+    );
 
     let attached = UserFile::new("document", "hours.csv", CSV_BYTES);
-    world
+    fixture
         .telegram
-        .user_writes(world.chat, "See", Some(attached));
+        .user_writes(fixture.chat, "See", Some(attached));
     let upload = eventually("the upload", async || {
-        let mut uploads = world.lines(&["session", "uploads", "crane"]);
+        let mut uploads = fixture.lines(&["session", "uploads", "crane"]);
         uploads.retain(|upload| upload["state"] != "waiting");
         uploads.pop()
     })
@@ -358,31 +362,31 @@ async fn files_reach_a_chat_and_an_attachment_comes_back(world: &DeployedSystem)
     assert_eq!(upload["state"], "placed", "{upload}");
 }
 
-async fn an_agent_reads_writes_and_sends(world: &DeployedSystem) {
+async fn an_agent_reads_writes_and_sends(fixture: &DeployedSystem) {
     let data = format!("data:text/csv;base64,{}", STANDARD.encode(CSV_BYTES));
     let question = json!([{
         "role": "user",
         "content": "How long did crane 4 work?",
         "custom_content": {"attachments": [{"type": "text/csv", "title": "hours.csv", "url": data}]},
     }]);
-    let chat = world.chat;
-    let message_count = world.telegram.seen(chat).len();
+    let chat = fixture.chat;
+    let message_count = fixture.telegram.seen(chat).len();
     for session in [None, Some("crane")] {
-        for answer in world.ask_agent(session, &question).await {
+        for answer in fixture.ask_agent(session, &question).await {
             assert!(answer.text().ends_with("Sent."), "{answer:?}");
             assert_eq!(answer.error(), Value::Null, "{answer:?}");
         }
     }
     eventually("the agent's file in the chat", async || {
-        (world.telegram.seen(chat).len() > message_count).then_some(())
+        (fixture.telegram.seen(chat).len() > message_count).then_some(())
     })
     .await;
-    world.lines(&["session", "unbind", "crane"]);
+    fixture.lines(&["session", "unbind", "crane"]);
 }
 
-fn an_operator_looks_at_the_bus(world: &DeployedSystem) {
-    let listed = world.system.ask_as("operator", &["dlq", "list"]);
+fn an_operator_looks_at_the_bus(fixture: &DeployedSystem) {
+    let listed = fixture.system.ask_as("operator", &["dlq", "list"]);
     assert!(listed.status.success(), "{listed:?}");
-    let checked = world.system.ask_as("operator", &["topology", "check"]);
+    let checked = fixture.system.ask_as("operator", &["topology", "check"]);
     assert!(checked.status.success(), "{checked:?}");
 }

@@ -83,10 +83,10 @@ impl Drop for ConsoleProcess {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn consoles_work_under_their_shipped_identities() {
-    let world = AttachedSystem::start().await;
+    let fixture = AttachedSystem::start().await;
     // Binds the sandbox to the session `mcp`.
-    let _server = world.serve();
-    let looking = ConsoleProcess::start(&world.system, "console", "look");
+    let _server = fixture.serve();
+    let looking = ConsoleProcess::start(&fixture.system, "console", "look");
     let setup = looking.open("/setup", &[]);
     assert_eq!(setup.matches(">yes<").count(), 4, "{setup}");
     let question = format!("{}&url=http://10.0.0.1/", looking.form_token());
@@ -102,8 +102,8 @@ async fn consoles_work_under_their_shipped_identities() {
         let page = looking.open(path, &[]);
         assert!(page.contains(text), "{path}: {page}");
     }
-    let acting = ConsoleProcess::start(&world.system, "console-operator", "act");
-    let file = world.system.folder().join("own.txt");
+    let acting = ConsoleProcess::start(&fixture.system, "console-operator", "act");
+    let file = fixture.system.folder().join("own.txt");
     std::fs::write(&file, "by console").unwrap();
     let placed = acting.open(
         "/sandboxes/put",
@@ -115,5 +115,5 @@ async fn consoles_work_under_their_shipped_identities() {
         .concat(),
     );
     assert!(placed.contains("is in the sandbox"), "{placed}");
-    assert_eq!(world.refusals(), Vec::<String>::new());
+    assert_eq!(fixture.refusals(), Vec::<String>::new());
 }

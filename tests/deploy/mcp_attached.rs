@@ -85,8 +85,8 @@ impl AttachedSystem {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tools_work_under_the_shipped_identity() {
-    let world = AttachedSystem::start().await;
-    let mut server = world.serve();
+    let fixture = AttachedSystem::start().await;
+    let mut server = fixture.serve();
     let notes = "sandbox:notes.txt";
     let read = server.call("read", &json!({"path": notes}));
     let text = read["structuredContent"]["text"].as_str();
@@ -122,13 +122,13 @@ async fn the_tools_work_under_the_shipped_identity() {
     let fetched = server.call("fetch", &json!({"url": "http://169.254.169.254/latest/"}));
     let detail = &fetched["_meta"]["drayage/fault"]["detail"];
     assert_eq!(detail, "ssrf_blocked", "{fetched}");
-    assert_eq!(world.refusals(), Vec::<String>::new());
+    assert_eq!(fixture.refusals(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shipped_identity_makes_no_other_call() {
-    let world = AttachedSystem::start().await;
-    let mut server = world.serve();
+    let fixture = AttachedSystem::start().await;
+    let mut server = fixture.serve();
     for arguments in [
         json!({"path": "/etc/hostname"}),
         json!({"path": "sandbox:/etc/hostname"}),
@@ -137,19 +137,19 @@ async fn the_shipped_identity_makes_no_other_call() {
         let refused = server.call("read", &arguments);
         assert_eq!(refused["isError"], true, "{refused}");
     }
-    assert_eq!(world.refusals(), Vec::<String>::new());
-    let address = world.address();
+    assert_eq!(fixture.refusals(), Vec::<String>::new());
+    let address = fixture.address();
     for forbidden in [
         &["sandbox", "rm", &address, "notes.txt"][..],
         &["session", "unbind", "mcp"],
         &["resend", "d-1"],
     ] {
-        let before = world.refusals().len();
-        let refused = world.system.ask_as("mcp", forbidden);
+        let before = fixture.refusals().len();
+        let refused = fixture.system.ask_as("mcp", forbidden);
         assert!(!refused.status.success(), "{forbidden:?}: {refused:?}");
-        world.wait_for_refusal(before).await;
+        fixture.wait_for_refusal(before).await;
     }
-    assert!(world.sandbox.join("notes.txt").exists());
+    assert!(fixture.sandbox.join("notes.txt").exists());
 }
 
 /// What curl got, with the status on a last line of its own.
@@ -162,8 +162,8 @@ fn curl(arguments: &[&str]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tickets_work_under_the_shipped_identity() {
-    let world = AttachedSystem::start().await;
-    let mut server = world.serve_with(&["--tickets", "127.0.0.1:0"]);
+    let fixture = AttachedSystem::start().await;
+    let mut server = fixture.serve_with(&["--tickets", "127.0.0.1:0"]);
     let upload = server.call(
         "upload_ticket",
         &json!({"to": "sandbox:.", "name": "in.txt"}),
@@ -172,7 +172,7 @@ async fn tickets_work_under_the_shipped_identity() {
     let sent = curl(&["--request", "PUT", "--data", "by ticket", url]);
     assert!(sent.ends_with("\n201"), "{sent}");
     assert!(sent.contains("\"receipt\""), "{sent}");
-    let arrived = std::fs::read_to_string(world.sandbox.join("in.txt")).unwrap();
+    let arrived = std::fs::read_to_string(fixture.sandbox.join("in.txt")).unwrap();
     assert_eq!(arrived, "by ticket");
     let download = server.call("download_ticket", &json!({"from": "sandbox:notes.txt"}));
     let url = download["structuredContent"]["url"].as_str().unwrap();
@@ -187,16 +187,16 @@ async fn tickets_work_under_the_shipped_identity() {
         sent.ends_with("\n201") && sent.contains("delivery_id"),
         "{sent}"
     );
-    assert_eq!(world.refusals(), Vec::<String>::new());
+    assert_eq!(fixture.refusals(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_of_its_own_works_under_the_identity_tickets() {
-    let world = AttachedSystem::start().await;
+    let fixture = AttachedSystem::start().await;
     // Binds the sandbox to the session of the ticket.
-    let _server = world.serve();
-    let endpoint = TicketProcess::start(&world.system);
-    let receipt = world.system.ask_as(
+    let _server = fixture.serve();
+    let endpoint = TicketProcess::start(&fixture.system);
+    let receipt = fixture.system.ask_as(
         "tickets",
         &[
             "--json",
@@ -222,16 +222,16 @@ async fn an_endpoint_of_its_own_works_under_the_identity_tickets() {
         receipt["url"].as_str().unwrap(),
     ]);
     assert!(sent.ends_with("\n201"), "{sent}");
-    let arrived = std::fs::read_to_string(world.sandbox.join("own.txt")).unwrap();
+    let arrived = std::fs::read_to_string(fixture.sandbox.join("own.txt")).unwrap();
     assert_eq!(arrived, "by ticket");
-    assert_eq!(world.refusals(), Vec::<String>::new());
-    let before = world.refusals().len();
-    let address = world.address();
-    let refused = world
+    assert_eq!(fixture.refusals(), Vec::<String>::new());
+    let before = fixture.refusals().len();
+    let address = fixture.address();
+    let refused = fixture
         .system
         .ask_as("tickets", &["sandbox", "rm", &address, "own.txt"]);
     assert!(!refused.status.success(), "{refused:?}");
-    world.wait_for_refusal(before).await;
+    fixture.wait_for_refusal(before).await;
 }
 
 /// `dray ticket serve` until it is dropped.

@@ -56,7 +56,8 @@ impl CompactionPlan {
             .saturating_mul(BYTES_PER_TOKEN);
         let outline_bytes = MAX_OUTLINE_BYTES.min(limit / 8);
         let sums = size_sums(messages);
-        let size = |from: usize, to: usize| sums[to].saturating_sub(sums[from]);
+        let sum = |at: usize| sums.get(at).copied().unwrap_or_default();
+        let size = |from: usize, to: usize| sum(to).saturating_sub(sum(from));
         let mut plan: Option<Self> = None;
         // Every place at which the model was called, in order: what was decided there in earlier requests holds.
         for end in (head + 1..=messages.len()).filter(|at| is_boundary(messages, *at)) {

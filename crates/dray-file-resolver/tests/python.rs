@@ -80,15 +80,15 @@ impl PublisherFixture {
         let core = DialCore::start().await.unwrap();
         core.add_key("key", "b");
         let bus = connect(&nats, "file-resolver").await;
-        let mut world = Self {
+        let mut fixture = Self {
             nats,
             core,
             bus,
             folder: tempfile::tempdir().unwrap(),
             running: None,
         };
-        world.start_resolver().await;
-        world
+        fixture.start_resolver().await;
+        fixture
     }
 
     async fn start_resolver(&mut self) {
@@ -151,11 +151,11 @@ fn check(output: &Output, code: i32, out: &str, error: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_example_resolves_tool_calls_over_nats() {
-    let world = PublisherFixture::start().await;
-    world.core.put("b/note.txt", "Grüße", "text/plain");
-    world.core.put("b/large", vec![b'x'; 120_000], "image/x");
+    let fixture = PublisherFixture::start().await;
+    fixture.core.put("b/note.txt", "Grüße", "text/plain");
+    fixture.core.put("b/large", vec![b'x'; 120_000], "image/x");
     check(
-        &world
+        &fixture
             .publish(r#"{"note": "file:text::files/b/note.txt", "n": 1e400}"#)
             .await,
         0,
@@ -163,7 +163,7 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
         "/note: text of files/b/note.txt, 7 bytes",
     );
     check(
-        &world
+        &fixture
             .publish(r#"{"note": "file:text::files/b/none.txt"}"#)
             .await,
         1,
@@ -171,7 +171,7 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
         "Parameter note is invalid, try to call the tool again with fixed exception: \
          File files/b/none.txt could not be loaded: it does not exist.\nCheck the path of the file.",
     );
-    let output = world
+    let output = fixture
         .publish(r#"{"f": "file:base64::files/b/large"}"#)
         .await;
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -183,8 +183,8 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
-    let world = PublisherFixture::start().await;
-    let story = world.story();
+    let fixture = PublisherFixture::start().await;
+    let story = fixture.story();
     let mut command = Command::new(interpreter("nats, grpc"));
     command
         .args(["-m", "unittest", "tests/publisher.py"])
@@ -199,8 +199,8 @@ async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_typescript_client_publishes_and_learns_outcomes_over_nats() {
-    let world = PublisherFixture::start().await;
-    let story = world.story();
+    let fixture = PublisherFixture::start().await;
+    let story = fixture.story();
     tokio::task::spawn_blocking(move || {
         let mut command = Command::new("node");
         command
@@ -218,35 +218,35 @@ const OPERATION_ID: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
-    let mut world = PublisherFixture::start().await;
-    world.core.put("b/note.txt", "hello", "text/plain");
+    let mut fixture = PublisherFixture::start().await;
+    fixture.core.put("b/note.txt", "hello", "text/plain");
     // No resolver runs, so the publisher gives up before the event arrives.
-    world.running.take().unwrap().stop().await;
+    fixture.running.take().unwrap().stop().await;
     let deadline = ["--operation", OPERATION_ID, "--timeout", "1"];
-    let given_up = world
+    let given_up = fixture
         .run(&[&deadline[..], &["--arguments", NOTE_ARGUMENTS]].concat())
         .await;
     assert_eq!(given_up.status.code(), Some(2), "{given_up:?}");
     assert!(String::from_utf8_lossy(&given_up.stderr).contains(OPERATION_ID));
-    world.bus = connect(&world.nats, "file-resolver").await;
-    world.start_resolver().await;
+    fixture.bus = connect(&fixture.nats, "file-resolver").await;
+    fixture.start_resolver().await;
 
-    let asked = world.run(&["--operation", OPERATION_ID]).await;
+    let asked = fixture.run(&["--operation", OPERATION_ID]).await;
     assert_eq!(asked.status.code(), Some(1), "{asked:?}");
     let message = String::from_utf8_lossy(&asked.stderr).into_owned();
     assert!(message.contains("did not finish in time"), "{message}");
-    let again = world
+    let again = fixture
         .run(&["--operation", OPERATION_ID, "--arguments", NOTE_ARGUMENTS])
         .await;
     assert_eq!(again.stderr, asked.stderr, "the same work, the same end");
 
-    let missed = world.run(&["--missed"]).await;
+    let missed = fixture.run(&["--missed"]).await;
     let line: serde_json::Value = serde_json::from_slice(&missed.stdout).unwrap();
     assert_eq!(
         (&line["operation"], &line["resolved"]),
         (&OPERATION_ID.into(), &false.into())
     );
-    let nothing_more = world.run(&["--missed"]).await;
+    let nothing_more = fixture.run(&["--missed"]).await;
     assert_eq!(
         (nothing_more.status.code(), nothing_more.stdout.len()),
         (Some(0), 0),
@@ -255,7 +255,7 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
 
     // Another tenant's outcome is refused by the server, before any service sees the question.
     let foreign = ["--operation", OPERATION_ID, "--timeout", "1"];
-    let foreign = world.run_as("publisher-acme", "other", &foreign).await;
+    let foreign = fixture.run_as("publisher-acme", "other", &foreign).await;
     assert_ne!(foreign.status.code(), Some(1), "{foreign:?}");
     assert!(foreign.stdout.is_empty(), "{foreign:?}");
 }

@@ -323,8 +323,8 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() 
 }
 
 /// Sends the head and a part of the body, and breaks the connection.
-pub(crate) async fn break_after(world: &TestEndpoint, head: &str, part: &[u8]) {
-    let mut stream = connect(world.address).await;
+pub(crate) async fn break_after(fixture: &TestEndpoint, head: &str, part: &[u8]) {
+    let mut stream = connect(fixture.address).await;
     let head = with_version(head);
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(part).await.unwrap();

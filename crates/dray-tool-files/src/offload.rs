@@ -112,12 +112,13 @@ impl ResultOffloader<'_> {
         );
         let bytes = Bytes::copy_from_slice(transcript.as_bytes());
         let attachment = self.storage.keep_same(&file, "text/plain", bytes).await?;
-        let at = match self.scope.reads_drive() {
-            true => file,
-            false => self.named(&file, &attachment),
+        let place = if self.scope.reads_drive() {
+            file
+        } else {
+            self.named(&file, &attachment)
         };
         Ok(format!(
-            "All of them are kept as {at}; read parts of it with {}.",
+            "All of them are kept as {place}; read parts of it with {}.",
             self.reader()
         ))
     }

@@ -1,6 +1,7 @@
 //! Tests of files in a turn, with an in-process bus, a real store, and scripted services.
 
 mod dial_files;
+mod fixture;
 mod keeping;
 mod names;
 mod offloading;
@@ -8,4 +9,3 @@ mod outgoing;
 mod reading;
 mod sandbox;
 mod tickets;
-mod world;

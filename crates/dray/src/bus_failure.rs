@@ -7,8 +7,8 @@ use dray_bus::error::{CallError, ProbeError, TransportError};
 use dray_proto::Call;
 use dray_types::{Fault, FaultCode};
 
+use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
-use crate::world::SystemConnection;
 
 /// How long to ask the bus what it refused, after a call without a reply.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);

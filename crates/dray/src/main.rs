@@ -1,7 +1,7 @@
 //! `dray`: all services in one binary, and the commands around them.
 //!
 //! The services themselves are libraries; this crate reads the command line (`cli`), connects a command with a bus
-//! and a store (`world`), runs it (`commands`, `demo`), and turns its result into output and an exit code
+//! and a store (`context`), runs it (`commands`, `demo`), and turns its result into output and an exit code
 //! (`outcome`). It has no public API: scripts use `--json` and the exit codes of `dray --help`.
 
 use std::future::{Future, ready};
@@ -13,10 +13,10 @@ use clap::Parser as _;
 mod bus_failure;
 mod cli;
 mod commands;
+mod context;
 mod demo;
 mod outcome;
 mod progress;
-mod world;
 
 use cli::{Cli, DrayCommand};
 use outcome::CommandFailure;

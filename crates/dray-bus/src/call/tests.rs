@@ -25,7 +25,7 @@ struct CallTest {
 }
 
 /// A bus with one responder, and time for a call of ten minutes.
-async fn world() -> CallTest {
+async fn fixture() -> CallTest {
     let clock = Clock::system();
     let bus = Bus::in_process(clock.clone(), &noop_meter());
     let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(10));
@@ -60,19 +60,19 @@ async fn answer(incoming: IncomingRequest, name: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_watched_responder_that_dies_is_replaced_within_a_minute() {
     for alive in [0, 10, 400] {
-        let mut world = world().await;
+        let mut fixture = fixture().await;
         let request = v1::FetchRequest::default();
         let serving = async {
-            let first = world.responder.next().await.unwrap();
+            let first = fixture.responder.next().await.unwrap();
             assert!(first.is_watched());
             work(&first, Duration::from_secs(alive)).await;
             first.abandon();
             let died = Instant::now();
-            let second = world.responder.next().await.unwrap();
+            let second = fixture.responder.next().await.unwrap();
             assert!(died.elapsed() <= HEARTBEAT_TIMEOUT, "{:?}", died.elapsed());
             answer(second, "second").await;
         };
-        let asking = world.bus.call_watched(&world.meta, &request);
+        let asking = fixture.bus.call_watched(&fixture.meta, &request);
         let (answered, ()) = tokio::join!(asking, serving);
         assert_eq!(
             answered.unwrap().name,
@@ -84,31 +84,31 @@ async fn a_watched_responder_that_dies_is_replaced_within_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watched_responder_that_lives_is_waited_for() {
-    let mut world = world().await;
+    let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let serving = async {
-        let only = world.responder.next().await.unwrap();
+        let only = fixture.responder.next().await.unwrap();
         work(&only, Duration::from_mins(9)).await;
         answer(only, "slow").await;
-        assert!(world.responder.next().now_or_never().is_none());
+        assert!(fixture.responder.next().now_or_never().is_none());
     };
-    let asking = world.bus.call_watched(&world.meta, &request);
+    let asking = fixture.bus.call_watched(&fixture.meta, &request);
     let (answered, ()) = tokio::join!(asking, serving);
     assert_eq!(answered.unwrap().name, "slow");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watched_call_gives_up_after_three_that_died() {
-    let mut world = world().await;
+    let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let mut asked = 0;
-    let asking = world.bus.call_watched(&world.meta, &request);
+    let asking = fixture.bus.call_watched(&fixture.meta, &request);
     tokio::pin!(asking);
     let begun = Instant::now();
     let error = loop {
         tokio::select! {
             answered = &mut asking => break answered.unwrap_err(),
-            incoming = world.responder.next() => {
+            incoming = fixture.responder.next() => {
                 asked += 1;
                 incoming.unwrap().abandon();
             }
@@ -120,34 +120,34 @@ async fn a_watched_call_gives_up_after_three_that_died() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_made_once_takes_a_fault_that_may_pass_as_the_answer() {
-    let mut world = world().await;
+    let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     for code in [FaultCode::RateLimited, FaultCode::Unavailable] {
         let busy = Fault::new(code, "Busy.").retry_after(Duration::from_secs(1));
         let serving = async {
-            let only = world.responder.next().await.unwrap();
+            let only = fixture.responder.next().await.unwrap();
             only.answer::<v1::FetchReply>(Err(busy.clone())).await;
-            assert!(world.responder.next().now_or_never().is_none());
+            assert!(fixture.responder.next().now_or_never().is_none());
         };
-        let (answered, ()) = tokio::join!(world.bus.call_once(&world.meta, &request), serving);
+        let (answered, ()) = tokio::join!(fixture.bus.call_once(&fixture.meta, &request), serving);
         assert_eq!(Fault::from(answered.unwrap_err()), busy);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_made_once_goes_to_another_responder_when_one_stops_or_dies() {
-    let mut world = world().await;
+    let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let stopping = Fault::new(FaultCode::Unavailable, "Restarting.")
         .detail("stopping")
         .retry_after(Duration::from_millis(250));
     let serving = async {
-        let first = world.responder.next().await.unwrap();
+        let first = fixture.responder.next().await.unwrap();
         first.answer::<v1::FetchReply>(Err(stopping)).await;
-        world.responder.next().await.unwrap().abandon();
-        answer(world.responder.next().await.unwrap(), "third").await;
+        fixture.responder.next().await.unwrap().abandon();
+        answer(fixture.responder.next().await.unwrap(), "third").await;
     };
-    let (answered, ()) = tokio::join!(world.bus.call_once(&world.meta, &request), serving);
+    let (answered, ()) = tokio::join!(fixture.bus.call_once(&fixture.meta, &request), serving);
     assert_eq!(answered.unwrap().name, "third");
 }
 
@@ -157,7 +157,7 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
         bus,
         meta,
         responder,
-    } = world().await;
+    } = fixture().await;
     drop(responder);
     let request = v1::FetchRequest::default();
     let serving = async {
@@ -175,30 +175,30 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_watched_only_on_request() {
-    let mut world = world().await;
+    let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let serving = async {
-        let only = world.responder.next().await.unwrap();
+        let only = fixture.responder.next().await.unwrap();
         assert!(!only.is_watched());
         // paused clock
         tokio::time::sleep(HEARTBEAT_TIMEOUT * 4).await;
         answer(only, "quiet").await;
-        assert!(world.responder.next().now_or_never().is_none());
+        assert!(fixture.responder.next().now_or_never().is_none());
     };
-    let asking = world.bus.call(&world.meta, &request);
+    let asking = fixture.bus.call(&fixture.meta, &request);
     let (answered, ()) = tokio::join!(asking, serving);
     assert_eq!(answered.unwrap().name, "quiet");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_headers_of_the_trace_count_towards_the_size_of_a_request() {
-    let world = world().await;
+    let fixture = fixture().await;
     let request = |bytes: usize| v1::FetchRequest {
         url: "x".repeat(bytes),
         ..v1::FetchRequest::default()
     };
     let size_of = async |bytes: usize| {
-        let called = world.bus.call(&world.meta, &request(bytes)).await;
+        let called = fixture.bus.call(&fixture.meta, &request(bytes)).await;
         match called {
             Err(CallError::TooLarge { size, .. }) => size,
             other => panic!("{other:?}"),

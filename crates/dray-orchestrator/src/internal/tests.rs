@@ -104,9 +104,9 @@ impl InternalFixture {
             {"type": "file", "url": "files/B/notes.txt"},
             {"type": "file", "url": "files/B/unheard.of"},
         ]);
-        let mut world = Self::new(json!({ "contexts": files }));
-        world.lazy = Some(["application/pdf", "image/*"].map(str::to_owned).to_vec());
-        world
+        let mut fixture = Self::new(json!({ "contexts": files }));
+        fixture.lazy = Some(["application/pdf", "image/*"].map(str::to_owned).to_vec());
+        fixture
     }
 
     fn attach(&mut self, kind: &str, url: &str) {
@@ -201,10 +201,10 @@ fn tools_are_offered_when_there_is_something_for_them() {
 
 #[test]
 fn r_16_declarations_are_the_same_each_time() {
-    let mut world = InternalFixture::lazy();
-    world.skills = vec![skill()];
+    let mut fixture = InternalFixture::lazy();
+    fixture.skills = vec![skill()];
     let bodies = || -> Vec<_> {
-        let tools = world.offered();
+        let tools = fixture.offered();
         tools
             .iter()
             .map(|tool| tool.declaration().body().to_string())
@@ -215,44 +215,44 @@ fn r_16_declarations_are_the_same_each_time() {
 
 #[test]
 fn tools_that_read_are_shown_and_tools_that_inform_are_debug_only() {
-    let mut world = InternalFixture::lazy();
-    world.manifest.features.timestamp = Some(dray_agent::manifest::feature::Timestamp::default());
-    world.skills = vec![skill()];
-    let tools = world.offered();
+    let mut fixture = InternalFixture::lazy();
+    fixture.manifest.features.timestamp = Some(dray_agent::manifest::feature::Timestamp::default());
+    fixture.skills = vec![skill()];
+    let tools = fixture.offered();
     let hidden: Vec<_> = tools.iter().map(|tool| tool.rules().debug_only).collect();
     assert_eq!(hidden, [true, false, true, false]);
 }
 
 #[tokio::test]
 async fn the_list_of_files_reports_changes_since_the_last_list() {
-    let mut world = InternalFixture::new(
+    let mut fixture = InternalFixture::new(
         json!({"contexts": [{"type": "file", "url": "files/B/a.pdf", "description": "d"}]}),
     );
-    let first = world.call(notify::LIST_TOOL, json!({})).await.unwrap();
+    let first = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert_eq!(
         first.content,
         r#"{"entries":[{"title":"a.pdf","url":"files/B/a.pdf","type":"application/pdf","description":"d","status":"new"}]}"#
     );
     assert_eq!(first.content_type, "application/json");
-    let news = notify::notice_pair(&world.manifest.contexts, &world.messages).unwrap();
+    let news = notify::notice_pair(&fixture.manifest.contexts, &fixture.messages).unwrap();
     pair::insert_pair(
-        &mut world.messages,
+        &mut fixture.messages,
         &news,
         pair::PairPlace::End,
         pair::PairFrequency::Always,
     );
-    let second = world.call(notify::LIST_TOOL, json!({})).await.unwrap();
+    let second = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert!(!second.content.contains("status"), "{}", second.content);
-    world.manifest.contexts.clear();
-    let gone = world.call(notify::LIST_TOOL, json!({})).await.unwrap();
+    fixture.manifest.contexts.clear();
+    let gone = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert!(gone.content.contains(r#""status":"removed""#));
 }
 
 #[tokio::test]
 async fn skills_are_read_whole() {
-    let mut world = InternalFixture::new(json!({}));
-    world.skills = vec![Skill::new("other", "d"), skill()];
-    let read = |arguments: Value| world.call("internal_skills_read_skill", arguments);
+    let mut fixture = InternalFixture::new(json!({}));
+    fixture.skills = vec![Skill::new("other", "d"), skill()];
+    let read = |arguments: Value| fixture.call("internal_skills_read_skill", arguments);
     let whole = read(json!({"skill_name": "a"})).await.unwrap();
     assert_eq!(
         whole,
@@ -272,15 +272,15 @@ async fn skills_are_read_whole() {
 
 #[tokio::test]
 async fn files_of_the_conversation_are_given_without_asking_the_storage() {
-    let mut world = InternalFixture::lazy();
-    world.attach("image/jpeg", "/files/B/u.bin");
-    let of_context = world.get("/files/B/context.pdf").await;
+    let mut fixture = InternalFixture::lazy();
+    fixture.attach("image/jpeg", "/files/B/u.bin");
+    let of_context = fixture.get("/files/B/context.pdf").await;
     assert_eq!(
         of_context.content,
         r#"{"ok":true,"url":"files/B/context.pdf","title":"context.pdf","type":"application/pdf"}"#
     );
     assert_eq!(of_context.content_type, "application/json");
-    let of_user = world
+    let of_user = fixture
         .call(lazy::CONTENT_TOOL, json!({"context_url": "files/B/u.bin"}))
         .await
         .unwrap();
@@ -290,31 +290,31 @@ async fn files_of_the_conversation_are_given_without_asking_the_storage() {
     );
     let mut answer = Message::new(Role::Tool, of_user.content.clone());
     answer.custom_content.get_or_insert_default().attachments = Some(of_user.attachments.clone());
-    let types = world.lazy.clone().unwrap();
+    let types = fixture.lazy.clone().unwrap();
     assert!(lazy::keeps_attachment(
         &answer,
         &of_user.attachments[0],
         &types
     ));
-    assert!(world.storage.asked.lock().unwrap().is_empty());
+    assert!(fixture.storage.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn other_files_are_looked_up_and_those_of_the_web_are_copied_first() {
-    let world = InternalFixture::lazy();
+    let fixture = InternalFixture::lazy();
     for (url, name) in [
         ("files/B/elsewhere.png", "elsewhere.png"),
         ("files/B/unheard.of", "unheard.of"),
         ("https://example.com/x.png", "x.png"),
         ("https://dial/v1/files/B/y.png", "y.png"),
     ] {
-        let given = world.get(url).await;
+        let given = fixture.get(url).await;
         assert_eq!(
             given.attachments[0].url,
             Some(format!("files/B/copies/{name}"))
         );
         assert_eq!(
-            world.storage.asked.lock().unwrap().pop(),
+            fixture.storage.asked.lock().unwrap().pop(),
             Some(format!("attachment_url {url}"))
         );
     }
@@ -322,13 +322,13 @@ async fn other_files_are_looked_up_and_those_of_the_web_are_copied_first() {
 
 #[tokio::test]
 async fn what_is_not_given_is_refused_in_known_words() {
-    let world = InternalFixture::lazy();
+    let fixture = InternalFixture::lazy();
     for arguments in [
         json!({}),
         json!({"attachment_url": " "}),
         json!({"attachment_url": 5}),
     ] {
-        let said = world.call(lazy::CONTENT_TOOL, arguments).await.unwrap();
+        let said = fixture.call(lazy::CONTENT_TOOL, arguments).await.unwrap();
         assert_eq!(said, refused("Missing or empty attachment_url."));
     }
     for url in [
@@ -342,7 +342,7 @@ async fn what_is_not_given_is_refused_in_known_words() {
         "files/B/%2e%2E/C/a.png",
         "files/B/%00.png",
     ] {
-        let said = world.get(url).await;
+        let said = fixture.get(url).await;
         assert_eq!(
             said,
             refused("Invalid storage path for attachment file."),
@@ -350,33 +350,33 @@ async fn what_is_not_given_is_refused_in_known_words() {
         );
     }
     assert_eq!(
-        world.get("files/B/notes.txt").await,
+        fixture.get("files/B/notes.txt").await,
         refused("Orchestrator deployment does not accept this file type.")
     );
-    assert!(world.storage.asked.lock().unwrap().is_empty());
+    assert!(fixture.storage.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn a_copy_that_dial_does_not_store_is_not_offered_to_the_model() {
-    let mut world = InternalFixture::lazy();
-    world.storage = Arc::new(FakeServices {
+    let mut fixture = InternalFixture::lazy();
+    fixture.storage = Arc::new(FakeServices {
         folder: "https://store.example/",
         ..FakeServices::default()
     });
     assert_eq!(
-        world.get("https://example.com/x.png").await,
+        fixture.get("https://example.com/x.png").await,
         refused("Invalid storage path for attachment file.")
     );
 }
 
 #[tokio::test]
 async fn what_the_storage_refuses_stays_what_it_says() {
-    let world = InternalFixture::lazy();
+    let fixture = InternalFixture::lazy();
     let failed = |name: &str| {
         let url = format!("https://example.com/{name}");
-        let world = &world;
+        let fixture = &fixture;
         async move {
-            world
+            fixture
                 .call(lazy::CONTENT_TOOL, json!({ "attachment_url": url }))
                 .await
                 .unwrap_err()
@@ -392,8 +392,8 @@ async fn what_the_storage_refuses_stays_what_it_says() {
 
 #[test]
 fn files_that_were_asked_for_are_not_shown_to_the_user_again() {
-    let world = InternalFixture::lazy();
-    let tools = world.offered();
+    let fixture = InternalFixture::lazy();
+    let tools = fixture.offered();
     let tool = tools
         .iter()
         .find(|tool| tool.declaration().name == lazy::CONTENT_TOOL)

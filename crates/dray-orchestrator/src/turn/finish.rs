@@ -134,20 +134,19 @@ impl OpenTurn {
     ) -> Result<LoopEnd, LoopError> {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
+        let max_rounds = self.max_rounds();
         // Moved out, since the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
         let wishes = std::mem::take(&mut self.response.wishes);
         let client_tools = wishes.tools.clone();
-        let template = self.body_template(wishes);
         let files = &self.session.files;
-        let media_tags = MediaTagFilter::new(files).await;
-        let mut speech = TextRelay::new(media_tags, self.response.is_dial);
+        let mut speech = TextRelay::new(MediaTagFilter::new(files).await, self.response.is_dial);
         let mut rounds = ToolLoop {
             model: ModelCaller {
                 endpoint: &self.parts.model,
                 caller: &self.session.turn.caller,
                 deployment: &orchestrator.deployment.deployment_id,
-                template,
+                template: self.body_template(wishes),
                 outgoing: &mut self.response.outgoing,
                 compactor: Compactor::new(files, self.response.compaction),
                 propagates_stages: orchestrator.propagate_stages,
@@ -170,9 +169,7 @@ impl OpenTurn {
             },
             metrics: &self.parts.metrics,
             sink,
-            max_rounds: orchestrator
-                .max_iterations
-                .unwrap_or(self.parts.config.max_iterations),
+            max_rounds,
             client_tools: client_tools.clone(),
         };
         let request = hooks::HookedRequest {
@@ -195,6 +192,12 @@ impl OpenTurn {
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
+    }
+
+    /// Calls of the model in this turn, at most.
+    fn max_rounds(&self) -> u32 {
+        let own = self.manifest.orchestrator.max_iterations;
+        own.unwrap_or(self.parts.config.max_iterations)
     }
 
     /// What every call of the model in this turn has in common.

@@ -25,7 +25,7 @@ use super::named_files::attach_named_files;
 use super::options::{ResponseOptions, compaction_threshold, outgoing_messages, response_options};
 use super::prepare::OutgoingMessages;
 use super::setup::{BuiltTools, SetupPlan, ToolAudience};
-use super::telemetry::TurnTelemetry;
+use super::telemetry::{TurnTelemetry, describe_turn};
 use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
@@ -123,7 +123,7 @@ pub(super) async fn open_turn(
     let begun = Instant::now();
     let principal = asked.identity.key();
     let (wishes, part) = plain::client_part(parts, &mut asked, &loaded.manifest).await?;
-    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage, &telemetry).await?;
+    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage).await?;
     let (mut request, caller, is_dial) = (asked.request, asked.caller, asked.is_dial);
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
@@ -139,9 +139,7 @@ pub(super) async fn open_turn(
     // Before the tools of this service are added: "no tools" means that none are configured (quickapps 46).
     choice::check_tool_choice(wishes.tool_choice.as_ref(), has_any_tools)
         .map_err(|failure| *failure)?;
-    let accepts = std::mem::take(&mut inputs.model.accepts);
-    let mut outgoing = outgoing_messages(parts, &manifest, accepts);
-    outgoing.reminders = files.catalog.reminders();
+    let outgoing = outgoing_of_turn(parts, &manifest, &mut inputs, &files);
     let (skills, messages) = (&inputs.skills, &mut inputs.messages);
     let prompt = system_prompt(parts, &manifest, is_dial, skills, messages);
     let takes_files = parts.config.file_skill_always || has_tools;
@@ -160,13 +158,12 @@ pub(super) async fn open_turn(
     // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
     let history = inputs.messages.clone();
     let session = TurnSession::new(caller, session, conversation, history, files);
+    let issues = inputs.issues;
+    let setup = SetupReport { issues, prompt };
     Ok(OpenTurn {
         begun,
         messages: inputs.messages,
-        setup: SetupReport {
-            issues: inputs.issues,
-            prompt,
-        },
+        setup,
         tools: TurnTools {
             offered: inputs.tools,
             hooks,
@@ -186,6 +183,19 @@ pub(super) async fn open_turn(
     })
 }
 
+/// The messages for the model as far as the set-up decides them.
+fn outgoing_of_turn(
+    parts: &Arc<SharedParts>,
+    manifest: &Manifest,
+    inputs: &mut TurnInputs,
+    files: &TurnFiles,
+) -> OutgoingMessages {
+    let accepts = std::mem::take(&mut inputs.model.accepts);
+    let mut outgoing = outgoing_messages(parts, manifest, accepts);
+    outgoing.reminders = files.catalog.reminders();
+    outgoing
+}
+
 /// Where the turn happens, what it may use, and what the agents are called with that it can call. The budgets are looked at
 /// before anything is connected, started or spent.
 async fn begin_turn(
@@ -193,7 +203,6 @@ async fn begin_turn(
     asked: &CheckedChatRequest,
     loaded: &LoadedManifest,
     lineage: Option<AgentLineage>,
-    telemetry: &TurnTelemetry,
 ) -> Result<(TurnStart, Arc<TurnBudget>, AgentCalls), RequestFailure> {
     let manifest = &loaded.manifest;
     let mut opening = turn_start(parts, asked, manifest).await?;
@@ -203,7 +212,7 @@ async fn begin_turn(
         opening.conversation.clone_from(&lineage.conversation);
     }
     let deployment = &manifest.orchestrator.deployment.deployment_id;
-    telemetry.describe_turn(&opening.conversation, deployment);
+    describe_turn(&opening.conversation, deployment);
     let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
     let (identity, conversation) = (&asked.identity, &opening.conversation);
     let budget = TurnBudget::open(parts, identity, conversation, manifest, parent).await?;

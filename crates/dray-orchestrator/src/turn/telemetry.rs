@@ -96,13 +96,6 @@ impl TurnTelemetry {
         span
     }
 
-    /// Adds to the span of the turn what is known once it is set up.
-    pub(super) fn describe_turn(&self, conversation: &str, model: &str) {
-        let span = Span::current();
-        span.set_attribute("gen_ai.conversation.id", conversation.to_owned());
-        span.set_attribute(REQUEST_MODEL, model.to_owned());
-    }
-
     /// Ends the span of the turn.
     pub(super) fn end_turn(&self, span: &Span, ended: &Result<AnswerEnd, RequestFailure>) {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -264,4 +257,11 @@ fn text_of(message: &Message) -> &str {
         Some(Content::Text(text)) => text,
         _ => "",
     }
+}
+
+/// Adds to the present span, that of the turn, what is known once the turn is set up.
+pub(super) fn describe_turn(conversation: &str, model: &str) {
+    let span = Span::current();
+    span.set_attribute("gen_ai.conversation.id", conversation.to_owned());
+    span.set_attribute(REQUEST_MODEL, model.to_owned());
 }

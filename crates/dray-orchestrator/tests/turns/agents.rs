@@ -7,7 +7,7 @@ use dray_types::Secret;
 use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, user};
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 
 /// The lead calls the helper, and the helper a tool of the shop.
 const TEAM_SCRIPT: &str = r#"{"rules": [
@@ -31,7 +31,7 @@ fn helper(endpoint: &CountingEndpoint) -> Value {
     helper
 }
 
-async fn world(helper: &Value, change: impl FnOnce(&mut Config)) -> TurnFixture {
+async fn fixture(helper: &Value, change: impl FnOnce(&mut Config)) -> TurnFixture {
     let lead = manifest(json!([team(&["helper"])]));
     TurnFixture::with(&lead, TEAM_SCRIPT, |config| {
         let folder = config.manifests.clone().unwrap();
@@ -50,22 +50,22 @@ fn stage_text(seen: &ChatResult, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_calls_another_with_its_own_model_and_tools() {
     let endpoint = CountingEndpoint::start().await;
-    let world = world(&helper(&endpoint), |_| {}).await;
-    let seen = world.say("go").await;
+    let fixture = fixture(&helper(&endpoint), |_| {}).await;
+    let seen = fixture.say("go").await;
     assert_eq!(
         seen.text(),
         "It says: Found {\"own\":\"deep\"}.",
         "{seen:?}"
     );
     assert_eq!(endpoint.called(), ["deep"]);
-    let models: Vec<_> = world
+    let models: Vec<_> = fixture
         .asked()
         .iter()
         .map(|asked| asked["model"].clone())
         .collect();
     assert_eq!(models, ["lead", "help", "help", "lead"]);
     // The helper got the request alone, and no tool of the lead.
-    let asked = &world.asked()[1];
+    let asked = &fixture.asked()[1];
     let said = asked["messages"].to_string();
     assert!(said.contains("look") && !said.contains("\"go\""), "{said}");
     // The stages of the helper stand in that of its call.
@@ -86,13 +86,13 @@ async fn an_agent_calls_another_with_its_own_model_and_tools() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_passed_by_name_and_a_wrong_name_is_reported() {
     let endpoint = CountingEndpoint::start().await;
-    let world = world(&helper(&endpoint), |_| {}).await;
+    let fixture = fixture(&helper(&endpoint), |_| {}).await;
     let files = json!({"attachments": [{"title": "a.txt", "type": "text/plain", "url": "https://files.example/a.txt"}]});
     let with = json!([{"role": "user", "content": "read the file", "custom_content": files}]);
-    assert!(world.ask(with).await.text().starts_with("It says: Found"));
-    let asked = world.asked()[1]["messages"].to_string();
+    assert!(fixture.ask(with).await.text().starts_with("It says: Found"));
+    let asked = fixture.asked()[1]["messages"].to_string();
     assert!(asked.contains("a.txt"), "{asked}");
-    let seen = world.say("read the file").await;
+    let seen = fixture.say("read the file").await;
     assert!(
         seen.text().contains("the conversation has no files"),
         "{seen:?}"
@@ -112,15 +112,15 @@ async fn an_agent_is_called_only_for_callers_that_may_use_it_and_to_a_depth() {
         };
         config.permissions.clients = [("one".to_owned(), only)].into();
     };
-    let world = world(&helper(&endpoint), config).await;
+    let fixture = fixture(&helper(&endpoint), config).await;
     let ask = |key: &'static str| {
         let body = json!({"model": "agent", "messages": [user("go")], "stream": true});
-        let url = format!("{}/v1/chat/completions", world.url);
-        let request = world
+        let url = format!("{}/v1/chat/completions", fixture.url);
+        let request = fixture
             .client
             .post(&url)
             .authorization("Bearer", &Secret::new(key));
-        world.send(request.json(&body))
+        fixture.send(request.json(&body))
     };
     let refused = ask("k-1").await;
     assert!(
@@ -129,7 +129,7 @@ async fn an_agent_is_called_only_for_callers_that_may_use_it_and_to_a_depth() {
     );
     assert_eq!(endpoint.called(), [""; 0]);
     assert!(ask("k-2").await.text().starts_with("It says: Found"));
-    let shallow = self::world(&helper(&endpoint), |config| config.max_agent_depth = 0).await;
+    let shallow = self::fixture(&helper(&endpoint), |config| config.max_agent_depth = 0).await;
     let seen = shallow.say("go").await;
     assert!(
         stage_text(&seen, "Initialization").contains("at most 0 deep"),
@@ -140,24 +140,24 @@ async fn an_agent_is_called_only_for_callers_that_may_use_it_and_to_a_depth() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_called_agent_uses_counts_above_and_no_one_approves_for_it() {
     let endpoint = CountingEndpoint::start().await;
-    let world = world(&helper(&endpoint), |config| {
+    let fixture = fixture(&helper(&endpoint), |config| {
         config.budgets.turn.limits.max_tokens = Some(90);
     })
     .await;
-    let seen = world.say("go").await;
+    let seen = fixture.say("go").await;
     assert_eq!(seen.reason(), "length", "{seen:?}");
     assert!(
         seen.text()
             .contains("budget of this turn is used up (90 tokens)"),
         "{seen:?}"
     );
-    let world = self::world(&helper(&endpoint), |config| {
+    let fixture = self::fixture(&helper(&endpoint), |config| {
         let rule = json!({"tools": ["shop_*"]});
         config.require_approval = vec![serde_json::from_value::<ApprovalRule>(rule).unwrap()];
     })
     .await;
     let before = endpoint.called().len();
-    let seen = world.say("go").await;
+    let seen = fixture.say("go").await;
     assert!(seen.text().contains("who cannot be asked here"), "{seen:?}");
     assert_eq!(endpoint.called().len(), before);
 }

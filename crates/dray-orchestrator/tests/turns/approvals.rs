@@ -7,8 +7,8 @@ use dray_types::{Period, Secret};
 use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, kept, result, user};
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 /// The model calls both tools of the shop in one round; of these `b` needs approval.
 const ORDER_SCRIPT: &str = r#"{"rules": [
@@ -49,8 +49,8 @@ fn code(seen: &ChatResult) -> (u16, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_only_once() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |_| {}).await;
-    let question = world.say("order").await;
+    let fixture = shop(&endpoint, |_| {}).await;
+    let question = fixture.say("order").await;
     assert_eq!((question.reason().as_str(), question.done), ("stop", true));
     let text = question.text();
     assert!(text.starts_with("Let me order."), "{text}");
@@ -61,11 +61,11 @@ async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_onl
     // The call without a rule was made in the meantime.
     assert_eq!(endpoint.called(), ["free"]);
     let messages = answered(&question, " Yes ");
-    let done = world.ask(messages.clone()).await;
+    let done = fixture.ask(messages.clone()).await;
     assert_eq!(done.text(), "Got {\"own\":\"dear\"}.", "{done:?}");
     assert_eq!(endpoint.called(), ["free", "dear"]);
     // The model saw one whole round, and nothing of the question.
-    let asked = world.asked().pop().unwrap();
+    let asked = fixture.asked().pop().unwrap();
     let roles: Vec<_> = asked["messages"]
         .as_array()
         .unwrap()
@@ -77,14 +77,14 @@ async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_onl
     assert_eq!(roles[roles.len() - 3..], round, "{roles:?}");
     assert!(!asked.to_string().contains("apr_"));
     // The same answer again is refused, and nothing is called.
-    let again = world.ask(messages.clone()).await;
+    let again = fixture.ask(messages.clone()).await;
     assert_eq!(code(&again), (400, "approval_used".to_owned()));
     // The conversation goes on with the round and its result, from the text alone.
     let mut later = messages.as_array().unwrap().clone();
     later.push(json!({"role": "assistant", "content": done.text()}));
     later.push(user("what now"));
-    assert_eq!(world.ask(json!(later)).await.text(), "Something else.");
-    let contents = world.asked().pop().unwrap()["messages"].to_string();
+    assert_eq!(fixture.ask(json!(later)).await.text(), "Something else.");
+    let contents = fixture.asked().pop().unwrap()["messages"].to_string();
     for own in [r#"\"own\":\"free\""#, r#"\"own\":\"dear\""#] {
         assert!(contents.contains(own), "{own}: {contents}");
     }
@@ -94,28 +94,28 @@ async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_onl
 #[tokio::test(flavor = "multi_thread")]
 async fn every_other_answer_refuses_and_the_model_sees_it() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |_| {}).await;
-    let question = world.say("order").await;
-    let refused = world.ask(answered(&question, "no")).await;
+    let fixture = shop(&endpoint, |_| {}).await;
+    let question = fixture.say("order").await;
+    let refused = fixture.ask(answered(&question, "no")).await;
     assert!(
         refused.text().contains("The user refused this call"),
         "{refused:?}"
     );
     // A refusal does nothing, so the same request gives the same again.
-    let again = world.ask(answered(&question, "no")).await;
+    let again = fixture.ask(answered(&question, "no")).await;
     assert!(
         again.text().contains("The user refused this call"),
         "{again:?}"
     );
     // A refused call cannot be approved later.
-    let late = world.ask(answered(&question, "yes")).await;
+    let late = fixture.ask(answered(&question, "yes")).await;
     assert_eq!(code(&late), (400, "approval_used".to_owned()));
-    let question = world.say("order").await;
-    let other = world
+    let question = fixture.say("order").await;
+    let other = fixture
         .ask(answered(&question, "yes, what does it cost?"))
         .await;
     assert_eq!(other.text(), "Something else.");
-    let seen = world.asked().pop().unwrap()["messages"].to_string();
+    let seen = fixture.asked().pop().unwrap()["messages"].to_string();
     assert!(seen.contains("did not answer yes or no"), "{seen}");
     assert_eq!(endpoint.called(), ["free", "free"]);
 }
@@ -123,9 +123,9 @@ async fn every_other_answer_refuses_and_the_model_sees_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_declares_request_approval_gets_calls_and_answers_with_results() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |_| {}).await;
+    let fixture = shop(&endpoint, |_| {}).await;
     let tools = json!([approval_tool()]);
-    let chat = |messages: Value| world.chat(json!({"messages": messages, "tools": tools}));
+    let chat = |messages: Value| fixture.chat(json!({"messages": messages, "tools": tools}));
     let question = chat(json!([user("order")])).await;
     assert_eq!(
         (question.reason().as_str(), question.text().as_str()),
@@ -142,7 +142,7 @@ async fn a_client_that_declares_request_approval_gets_calls_and_answers_with_res
     assert_eq!(shown["source"], "shop");
     // The model does not see the function.
     assert!(
-        !world.asked()[0]["tools"]
+        !fixture.asked()[0]["tools"]
             .to_string()
             .contains("request_approval")
     );
@@ -179,10 +179,10 @@ async fn a_client_that_declares_request_approval_gets_calls_and_answers_with_res
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_answers_make_one_call() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |_| {}).await;
-    let question = world.say("order").await;
+    let fixture = shop(&endpoint, |_| {}).await;
+    let question = fixture.say("order").await;
     let both = [answered(&question, "yes"), answered(&question, "yes")];
-    let [one, other] = both.map(|messages| world.ask(messages));
+    let [one, other] = both.map(|messages| fixture.ask(messages));
     let (one, other) = tokio::join!(one, other);
     let used = [&one, &other]
         .iter()
@@ -195,11 +195,11 @@ async fn concurrent_answers_make_one_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_change_after_the_approval_need_another_one() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |_| {}).await;
-    let question = world.say("order twice").await;
+    let fixture = shop(&endpoint, |_| {}).await;
+    let question = fixture.say("order twice").await;
     let mut messages = answered(&question, "yes");
     messages[0] = user("order twice");
-    let second = world.ask(messages).await;
+    let second = fixture.ask(messages).await;
     assert!(second.text().contains("{\"q\":\"changed\"}"), "{second:?}");
     assert_eq!(endpoint.called(), ["free", "dear"]);
 }
@@ -207,14 +207,14 @@ async fn arguments_that_change_after_the_approval_need_another_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_that_comes_late_is_refused() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |config| {
+    let fixture = shop(&endpoint, |config| {
         config.approval_timeout = Period::millis(1);
     })
     .await;
-    let question = world.say("order").await;
+    let question = fixture.say("order").await;
     // A whole turn, which takes longer.
-    world.say("what").await;
-    let late = world.ask(answered(&question, "yes")).await;
+    fixture.say("what").await;
+    let late = fixture.ask(answered(&question, "yes")).await;
     assert_eq!(code(&late), (400, "approval_expired".to_owned()));
     assert_eq!(endpoint.called(), ["free"]);
 }
@@ -222,7 +222,7 @@ async fn an_approval_that_comes_late_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_is_for_its_principal_alone() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |config| {
+    let fixture = shop(&endpoint, |config| {
         config.clients = [("one", "k-1"), ("two", "k-2")]
             .map(|(name, key)| (name.to_owned(), Secret::new(key)))
             .into();
@@ -230,12 +230,12 @@ async fn an_approval_is_for_its_principal_alone() {
     .await;
     let ask = |key: &'static str, messages: Value| {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
-        let url = format!("{}/v1/chat/completions", world.url);
-        let request = world
+        let url = format!("{}/v1/chat/completions", fixture.url);
+        let request = fixture
             .client
             .post(&url)
             .authorization("Bearer", &Secret::new(key));
-        world.send(request.json(&body))
+        fixture.send(request.json(&body))
     };
     let question = ask("k-1", json!([user("order")])).await;
     let other = ask("k-2", answered(&question, "yes")).await;
@@ -259,23 +259,23 @@ async fn the_operator_s_rule_holds_for_hooks_and_for_sets_under_another_name() {
     agent["hooks"] = json!([
         {"type": "tool", "event": "on_request_start", "tool": "shop_a", "arguments": {"q": "hook"}},
     ]);
-    let world = TurnFixture::with(&agent, ORDER_SCRIPT, |config| {
+    let fixture = TurnFixture::with(&agent, ORDER_SCRIPT, |config| {
         config.preview = true;
         // By the host, which the manifest cannot choose for the same server.
         config.require_approval = rules(json!([{"tool_sets": ["127.0.0.1"]}]));
     })
     .await;
-    let question = world.say("order").await;
+    let question = fixture.say("order").await;
     let text = question.text();
     assert!(
         text.contains("`shop_a`") && text.contains("`shop_b`"),
         "{text}"
     );
-    let asked = world.asked()[0]["messages"].to_string();
+    let asked = fixture.asked()[0]["messages"].to_string();
     assert!(asked.contains("who cannot be asked here"), "{asked}");
     assert_eq!(endpoint.called(), [""; 0]);
     // One answer is for all calls of the question.
-    world.ask(answered(&question, "yes")).await;
+    fixture.ask(answered(&question, "yes")).await;
     let mut called = endpoint.called();
     called.sort();
     assert_eq!(called, ["dear", "free"]);
@@ -284,8 +284,8 @@ async fn the_operator_s_rule_holds_for_hooks_and_for_sets_under_another_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_have_approval_items_with_and_without_state() {
     let endpoint = CountingEndpoint::start().await;
-    let world = shop(&endpoint, |_| {}).await;
-    let (status, first) = create(&world, &json!({"input": "order"})).await;
+    let fixture = shop(&endpoint, |_| {}).await;
+    let (status, first) = create(&fixture, &json!({"input": "order"})).await;
     assert_eq!((status, &first["status"]), (200, &json!("completed")));
     let item = first["output"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(item["type"], "mcp_approval_request");
@@ -296,19 +296,19 @@ async fn responses_have_approval_items_with_and_without_state() {
     assert_eq!(item["arguments"], "{\"q\":\"dear\"}");
     let answer = json!({"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": true});
     let next = json!({"input": [answer], "previous_response_id": first["id"]});
-    let (status, done) = create(&world, &next).await;
+    let (status, done) = create(&fixture, &next).await;
     assert_eq!(status, 200, "{done}");
     assert_eq!(
         done["output"][0]["content"][0]["text"],
         "Got {\"own\":\"dear\"}."
     );
-    let (status, again) = create(&world, &next).await;
+    let (status, again) = create(&fixture, &next).await;
     assert_eq!(
         (status, &again["error"]["code"]),
         (400, &json!("approval_used"))
     );
     // A client without state sends the items back; with other arguments they are refused.
-    let (_, first) = create(&world, &json!({"input": "order", "store": false})).await;
+    let (_, first) = create(&fixture, &json!({"input": "order", "store": false})).await;
     let item = first["output"].as_array().unwrap().last().unwrap().clone();
     let answer = |item: &Value, approve: bool| {
         let response = json!({"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": approve,
@@ -317,12 +317,12 @@ async fn responses_have_approval_items_with_and_without_state() {
     };
     let mut changed = item.clone();
     changed["arguments"] = json!("{\"q\":\"cheap\"}");
-    let (status, refused) = create(&world, &answer(&changed, true)).await;
+    let (status, refused) = create(&fixture, &answer(&changed, true)).await;
     assert_eq!(
         (status, &refused["error"]["code"]),
         (400, &json!("approval_mismatch"))
     );
-    let (status, refused) = create(&world, &answer(&item, false)).await;
+    let (status, refused) = create(&fixture, &answer(&item, false)).await;
     assert_eq!(status, 200, "{refused}");
     let text = refused["output"][0]["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("The user says: too dear"), "{text}");

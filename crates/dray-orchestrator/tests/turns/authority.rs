@@ -8,7 +8,7 @@ use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
@@ -28,23 +28,23 @@ fn mcp(url: &str) -> Value {
 }
 
 /// A chat in DIAL's manner with these headers.
-async fn chat(world: &TurnFixture, headers: &[(&str, &str)]) -> ChatResult {
-    let url = format!("{}/openai/deployments/agent/chat/completions", world.url);
-    let mut request = world.client.post(&url);
+async fn chat(fixture: &TurnFixture, headers: &[(&str, &str)]) -> ChatResult {
+    let url = format!("{}/openai/deployments/agent/chat/completions", fixture.url);
+    let mut request = fixture.client.post(&url);
     for (name, value) in headers {
         request = request.header(name, value);
     }
     let body = json!({"messages": [{"role": "user", "content": "x"}], "stream": true});
-    world.send(request.json(&body)).await
+    fixture.send(request.json(&body)).await
 }
 
-async fn with_manifest(world: &TurnFixture, key: &str, manifest: &Value) -> ChatResult {
+async fn with_manifest(fixture: &TurnFixture, key: &str, manifest: &Value) -> ChatResult {
     let properties = manifest.to_string();
     let headers = [
         ("api-key", key),
         ("x-dial-application-properties", properties.as_str()),
     ];
-    chat(world, &headers).await
+    chat(fixture, &headers).await
 }
 
 fn everything() -> ManifestPermissions {
@@ -64,7 +64,7 @@ fn everything() -> ManifestPermissions {
 async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
     let folder = tempfile::tempdir().unwrap();
     let started = folder.path().join("started");
-    let world = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         let program = McpServer {
             command: "/usr/bin/touch".to_owned(),
             args: vec![started.to_str().unwrap().to_owned()],
@@ -82,14 +82,14 @@ async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
         json!([rest(&url, &["metrics"])]),
         json!([]),
     ] {
-        let seen = with_manifest(&world, "k", &manifest(sets)).await;
+        let seen = with_manifest(&fixture, "k", &manifest(sets)).await;
         assert_eq!(seen.status, 403, "{seen:?}");
     }
     assert!(!started.exists());
-    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
     // The operator's own manifest works as before.
     assert!(
-        chat(&world, &[("api-key", "k")])
+        chat(&fixture, &[("api-key", "k")])
             .await
             .text()
             .ends_with("Hello.")
@@ -99,11 +99,11 @@ async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_is_accepted_reaches_no_address_of_the_inside() {
     let (server, url) = tools().await;
-    let world = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         config.permissions.local.manifest_header = everything();
     })
     .await;
-    let seen = with_manifest(&world, "k", &manifest(json!([mcp(&url)]))).await;
+    let seen = with_manifest(&fixture, "k", &manifest(json!([mcp(&url)]))).await;
     assert_eq!(seen.status, 403, "{seen:?}");
     let message = seen.error()["message"].as_str().unwrap().to_owned();
     assert!(
@@ -111,7 +111,7 @@ async fn a_manifest_that_is_accepted_reaches_no_address_of_the_inside() {
         "{message}"
     );
     let name = format!("http://localhost:{}", server.address().port());
-    let seen = with_manifest(&world, "k", &manifest(json!([mcp(&name)]))).await;
+    let seen = with_manifest(&fixture, "k", &manifest(json!([mcp(&name)]))).await;
     assert_eq!(seen.status, 403, "{seen:?}");
     assert_eq!(server.seen().len(), 0);
 }
@@ -123,14 +123,14 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
         {"when": {"tool_result_of": "shop_orders"}, "reply": {"say": "It says {result}."}},
         {"reply": {"call": [{"name": "shop_orders", "arguments": {}}]}}]}"#;
     let origin = url.clone();
-    let world = TurnFixture::with(&manifest(json!([])), script, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), script, |config| {
         config.permissions.local.manifest_header = ManifestPermissions {
             origins: vec![origin],
             ..everything()
         };
     })
     .await;
-    let seen = with_manifest(&world, "k", &manifest(json!([rest(&url, &["orders"])]))).await;
+    let seen = with_manifest(&fixture, "k", &manifest(json!([rest(&url, &["orders"])]))).await;
     assert!(seen.text().ends_with("It says out of bounds."), "{seen:?}");
     assert_eq!(server.seen().len(), 1);
 }
@@ -151,21 +151,21 @@ async fn a_key_that_dial_does_not_know_reaches_nothing() {
     core.add_key("good", "bucket");
     let (server, url) = tools().await;
     let origin = url.clone();
-    let world = beside_dial(core.url(), |config| {
+    let fixture = beside_dial(core.url(), |config| {
         config.permissions.dial.manifest_header.origins = vec![origin];
     })
     .await;
-    let seen = with_manifest(&world, "BOGUS", &manifest(json!([mcp(&url)]))).await;
+    let seen = with_manifest(&fixture, "BOGUS", &manifest(json!([mcp(&url)]))).await;
     assert_eq!(seen.status, 401, "{seen:?}");
-    assert_eq!(chat(&world, &[("api-key", "BOGUS")]).await.status, 401);
-    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+    assert_eq!(chat(&fixture, &[("api-key", "BOGUS")]).await.status, 401);
+    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
     assert!(
-        chat(&world, &[("api-key", "good")])
+        chat(&fixture, &[("api-key", "good")])
             .await
             .text()
             .ends_with("Hello.")
     );
-    with_manifest(&world, "good", &manifest(json!([mcp(&url)]))).await;
+    with_manifest(&fixture, "good", &manifest(json!([mcp(&url)]))).await;
     assert!(!server.seen().is_empty());
 }
 
@@ -176,17 +176,17 @@ async fn requests_are_refused_while_dial_core_is_unreachable() {
     drop(core);
     let (server, tools_url) = tools().await;
     let origin = tools_url.clone();
-    let world = beside_dial(url, |config| {
+    let fixture = beside_dial(url, |config| {
         config.permissions.dial.manifest_header.origins = vec![origin];
     })
     .await;
-    let seen = with_manifest(&world, "BOGUS", &manifest(json!([mcp(&tools_url)]))).await;
+    let seen = with_manifest(&fixture, "BOGUS", &manifest(json!([mcp(&tools_url)]))).await;
     assert_eq!(seen.status, 503, "{seen:?}");
-    assert_eq!(chat(&world, &[("api-key", "BOGUS")]).await.status, 503);
-    let starters = format!("{}/openai/deployments/agent/configuration", world.url);
-    let starters = world.client.get(&starters).header("api-key", "BOGUS");
+    assert_eq!(chat(&fixture, &[("api-key", "BOGUS")]).await.status, 503);
+    let starters = format!("{}/openai/deployments/agent/configuration", fixture.url);
+    let starters = fixture.client.get(&starters).header("api-key", "BOGUS");
     assert_eq!(starters.send(&|_| ()).await.unwrap().status(), 503);
-    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,18 +202,18 @@ async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program(
             json!({"application_properties": manifest(sets)}),
         );
     }
-    let world = beside_dial(core.url(), |_| {}).await;
+    let fixture = beside_dial(core.url(), |_| {}).await;
     for id in ["web", "program"] {
         let headers = [("api-key", "good"), ("x-dial-application-id", id)];
-        let seen = chat(&world, &headers).await;
+        let seen = chat(&fixture, &headers).await;
         assert_eq!(seen.status, 403, "{seen:?}");
     }
-    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_sees_and_uses_its_agents_alone() {
-    let world = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         for name in ["alice", "bob"] {
             config.clients.insert(name.to_owned(), Secret::new(name));
         }
@@ -223,22 +223,22 @@ async fn a_client_sees_and_uses_its_agents_alone() {
     })
     .await;
     let ask = async |client: &str| {
-        let url = format!("{}/v1/chat/completions", world.url);
-        let request = world.client.post(&url);
+        let url = format!("{}/v1/chat/completions", fixture.url);
+        let request = fixture.client.post(&url);
         let request = request.header("authorization", &format!("Bearer {client}"));
         let body = json!({"model": "agent", "stream": true, "messages": [{"role": "user", "content": "x"}]});
-        world.send(request.json(&body)).await.status
+        fixture.send(request.json(&body)).await.status
     };
     let models = async |client: &str| {
-        let request = world.client.get(&format!("{}/v1/models", world.url));
+        let request = fixture.client.get(&format!("{}/v1/models", fixture.url));
         let request = request.header("authorization", &format!("Bearer {client}"));
         let answer = request.send(&|_| ()).await.unwrap();
         let list: Value = answer.json().await.unwrap();
         list["data"].as_array().unwrap().len()
     };
     assert_eq!((ask("alice").await, models("alice").await), (404, 0));
-    assert_eq!(chat(&world, &[("api-key", "alice")]).await.status, 403);
-    assert_eq!(world.asked().len(), 0);
+    assert_eq!(chat(&fixture, &[("api-key", "alice")]).await.status, 403);
+    assert_eq!(fixture.asked().len(), 0);
     assert_eq!((ask("bob").await, models("bob").await), (200, 1));
-    assert_eq!(chat(&world, &[("api-key", "bob")]).await.status, 200);
+    assert_eq!(chat(&fixture, &[("api-key", "bob")]).await.status, 200);
 }

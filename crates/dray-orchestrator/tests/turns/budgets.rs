@@ -11,8 +11,8 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, user};
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 /// The model calls a tool in every round, for 70 tokens each; it answers when nothing has to be done.
 const BUSY_SCRIPT: &str = r#"{"rules": [
@@ -33,21 +33,21 @@ async fn busy(url: &str, budget: Value, change: impl FnOnce(&mut Config)) -> Tur
     TurnFixture::with(&agent, BUSY_SCRIPT, change).await
 }
 
-async fn ask_as(world: &TurnFixture, key: &'static str, text: &str) -> ChatResult {
+async fn ask_as(fixture: &TurnFixture, key: &'static str, text: &str) -> ChatResult {
     let body = json!({"model": "agent", "messages": [user(text)], "stream": true});
-    let url = format!("{}/v1/chat/completions", world.url);
-    let request = world
+    let url = format!("{}/v1/chat/completions", fixture.url);
+    let request = fixture
         .client
         .post(&url)
         .authorization("Bearer", &Secret::new(key));
-    world.send(request.json(&body)).await
+    fixture.send(request.json(&body)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_uses_up_its_budget_says_so_and_ends_with_length() {
     let endpoint = CountingEndpoint::start().await;
-    let world = busy(&endpoint.url(), json!({"max_tokens": 100}), |_| {}).await;
-    let seen = world.say("work").await;
+    let fixture = busy(&endpoint.url(), json!({"max_tokens": 100}), |_| {}).await;
+    let seen = fixture.say("work").await;
     assert_eq!(
         (seen.reason().as_str(), seen.done),
         ("length", true),
@@ -58,20 +58,20 @@ async fn a_turn_that_uses_up_its_budget_says_so_and_ends_with_length() {
             .contains("the budget of this turn is used up (100 tokens)"),
         "{seen:?}"
     );
-    assert_eq!((world.asked().len(), endpoint.called().len()), (2, 2));
-    let (status, response) = create(&world, &json!({"input": "work"})).await;
+    assert_eq!((fixture.asked().len(), endpoint.called().len()), (2, 2));
+    let (status, response) = create(&fixture, &json!({"input": "work"})).await;
     assert_eq!((status, &response["status"]), (200, &json!("incomplete")));
     assert_eq!(
         response["incomplete_details"]["reason"],
         "max_output_tokens"
     );
     // A manifest lowers the operator's limit and does not raise it.
-    let world = busy(&endpoint.url(), json!({"max_tokens": 1000}), |config| {
+    let fixture = busy(&endpoint.url(), json!({"max_tokens": 1000}), |config| {
         config.budgets.turn.limits.max_calls = Some(1);
     })
     .await;
     assert!(
-        world
+        fixture
             .say("work")
             .await
             .text()
@@ -93,13 +93,13 @@ async fn cost_counts_by_the_prices_and_a_model_without_one_is_refused() {
         }
     };
     // 10 tokens of an answer cost a half.
-    let world = busy(&endpoint.url(), Value::Null, priced("lead")).await;
-    let seen = world.say("work").await;
+    let fixture = busy(&endpoint.url(), Value::Null, priced("lead")).await;
+    let seen = fixture.say("work").await;
     assert!(seen.text().contains("(a cost of 1)"), "{seen:?}");
-    assert_eq!(world.asked().len(), 2);
-    let world = busy(&endpoint.url(), Value::Null, priced("other")).await;
-    let seen = world.say("hello").await;
-    assert_eq!((seen.status, world.asked().len()), (500, 0));
+    assert_eq!(fixture.asked().len(), 2);
+    let fixture = busy(&endpoint.url(), Value::Null, priced("other")).await;
+    let seen = fixture.say("hello").await;
+    assert_eq!((seen.status, fixture.asked().len()), (500, 0));
     assert!(
         seen.error()["message"]
             .as_str()
@@ -111,7 +111,7 @@ async fn cost_counts_by_the_prices_and_a_model_without_one_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_budget_of_a_client_is_its_own_and_counts_answers_that_it_left() {
     let endpoint = CountingEndpoint::start().await;
-    let world = busy(&endpoint.url(), Value::Null, |config| {
+    let fixture = busy(&endpoint.url(), Value::Null, |config| {
         config.clients = [("one", "k-1"), ("two", "k-2"), ("three", "k-3")]
             .map(|(name, key)| (name.to_owned(), Secret::new(key)))
             .into();
@@ -120,9 +120,9 @@ async fn the_budget_of_a_client_is_its_own_and_counts_answers_that_it_left() {
     })
     .await;
     for _ in 0..2 {
-        assert_eq!(ask_as(&world, "k-1", "hello").await.text(), "Hi.");
+        assert_eq!(ask_as(&fixture, "k-1", "hello").await.text(), "Hi.");
     }
-    let refused = ask_as(&world, "k-1", "hello").await;
+    let refused = ask_as(&fixture, "k-1", "hello").await;
     assert_eq!(
         (refused.status, &refused.error()["code"]),
         (429, &json!("budget_exhausted"))
@@ -132,34 +132,34 @@ async fn the_budget_of_a_client_is_its_own_and_counts_answers_that_it_left() {
         said.contains("this client for today (UTC) is used up (60 tokens)"),
         "{said}"
     );
-    assert_eq!(ask_as(&world, "k-2", "hello").await.text(), "Hi.");
+    assert_eq!(ask_as(&fixture, "k-2", "hello").await.text(), "Hi.");
     // The third client leaves while the model answers; the prompt is charged anyway.
-    let before = world.asked().len();
-    let leaves = ask_as(&world, "k-3", "slowly");
+    let before = fixture.asked().len();
+    let leaves = ask_as(&fixture, "k-3", "slowly");
     tokio::select! {
         seen = leaves => panic!("{seen:?}"),
-        () = eventually("the call", async || (world.asked().len() > before).then_some(())) => {}
+        () = eventually("the call", async || (fixture.asked().len() > before).then_some(())) => {}
     }
-    assert_eq!(ask_as(&world, "k-3", "hello").await.status, 429);
+    assert_eq!(ask_as(&fixture, "k-3", "hello").await.status, 429);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_budget_of_a_conversation_counts_all_its_turns() {
     let endpoint = CountingEndpoint::start().await;
-    let world = busy(&endpoint.url(), Value::Null, |config| {
+    let fixture = busy(&endpoint.url(), Value::Null, |config| {
         config.budgets.conversation = tokens(40);
     })
     .await;
-    let first = world.say("hello").await;
+    let first = fixture.say("hello").await;
     assert_eq!(first.text(), "Hi.");
     let more = json!([user("hello"), first.message(), user("hello again")]);
-    let second = world.ask(more).await;
+    let second = fixture.ask(more).await;
     assert_eq!(
         (second.status, &second.error()["code"]),
         (429, &json!("budget_exhausted"))
     );
     // Another conversation has a budget of its own.
-    assert_eq!(world.say("hello there").await.text(), "Hi.");
+    assert_eq!(fixture.say("hello there").await.text(), "Hi.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,8 +168,8 @@ async fn a_turn_ends_in_time_while_a_tool_hangs() {
         async move { std::future::pending::<Result<Reply, ConnectionClosed>>().await }.boxed()
     });
     let hangs = hangs.await.unwrap();
-    let world = busy(&hangs.shared().url(), json!({"max_seconds": 1}), |_| {}).await;
-    let seen = world.say("work").await;
+    let fixture = busy(&hangs.shared().url(), json!({"max_seconds": 1}), |_| {}).await;
+    let seen = fixture.say("work").await;
     assert_eq!(seen.reason(), "length", "{seen:?}");
     assert!(
         seen.text()

@@ -9,7 +9,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 
 /// An endpoint that remembers what it was called with.
 pub(crate) struct CountingEndpoint(FakeServer<Vec<String>>);
@@ -90,8 +90,8 @@ async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it()
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
         {"reply": {"say": "Let me see.", "call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
-    let first = world
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    let first = fixture
         .chat(
             json!({"messages": [user("x")], "tools": [weather()], "tool_choice": "required",
             "parallel_tool_calls": false}),
@@ -108,7 +108,7 @@ async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it()
     assert_eq!(calls[0]["function"]["arguments"], r#"{"city":"Paris"}"#);
     // The server did nothing itself, so the id is the model's and nothing was stored.
     assert!(calls[0]["id"].as_str().unwrap().starts_with("call_"));
-    let asked = &world.asked()[0];
+    let asked = &fixture.asked()[0];
     let tools = asked["tools"].as_array().unwrap();
     assert_eq!(tools.last(), Some(&weather()));
     assert_eq!(
@@ -116,12 +116,12 @@ async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it()
         (&json!("required"), &json!(false))
     );
     let body = json!({"messages": [user("x"), kept(&first), result(&calls[0], "sunny")], "tools": [weather()]});
-    let second = world.chat(body.clone()).await;
+    let second = fixture.chat(body.clone()).await;
     assert_eq!(
         (second.text(), second.reason()),
         ("It is sunny.".to_owned(), "stop".to_owned())
     );
-    let (status, whole) = world.whole(body).await;
+    let (status, whole) = fixture.whole(body).await;
     assert_eq!(status, 200, "{whole}");
     assert_eq!(whole["choices"][0]["message"]["content"], "It is sunny.");
 }
@@ -137,8 +137,8 @@ const MIXED_SCRIPT: &str = r#"{"rules": [
 async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_content() {
     let endpoint = CountingEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world = TurnFixture::plain(&manifest(sets), MIXED_SCRIPT).await;
-    let first = world
+    let fixture = TurnFixture::plain(&manifest(sets), MIXED_SCRIPT).await;
+    let first = fixture
         .chat(json!({"messages": [user("x")], "tools": [weather()]}))
         .await;
     assert_eq!(first.reason(), "tool_calls");
@@ -153,14 +153,14 @@ async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_c
     let messages = json!([user("x"), kept(&first), results[0], results[1]]);
     let body = json!({"messages": messages, "tools": [weather()]});
     for _ in 0..2 {
-        let second = world.chat(body.clone()).await;
+        let second = fixture.chat(body.clone()).await;
         assert_eq!(
             (second.text().as_str(), second.error()),
             ("Done.", Value::Null)
         );
     }
     assert_eq!(endpoint.called(), ["1"], "not repeated");
-    let asked = world.asked();
+    let asked = fixture.asked();
     let first_shape = shape(&asked[0]);
     assert_eq!(first_shape, ["system", "user"]);
     let tail = [
@@ -199,9 +199,9 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
         {"times": 1, "reply": {"call": [{"name": "shop_b", "arguments": {"q": "2"}}]}},
         {"times": 1, "reply": {"call": [{"name": "weather", "arguments": {"city": "Rome"}}]}},
         {"reply": {"say": "Done."}}]}"#;
-    let world = TurnFixture::plain(&manifest(sets), script).await;
+    let fixture = TurnFixture::plain(&manifest(sets), script).await;
     let chat = async |messages: &[Value]| {
-        world
+        fixture
             .chat(json!({"messages": messages, "tools": [weather()]}))
             .await
     };
@@ -214,7 +214,7 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
     }
     assert_eq!(chat(&messages).await.text(), "Done.");
     assert_eq!(endpoint.called(), ["1", "2"]);
-    let asked = world.asked();
+    let asked = fixture.asked();
     let roles: Vec<_> = shape(asked.last().unwrap())
         .iter()
         .map(|line| line.split(' ').next().unwrap().to_owned())
@@ -239,7 +239,7 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
     messages.push(user("and?"));
     assert_eq!(chat(&messages).await.text(), "Done.");
     assert_eq!(endpoint.called(), ["1", "2"]);
-    let last = world.asked().pop().unwrap();
+    let last = fixture.asked().pop().unwrap();
     let contents = last["messages"].to_string();
     for own in [r#"\"own\":\"1\""#, r#"\"own\":\"2\""#, "cold", "warm"] {
         assert_eq!(contents.matches(own).count(), 1, "{own}: {contents}");
@@ -250,9 +250,9 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
 async fn a_tool_of_a_client_has_no_name_that_the_agent_uses() {
     let endpoint = CountingEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world = TurnFixture::plain(&manifest(sets), MIXED_SCRIPT).await;
+    let fixture = TurnFixture::plain(&manifest(sets), MIXED_SCRIPT).await;
     let taken = json!({"type": "function", "function": {"name": "shop_a"}});
-    let seen = world
+    let seen = fixture
         .chat(json!({"messages": [user("x")], "tools": [weather(), taken]}))
         .await;
     assert_eq!(seen.status, 400);
@@ -264,30 +264,30 @@ async fn a_tool_of_a_client_has_no_name_that_the_agent_uses() {
             .contains("'shop_a'")
     );
     let choice = json!({"type": "function", "function": {"name": "other"}});
-    let seen = world
+    let seen = fixture
         .chat(json!({"messages": [user("x")], "tools": [weather()], "tool_choice": choice}))
         .await;
     assert_eq!(
         (seen.status, &seen.error()["param"]),
         (400, &json!("tool_choice"))
     );
-    assert_eq!(world.asked().len(), 0);
+    assert_eq!(fixture.asked().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_of_calls_that_no_one_waits_for_are_refused() {
-    let world = TurnFixture::plain(&manifest(json!([])), MIXED_SCRIPT).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), MIXED_SCRIPT).await;
     let forged = json!({"id": format!("dray_{}_0", "A".repeat(70)), "type": "function",
         "function": {"name": "weather", "arguments": "{}"}});
     let asks = json!({"role": "assistant", "tool_calls": [forged]});
-    let seen = world
+    let seen = fixture
         .chat(json!({"messages": [user("x"), asks, result(&forged, "r")], "tools": [weather()]}))
         .await;
     assert_eq!(
         (seen.status, &seen.error()["code"]),
         (400, &json!("tool_calls_expired"))
     );
-    assert_eq!(world.asked().len(), 0);
+    assert_eq!(fixture.asked().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -301,14 +301,14 @@ async fn hooks_run_once_in_a_turn_that_waits_for_its_client() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "weather"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
-    let world = TurnFixture::with(&manifest, script, |config| config.preview = true).await;
-    let first = world
+    let fixture = TurnFixture::with(&manifest, script, |config| config.preview = true).await;
+    let first = fixture
         .chat(json!({"messages": [user("x")], "tools": [weather()]}))
         .await;
     assert_eq!(first.reason(), "tool_calls", "{first:?}");
     assert_eq!(endpoint.called(), ["start"]);
     let messages = json!([user("x"), kept(&first), result(&first.calls()[0], "sunny")]);
-    let second = world
+    let second = fixture
         .chat(json!({"messages": messages, "tools": [weather()]}))
         .await;
     assert_eq!(second.text(), "Done.");

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::client_tools::user;
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::tools::FakeEndpoint;
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 /// Two rounds of tools in each turn, then an answer.
 const ROUNDS_SCRIPT: &str = r#"{"rules": [
@@ -21,11 +21,11 @@ async fn agent(change: impl FnOnce(&mut Value)) -> (FakeEndpoint, TurnFixture) {
     let mut manifest = manifest(json!([set]));
     manifest["features"] = json!({});
     change(&mut manifest);
-    let world = TurnFixture::with(&manifest, ROUNDS_SCRIPT, |config| {
+    let fixture = TurnFixture::with(&manifest, ROUNDS_SCRIPT, |config| {
         config.file_skill_always = true;
     })
     .await;
-    (endpoint, world)
+    (endpoint, fixture)
 }
 
 /// The conversation with one more turn.
@@ -45,18 +45,18 @@ fn prompt_bytes(body: &Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_prompt_of_a_conversation_begins_with_the_bytes_of_the_one_before_also_after_a_restart()
  {
-    let (_endpoint, mut world) = agent(|_| {}).await;
+    let (_endpoint, mut fixture) = agent(|_| {}).await;
     let mut conversation = vec![user("first")];
-    let mut answer = world.ask(Value::from(conversation.clone())).await;
+    let mut answer = fixture.ask(Value::from(conversation.clone())).await;
     for text in ["second", "third", "fourth"] {
         if text == "third" {
-            world.restart().await;
+            fixture.restart().await;
         }
         let messages = continued(&mut conversation, &answer, text);
-        answer = world.ask(messages).await;
+        answer = fixture.ask(messages).await;
         assert_eq!(answer.error(), Value::Null);
     }
-    let prompts: Vec<_> = world.asked().iter().map(prompt_bytes).collect();
+    let prompts: Vec<_> = fixture.asked().iter().map(prompt_bytes).collect();
     assert_eq!(prompts.len(), 12, "three calls in each turn");
     for (number, pair) in prompts.windows(2).enumerate() {
         let common = pair[0].bytes().zip(pair[1].bytes());
@@ -84,8 +84,8 @@ async fn two_results_of_nine_megabytes_leave_room_for_the_next_request() {
         {"when": {"last_user_contains": "again"}, "reply": {"say": "Again."}},
         {"reply": {"call": [{"name": "shop_large", "arguments": {"q": "1"}}, {"name": "shop_large", "arguments": {"q": "2"}}]}}]}"#;
     let sets = json!([rest(&endpoint.url(), &["large"])]);
-    let world = TurnFixture::plain(&manifest(sets), script).await;
-    let first = world.say("go").await;
+    let fixture = TurnFixture::plain(&manifest(sets), script).await;
+    let first = fixture.say("go").await;
     assert_eq!(first.text().trim(), "Large.");
     let bytes: usize = first
         .chunks
@@ -95,9 +95,9 @@ async fn two_results_of_nine_megabytes_leave_room_for_the_next_request() {
     assert!(bytes < 200_000, "{bytes} bytes");
     let mut conversation = vec![user("go")];
     let messages = continued(&mut conversation, &first, "again");
-    let second = world.ask(messages).await;
+    let second = fixture.ask(messages).await;
     assert_eq!((second.status, second.text().as_str()), (200, "Again."));
-    let asked = world.asked();
+    let asked = fixture.asked();
     let results: Vec<_> = asked[2]["messages"].as_array().unwrap().iter().collect();
     let kept = results.iter().filter(|message| {
         let content = message["content"].as_str().unwrap_or_default();
@@ -108,22 +108,22 @@ async fn two_results_of_nine_megabytes_leave_room_for_the_next_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_conversation_is_compacted_into_a_file_and_its_prompts_stay_stable_in_between() {
-    let (_endpoint, mut world) = agent(|manifest| {
+    let (_endpoint, mut fixture) = agent(|manifest| {
         manifest["features"]["compaction"] = json!({"threshold_tokens": 6000});
     })
     .await;
     let mut conversation = vec![user("first question")];
-    let mut answer = world.ask(Value::from(conversation.clone())).await;
+    let mut answer = fixture.ask(Value::from(conversation.clone())).await;
     for turn in 1..12 {
         if turn == 6 {
-            world.restart().await;
+            fixture.restart().await;
         }
         let text = format!("question {turn} {}", "word ".repeat(100));
         let messages = continued(&mut conversation, &answer, &text);
-        answer = world.ask(messages).await;
+        answer = fixture.ask(messages).await;
         assert_eq!(answer.error(), Value::Null);
     }
-    let asked = world.asked();
+    let asked = fixture.asked();
     let broken = asked
         .windows(2)
         .filter(|pair| !prompt_bytes(&pair[1]).starts_with(&prompt_bytes(&pair[0])));
@@ -143,15 +143,15 @@ async fn a_long_conversation_is_compacted_into_a_file_and_its_prompts_stay_stabl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_whose_old_messages_cannot_be_kept_stays_whole() {
-    let (_endpoint, mut world) = agent(|manifest| {
+    let (_endpoint, mut fixture) = agent(|manifest| {
         manifest["features"]["compaction"] = json!({"threshold_tokens": 1000});
         manifest["features"]["result_offload"] = json!({"enabled": false});
     })
     .await;
-    world.stop_store().await;
-    let answer = world.say("first").await;
+    fixture.stop_store().await;
+    let answer = fixture.say("first").await;
     assert_eq!(answer.text(), "Looking.\n\rMore.\n\rDone.");
-    let last = world.asked().pop().unwrap();
+    let last = fixture.asked().pop().unwrap();
     assert!(last.to_string().len() > 60_000);
     assert!(!last.to_string().contains("are not shown here"));
 }

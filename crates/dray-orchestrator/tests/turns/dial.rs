@@ -3,13 +3,13 @@
 use dray_testkit::dial::DialCore;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnFixture, manifest};
+use crate::fixture::{ChatResult, TurnFixture, manifest};
 
 const REQUEST_KEY: &str = "request-key";
 
 pub(crate) struct OnDial {
     pub(crate) core: DialCore,
-    world: TurnFixture,
+    fixture: TurnFixture,
 }
 
 impl OnDial {
@@ -27,23 +27,23 @@ impl OnDial {
         );
         core.document("/openai/deployments/lead", json!({"display_name": "Lead"}));
         let url = core.url();
-        let world = TurnFixture::with(manifest, r#"{"rules": []}"#, |config| {
+        let fixture = TurnFixture::with(manifest, r#"{"rules": []}"#, |config| {
             config.dial_url = Some(url);
             config.model_url = None;
             config.preview = true;
             config.permissions.applications.origins = origins;
         })
         .await;
-        Self { core, world }
+        Self { core, fixture }
     }
 
     async fn ask(&self, messages: Value) -> ChatResult {
         let url = format!(
             "{}/openai/deployments/quick_apps2/chat/completions",
-            self.world.url
+            self.fixture.url
         );
         let request = self
-            .world
+            .fixture
             .client
             .post(&url)
             .header("api-key", REQUEST_KEY)
@@ -51,7 +51,7 @@ impl OnDial {
             .header("x-tenant", "t")
             .header("x-dial-application-id", "my-app")
             .json(&json!({"messages": messages, "stream": true}));
-        self.world.send(request).await
+        self.fixture.send(request).await
     }
 
     pub(crate) async fn say(&self, text: &str) -> ChatResult {
@@ -104,11 +104,11 @@ async fn no_key_is_a_400() {
     let dial = OnDial::new(&manifest(json!([]))).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/chat/completions",
-        dial.world.url
+        dial.fixture.url
     );
-    let request = dial.world.client.post(&url);
+    let request = dial.fixture.client.post(&url);
     let request = request.json(&json!({"messages": [{"role": "user", "content": "x"}]}));
-    let seen = dial.world.send(request).await;
+    let seen = dial.fixture.send(request).await;
     assert_eq!(seen.status, 400);
     assert_eq!(seen.error()["message"], "Api-Key header is required");
 }
@@ -118,16 +118,16 @@ async fn an_unavailable_application_is_reported() {
     let dial = OnDial::new(&manifest(json!([]))).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/chat/completions",
-        dial.world.url
+        dial.fixture.url
     );
     let request = dial
-        .world
+        .fixture
         .client
         .post(&url)
         .header("api-key", REQUEST_KEY)
         .header("x-dial-application-id", "other");
     let request = request.json(&json!({"messages": [{"role": "user", "content": "x"}]}));
-    let seen = dial.world.send(request).await;
+    let seen = dial.fixture.send(request).await;
     assert_eq!(seen.status, 500);
     assert_eq!(seen.error()["type"], "internal_server_error");
     let message = seen.error()["message"].as_str().unwrap().to_owned();
@@ -348,9 +348,9 @@ async fn starters_of_the_application_are_its_configuration() {
     let dial = OnDial::new(&manifest).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/configuration",
-        dial.world.url
+        dial.fixture.url
     );
-    let request = dial.world.client.get(&url).header("api-key", REQUEST_KEY);
+    let request = dial.fixture.client.get(&url).header("api-key", REQUEST_KEY);
     let request = request.header("x-dial-application-id", "my-app");
     let answer = request.send(&|_| ()).await.unwrap();
     assert_eq!(answer.status(), 200);

@@ -3,8 +3,8 @@
 use dray_testkit::eventually;
 use serde_json::{Value, json};
 
+use crate::fixture::{TurnFixture, manifest, rest};
 use crate::tools::FakeEndpoint;
-use crate::world::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_refuses_immediately_gives_an_http_status() {
@@ -43,22 +43,22 @@ async fn a_model_that_refuses_immediately_gives_an_http_status() {
         let script = format!(
             r#"{{"rules": [{{"reply": {{"fail": {{"status": {status}, "message": "no"}}}}}}]}}"#
         );
-        let world = TurnFixture::plain(&manifest(json!([])), &script).await;
-        let seen = world.say("x").await;
+        let fixture = TurnFixture::plain(&manifest(json!([])), &script).await;
+        let seen = fixture.say("x").await;
         assert_eq!(seen.status, outgoing);
         let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
         assert!(shown.starts_with(start), "{status}: {shown}");
-        assert_eq!(world.asked().len(), 1, "{status} is not tried again");
+        assert_eq!(fixture.asked().len(), 1, "{status} is not tried again");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() {
-    let world = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
         config.model_url = None;
     })
     .await;
-    let seen = world.say("x").await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.status, 500);
     let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
     assert!(
@@ -70,8 +70,8 @@ async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = world.say("x").await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.status, 429);
     assert_eq!(seen.error()["type"], "rate_limit_error");
     assert_eq!(seen.error()["message"], seen.error()["display_message"]);
@@ -79,18 +79,18 @@ async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
         seen.error()["display_message"],
         "The request was rate-limited by the AI model service. Please try again later."
     );
-    assert_eq!(world.asked().len(), 3);
+    assert_eq!(fixture.asked().len(), 3);
     let script = r#"{"rules": [{"times": 1, "reply": {"fail": {"status": 503, "message": "x"}}}, {"reply": {"say": "Back."}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
-    assert_eq!(world.say("x").await.text(), "Back.");
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    assert_eq!(fixture.say("x").await.text(), "Back.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
     let script =
         r#"{"rules": [{"reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = world.say("x").await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    let seen = fixture.say("x").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert!(seen.text().starts_with("Half"), "{seen:?}");
     assert_eq!(
@@ -103,11 +103,11 @@ async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_model_is_reported_as_unreachable() {
-    let world = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
         config.model_url = Some("http://127.0.0.1:1/v1".to_owned());
     })
     .await;
-    let seen = world.say("x").await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.status, 500);
     assert_eq!(
         seen.error()["display_message"],
@@ -124,8 +124,8 @@ async fn r_13_a_tool_that_hangs_is_given_up_at_the_limit_of_its_set() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["never"]);
     set["timeout_seconds"] = json!(0.3);
-    let world = TurnFixture::plain(&manifest(json!([set])), ENDLESS_SCRIPT).await;
-    let seen = world.say("x").await;
+    let fixture = TurnFixture::plain(&manifest(json!([set])), ENDLESS_SCRIPT).await;
+    let seen = fixture.say("x").await;
     assert!(
         seen.text()
             .contains("The tool call `shop_never` timed out after"),
@@ -141,11 +141,11 @@ async fn a_tool_result_of_50_mb_is_refused_and_the_chat_continues() {
         {"when": {"tool_result_of": "shop_huge"}, "reply": {"say": "Too much."}},
         {"reply": {"call": [{"name": "shop_huge", "arguments": {}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
-    let world =
+    let fixture =
         TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
-    let seen = world.say("x").await;
+    let seen = fixture.say("x").await;
     assert!(seen.text().ends_with("Too much."));
-    let result = world.asked()[1]["messages"]
+    let result = fixture.asked()[1]["messages"]
         .as_array()
         .unwrap()
         .last()
@@ -157,16 +157,16 @@ async fn a_tool_result_of_50_mb_is_refused_and_the_chat_continues() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnFixture::plain(
+    let fixture = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["never"])])),
         ENDLESS_SCRIPT,
     )
     .await;
     let body =
         json!({"model": "agent", "messages": [{"role": "user", "content": "x"}], "stream": true});
-    let request = world
+    let request = fixture
         .client
-        .post(&format!("{}/v1/chat/completions", world.url));
+        .post(&format!("{}/v1/chat/completions", fixture.url));
     let mut answer = request.json(&body).send(&|_| ()).await.unwrap();
     while let Some(piece) = answer.chunk().await.unwrap() {
         if String::from_utf8_lossy(&piece).contains("\"stages\"") {
@@ -177,7 +177,7 @@ async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
     eventually("the call", async || (open() == 1).then_some(())).await;
     drop(answer);
     eventually("its end", async || (open() == 0).then_some(())).await;
-    assert_eq!(world.asked().len(), 1, "the model is not asked again");
+    assert_eq!(fixture.asked().len(), 1, "the model is not asked again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,8 +187,9 @@ async fn missing_services_are_reported_and_the_chat_continues() {
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{result}"}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "file:text::files/B/a.txt"}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
-    let seen = world.say("x").await;
+    let fixture =
+        TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.error(), Value::Null);
     assert!(seen.text().contains("try again later"), "{}", seen.text());
     assert_eq!(seen.stages()[0].2, "failed");
@@ -267,10 +268,10 @@ async fn a_model_that_never_ends_is_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_concurrent_chats_are_all_answered() {
     let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 1}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     let all = (0..200).map(|number| {
-        let world = &world;
-        async move { world.say(&number.to_string()).await }
+        let fixture = &fixture;
+        async move { fixture.say(&number.to_string()).await }
     });
     let all = futures_util::future::join_all(all).await;
     assert!(

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dray_http::MultipartForm;
 use serde_json::{Value, json};
 
-use crate::world::{TurnFixture, manifest};
+use crate::fixture::{TurnFixture, manifest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 /// A picture of one pixel.
@@ -12,14 +12,14 @@ const ONE_PIXEL_PNG: &[u8] =
     b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
 
 /// Uploads a file and returns its id.
-pub(crate) async fn upload(world: &TurnFixture, name: &str, content: &'static [u8]) -> String {
+pub(crate) async fn upload(fixture: &TurnFixture, name: &str, content: &'static [u8]) -> String {
     let size = u64::try_from(content.len()).unwrap();
     let stream = Box::pin(futures_util::stream::iter([Ok(Bytes::from_static(
         content,
     ))]));
     let form = MultipartForm::new().text("purpose", "user_data");
     let form = form.file("file", name, "application/octet-stream", size, stream);
-    let request = world.client.post(&format!("{}/v1/files", world.url));
+    let request = fixture.client.post(&format!("{}/v1/files", fixture.url));
     let uploaded = request.multipart(form).send(&|_| ()).await.unwrap();
     let file: Value = uploaded.json().await.unwrap();
     file["id"]
@@ -41,18 +41,18 @@ fn named(ids: &[&str]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
-    let world = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
-    let table = upload(&world, "a.csv", b"x,y\n").await;
-    let picture = upload(&world, "dot.png", ONE_PIXEL_PNG).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let table = upload(&fixture, "a.csv", b"x,y\n").await;
+    let picture = upload(&fixture, "dot.png", ONE_PIXEL_PNG).await;
     let first = named(&[&table, &picture]);
-    let seen = world.chat(json!({"messages": [first]})).await;
+    let seen = fixture.chat(json!({"messages": [first]})).await;
     assert_eq!(seen.text(), "Hello.", "{seen:?}");
     let later = json!([first, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "and?"}]);
     assert_eq!(
-        world.chat(json!({"messages": later})).await.text(),
+        fixture.chat(json!({"messages": later})).await.text(),
         "Hello."
     );
-    let asked = world.asked();
+    let asked = fixture.asked();
     let user = |number: usize| {
         let messages = asked[number]["messages"].as_array().unwrap();
         messages
@@ -86,19 +86,19 @@ async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_after_it() {
-    let world = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
-    let seen = world
+    let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let seen = fixture
         .chat(json!({"messages": [named(&["file-none"])]}))
         .await;
     assert_eq!(seen.status, 404);
     assert_eq!(seen.error()["param"], "messages.0.content.1.file.file_id");
-    assert_eq!(world.asked().len(), 0);
+    assert_eq!(fixture.asked().len(), 0);
     let later = json!([named(&["file-none"]), {"role": "user", "content": "and?"}]);
     assert_eq!(
-        world.chat(json!({"messages": later})).await.text(),
+        fixture.chat(json!({"messages": later})).await.text(),
         "Hello."
     );
-    let prompt = world.asked()[0].to_string();
+    let prompt = fixture.asked()[0].to_string();
     assert!(
         prompt.contains("not available: No such File object: file-none"),
         "{prompt}"
@@ -107,10 +107,10 @@ async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_afte
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_names_no_more_files_than_it_may() {
-    let world = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
-    let file = upload(&world, "a.csv", b"x,y\n").await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let file = upload(&fixture, "a.csv", b"x,y\n").await;
     let ids = vec![file.as_str(); 101];
-    let seen = world.chat(json!({"messages": [named(&ids)]})).await;
+    let seen = fixture.chat(json!({"messages": [named(&ids)]})).await;
     assert_eq!(seen.status, 400, "{seen:?}");
     assert_eq!(seen.error()["param"], "messages.0.content.101.file.file_id");
 }

@@ -9,8 +9,8 @@ use dray_testkit::rehearsal::Script;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::tools::{FakeEndpoint, rounds};
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
@@ -33,7 +33,7 @@ fn hooked(set: Value, hooks: Value) -> Value {
     manifest
 }
 
-async fn world(manifest: &Value, script: &str) -> TurnFixture {
+async fn fixture(manifest: &Value, script: &str) -> TurnFixture {
     TurnFixture::with(manifest, script, |config: &mut Config| {
         config.preview = true;
     })
@@ -85,11 +85,11 @@ async fn counting(changes: bool) -> (FakeServer<Arc<AtomicUsize>>, Arc<AtomicUsi
 async fn a_hook_at_the_start_is_called_before_the_model_and_shown_as_a_call() {
     let endpoint = FakeEndpoint::start().await;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
-    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let seen = world.say("x").await;
+    let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.text(), "Hello.");
-    assert_eq!(world.asked().len(), 1);
-    let body = &world.asked()[0];
+    assert_eq!(fixture.asked().len(), 1);
+    let body = &fixture.asked()[0];
     let pair = about(body, "shop_a");
     assert_eq!(
         pair[0]["tool_calls"][0]["function"]["arguments"],
@@ -119,11 +119,11 @@ async fn a_result_that_did_not_change_is_in_the_conversation_once() {
         let (server, calls) = counting(changes).await;
         let hooks = json!([start("shop_a", json!({"mode": mode}))]);
         let set = rest(&server.shared().url(), &["a"]);
-        let world = world(&hooked(set, hooks), HELLO_SCRIPT).await;
-        let first = world.say("x").await;
-        world.ask(next_turn(&first)).await;
+        let fixture = fixture(&hooked(set, hooks), HELLO_SCRIPT).await;
+        let first = fixture.say("x").await;
+        fixture.ask(next_turn(&first)).await;
         assert_eq!(calls.load(Ordering::SeqCst), 2, "it is called each time");
-        let second = &world.asked()[1];
+        let second = &fixture.asked()[1];
         assert_eq!(
             about(second, "shop_a").len(),
             2 * count,
@@ -140,17 +140,17 @@ async fn a_hook_at_the_end_is_seen_in_the_next_turn_alone() {
         "shop_a",
         json!({"arguments": {"q": "end"}})
     )]);
-    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let first = world.say("x").await;
+    let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
+    let first = fixture.say("x").await;
     assert_eq!(
         (first.text().as_str(), first.reason().as_str()),
         ("Hello.", "stop")
     );
-    assert_eq!(about(&world.asked()[0], "shop_a"), [json!(null); 0]);
+    assert_eq!(about(&fixture.asked()[0], "shop_a"), [json!(null); 0]);
     assert_eq!(first.stages().len(), 1);
-    world.ask(next_turn(&first)).await;
-    assert_eq!(world.asked().len(), 2, "no further call of the model");
-    let pair = about(&world.asked()[1], "shop_a");
+    fixture.ask(next_turn(&first)).await;
+    assert_eq!(fixture.asked().len(), 2, "no further call of the model");
+    let pair = about(&fixture.asked()[1], "shop_a");
     assert_eq!(pair.len(), 2);
     assert!(
         pair[1]["content"]
@@ -167,8 +167,8 @@ async fn no_hook_is_called_at_the_end_of_a_turn_that_failed() {
     let script = r#"{"rules": [{"reply": {"call": [{"name": "shop_zzz", "arguments": {}}]}}]}"#;
     let mut manifest = hooked(rest(&server.shared().url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
-    let world = world(&manifest, script).await;
-    let seen = world.say("x").await;
+    let fixture = fixture(&manifest, script).await;
+    let seen = fixture.say("x").await;
     assert!(seen.error().is_object(), "{seen:?}");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
@@ -183,10 +183,10 @@ async fn hooks_use_up_no_iteration() {
     ]);
     let mut manifest = hooked(rest(&endpoint.url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
-    let world = world(&manifest, HELLO_SCRIPT).await;
-    let seen = world.say("x").await;
+    let fixture = fixture(&manifest, HELLO_SCRIPT).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.text(), "Hello.");
-    let calls = about(&world.asked()[0], "shop_a");
+    let calls = about(&fixture.asked()[0], "shop_a");
     let arguments: Vec<_> = calls
         .iter()
         .filter_map(|one| one["tool_calls"][0]["function"]["arguments"].as_str())
@@ -212,11 +212,11 @@ async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
         start("shop_never", json!({})),
         hook("on_completion", "shop_broken", json!({})),
     ]);
-    let world = world(&hooked(set, hooks), HELLO_SCRIPT).await;
-    let seen = world.say("x").await;
+    let fixture = fixture(&hooked(set, hooks), HELLO_SCRIPT).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert!(seen.done && seen.error().is_null(), "{seen:?}");
-    let body = &world.asked()[0];
+    let body = &fixture.asked()[0];
     let told = |tool| about(body, tool)[1]["content"].as_str().unwrap().to_owned();
     assert!(told("shop_broken").starts_with("The tool call failed with an error: "));
     assert!(
@@ -234,8 +234,8 @@ async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
         start("shop_zzz", json!({})),
         start("gone", json!({"enabled": false}))
     ]);
-    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let seen = world.say("x").await;
+    let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(
         seen.stages(),
@@ -258,10 +258,10 @@ async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "mine"}}]}},
         {"reply": {"say": "Hello."}}]}"#;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
-    let world = world(&hooked(set, hooks), script).await;
-    let seen = world.say("x").await;
+    let fixture = fixture(&hooked(set, hooks), script).await;
+    let seen = fixture.say("x").await;
     assert!(seen.text().ends_with("Hello."), "{seen:?}");
-    let asked = world.asked();
+    let asked = fixture.asked();
     let declared = asked[0]["tools"].to_string();
     assert!(declared.contains("shop_b") && !declared.contains("shop_a"));
     assert!(
@@ -283,15 +283,15 @@ async fn a_choice_of_tools_needs_one_that_the_model_knows() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
-    let world = TurnFixture::plain(&manifest(json!([set])), HELLO_SCRIPT).await;
+    let fixture = TurnFixture::plain(&manifest(json!([set])), HELLO_SCRIPT).await;
     let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}], "stream": true,
         "tool_choice": "required"});
-    let request = world
+    let request = fixture
         .client
-        .post(&format!("{}/v1/chat/completions", world.url));
-    let seen = world.send(request.json(&body)).await;
+        .post(&format!("{}/v1/chat/completions", fixture.url));
+    let seen = fixture.send(request.json(&body)).await;
     assert_eq!(seen.status, 400, "{seen:?}");
-    assert_eq!(world.asked().len(), 0);
+    assert_eq!(fixture.asked().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -300,12 +300,12 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     let hooks = json!([start("shop_a", json!({})), start("zzz", json!({}))]);
     let mut set = rest(&server.shared().url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
-    let world = TurnFixture::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
-    let seen = world.say("x").await;
+    let fixture = TurnFixture::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(seen.stages(), []);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
-    assert!(!world.asked()[0].to_string().contains("shop_a"));
-    world.model.follow(Script::saying("Again."));
-    assert_eq!(world.say("y").await.text(), "Again.");
+    assert!(!fixture.asked()[0].to_string().contains("shop_a"));
+    fixture.model.follow(Script::saying("Again."));
+    assert_eq!(fixture.say("y").await.text(), "Again.");
 }

@@ -8,7 +8,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{TurnFixture, manifest, rest};
+use crate::fixture::{TurnFixture, manifest, rest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
@@ -22,7 +22,7 @@ async fn hello() -> TurnFixture {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instructions_stand_behind_the_manifest_s_and_speakers_in_their_own_order() {
-    let world = hello().await;
+    let fixture = hello().await;
     let messages = json!([
         user("one"), user("two"),
         {"role": "developer", "content": "Be brief."},
@@ -32,9 +32,9 @@ async fn instructions_stand_behind_the_manifest_s_and_speakers_in_their_own_orde
         user("three"),
         {"role": "assistant", "content": "It is"},
     ]);
-    let seen = world.chat(json!({"messages": messages})).await;
+    let seen = fixture.chat(json!({"messages": messages})).await;
     assert_eq!(seen.text(), "Hello.", "{seen:?}");
-    let asked = &world.asked()[0]["messages"];
+    let asked = &fixture.asked()[0]["messages"];
     let system = asked[0]["content"].as_str().unwrap();
     assert!(
         system.starts_with("You help.") && system.ends_with("\n\nBe brief.\n\nSpeak French."),
@@ -58,7 +58,7 @@ async fn parameters_of_the_client_reach_the_model_and_its_limit_is_never_raised(
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["deployment"]["parameters"] =
         json!({"temperature": 0.5, "max_tokens": 100});
-    let world = TurnFixture::plain(&manifest, HELLO_SCRIPT).await;
+    let fixture = TurnFixture::plain(&manifest, HELLO_SCRIPT).await;
     let set = json!({
         "temperature": 1.5, "top_p": 0.5, "presence_penalty": 1, "frequency_penalty": -1, "stop": ["END"], "seed": 7,
         "logprobs": true, "top_logprobs": 2, "reasoning_effort": "low", "user": "u-1", "metadata": {"a": "b"},
@@ -68,8 +68,8 @@ async fn parameters_of_the_client_reach_the_model_and_its_limit_is_never_raised(
     let mut body = set.clone();
     body["messages"] = json!([user("x")]);
     body["max_completion_tokens"] = json!(500);
-    assert_eq!(world.chat(body).await.text(), "Hello.");
-    let asked = &world.asked()[0];
+    assert_eq!(fixture.chat(body).await.text(), "Hello.");
+    let asked = &fixture.asked()[0];
     for (name, value) in set.as_object().unwrap() {
         assert_eq!(&asked[name], value, "{name}");
     }
@@ -82,7 +82,7 @@ async fn what_the_manifest_does_not_allow_or_no_one_knows_is_refused_by_name() {
     let mut manifest = manifest(json!([]));
     let allowed = json!(["stop", "top_k"]);
     manifest["orchestrator"]["client_parameters"] = allowed;
-    let world = TurnFixture::plain(&manifest, HELLO_SCRIPT).await;
+    let fixture = TurnFixture::plain(&manifest, HELLO_SCRIPT).await;
     let tool = json!({"type": "function", "function": {"name": "t"}});
     for (name, value) in [
         ("temperature", json!(1)),
@@ -91,17 +91,17 @@ async fn what_the_manifest_does_not_allow_or_no_one_knows_is_refused_by_name() {
         ("min_p", json!(0.5)),
         ("n", json!(2)),
     ] {
-        let seen = world
+        let seen = fixture
             .chat(json!({"messages": [user("x")], name: value}))
             .await;
         assert_eq!((seen.status, &seen.error()["param"]), (400, &json!(name)));
         let message = seen.error()["message"].as_str().unwrap().to_owned();
         assert!(message.contains(&format!("'{name}'")), "{message}");
     }
-    assert_eq!(world.asked().len(), 0);
+    assert_eq!(fixture.asked().len(), 0);
     let body = json!({"messages": [user("x")], "stop": "END", "top_k": 5});
-    assert_eq!(world.chat(body).await.text(), "Hello.");
-    let asked = &world.asked()[0];
+    assert_eq!(fixture.chat(body).await.text(), "Hello.");
+    let asked = &fixture.asked()[0];
     assert_eq!(
         (&asked["stop"], &asked["top_k"]),
         (&json!("END"), &json!(5))
@@ -110,7 +110,7 @@ async fn what_the_manifest_does_not_allow_or_no_one_knows_is_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversation() {
-    let world = hello().await;
+    let fixture = hello().await;
     let (picture, text) = ("data:image/png;base64,iVBORw0KGgo=", "aGVsbG8gdGhlcmU=");
     let parts = json!([
         {"type": "text", "text": "before"},
@@ -118,11 +118,11 @@ async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversa
         {"type": "text", "text": "after"},
         {"type": "file", "file": {"filename": "a.txt", "file_data": format!("data:text/plain;base64,{text}")}},
     ]);
-    let seen = world
+    let seen = fixture
         .chat(json!({"messages": [{"role": "user", "content": parts}]}))
         .await;
     assert_eq!(seen.text(), "Hello.", "{seen:?}");
-    let asked = world.asked();
+    let asked = fixture.asked();
     let messages = asked[0]["messages"].as_array().unwrap();
     let message = messages.iter().find(|one| one["role"] == "user").unwrap();
     let content = message["content"].as_array().unwrap();
@@ -140,11 +140,11 @@ async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversa
 async fn tokens_stand_in_a_chunk_of_their_own_and_in_every_whole_answer() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     let body = json!({"messages": [user("x")]});
     let mut counted = body.clone();
     counted["stream_options"] = json!({"include_usage": true});
-    let seen = world.chat(counted).await;
+    let seen = fixture.chat(counted).await;
     let (last, before) = seen.chunks.split_last().unwrap();
     assert_eq!(last["choices"], json!([]));
     assert_eq!(last["usage"]["total_tokens"], 15);
@@ -153,7 +153,7 @@ async fn tokens_stand_in_a_chunk_of_their_own_and_in_every_whole_answer() {
         before.last().unwrap()["choices"][0]["finish_reason"],
         "stop"
     );
-    let (_, whole) = world.whole(body).await;
+    let (_, whole) = fixture.whole(body).await;
     assert_eq!(whole["usage"]["total_tokens"], 15);
     let message = &whole["choices"][0]["message"];
     assert_eq!(
@@ -206,9 +206,9 @@ async fn reasoning_refusals_and_log_probabilities_are_passed_on() {
         ])
     })
     .await;
-    let world = with_model(&model).await;
+    let fixture = with_model(&model).await;
     let body = json!({"messages": [user("x")], "logprobs": true, "stream_options": {"include_usage": true}});
-    let seen = world.chat(body.clone()).await;
+    let seen = fixture.chat(body.clone()).await;
     assert_eq!(seen.text(), "a\u{1F600}", "{seen:?}");
     assert_eq!(
         seen.deltas("/reasoning_content"),
@@ -218,7 +218,7 @@ async fn reasoning_refusals_and_log_probabilities_are_passed_on() {
     let details = &seen.chunks.last().unwrap()["usage"];
     assert_eq!(details["prompt_tokens_details"]["cached_tokens"], 4);
     assert_eq!(details["completion_tokens_details"]["reasoning_tokens"], 2);
-    let (_, whole) = world.whole(body).await;
+    let (_, whole) = fixture.whole(body).await;
     let choice = &whole["choices"][0];
     let tokens = choice["logprobs"]["content"].as_array().unwrap();
     let tokens: Vec<_> = tokens.iter().map(|token| token["token"].clone()).collect();
@@ -234,10 +234,10 @@ async fn a_rate_limit_of_the_model_is_one_of_the_agent_with_its_time() {
         fake_server::with_header(fake_server::json_reply(429, &body), "retry-after", "1")
     })
     .await;
-    let world = with_model(&model).await;
-    let url = format!("{}/v1/chat/completions", world.url);
+    let fixture = with_model(&model).await;
+    let url = format!("{}/v1/chat/completions", fixture.url);
     let body = json!({"model": "agent", "messages": [user("x")]});
-    let refused = world
+    let refused = fixture
         .client
         .post(&url)
         .json(&body)
@@ -265,8 +265,8 @@ async fn a_parameter_that_the_model_refuses_is_named_in_its_words() {
         fake_server::json_reply(400, &body)
     })
     .await;
-    let world = with_model(&model).await;
-    let seen = world
+    let fixture = with_model(&model).await;
+    let seen = fixture
         .chat(json!({"messages": [user("x")], "temperature": 0.3}))
         .await;
     assert_eq!(seen.status, 400);
@@ -283,8 +283,8 @@ async fn files_of_an_answer_are_links_in_its_text_for_clients_that_drop_them() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([set])), script).await;
-    let seen = world.chat(json!({"messages": [user("x")]})).await;
+    let fixture = TurnFixture::plain(&manifest(json!([set])), script).await;
+    let seen = fixture.chat(json!({"messages": [user("x")]})).await;
     let sent = seen.attachments();
     let url = sent[0]["url"].as_str().unwrap();
     let text = seen.text();
@@ -294,11 +294,11 @@ async fn files_of_an_answer_are_links_in_its_text_for_clients_that_drop_them() {
     );
     let known = json!({"role": "user", "content": "x", "custom_content": {}});
     assert_eq!(
-        world.chat(json!({"messages": [known]})).await.text(),
+        fixture.chat(json!({"messages": [known]})).await.text(),
         "Done."
     );
     let structured = json!({"messages": [user("x")], "response_format": {"type": "json_object"}});
-    assert_eq!(world.chat(structured).await.text(), "Done.");
+    assert_eq!(fixture.chat(structured).await.text(), "Done.");
     let inline = TurnFixture::with(&manifest(json!([set])), script, |config| {
         config.answer_files = dray_orchestrator::config::AnswerFiles::Data;
     })

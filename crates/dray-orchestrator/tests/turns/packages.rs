@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client_tools::CountingEndpoint;
-use crate::world::{TurnFixture, manifest, rest};
+use crate::fixture::{TurnFixture, manifest, rest};
 
 /// Asks for a tool of the client and one of the manifest in one round, and gives structured answers where they are wanted.
 const AGENT_SCRIPT: &str = r#"{"rules": [
@@ -27,12 +27,12 @@ struct PackageRun {
 async fn run(package: &str, module: &str) -> PackageRun {
     let endpoint = CountingEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world = TurnFixture::plain(&manifest(sets), AGENT_SCRIPT).await;
-    let arguments = [world.url.as_str(), package];
+    let fixture = TurnFixture::plain(&manifest(sets), AGENT_SCRIPT).await;
+    let arguments = [fixture.url.as_str(), package];
     let seen = dray_testkit::python::run_script("agent_packages.py", module, &arguments).await;
     PackageRun {
         seen,
-        asked: world.asked(),
+        asked: fixture.asked(),
         own_calls: endpoint.called().len(),
     }
 }
@@ -100,8 +100,8 @@ async fn the_openai_package_answers_questions_on_approval() {
     let endpoint = CountingEndpoint::start().await;
     let mut agent = manifest(json!([rest(&endpoint.url(), &["a", "b"])]));
     agent["require_approval"] = json!([{"tools": ["shop_b"]}]);
-    let world = TurnFixture::plain(&agent, ORDER_SCRIPT).await;
-    let arguments = [world.url.as_str()];
+    let fixture = TurnFixture::plain(&agent, ORDER_SCRIPT).await;
+    let arguments = [fixture.url.as_str()];
     let seen = dray_testkit::python::run_script("approval_client.py", "openai", &arguments).await;
     let done = "Got {\"own\":\"dear\"}.";
     assert_eq!(

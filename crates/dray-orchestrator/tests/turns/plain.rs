@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::world::{TurnFixture, manifest, rest};
+use crate::fixture::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_without_tools_is_the_model_s_words() {
     let script = r#"{"rules": [{"reply": {"say": "Hello {user}.", "piece": 3}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = world.say("you").await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    let seen = fixture.say("you").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert_eq!(seen.text(), "Hello you.");
     assert_eq!(seen.reason(), "stop");
@@ -17,7 +17,7 @@ async fn a_turn_without_tools_is_the_model_s_words() {
         seen.chunks[0]["choices"][0]["delta"],
         json!({"role": "assistant"})
     );
-    let asked = &world.asked()[0];
+    let asked = &fixture.asked()[0];
     assert_eq!(asked["model"], "lead");
     assert_eq!(asked["stream"], true);
     assert_eq!(asked["temperature"], 0.5);
@@ -34,11 +34,11 @@ async fn a_turn_without_tools_is_the_model_s_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_not_streamed_is_one_message() {
     let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 2}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}]});
-    let request = world
+    let request = fixture
         .client
-        .post(&format!("{}/v1/chat/completions", world.url));
+        .post(&format!("{}/v1/chat/completions", fixture.url));
     let answer = request.json(&body).send(&|_| ()).await.unwrap();
     let whole: serde_json::Value = answer.json().await.unwrap();
     assert_eq!(whole["object"], "chat.completion");
@@ -54,21 +54,21 @@ async fn an_answer_that_is_not_streamed_is_one_message() {
 async fn tokens_are_reported_on_request() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     let body = json!({"model": "agent", "stream": true, "stream_options": {"include_usage": true},
         "messages": [{"role": "user", "content": "x"}]});
-    let request = world
+    let request = fixture
         .client
-        .post(&format!("{}/v1/chat/completions", world.url));
-    let seen = world.send(request.json(&body)).await;
+        .post(&format!("{}/v1/chat/completions", fixture.url));
+    let seen = fixture.send(request.json(&body)).await;
     let last = seen.chunks.last().unwrap();
     assert_eq!(last["usage"]["total_tokens"], 15);
     assert_eq!(last["statistics"]["usage_per_model"][0]["model"], "lead");
     assert_eq!(
-        world.asked()[0]["stream_options"],
+        fixture.asked()[0]["stream_options"],
         json!({"include_usage": true})
     );
-    let without = world.say("y").await;
+    let without = fixture.say("y").await;
     assert!(without.chunks.last().unwrap()["usage"].is_null());
 }
 
@@ -76,12 +76,12 @@ async fn tokens_are_reported_on_request() {
 async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
-    let world = TurnFixture::with(&manifest(json!([])), script, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), script, |config| {
         config.show_usage_statistics = true;
         config.show_execution_time_stage = true;
     })
     .await;
-    let seen = world.say("x").await;
+    let seen = fixture.say("x").await;
     let stages = seen.stages();
     assert_eq!(stages.len(), 2);
     assert_eq!(stages[0].0, "Usage Statistics");
@@ -94,30 +94,30 @@ async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
 async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
     let mut wrong = manifest(json!([]));
     wrong["orchestrator"]["system_prompt"] = json!({"type": "predefined", "template": "nowhere"});
-    let world = TurnFixture::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
-    let seen = world.say("x").await;
+    let fixture = TurnFixture::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
+    let seen = fixture.say("x").await;
     assert_eq!(seen.status, 400);
     assert_eq!(
         seen.error()["message"],
         "template 'nowhere': prompt 'nowhere' not found in predefined content"
     );
-    let path = world.folder().join("manifests/agent.json");
+    let path = fixture.folder().join("manifests/agent.json");
     let mut broken = manifest(json!([{"type": "rest-api", "name": 5, "tools": []}]));
     broken["tool_sets"][0]["extra"] = json!("so that the length differs");
     std::fs::write(path, broken.to_string()).unwrap();
-    let seen = world.say("x").await;
+    let seen = fixture.say("x").await;
     assert!(seen.status >= 400, "{seen:?}");
     let message = seen.error()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("tool_sets.0.name"), "{message}");
-    assert_eq!(world.asked().len(), 0);
+    assert_eq!(fixture.asked().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_tool_set_is_an_issue_and_the_chat_continues() {
     let sets = json!([{"type": "predefined", "template_name": "nowhere"}]);
-    let world =
+    let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    let seen = world.say("x").await;
+    let seen = fixture.say("x").await;
     let stages = seen.stages();
     assert_eq!(stages[0].0, "Initialization issues");
     assert!(
@@ -133,17 +133,17 @@ async fn a_missing_tool_set_is_an_issue_and_the_chat_continues() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_choice_without_tools_is_refused() {
-    let world = TurnFixture::plain(
+    let fixture = TurnFixture::plain(
         &manifest(json!([])),
         r#"{"rules": [{"reply": {"say": "Hi."}}]}"#,
     )
     .await;
     let body = json!({"model": "agent", "stream": true, "tool_choice": "required",
         "messages": [{"role": "user", "content": "x"}]});
-    let request = world
+    let request = fixture
         .client
-        .post(&format!("{}/v1/chat/completions", world.url));
-    let seen = world.send(request.json(&body)).await;
+        .post(&format!("{}/v1/chat/completions", fixture.url));
+    let seen = fixture.send(request.json(&body)).await;
     assert_eq!(seen.status, 400);
     assert_eq!(
         seen.error()["message"],
@@ -157,15 +157,16 @@ async fn tool_choice_and_response_format_go_to_the_model() {
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
     let endpoint = crate::tools::FakeEndpoint::start().await;
-    let world = TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let fixture =
+        TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
     let body = json!({"model": "agent", "stream": true, "tool_choice": "required",
         "response_format": {"type": "json_object"}, "messages": [{"role": "user", "content": "x"}]});
-    let request = world
+    let request = fixture
         .client
-        .post(&format!("{}/v1/chat/completions", world.url));
-    let seen = world.send(request.json(&body)).await;
+        .post(&format!("{}/v1/chat/completions", fixture.url));
+    let seen = fixture.send(request.json(&body)).await;
     assert_eq!(seen.text(), "Done.");
-    let asked = world.asked();
+    let asked = fixture.asked();
     assert_eq!(asked[0]["tool_choice"], "required");
     assert!(asked[1].get("tool_choice").is_none(), "first call only");
     assert!(
@@ -177,7 +178,7 @@ async fn tool_choice_and_response_format_go_to_the_model() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_a_message_are_named_and_images_are_shown_to_models_that_know_nothing_of_dial() {
-    let world = TurnFixture::plain(
+    let fixture = TurnFixture::plain(
         &manifest(json!([])),
         r#"{"rules": [{"reply": {"say": "Seen."}}]}"#,
     )
@@ -188,11 +189,11 @@ async fn files_of_a_message_are_named_and_images_are_shown_to_models_that_know_n
         {"type": "image/png", "title": "b.png", "url": format!("data:image/png;base64,{image}")},
         {"title": "c.bin", "url": "data:;base64,***"},
     ]);
-    let seen = world
+    let seen = fixture
         .ask(json!([{"role": "user", "content": "look", "custom_content": {"attachments": attachments}}]))
         .await;
     assert_eq!(seen.text(), "Seen.");
-    let message = world.asked()[0]["messages"]
+    let message = fixture.asked()[0]["messages"]
         .as_array()
         .unwrap()
         .last()

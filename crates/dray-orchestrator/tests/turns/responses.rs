@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::client_tools::CountingEndpoint;
 use crate::files::upload;
-use crate::world::{TurnFixture, manifest, rest};
+use crate::fixture::{TurnFixture, manifest, rest};
 
 const RESPONSE_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
@@ -33,22 +33,26 @@ async fn file_maker(endpoint: &CountingEndpoint) -> TurnFixture {
 }
 
 /// Sends a body to `/v1/responses`; returns the status and the body.
-pub(crate) async fn create(world: &TurnFixture, body: &Value) -> (u16, Value) {
+pub(crate) async fn create(fixture: &TurnFixture, body: &Value) -> (u16, Value) {
     let mut whole = json!({"model": "agent"});
     whole
         .as_object_mut()
         .unwrap()
         .extend(body.as_object().unwrap().clone());
-    let request = world.client.post(&format!("{}/v1/responses", world.url));
+    let request = fixture
+        .client
+        .post(&format!("{}/v1/responses", fixture.url));
     let answer = request.json(&whole).send(&|_| ()).await.unwrap();
     (answer.status(), answer.json().await.unwrap())
 }
 
 /// The events of a stream.
-async fn stream(world: &TurnFixture, mut body: Value) -> Vec<Value> {
+async fn stream(fixture: &TurnFixture, mut body: Value) -> Vec<Value> {
     body["model"] = json!("agent");
     body["stream"] = json!(true);
-    let request = world.client.post(&format!("{}/v1/responses", world.url));
+    let request = fixture
+        .client
+        .post(&format!("{}/v1/responses", fixture.url));
     let answer = request.json(&body).send(&|_| ()).await.unwrap();
     assert_eq!(answer.status(), 200);
     let text = answer.text().await.unwrap();
@@ -84,8 +88,8 @@ fn output_text(response: &Value) -> &str {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_uses_responses_files_and_conversations() {
     let endpoint = CountingEndpoint::start().await;
-    let world = file_maker(&endpoint).await;
-    let arguments = [world.url.as_str()];
+    let fixture = file_maker(&endpoint).await;
+    let arguments = [fixture.url.as_str()];
     let seen = dray_testkit::python::run_script("responses_client.py", "openai", &arguments).await;
     assert_eq!(
         seen,
@@ -152,12 +156,12 @@ async fn thinking_model() -> FakeServer<()> {
 async fn reasoning_refusals_and_limits_have_their_items_and_events() {
     let model = thinking_model().await;
     let url = format!("{}/v1", model.shared().url());
-    let world = TurnFixture::with(&manifest(json!([])), RESPONSE_SCRIPT, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), RESPONSE_SCRIPT, |config| {
         config.model_url = Some(url);
     })
     .await;
     let body = json!({"input": "x", "include": ["message.output_text.logprobs"]});
-    let events = stream(&world, body).await;
+    let events = stream(&fixture, body).await;
     assert_eq!(
         kinds(&events),
         [
@@ -210,19 +214,19 @@ async fn reasoning_refusals_and_limits_have_their_items_and_events() {
 #[tokio::test(flavor = "multi_thread")]
 async fn own_rounds_come_back_with_the_previous_response_and_the_prompt_stays_the_same() {
     let endpoint = CountingEndpoint::start().await;
-    let world = file_maker(&endpoint).await;
-    let file = upload(&world, "a.csv", b"x,y\n").await;
+    let fixture = file_maker(&endpoint).await;
+    let file = upload(&fixture, "a.csv", b"x,y\n").await;
     let content = json!([{"type": "input_text", "text": "make a file"}, {"type": "input_file", "file_id": file}]);
     let (_, first) = create(
-        &world,
+        &fixture,
         &json!({"input": [{"role": "user", "content": content}]}),
     )
     .await;
     assert_eq!(output_text(&first), "Made.", "{first}");
     let next = json!({"input": "and?", "previous_response_id": first["id"]});
-    let (_, second) = create(&world, &next).await;
+    let (_, second) = create(&fixture, &next).await;
     assert_eq!(output_text(&second), "Second.", "{second}");
-    let asked = world.asked();
+    let asked = fixture.asked();
     let prompt = |number: usize| asked[number]["messages"].as_array().unwrap().clone();
     let (before, after) = (prompt(1), prompt(2));
     assert_eq!(before[..], after[..before.len()], "prompt caches hit");
@@ -237,10 +241,10 @@ async fn own_rounds_come_back_with_the_previous_response_and_the_prompt_stays_th
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_that_is_not_stored_leaves_nothing_and_its_items_continue_it() {
     let endpoint = CountingEndpoint::start().await;
-    let world = file_maker(&endpoint).await;
+    let fixture = file_maker(&endpoint).await;
     let tool = json!({"type": "function", "name": "weather", "parameters": {"type": "object"}});
     let body = json!({"input": "the weather", "store": false, "tools": [tool]});
-    let (_, first) = create(&world, &body).await;
+    let (_, first) = create(&fixture, &body).await;
     let mut items = vec![json!({"role": "user", "content": "the weather"})];
     let output = first["output"].as_array().unwrap();
     items.extend(output.iter().cloned());
@@ -252,14 +256,14 @@ async fn a_response_that_is_not_stored_leaves_nothing_and_its_items_continue_it(
         json!({"type": "function_call_output", "call_id": call["call_id"], "output": "cold"});
     items.push(result);
     let (_, second) = create(
-        &world,
+        &fixture,
         &json!({"input": items, "store": false, "tools": [tool]}),
     )
     .await;
     assert_eq!(output_text(&second), "It is cold.", "{second}");
     assert_eq!(endpoint.called(), ["1"], "not repeated");
     let gone = json!({"input": "x", "previous_response_id": first["id"]});
-    let (status, body) = create(&world, &gone).await;
+    let (status, body) = create(&fixture, &gone).await;
     assert_eq!(
         (status, &body["error"]["param"]),
         (404, &json!("previous_response_id"))
@@ -270,7 +274,7 @@ async fn a_response_that_is_not_stored_leaves_nothing_and_its_items_continue_it(
 async fn what_the_agent_does_not_allow_is_refused_at_its_place_in_the_request() {
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["client_parameters"] = json!(["tools", "max_completion_tokens"]);
-    let world = TurnFixture::plain(&manifest, RESPONSE_SCRIPT).await;
+    let fixture = TurnFixture::plain(&manifest, RESPONSE_SCRIPT).await;
     for (name, value, param) in [
         ("reasoning", json!({"effort": "low"}), "reasoning.effort"),
         (
@@ -293,23 +297,23 @@ async fn what_the_agent_does_not_allow_is_refused_at_its_place_in_the_request() 
         for streams in [false, true] {
             let mut body = json!({"input": "x", "stream": streams});
             body[name] = value.clone();
-            let (status, body) = create(&world, &body).await;
+            let (status, body) = create(&fixture, &body).await;
             assert_eq!(body["error"]["param"], param, "{body}");
             assert!((400..=404).contains(&status), "{status}");
         }
     }
-    assert_eq!(world.asked().len(), 0);
-    let (status, body) = create(&world, &json!({"input": "x", "max_output_tokens": 7})).await;
+    assert_eq!(fixture.asked().len(), 0);
+    let (status, body) = create(&fixture, &json!({"input": "x", "max_output_tokens": 7})).await;
     assert_eq!(status, 200, "{body}");
-    assert_eq!(world.asked()[0]["max_completion_tokens"], 7);
+    assert_eq!(fixture.asked()[0]["max_completion_tokens"], 7);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_fails_ends_the_response_and_the_stream_says_so() {
     let script = r#"{"rules": [{"when": {"last_user_contains": "now"}, "reply": {"fail": {"status": 400}}},
         {"reply": {"say": "Hello there.", "piece": 3, "cut_after": 3}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([])), script).await;
-    let events = stream(&world, json!({"input": "x"})).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    let events = stream(&fixture, json!({"input": "x"})).await;
     let last = events.last().unwrap();
     assert_eq!(
         (&last["type"], &last["response"]["status"]),
@@ -319,17 +323,17 @@ async fn a_model_that_fails_ends_the_response_and_the_stream_says_so() {
     let message = &last["response"]["output"][0];
     assert_eq!(message["status"], "incomplete", "{last}");
     let id = last["response"]["id"].as_str().unwrap();
-    let url = format!("{}/v1/responses/{id}", world.url);
-    let found = world.client.get(&url).send(&|_| ()).await.unwrap();
+    let url = format!("{}/v1/responses/{id}", fixture.url);
+    let found = fixture.client.get(&url).send(&|_| ()).await.unwrap();
     let found: Value = found.json().await.unwrap();
     assert_eq!(found, last["response"]);
     let next = json!({"input": "and?", "previous_response_id": id});
-    let (status, body) = create(&world, &next).await;
+    let (status, body) = create(&fixture, &next).await;
     assert_eq!(
         (status, &body["error"]["param"]),
         (400, &json!("previous_response_id"))
     );
     // Before anything was shown a failure is one of the request.
-    let (status, body) = create(&world, &json!({"input": "now", "stream": true})).await;
+    let (status, body) = create(&fixture, &json!({"input": "now", "stream": true})).await;
     assert!(status >= 400, "{body}");
 }

@@ -9,7 +9,7 @@ use dray_types::Secret;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{ChatResult, TurnFixture, manifest};
+use crate::fixture::{ChatResult, TurnFixture, manifest};
 
 /// An MCP server of 2026-07-28 that is its own authorization server (RFC 9207 included).
 #[derive(Debug, Default)]
@@ -144,7 +144,7 @@ const SCRIPT: &str = r#"{"rules": [
 
 /// An orchestrator with two clients, and the server.
 struct SignInWorld {
-    world: TurnFixture,
+    fixture: TurnFixture,
     server: FakeServer<ProtectedServer>,
 }
 
@@ -160,27 +160,27 @@ impl SignInWorld {
         let set = json!({"type": "mcp", "name": "files", "mcp_server_info": {"url": url,
             "protocol": "streamable_http", "authorization": {"type": "oauth", "client_id": "drayage"}}});
         let manifest = manifest(json!([set]));
-        let world = TurnFixture::with(&manifest, SCRIPT, |config| {
+        let fixture = TurnFixture::with(&manifest, SCRIPT, |config| {
             for name in ["alice", "bob"] {
                 config.clients.insert(name.to_owned(), Secret::new(name));
             }
         });
         Self {
-            world: world.await,
+            fixture: fixture.await,
             server,
         }
     }
 
     async fn ask(&self, client: &str, messages: Value) -> ChatResult {
-        self.ask_at(&self.world.url, client, messages).await
+        self.ask_at(&self.fixture.url, client, messages).await
     }
 
     async fn ask_at(&self, base: &str, client: &str, messages: Value) -> ChatResult {
         let url = format!("{base}/v1/chat/completions");
-        let request = self.world.client.post(&url);
+        let request = self.fixture.client.post(&url);
         let request = request.header("authorization", &format!("Bearer {client}"));
         let body = json!({"model": "agent", "stream": true, "messages": messages});
-        self.world.send(request.json(&body)).await
+        self.fixture.send(request.json(&body)).await
     }
 
     /// A client without state sends the conversation, with `text` as its last message.
@@ -209,13 +209,13 @@ impl SignInWorld {
 
     /// Where the browser is sent back to after a page.
     async fn follow(&self, page: &str) -> String {
-        let opened = self.world.client.get(page).send(&|_| {}).await.unwrap();
+        let opened = self.fixture.client.get(page).send(&|_| {}).await.unwrap();
         opened.header("location").unwrap().to_owned()
     }
 
     /// What a browser sees at an address of the orchestrator.
     async fn open(&self, url: &str) -> (u16, String) {
-        let answer = self.world.client.get(url).send(&|_| {}).await.unwrap();
+        let answer = self.fixture.client.get(url).send(&|_| {}).await.unwrap();
         let status = answer.status();
         assert_eq!(answer.header("cache-control"), Some("no-store"));
         assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
@@ -237,7 +237,7 @@ impl SignInWorld {
 
     /// Results of the tool in what the model was asked last.
     fn last_result(&self) -> Value {
-        let asked = self.world.asked();
+        let asked = self.fixture.asked();
         let messages = asked.last().unwrap()["messages"]
             .as_array()
             .unwrap()
@@ -248,45 +248,45 @@ impl SignInWorld {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_signs_in_between_two_turns_and_the_tokens_are_kept_for_later_ones() {
-    let world = SignInWorld::new(3600).await;
-    let page = world.page("alice").await;
-    let returned = world.follow(&page).await;
-    let callback = format!("{}/v1/sign-in/callback?", world.world.url);
+    let fixture = SignInWorld::new(3600).await;
+    let page = fixture.page("alice").await;
+    let returned = fixture.follow(&page).await;
+    let callback = format!("{}/v1/sign-in/callback?", fixture.fixture.url);
     assert!(returned.starts_with(&callback), "{returned}");
-    let code = world.code(&returned).await;
+    let code = fixture.code(&returned).await;
     // Nothing is exchanged before the user brings the code.
-    assert_eq!(world.exchanges(), 0);
-    let answer = world.reply("alice", &format!("My code: {code}")).await;
-    assert_eq!((answer.text().as_str(), world.exchanges()), ("Done.", 1));
-    assert_eq!(world.last_result(), "token-1");
+    assert_eq!(fixture.exchanges(), 0);
+    let answer = fixture.reply("alice", &format!("My code: {code}")).await;
+    assert_eq!((answer.text().as_str(), fixture.exchanges()), ("Done.", 1));
+    assert_eq!(fixture.last_result(), "token-1");
     // In another conversation, and without the code, with the same tokens.
-    let answer = world.ask(
+    let answer = fixture.ask(
         "alice",
         json!([{"role": "user", "content": "again - please"}]),
     );
     assert_eq!(
-        (answer.await.text().as_str(), world.exchanges()),
+        (answer.await.text().as_str(), fixture.exchanges()),
         ("Done.", 1)
     );
     // Another replica, which never saw the user, has them too.
-    let replica = world.world.start_replica().await;
+    let replica = fixture.fixture.start_replica().await;
     let messages = json!([{"role": "user", "content": "again - please"}]);
-    let answer = world.ask_at(&replica, "alice", messages).await;
-    assert_eq!((answer.text().as_str(), world.exchanges()), ("Done.", 1));
-    assert_eq!(world.last_result(), "token-1");
+    let answer = fixture.ask_at(&replica, "alice", messages).await;
+    assert_eq!((answer.text().as_str(), fixture.exchanges()), ("Done.", 1));
+    assert_eq!(fixture.last_result(), "token-1");
     // Another client of the same agent signs in by itself.
-    world.page("bob").await;
+    fixture.page("bob").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_end_are_renewed_without_the_user() {
-    let world = SignInWorld::new(1).await;
-    let returned = world.follow(&world.page("alice").await).await;
-    let code = world.code(&returned).await;
-    let answer = world.reply("alice", &code).await;
+    let fixture = SignInWorld::new(1).await;
+    let returned = fixture.follow(&fixture.page("alice").await).await;
+    let code = fixture.code(&returned).await;
+    let answer = fixture.reply("alice", &code).await;
     assert_eq!(answer.text(), "Done.");
     let grants = || {
-        let state = world.server.shared().lock();
+        let state = fixture.server.shared().lock();
         let of = |form: &Vec<(String, String)>| {
             let found = form.iter().find(|(name, _)| name == "grant_type");
             found.unwrap().1.clone()
@@ -295,7 +295,7 @@ async fn tokens_that_end_are_renewed_without_the_user() {
     };
     assert_eq!(grants()[0], "authorization_code");
     let before = grants().len();
-    let answer = world.ask(
+    let answer = fixture.ask(
         "alice",
         json!([{"role": "user", "content": "again - please"}]),
     );
@@ -310,68 +310,68 @@ async fn tokens_that_end_are_renewed_without_the_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
-    let world = SignInWorld::new(1).await;
+    let fixture = SignInWorld::new(1).await;
     // From the exchange of the code on.
-    world.server.shared().lock().rotated = Some(String::new());
-    let returned = world.follow(&world.page("alice").await).await;
-    let code = world.code(&returned).await;
-    assert_eq!(world.reply("alice", &code).await.text(), "Done.");
+    fixture.server.shared().lock().rotated = Some(String::new());
+    let returned = fixture.follow(&fixture.page("alice").await).await;
+    let code = fixture.code(&returned).await;
+    assert_eq!(fixture.reply("alice", &code).await.text(), "Done.");
     let replicas = [
-        world.world.start_replica().await,
-        world.world.start_replica().await,
-        world.world.start_replica().await,
+        fixture.fixture.start_replica().await,
+        fixture.fixture.start_replica().await,
+        fixture.fixture.start_replica().await,
     ];
     // The tokens end soon; those of the next renewal last.
-    world.server.shared().lock().expires_in = 3600;
-    let before = world.exchanges();
+    fixture.server.shared().lock().expires_in = 3600;
+    let before = fixture.exchanges();
     let again = json!([{"role": "user", "content": "again - please"}]);
     let asked = replicas
         .iter()
-        .map(|replica| world.ask_at(replica, "alice", again.clone()));
+        .map(|replica| fixture.ask_at(replica, "alice", again.clone()));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(answer.text(), "Done.");
     }
-    assert_eq!(world.exchanges(), before + 1);
+    assert_eq!(fixture.exchanges(), before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_was_passed_to_another_person_signs_no_one_in() {
-    let world = SignInWorld::new(3600).await;
+    let fixture = SignInWorld::new(3600).await;
     // Bob passes his link to Alice, who signs in and writes the code in her own chat.
-    let returned = world.follow(&world.page("bob").await).await;
-    let code = world.code(&returned).await;
-    let answer = world.reply("alice", &code).await;
+    let returned = fixture.follow(&fixture.page("bob").await).await;
+    let code = fixture.code(&returned).await;
+    let answer = fixture.reply("alice", &code).await;
     assert!(
         answer.text().contains("requires sign-in"),
         "{}",
         answer.text()
     );
     // Bob does not know it. What he writes in another conversation does not count either.
-    let answer = world.reply("bob", "ABCD-EFGH").await;
+    let answer = fixture.reply("bob", "ABCD-EFGH").await;
     assert!(
         answer.text().contains("requires sign-in"),
         "{}",
         answer.text()
     );
     let other = json!([{"role": "user", "content": format!("another one - {code}")}]);
-    let answer = world.ask("bob", other).await;
+    let answer = fixture.ask("bob", other).await;
     assert!(
         answer.text().contains("requires sign-in"),
         "{}",
         answer.text()
     );
-    assert_eq!(world.exchanges(), 0);
+    assert_eq!(fixture.exchanges(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_that_is_wrong_or_was_used_opens_nothing() {
-    let world = SignInWorld::new(3600).await;
-    let first = world.page("alice").await;
-    let page = world.page("alice").await;
+    let fixture = SignInWorld::new(3600).await;
+    let first = fixture.page("alice").await;
+    let page = fixture.page("alice").await;
     // A conversation has one page for each server: the newer one.
-    let (status, text) = world.open(&world.follow(&first).await).await;
+    let (status, text) = fixture.open(&fixture.follow(&first).await).await;
     assert_eq!(status, 404, "{text}");
-    let returned = world.follow(&page).await;
+    let returned = fixture.follow(&page).await;
     let (base, query) = returned.split_once('?').unwrap();
     let changed = query.replace("state=", "state=x");
     for wrong in [
@@ -379,48 +379,48 @@ async fn a_state_that_is_wrong_or_was_used_opens_nothing() {
         format!("{base}?code=code-1"),
         base.to_owned(),
     ] {
-        let (status, text) = world.open(&wrong).await;
+        let (status, text) = fixture.open(&wrong).await;
         assert_eq!(status, 404, "{wrong}: {text}");
     }
-    let code = world.code(&returned).await;
-    let (status, _) = world.open(&returned).await;
+    let code = fixture.code(&returned).await;
+    let (status, _) = fixture.open(&returned).await;
     assert_eq!(status, 404, "the address came twice");
-    world.server.shared().lock().codes.remove(0);
-    assert_eq!(world.reply("alice", &code).await.text(), "Done.");
+    fixture.server.shared().lock().codes.remove(0);
+    assert_eq!(fixture.reply("alice", &code).await.text(), "Done.");
     // The tokens are withdrawn, so the code would be needed again: it works once.
-    world.server.shared().lock().tokens.clear();
-    let answer = world.reply("alice", &code).await;
+    fixture.server.shared().lock().tokens.clear();
+    let answer = fixture.reply("alice", &code).await;
     assert!(
         answer.text().contains("requires sign-in"),
         "{}",
         answer.text()
     );
-    assert_eq!(world.exchanges(), 1);
+    assert_eq!(fixture.exchanges(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_of_another_authorization_server_is_refused_and_the_page_stays_open() {
-    let world = SignInWorld::new(3600).await;
-    let returned = world.follow(&world.page("alice").await).await;
+    let fixture = SignInWorld::new(3600).await;
+    let returned = fixture.follow(&fixture.page("alice").await).await;
     let (sound, _) = returned.split_once("&iss=").unwrap();
     for mixed_up in [
         format!("{sound}&iss=https://evil.example"),
         sound.to_owned(),
     ] {
-        let (status, text) = world.open(&mixed_up).await;
+        let (status, text) = fixture.open(&mixed_up).await;
         assert_eq!(status, 400, "{text}");
     }
     // A person who refuses ends it, with the issuer that is right.
-    let code = world.code(&returned).await;
-    assert_eq!(world.reply("alice", &code).await.text(), "Done.");
+    let code = fixture.code(&returned).await;
+    assert_eq!(fixture.reply("alice", &code).await.text(), "Done.");
 
-    let returned = world.follow(&world.page("bob").await).await;
+    let returned = fixture.follow(&fixture.page("bob").await).await;
     let denied = returned.replace("code=code-2", "error=access_denied");
-    let (status, text) = world.open(&denied).await;
+    let (status, text) = fixture.open(&denied).await;
     assert!(
         status == 200 && text.contains("not signed in"),
         "{status} {text}"
     );
-    assert_eq!(world.open(&returned).await.0, 404);
-    assert_eq!(world.exchanges(), 1);
+    assert_eq!(fixture.open(&returned).await.0, 404);
+    assert_eq!(fixture.exchanges(), 1);
 }

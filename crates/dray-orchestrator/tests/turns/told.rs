@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::tools::{FakeEndpoint, rounds};
-use crate::world::{ChatResult, TurnFixture, manifest, rest};
 
 const FILES_TOOL: &str = "internal_attachments_available_context";
 const TIME_TOOL: &str = "internal_timeawareness_current_timestamp";
@@ -30,14 +30,15 @@ async fn files_of_the_manifest_are_named_once_while_the_client_returns_the_state
     let mut manifest = manifest(json!([]));
     manifest["contexts"] =
         json!([{"type": "file", "url": "files/B/a%20b.pdf", "description": "Prices"}]);
-    let world = TurnFixture::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
-    let first = world.say("x").await;
-    world.ask(next_turn(&first)).await;
+    let fixture =
+        TurnFixture::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
+    let first = fixture.say("x").await;
+    fixture.ask(next_turn(&first)).await;
     let forgot = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "Hello."},
         {"role": "user", "content": "y"}]);
-    world.ask(forgot).await;
+    fixture.ask(forgot).await;
     let told = r#"{"entries":[{"title":"a%20b.pdf","url":"files/B/a%20b.pdf","type":"application/pdf","description":"Prices","status":"new"}]}"#;
-    let asked = world.asked();
+    let asked = fixture.asked();
     assert_eq!(asked.len(), 3);
     for body in &asked {
         assert_eq!(results(body, FILES_TOOL), [told]);
@@ -52,8 +53,8 @@ async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads
     let script = r#"{"rules": [
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
         {"reply": {"say": "Done."}}]}"#;
-    let world = TurnFixture::plain(&manifest, script).await;
-    let first = world.say("x").await;
+    let fixture = TurnFixture::plain(&manifest, script).await;
+    let first = fixture.say("x").await;
     let kept = rounds(&first);
     assert!(!kept[1]["content"].as_str().unwrap().contains("[Timestamp:"));
     let noted = &kept[1]["custom_content"]["state"]["_message_metadata"]["timestamp"];
@@ -61,8 +62,8 @@ async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads
     assert_eq!(noted["timezone_name"], "UTC");
     let iso = noted["response_timestamp"].as_str().unwrap();
     let line = format!("\n[Timestamp: {} {} UTC]", &iso[..10], &iso[11..19]);
-    world.ask(next_turn(&first)).await;
-    let asked = world.asked();
+    fixture.ask(next_turn(&first)).await;
+    let asked = fixture.asked();
     for body in &asked[1..] {
         let results = results(body, "shop_a");
         assert!(

@@ -9,7 +9,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::world::{TurnFixture, manifest, rest};
+use crate::fixture::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_them() {
@@ -20,17 +20,17 @@ async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_t
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"when": {"last_user_contains": "again"}, "reply": {"say": "Again."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
-    let world = TurnFixture::plain(&manifest(json!([set])), script).await;
-    let first = world.say("x").await;
+    let fixture = TurnFixture::plain(&manifest(json!([set])), script).await;
+    let first = fixture.say("x").await;
     let state = first.state().to_string();
     assert!(
         state.contains("artifact/") && !state.contains("X-Amz"),
         "{state}"
     );
-    world
+    fixture
         .ask(json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "again"}]))
         .await;
-    let asked = world.asked();
+    let asked = fixture.asked();
     let prompt = |number: usize| asked[number]["messages"].as_array().unwrap().clone();
     let (before, after) = (prompt(1), prompt(2));
     assert_eq!(before[..], after[..before.len()], "prompt caches hit");
@@ -102,14 +102,14 @@ const TWO_CALLS_SCRIPT: &str = r#"{"rules": [
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnFixture::plain(
+    let fixture = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["a", "b"])])),
         TWO_CALLS_SCRIPT,
     )
     .await;
-    let seen = world.say("go").await;
+    let seen = fixture.say("go").await;
     assert_eq!(seen.text(), "Looking.\n\rBoth are here.");
-    let asked = world.asked();
+    let asked = fixture.asked();
     let second = asked[1]["messages"].as_array().unwrap();
     let tail: Vec<_> = second.iter().rev().take(3).rev().collect();
     assert_eq!(tail[0]["content"], "Looking.");
@@ -136,21 +136,21 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_brings_the_rounds_into_the_next_turn() {
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnFixture::plain(
+    let fixture = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["a", "b"])])),
         TWO_CALLS_SCRIPT,
     )
     .await;
-    let first = world.say("go").await;
-    world
+    let first = fixture.say("go").await;
+    fixture
         .model
         .follow(dray_testkit::rehearsal::Script::saying("I remember."));
-    let before = world.asked().len();
-    let second = world
+    let before = fixture.asked().len();
+    let second = fixture
         .ask(json!([{"role": "user", "content": "go"}, first.message(), {"role": "user", "content": "and?"}]))
         .await;
     assert_eq!(second.text(), "I remember.");
-    let asked = &world.asked()[before]["messages"];
+    let asked = &fixture.asked()[before]["messages"];
     let shape: Vec<_> = asked
         .as_array()
         .unwrap()
@@ -178,7 +178,7 @@ async fn the_state_brings_the_rounds_into_the_next_turn() {
 }
 
 /// The messages that the state keeps, without pairs that the model did not ask for.
-pub(crate) fn rounds(seen: &crate::world::ChatResult) -> Vec<Value> {
+pub(crate) fn rounds(seen: &crate::fixture::ChatResult) -> Vec<Value> {
     let state = seen.state();
     let history = state["tool_execution_history"].as_array().cloned();
     let mut history = history.unwrap_or_default();
@@ -200,10 +200,11 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": "{not json"}]}},
         {"reply": {"say": "Recovered."}}]}"#;
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
-    let seen = world.say("go").await;
+    let fixture =
+        TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let seen = fixture.say("go").await;
     assert!(seen.text().ends_with("Recovered."), "{seen:?}");
-    let last = world.asked()[2]["messages"].to_string();
+    let last = fixture.asked()[2]["messages"].to_string();
     assert!(
         last.contains("The tool `shop_zzz` does not exist. Valid tools: shop_a"),
         "{last}"
@@ -215,12 +216,12 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
 async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
     let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"]), rest(&endpoint.url(), &["a"])]);
-    let world =
+    let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    let seen = world.say("go").await;
+    let seen = fixture.say("go").await;
     assert_eq!(seen.stages()[0].0, "Initialization issues");
     assert_eq!(seen.text(), "Hi.");
-    let tools = world.asked()[0]["tools"].as_array().unwrap().clone();
+    let tools = fixture.asked()[0]["tools"].as_array().unwrap().clone();
     let same = tools
         .iter()
         .filter(|tool| tool["function"]["name"] == "shop_a");
@@ -234,11 +235,11 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
     let endpoint = FakeEndpoint::start().await;
     let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
     manifest["orchestrator"]["max_iterations"] = json!(2);
-    let world = TurnFixture::plain(&manifest, script).await;
-    let seen = world.say("go").await;
+    let fixture = TurnFixture::plain(&manifest, script).await;
+    let seen = fixture.say("go").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert_eq!(
-        world.asked().len(),
+        fixture.asked().len(),
         2,
         "two calls are allowed, the third is refused"
     );
@@ -266,12 +267,12 @@ async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_continues()
         {"when": {"tool_result_of": "shop_broken"}, "reply": {"say": "It failed: {result}"}},
         {"reply": {"call": [{"name": "shop_broken", "arguments": {}}]}}]}"#;
     let endpoint = FakeEndpoint::start().await;
-    let world = TurnFixture::plain(
+    let fixture = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["broken"])])),
         script,
     )
     .await;
-    let seen = world.say("go").await;
+    let seen = fixture.say("go").await;
     assert_eq!(seen.stages()[0].2, "failed");
     assert!(seen.text().contains("It failed: "), "{}", seen.text());
     assert_eq!(seen.error(), Value::Null);
@@ -283,13 +284,13 @@ async fn a_stop_strategy_ends_the_request_with_its_text() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["broken"]);
     set["tools"][0]["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
-    let world = TurnFixture::plain(&manifest(json!([set])), script).await;
-    let seen = world.say("go").await;
+    let fixture = TurnFixture::plain(&manifest(json!([set])), script).await;
+    let seen = fixture.say("go").await;
     assert_eq!(
         seen.error()["display_message"],
         "A tool encountered an error and the agent was stopped. Please try again or contact your administrator if the issue persists."
     );
-    assert_eq!(world.asked().len(), 1);
+    assert_eq!(fixture.asked().len(), 1);
     assert_eq!(
         rounds(&seen),
         [] as [Value; 0],
@@ -312,13 +313,13 @@ async fn a_large_result_goes_to_a_file_unless_operator_or_manifest_say_otherwise
         (&sent, false, true),
         (&whole, true, true),
     ] {
-        let world = TurnFixture::with(agent, script, |config| {
+        let fixture = TurnFixture::with(agent, script, |config| {
             config.files.offload = offload;
         })
         .await;
-        let seen = world.say("go").await;
+        let seen = fixture.say("go").await;
         assert_eq!(seen.text().trim(), "Long.");
-        let asked = world.asked();
+        let asked = fixture.asked();
         let result = asked[1]["messages"].as_array().unwrap().last().unwrap();
         let content = result["content"].as_str().unwrap();
         assert_eq!(content.len() == 60_000, is_whole, "{}", content.len());
@@ -334,10 +335,10 @@ async fn a_large_result_goes_to_a_file_unless_operator_or_manifest_say_otherwise
 async fn r_16_the_same_request_gives_the_same_messages() {
     let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"])]);
-    let world =
+    let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    world.say("go").await;
-    world.say("go").await;
-    let asked = world.asked();
+    fixture.say("go").await;
+    fixture.say("go").await;
+    let asked = fixture.asked();
     assert_eq!(asked[0].to_string(), asked[1].to_string());
 }

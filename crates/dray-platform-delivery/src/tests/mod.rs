@@ -14,6 +14,7 @@ mod machine;
 mod model;
 mod moved;
 mod order;
+mod origins;
 mod path;
 mod replicas;
 mod routes;

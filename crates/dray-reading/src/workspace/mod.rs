@@ -182,7 +182,7 @@ impl Roots {
     }
 }
 
-/// Points between the steps at which the world may change.
+/// Points between the steps at which another process may change the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpenStep {
     /// Containment is known, and no file was touched.

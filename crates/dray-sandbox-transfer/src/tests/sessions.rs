@@ -5,91 +5,91 @@ use crate::sessions::{SESSION_BUCKET, session_key};
 
 #[tokio::test]
 async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
-    let world = TransferFixture::new().await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     std::fs::write(path.join("a"), "first").unwrap();
-    world.bind("s1", &sandbox, None).await;
+    fixture.bind("s1", &sandbox, None).await;
     let request = v1::GetSandboxFileRequest {
         sandbox: Some(session("s1")),
         path: b"a".to_vec(),
         max_bytes: 0,
     };
-    assert!(world.ask(&request).await.is_ok());
+    assert!(fixture.ask(&request).await.is_ok());
     std::fs::rename(&path, path.with_extension("old")).unwrap();
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("a"), "somebody else's").unwrap();
-    let fault = world.ask(&request).await.unwrap_err();
+    let fault = fixture.ask(&request).await.unwrap_err();
     assert_eq!(fault.detail, "sandbox_gone", "{fault:?}");
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn there_is_no_default_sandbox_and_no_session_of_others() {
-    let world = TransferFixture::new().await;
-    let (_, sandbox) = world.sandbox("one");
-    world.bind("s1", &sandbox, None).await;
+    let fixture = TransferFixture::new().await;
+    let (_, sandbox) = fixture.sandbox("one");
+    fixture.bind("s1", &sandbox, None).await;
     let probe = v1::ProbeSandboxRequest {
         sandbox: Some(session("s1")),
     };
-    assert!(world.ask(&probe).await.is_ok());
+    assert!(fixture.ask(&probe).await.is_ok());
     assert_eq!(
-        world.ask_as("other", &probe).await.unwrap_err().detail,
+        fixture.ask_as("other", &probe).await.unwrap_err().detail,
         "no_session"
     );
     let unbind = v1::UnbindSessionRequest {
         session: "s1".to_owned(),
         sandbox_only: true,
     };
-    assert!(world.ask(&unbind).await.unwrap().found);
-    assert_eq!(world.ask(&probe).await.unwrap_err().detail, "no_sandbox");
-    assert!(!world.ask(&unbind).await.unwrap().found);
+    assert!(fixture.ask(&unbind).await.unwrap().found);
+    assert_eq!(fixture.ask(&probe).await.unwrap_err().detail, "no_sandbox");
+    assert!(!fixture.ask(&unbind).await.unwrap().found);
     let forget = v1::UnbindSessionRequest {
         sandbox_only: false,
         ..unbind
     };
-    assert!(world.ask(&forget).await.unwrap().found);
-    assert_eq!(world.ask(&probe).await.unwrap_err().detail, "no_session");
-    world.end().await;
+    assert!(fixture.ask(&forget).await.unwrap().found);
+    assert_eq!(fixture.ask(&probe).await.unwrap_err().detail, "no_session");
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_chat_finds_its_session_and_a_thread_that_of_its_chat() {
-    let world = TransferFixture::new().await;
-    world.bind("whole", "", Some(chat("1", ""))).await;
-    world.bind("topic", "", Some(chat("1", "7"))).await;
+    let fixture = TransferFixture::new().await;
+    fixture.bind("whole", "", Some(chat("1", ""))).await;
+    fixture.bind("topic", "", Some(chat("1", "7"))).await;
     let find = |thread: &str| v1::FindSessionRequest {
         chat: Some(chat("1", thread)),
     };
-    assert_eq!(world.ask(&find("7")).await.unwrap().session, "topic");
-    assert_eq!(world.ask(&find("8")).await.unwrap().session, "whole");
-    assert_eq!(world.ask(&find("")).await.unwrap().session, "whole");
+    assert_eq!(fixture.ask(&find("7")).await.unwrap().session, "topic");
+    assert_eq!(fixture.ask(&find("8")).await.unwrap().session, "whole");
+    assert_eq!(fixture.ask(&find("")).await.unwrap().session, "whole");
     assert_eq!(
-        world.ask_as("other", &find("")).await.unwrap_err().detail,
+        fixture.ask_as("other", &find("")).await.unwrap_err().detail,
         "no_session"
     );
-    world.bind("whole", "", Some(chat("2", ""))).await;
+    fixture.bind("whole", "", Some(chat("2", ""))).await;
     assert_eq!(
-        world.ask(&find("8")).await.unwrap_err().detail,
+        fixture.ask(&find("8")).await.unwrap_err().detail,
         "no_session"
     );
-    world.bind("late", "", Some(chat("2", ""))).await;
+    fixture.bind("late", "", Some(chat("2", ""))).await;
     let second = v1::FindSessionRequest {
         chat: Some(chat("2", "")),
     };
-    assert_eq!(world.ask(&second).await.unwrap().session, "late");
-    world.end().await;
+    assert_eq!(fixture.ask(&second).await.unwrap().session, "late");
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn bindings_that_make_no_sense_are_refused() {
-    let world = TransferFixture::new().await;
+    let fixture = TransferFixture::new().await;
     let check = async |change: fn(&mut v1::BindSessionRequest)| {
         let mut request = v1::BindSessionRequest {
             session: "s".to_owned(),
             ..v1::BindSessionRequest::default()
         };
         change(&mut request);
-        let fault = world.ask(&request).await.unwrap_err();
+        let fault = fixture.ask(&request).await.unwrap_err();
         assert_eq!(
             fault.code,
             dray_types::FaultCode::InvalidArgument,
@@ -109,13 +109,13 @@ async fn bindings_that_make_no_sense_are_refused() {
         });
     })
     .await;
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_record_that_cannot_be_decoded_is_not_overwritten() {
-    let world = TransferFixture::new().await;
-    let records = world.bus.key_value(SESSION_BUCKET);
+    let fixture = TransferFixture::new().await;
+    let records = fixture.bus.key_value(SESSION_BUCKET);
     let key = session_key(&TenantId::new("acme").unwrap(), "s1");
     // Field 2 with an invalid length, as after a partial write.
     let damaged = Bytes::from_static(&[0x12, 0xff]);
@@ -129,11 +129,11 @@ async fn a_record_that_cannot_be_decoded_is_not_overwritten() {
         session: "s1".to_owned(),
     };
     assert_eq!(
-        world.ask(&bind).await.unwrap_err().detail,
+        fixture.ask(&bind).await.unwrap_err().detail,
         "invalid_session_record"
     );
     assert_eq!(
-        world.ask(&show).await.unwrap_err().detail,
+        fixture.ask(&show).await.unwrap_err().detail,
         "invalid_session_record"
     );
     let kept = records.get(&key).await.unwrap().unwrap();
@@ -143,7 +143,7 @@ async fn a_record_that_cannot_be_decoded_is_not_overwritten() {
         session: "s1".to_owned(),
         sandbox_only: false,
     };
-    assert!(world.ask(&forget).await.unwrap().found);
-    assert!(world.ask(&bind).await.is_ok());
-    world.end().await;
+    assert!(fixture.ask(&forget).await.unwrap().found);
+    assert!(fixture.ask(&bind).await.is_ok());
+    fixture.end().await;
 }

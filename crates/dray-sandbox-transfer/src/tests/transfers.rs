@@ -12,10 +12,10 @@ fn get(sandbox: v1::SandboxRef, path: &str) -> v1::GetSandboxFileRequest {
 
 #[tokio::test]
 async fn a_file_comes_out_with_proof_and_a_label_by_its_bytes() {
-    let world = TransferFixture::new().await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     std::fs::write(path.join("report.bin"), b"%PDF-1.7 hello").unwrap();
-    let file = world
+    let file = fixture
         .ask(&get(address(&sandbox), "report.bin"))
         .await
         .unwrap();
@@ -25,62 +25,62 @@ async fn a_file_comes_out_with_proof_and_a_label_by_its_bytes() {
         (artifact.name.as_str(), artifact.media_type.as_str()),
         ("report.bin", "application/pdf")
     );
-    assert_eq!(world.read(claim).await, b"%PDF-1.7 hello");
+    assert_eq!(fixture.read(claim).await, b"%PDF-1.7 hello");
     let receipt = file.receipt.unwrap();
     assert_eq!(receipt.integrity, "sha256");
     assert_eq!((receipt.bytes, receipt.attempts), (14, 1));
     assert_eq!(receipt.sha256, artifact.sha256);
     assert_eq!(receipt.handle.unwrap().backend, "local");
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_file_goes_in_once_and_is_found_there_again() {
-    let world = TransferFixture::new().await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(address(&sandbox)),
-        claim: Some(world.store("data.csv", b"1,2\n").await),
+        claim: Some(fixture.store("data.csv", b"1,2\n").await),
         ..v1::PutSandboxFileRequest::default()
     };
-    let placed = world.ask(&request).await.unwrap();
+    let placed = fixture.ask(&request).await.unwrap();
     assert_eq!(placed.path, raw(&path.join("uploads/data.csv")));
     assert!(!placed.existed && !placed.renamed && placed.receipt.unwrap().atomic);
-    let again = world.ask(&request).await.unwrap();
+    let again = fixture.ask(&request).await.unwrap();
     assert!(again.existed);
     assert_eq!(again.path, placed.path);
     let other = v1::PutSandboxFileRequest {
-        claim: Some(world.store("data.csv", b"3,4\n").await),
+        claim: Some(fixture.store("data.csv", b"3,4\n").await),
         ..request.clone()
     };
-    let renamed = world.ask(&other).await.unwrap();
+    let renamed = fixture.ask(&other).await.unwrap();
     assert!(renamed.renamed);
     assert_eq!(renamed.path, raw(&path.join("uploads/data_2.csv")));
     let fail = v1::PutSandboxFileRequest {
         collision: "fail".to_owned(),
-        claim: Some(world.store("data.csv", b"5,6\n").await),
+        claim: Some(fixture.store("data.csv", b"5,6\n").await),
         ..request.clone()
     };
-    assert_eq!(world.ask(&fail).await.unwrap_err().detail, "exists");
+    assert_eq!(fixture.ask(&fail).await.unwrap_err().detail, "exists");
     let wrong = v1::PutSandboxFileRequest {
         collision: "guess".to_owned(),
         ..request
     };
     assert_eq!(
-        world.ask(&wrong).await.unwrap_err().code,
+        fixture.ask(&wrong).await.unwrap_err().code,
         dray_types::FaultCode::InvalidArgument
     );
     assert_eq!(
         std::fs::read(path.join("uploads/data.csv")).unwrap(),
         b"1,2\n"
     );
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn refusals_name_their_kind_and_hide_the_host() {
-    let world = TransferFixture::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
+    let (path, sandbox) = fixture.sandbox("one");
     std::fs::write(path.join("large"), vec![0; 2048]).unwrap();
     std::fs::write(path.join(".env"), "SECRET=1").unwrap();
     std::fs::create_dir(path.join("folder")).unwrap();
@@ -94,12 +94,15 @@ async fn refusals_name_their_kind_and_hide_the_host() {
         ("a\0b", "invalid_name"),
         ("", "invalid_name"),
     ] {
-        let fault = world.ask(&get(address(&sandbox), name)).await.unwrap_err();
+        let fault = fixture
+            .ask(&get(address(&sandbox), name))
+            .await
+            .unwrap_err();
         assert_eq!(fault.detail, detail, "{name:?}: {fault:?}");
         let text = format!("{} {}", fault.message, fault.advice);
         assert!(!text.contains(path.to_str().unwrap()), "{text}");
     }
-    let link = world
+    let link = fixture
         .ask(&get(address(&sandbox), "link"))
         .await
         .unwrap_err();
@@ -107,13 +110,13 @@ async fn refusals_name_their_kind_and_hide_the_host() {
         ["outside_root", "denied_path", "not_found"].contains(&link.detail.as_str()),
         "{link:?}"
     );
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn listings_and_stats_tell_what_is_there() {
-    let world = TransferFixture::new().await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     std::fs::write(path.join("a.txt"), "a").unwrap();
     std::fs::create_dir(path.join("d")).unwrap();
     std::fs::write(path.join("d/b.txt"), "bb").unwrap();
@@ -124,9 +127,9 @@ async fn listings_and_stats_tell_what_is_there() {
         depth,
         limit: 0,
     };
-    let shallow = world.ask(&list(0)).await.unwrap();
+    let shallow = fixture.ask(&list(0)).await.unwrap();
     assert_eq!(shallow.entries.len(), 3);
-    let deep = world.ask(&list(2)).await.unwrap();
+    let deep = fixture.ask(&list(2)).await.unwrap();
     assert_eq!(deep.entries.len(), 4);
     let stat = v1::StatSandboxRequest {
         sandbox: Some(address(&sandbox)),
@@ -134,7 +137,7 @@ async fn listings_and_stats_tell_what_is_there() {
         follow: false,
         ..v1::StatSandboxRequest::default()
     };
-    let link = world.ask(&stat).await.unwrap();
+    let link = fixture.ask(&stat).await.unwrap();
     assert_eq!(
         (link.entry_kind(), link.link_target),
         (v1::SandboxEntryKind::Symlink, Some(b"a.txt".to_vec()))
@@ -143,15 +146,15 @@ async fn listings_and_stats_tell_what_is_there() {
         follow: true,
         ..stat
     };
-    let followed = world.ask(&followed).await.unwrap();
+    let followed = fixture.ask(&followed).await.unwrap();
     assert_eq!(followed.entry_kind(), v1::SandboxEntryKind::File);
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
-    let world = TransferFixture::new().await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     std::fs::write(path.join("a.txt"), "a").unwrap();
     std::fs::create_dir(path.join("d")).unwrap();
     std::fs::write(path.join("d/b.txt"), "bb").unwrap();
@@ -160,7 +163,7 @@ async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
         path: b"new/with parents".to_vec(),
     };
     for _ in 0..2 {
-        let made = world.ask(&make).await.unwrap();
+        let made = fixture.ask(&make).await.unwrap();
         assert_eq!(made.entry_kind(), v1::SandboxEntryKind::Directory);
     }
     assert!(path.join("new/with parents").is_dir());
@@ -169,70 +172,70 @@ async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
             path: refused.as_bytes().to_vec(),
             ..make.clone()
         };
-        assert_eq!(world.ask(&make).await.unwrap_err().detail, detail);
+        assert_eq!(fixture.ask(&make).await.unwrap_err().detail, detail);
     }
     let remove = v1::RemoveSandboxPathRequest {
         sandbox: Some(address(&sandbox)),
         path: b"d".to_vec(),
         recursive: true,
     };
-    world.ask(&remove).await.unwrap();
+    fixture.ask(&remove).await.unwrap();
     assert!(!path.join("d").exists());
     let probe = v1::ProbeSandboxRequest {
         sandbox: Some(address(&sandbox)),
     };
-    assert!(!world.ask(&probe).await.unwrap().transports.is_empty());
-    world.end().await;
+    assert!(!fixture.ask(&probe).await.unwrap().transports.is_empty());
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn only_set_up_kinds_and_allowed_tenants_name_sandboxes() {
-    let world = TransferFixture::with(&[("sandbox-transfer.address_tenants", "[\"ops\"]")]).await;
-    let (_, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::with(&[("sandbox-transfer.address_tenants", "[\"ops\"]")]).await;
+    let (_, sandbox) = fixture.sandbox("one");
     let probe = |sandbox: &str| v1::ProbeSandboxRequest {
         sandbox: Some(address(sandbox)),
     };
     assert_eq!(
-        world.ask(&probe(&sandbox)).await.unwrap_err().detail,
+        fixture.ask(&probe(&sandbox)).await.unwrap_err().detail,
         "address_denied"
     );
-    assert!(world.ask_as("ops", &probe(&sandbox)).await.is_ok());
+    assert!(fixture.ask_as("ops", &probe(&sandbox)).await.is_ok());
     for (given, detail) in [
         ("nothing:x", "no_backend"),
         ("local:/etc", "denied_path"),
         ("local:/nowhere", "sandbox_gone"),
     ] {
-        let fault = world.ask_as("ops", &probe(given)).await.unwrap_err();
+        let fault = fixture.ask_as("ops", &probe(given)).await.unwrap_err();
         let close = fault.detail == detail
             || ["outside_root", "denied_path", "sandbox_gone"].contains(&fault.detail.as_str());
         assert!(close, "{given}: {fault:?}");
     }
     let none = v1::ProbeSandboxRequest { sandbox: None };
     assert_eq!(
-        world.ask(&none).await.unwrap_err().code,
+        fixture.ask(&none).await.unwrap_err().code,
         dray_types::FaultCode::InvalidArgument
     );
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn claims_of_another_tenant_are_refused() {
-    let world = TransferFixture::new().await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(address(&sandbox)),
-        claim: Some(world.store("data.csv", b"1,2\n").await),
+        claim: Some(fixture.store("data.csv", b"1,2\n").await),
         ..v1::PutSandboxFileRequest::default()
     };
-    let fault = world.ask_as("evil", &request).await.unwrap_err();
+    let fault = fixture.ask_as("evil", &request).await.unwrap_err();
     assert!(!path.join("uploads/data.csv").exists(), "{fault:?}");
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_directory_comes_out_as_a_zip_and_goes_in_as_a_tar() {
-    let world = TransferFixture::new().await;
-    let (path, sandbox) = world.sandbox("one");
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     std::fs::create_dir_all(path.join("d/inner")).unwrap();
     std::fs::write(path.join("d/a.txt"), "a").unwrap();
     std::fs::write(path.join("d/inner/b.txt"), "bb").unwrap();
@@ -244,23 +247,23 @@ async fn a_directory_comes_out_as_a_zip_and_goes_in_as_a_tar() {
         format: format.to_owned(),
         max_bytes: 0,
     };
-    let zip = world.ask(&get("")).await.unwrap();
+    let zip = fixture.ask(&get("")).await.unwrap();
     assert_eq!((zip.files, zip.skipped.len()), (2, 2), "{:?}", zip.skipped);
     let claim = zip.claim.unwrap();
     assert_eq!(claim.artifact.clone().unwrap().name, "d.zip");
-    assert!(world.read(claim).await.starts_with(b"PK\x03\x04"));
-    let tar = world.ask(&get("tar")).await.unwrap();
+    assert!(fixture.read(claim).await.starts_with(b"PK\x03\x04"));
+    let tar = fixture.ask(&get("tar")).await.unwrap();
     std::fs::create_dir(path.join("copy")).unwrap();
     let put = v1::PutSandboxTreeRequest {
         sandbox: Some(address(&sandbox)),
         claim: tar.claim,
         directory: b"copy".to_vec(),
     };
-    let unpacked = world.ask(&put).await.unwrap();
+    let unpacked = fixture.ask(&put).await.unwrap();
     assert!(unpacked.files >= 2, "{unpacked:?}");
     assert_eq!(std::fs::read(path.join("copy/inner/b.txt")).unwrap(), b"bb");
     assert!(!path.join("copy/.env").exists());
-    let fault = world.ask(&get("rar")).await.unwrap_err();
+    let fault = fixture.ask(&get("rar")).await.unwrap_err();
     assert_eq!(fault.code, dray_types::FaultCode::InvalidArgument);
-    world.end().await;
+    fixture.end().await;
 }

@@ -17,12 +17,12 @@ fn secret(url: &str) -> &str {
 
 /// Sends chunks of a body, with fields behind them.
 async fn send_chunked(
-    world: &TestEndpoint,
+    fixture: &TestEndpoint,
     head: &str,
     body: &[u8],
     trailers: &str,
 ) -> super::TestResponse {
-    let mut stream = connect(world.address).await;
+    let mut stream = connect(fixture.address).await;
     let head = with_version(&format!("{head}\r\ntransfer-encoding: chunked"));
     stream.write_all(head.as_bytes()).await.unwrap();
     let size = format!("{:x}\r\n", body.len());
@@ -35,12 +35,12 @@ async fn send_chunked(
 
 #[tokio::test]
 async fn two_whole_uploads_to_one_ticket_store_one_file() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let (one, other) = (noise(300_000), noise(300_001));
     for _ in 0..5 {
-        let url = world.issue(TicketRequest::upload(1 << 20)).await;
+        let url = fixture.issue(TicketRequest::upload(1 << 20)).await;
         let head = format!("PUT {url}");
-        let (first, second) = tokio::join!(world.send(&head, &one), world.send(&head, &other));
+        let (first, second) = tokio::join!(fixture.send(&head, &one), fixture.send(&head, &other));
         let stored: Vec<_> = [&first, &second]
             .into_iter()
             .filter(|response| response.status == 201)
@@ -51,24 +51,24 @@ async fn two_whole_uploads_to_one_ticket_store_one_file() {
             ["ticket-in-use", "ticket-used"].contains(&refused.problem().as_str()),
             "{refused:?}"
         );
-        let state = world.ask(&format!("GET {url}")).await.json();
+        let state = fixture.ask(&format!("GET {url}")).await.json();
         assert_eq!(state["content"]["sha256"], stored[0].json()["sha256"]);
-        assert_eq!(world.count_files("segments"), 0);
+        assert_eq!(fixture.count_files("segments"), 0);
     }
 }
 
 #[tokio::test]
 async fn lies_about_offsets_and_lengths_store_nothing() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    let first = world
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let first = fixture
         .send(&format!("POST {url}\r\nupload-complete: ?0"), b"abc")
         .await;
     assert_eq!(first.status, 201);
     let part = "content-type: application/partial-upload\r\nupload-complete: ?1";
     for offset in ["0", "2", "4", "18446744073709551615"] {
         let head = format!("PATCH {url}\r\n{part}\r\nupload-offset: {offset}");
-        let refused = world.send(&head, b"def").await;
+        let refused = fixture.send(&head, b"def").await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (409, "mismatching-upload-offset"),
@@ -77,33 +77,39 @@ async fn lies_about_offsets_and_lengths_store_nothing() {
     }
     for offset in ["-1", "+3", "3, 3", "18446744073709551616"] {
         let head = format!("PATCH {url}\r\n{part}\r\nupload-offset: {offset}");
-        assert_eq!(world.send(&head, b"def").await.problem(), "invalid-request");
+        assert_eq!(
+            fixture.send(&head, b"def").await.problem(),
+            "invalid-request"
+        );
     }
     // More was announced than came.
-    let short = world.issue(TicketRequest::upload(100)).await;
+    let short = fixture.issue(TicketRequest::upload(100)).await;
     let head = format!("PUT {short}\r\ncontent-length: 9");
-    super::break_after(&world, &head, b"abc").await;
+    super::break_after(&fixture, &head, b"abc").await;
     until(|| async {
-        let ticket = world.service.find(secret(&short)).await.unwrap();
+        let ticket = fixture.service.find(secret(&short)).await.unwrap();
         ticket.record.moved == 3 && ticket.record.lease.is_none()
     })
     .await;
     // Less was announced than came: the rest is not the body, and the connection ends.
-    let long = world.issue(TicketRequest::upload(100)).await;
-    let mut stream = connect(world.address).await;
+    let long = fixture.issue(TicketRequest::upload(100)).await;
+    let mut stream = connect(fixture.address).await;
     let request = with_version(&format!("PUT {long}\r\ncontent-length: 3"));
     stream.write_all(request.as_bytes()).await.unwrap();
     let _ = stream.write_all(b"abcdef").await;
     assert_eq!(read_response(&mut stream).await.json()["size"], 3);
     for content in [b"abcdef".as_slice(), b"def"] {
-        assert!(!world.is_stored(content).await);
+        assert!(!fixture.is_stored(content).await);
     }
     // Two lengths are a smuggled request (RFC 9112 section 6.3).
-    let both = world.issue(TicketRequest::upload(100)).await;
+    let both = fixture.issue(TicketRequest::upload(100)).await;
     let head = format!("PUT {both}\r\ncontent-length: 3\r\ncontent-length: 6");
-    let refused = super::send_raw(world.address, &head, b"abcdef").await;
+    let refused = super::send_raw(fixture.address, &head, b"abcdef").await;
     assert_eq!(refused.status, 400);
-    assert_eq!(world.send(&format!("PUT {both}"), b"xyz").await.status, 201);
+    assert_eq!(
+        fixture.send(&format!("PUT {both}"), b"xyz").await.status,
+        201
+    );
 }
 
 #[tokio::test]
@@ -112,8 +118,8 @@ async fn a_head_that_comes_byte_by_byte_is_given_up() {
         idle_timeout: Duration::from_millis(100),
         ..TicketLimits::default()
     };
-    let world = TestEndpoint::with(limits, u64::MAX).await;
-    let mut stream = connect(world.address).await;
+    let fixture = TestEndpoint::with(limits, u64::MAX).await;
+    let mut stream = connect(fixture.address).await;
     stream.write_all(b"GET /t/x HTTP/1.1\r\n").await.unwrap();
     // The server closes by itself; without a limit this would wait forever.
     let mut rest = Vec::new();
@@ -123,51 +129,51 @@ async fn a_head_that_comes_byte_by_byte_is_given_up() {
 
 #[tokio::test]
 async fn a_ticket_that_ends_while_bytes_come_stores_nothing() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    let mut stream = connect(world.address).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let mut stream = connect(fixture.address).await;
     let head = with_version(&format!("PUT {url}\r\ncontent-length: 6"));
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(b"abc").await.unwrap();
     until(|| async {
-        let ticket = world.service.find(secret(&url)).await.unwrap();
+        let ticket = fixture.service.find(secret(&url)).await.unwrap();
         ticket.record.lease.is_some()
     })
     .await;
-    world.clock.advance(Duration::from_hours(1));
+    fixture.clock.advance(Duration::from_hours(1));
     stream.write_all(b"def").await.unwrap();
     let response = read_response(&mut stream).await;
     assert_eq!(
         (response.status, response.problem().as_str()),
         (410, "ticket-expired")
     );
-    assert!(!world.is_stored(b"abcdef").await);
-    world.service.sweep().await.unwrap();
-    assert_eq!(world.count_files("segments"), 0);
+    assert!(!fixture.is_stored(b"abcdef").await);
+    fixture.service.sweep().await.unwrap();
+    assert_eq!(fixture.count_files("segments"), 0);
 }
 
 #[tokio::test]
 async fn a_digest_behind_the_body_is_compared() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(70_000);
     let right = digest_value(Sha256Digest::of(&bytes));
     let wrong = digest_value(Sha256Digest::of(b"x"));
     for field in ["content-digest", "repr-digest"] {
-        let url = world.issue(TicketRequest::upload(1 << 20)).await;
+        let url = fixture.issue(TicketRequest::upload(1 << 20)).await;
         let head = format!("PUT {url}\r\ntrailer: {field}");
-        let refused = send_chunked(&world, &head, &bytes, &format!("{field}: {wrong}\r\n")).await;
+        let refused = send_chunked(&fixture, &head, &bytes, &format!("{field}: {wrong}\r\n")).await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (422, "wrong-digest"),
             "{field}"
         );
-        assert!(!world.is_stored(&bytes).await, "{field}");
-        assert_eq!(world.count_files("segments"), 0, "{field}");
+        assert!(!fixture.is_stored(&bytes).await, "{field}");
+        assert_eq!(fixture.count_files("segments"), 0, "{field}");
     }
-    let url = world.issue(TicketRequest::upload(1 << 20)).await;
+    let url = fixture.issue(TicketRequest::upload(1 << 20)).await;
     let head = format!("PUT {url}\r\ntrailer: content-digest");
     let stored = send_chunked(
-        &world,
+        &fixture,
         &head,
         &bytes,
         &format!("content-digest: {right}\r\n"),
@@ -178,8 +184,8 @@ async fn a_digest_behind_the_body_is_compared() {
 
 #[tokio::test]
 async fn a_store_that_asks_to_slow_down_keeps_what_came() {
-    let world = TestEndpoint::new().await;
-    let options = world.store_options.clone();
+    let fixture = TestEndpoint::new().await;
+    let options = fixture.store_options.clone();
     let upstream = options.endpoint.strip_prefix("http://").unwrap();
     let proxy = FaultyS3::start(upstream.parse().unwrap()).await.unwrap();
     let options = dray_store::StoreOptions {
@@ -189,9 +195,9 @@ async fn a_store_that_asks_to_slow_down_keeps_what_came() {
     let store = dray_store::Store::open(&options, dray_types::Clock::system())
         .await
         .unwrap();
-    let (address, _stop) = world.replica_over(store).await;
+    let (address, _stop) = fixture.replica_over(store).await;
     let bytes = noise(9 << 20);
-    let url = world
+    let url = fixture
         .issue(TicketRequest::upload(16 << 20).size(Some(9 << 20)))
         .await;
     for status in [503, 507] {
@@ -209,7 +215,7 @@ async fn a_store_that_asks_to_slow_down_keeps_what_came() {
             (status, problem)
         );
         proxy.heal();
-        assert!(!world.is_stored(&bytes).await);
+        assert!(!fixture.is_stored(&bytes).await);
     }
     let part = "content-type: application/partial-upload\r\nupload-complete: ?1";
     let offset = super::send_raw(address, &format!("HEAD {url}"), b"").await;
@@ -217,16 +223,16 @@ async fn a_store_that_asks_to_slow_down_keeps_what_came() {
     let head = format!("PATCH {url}\r\n{part}\r\nupload-offset: {offset}");
     let stored = super::send(address, &head, &bytes[offset..]).await;
     assert_eq!(stored.status, 201, "{stored:?}");
-    assert!(world.is_stored(&bytes).await);
+    assert!(fixture.is_stored(&bytes).await);
 }
 
 #[tokio::test]
 async fn the_result_is_heard_again_when_its_response_was_lost() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    let stored = world.send(&format!("PUT {url}"), b"abcdef").await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let stored = fixture.send(&format!("PUT {url}"), b"abcdef").await;
     let part = "content-type: application/partial-upload\r\nupload-complete: ?1";
-    let again = world
+    let again = fixture
         .send(&format!("PATCH {url}\r\n{part}\r\nupload-offset: 6"), b"")
         .await;
     assert_eq!((again.status, again.json()), (201, stored.json()));
@@ -234,13 +240,13 @@ async fn the_result_is_heard_again_when_its_response_was_lost() {
     // Bytes are not taken any more, at any offset.
     for (offset, body) in [("6", b"g".as_slice()), ("3", b"")] {
         let head = format!("PATCH {url}\r\n{part}\r\nupload-offset: {offset}");
-        assert_eq!(world.send(&head, body).await.problem(), "ticket-used");
+        assert_eq!(fixture.send(&head, body).await.problem(), "ticket-used");
     }
 }
 
 #[tokio::test]
 async fn ranges_and_conditions_of_a_download_never_mix_contents() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(1_000);
     let etag = format!("\"{}\"", Sha256Digest::of(&bytes));
     for fields in [
@@ -253,11 +259,11 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         "range: bytes=0-1\r\nif-range: Wed, 21 Oct 2015 07:28:00 GMT".to_owned(),
         "if-none-match: \"other\"".to_owned(),
     ] {
-        let url = world.download(&bytes, "a.bin").await;
-        let whole = world.ask(&format!("GET {url}\r\n{fields}")).await;
+        let url = fixture.download(&bytes, "a.bin").await;
+        let whole = fixture.ask(&format!("GET {url}\r\n{fields}")).await;
         assert_eq!((whole.status, whole.body == bytes), (200, true), "{fields}");
     }
-    let url = world.download(&bytes, "a.bin").await;
+    let url = fixture.download(&bytes, "a.bin").await;
     for (fields, status) in [
         (format!("if-none-match: \"x\", {etag}"), 304),
         ("if-none-match: *".to_owned(), 304),
@@ -265,11 +271,11 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         ("range: bytes=1000-".to_owned(), 416),
     ] {
         for method in ["GET", "HEAD"] {
-            let response = world.ask(&format!("{method} {url}\r\n{fields}")).await;
+            let response = fixture.ask(&format!("{method} {url}\r\n{fields}")).await;
             assert_eq!(response.status, status, "{method} {fields}");
         }
     }
-    let head = world
+    let head = fixture
         .ask(&format!(
             "HEAD {url}\r\nrange: bytes=0-1\r\nif-range: {etag}"
         ))
@@ -279,12 +285,12 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         (206, Some("2"))
     );
     // None of them used the ticket.
-    assert_eq!(world.ask(&format!("GET {url}")).await.body, bytes);
+    assert_eq!(fixture.ask(&format!("GET {url}")).await.body, bytes);
 }
 
 #[tokio::test]
 async fn names_of_senders_cannot_leave_a_header_or_a_directory() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     for (name, shown) in [
         ("../../etc/passwd", "passwd"),
         ("a\r\nSet-Cookie: b=1", "a"),
@@ -294,23 +300,23 @@ async fn names_of_senders_cannot_leave_a_header_or_a_directory() {
             "r%C3%A9sum%C3%A9%20%F0%9F%93%84.pdf",
         ),
     ] {
-        let url = world.issue(TicketRequest::upload(100)).await;
+        let url = fixture.issue(TicketRequest::upload(100)).await;
         let metadata = base64::engine::general_purpose::STANDARD.encode(name);
         let create = format!(
             "POST {url}\r\ntus-resumable: 1.0.0\r\nupload-length: 3\r\nupload-metadata: filename {metadata}"
         );
-        assert_eq!(world.ask(&create).await.status, 201, "{name:?}");
+        assert_eq!(fixture.ask(&create).await.status, 201, "{name:?}");
         let part = "content-type: application/offset+octet-stream";
         let head = format!("PATCH {url}\r\ntus-resumable: 1.0.0\r\nupload-offset: 0\r\n{part}");
-        assert_eq!(world.send(&head, b"abc").await.status, 204, "{name:?}");
-        let state = world.ask(&format!("GET {url}")).await.json();
+        assert_eq!(fixture.send(&head, b"abc").await.status, 204, "{name:?}");
+        let state = fixture.ask(&format!("GET {url}")).await.json();
         let stored = state["content"]["name"].as_str().unwrap();
         assert!(
             !stored.contains(['/', '\r', '\n', '\u{202e}']),
             "{stored:?}"
         );
-        let download = world.download(&noise(3), stored).await;
-        let response = world.ask(&format!("GET {download}")).await;
+        let download = fixture.download(&noise(3), stored).await;
+        let response = fixture.ask(&format!("GET {download}")).await;
         assert_eq!(response.field("set-cookie"), None, "{name:?}");
         let disposition = response.field("content-disposition").unwrap();
         assert!(disposition.starts_with("attachment; "), "{disposition}");

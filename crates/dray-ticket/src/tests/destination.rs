@@ -14,7 +14,7 @@ use crate::{Principal, TicketDestination, TicketRequest};
 
 /// An endpoint with a bus on which the test answers for the services.
 struct DestinationFixture {
-    world: TestEndpoint,
+    fixture: TestEndpoint,
     bus: Bus,
 }
 
@@ -26,8 +26,8 @@ impl DestinationFixture {
         let clock = dray_types::Clock::system();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let bus = Bus::in_process(clock, &meter);
-        let world = TestEndpoint::with_bus(bus.clone()).await;
-        Self { world, bus }
+        let fixture = TestEndpoint::with_bus(bus.clone()).await;
+        Self { fixture, bus }
     }
 
     /// Answers every call of one kind.
@@ -62,11 +62,11 @@ impl DestinationFixture {
         let request = TicketRequest::upload(1_000_000)
             .name("report.txt")
             .destination(Some(destination));
-        self.world.issue(request).await
+        self.fixture.issue(request).await
     }
 
     async fn put(&self, url: &str, bytes: &[u8]) -> TestResponse {
-        self.world.send(&format!("PUT {url}"), bytes).await
+        self.fixture.send(&format!("PUT {url}"), bytes).await
     }
 
     /// A file of a sandbox, copied into the store as the transfer service does.
@@ -75,7 +75,7 @@ impl DestinationFixture {
         let label = ArtifactLabel::new("text/plain", "out.txt");
         let operation = OperationId::mint();
         let stored = self
-            .world
+            .fixture
             .store
             .put(&tenant, &operation, bytes.clone(), label);
         v1::SandboxFile {
@@ -164,14 +164,14 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
     assert_eq!(document["fault_detail"], "no_sandbox");
     assert_eq!(document["retryable"], false);
     assert_eq!(document["size"], 50_000);
-    assert!(fixture.world.is_stored(&bytes).await);
+    assert!(fixture.fixture.is_stored(&bytes).await);
     // Another body is not taken in place of the stored one.
     let other = fixture.put(&url, b"other").await;
     assert_eq!(
         (other.status, other.problem().as_str()),
         (409, "content-stored")
     );
-    let again = fixture.world.ask(&format!("POST {url}")).await;
+    let again = fixture.fixture.ask(&format!("POST {url}")).await;
     assert_eq!(again.status, 201, "{again:?}");
     assert_eq!(again.json()["receipt"]["kind"], "sandbox");
     {
@@ -180,7 +180,7 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
         assert_eq!(seen[0].0, seen[1].0);
         assert_eq!(document["operation_id"], seen[0].0);
     }
-    let used = fixture.world.ask(&format!("POST {url}")).await;
+    let used = fixture.fixture.ask(&format!("POST {url}")).await;
     assert_eq!((used.status, used.problem().as_str()), (410, "ticket-used"));
 }
 
@@ -197,7 +197,7 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
     fixture
         .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
         .await;
-    let (address, _stop) = fixture.world.replica_with_bus(fixture.bus.clone()).await;
+    let (address, _stop) = fixture.fixture.replica_with_bus(fixture.bus.clone()).await;
     // A tus client that continues after the failure asks for the offset and learns that the upload has ended.
     let head = format!("HEAD {url}\r\ntus-resumable: 1.0.0\r\n");
     let state = send_raw(address, head.trim_end(), b"").await;
@@ -205,7 +205,7 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
         (state.status, state.field("upload-offset")),
         (200, Some("9"))
     );
-    let shown = fixture.world.ask(&format!("GET {url}")).await.json();
+    let shown = fixture.fixture.ask(&format!("GET {url}")).await.json();
     assert_eq!(shown["state"], "complete");
     assert_eq!(shown["receipt"]["kind"], "sandbox");
 }
@@ -235,7 +235,7 @@ async fn an_upload_ends_in_the_chat_with_its_delivery() {
         message: "Here it is".to_owned(),
     };
     let request = TicketRequest::upload(100).destination(Some(destination));
-    let url = fixture.world.issue(request).await;
+    let url = fixture.fixture.issue(request).await;
     let response = fixture.put(&url, b"some text").await;
     assert_eq!(response.status, 201, "{response:?}");
     assert_eq!(response.json()["receipt"]["delivery_id"], "d-1");
@@ -258,24 +258,24 @@ async fn refused_content_reaches_no_destination() {
     let request = TicketRequest::upload(100)
         .media_type(Some("image/png".to_owned()))
         .destination(Some(destination));
-    let url = fixture.world.issue(request).await;
+    let url = fixture.fixture.issue(request).await;
     let refused = fixture.put(&url, b"no picture").await;
     assert_eq!(
         (refused.status, refused.problem().as_str()),
         (415, "wrong-type")
     );
-    assert!(!fixture.world.is_stored(b"no picture").await);
+    assert!(!fixture.fixture.is_stored(b"no picture").await);
     assert!(seen.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn a_destination_needs_services() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let destination = TicketDestination::Chat {
         message: String::new(),
     };
     let request = TicketRequest::upload(1).destination(Some(destination));
-    let refused = world.service.issue(&Principal::default(), request).await;
+    let refused = fixture.service.issue(&Principal::default(), request).await;
     assert!(refused.is_err());
 }
 
@@ -290,12 +290,15 @@ async fn a_download_of_a_sandbox_file_is_what_the_file_was() {
     fixture
         .fake::<v1::StatSandboxRequest>(|_| Ok(entry(300_000, 5)))
         .await;
-    let service = &fixture.world.service;
+    let service = &fixture.fixture.service;
     let ticket = service
         .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
         .await
         .unwrap();
-    let response = fixture.world.ask(&format!("GET {}", ticket.url(""))).await;
+    let response = fixture
+        .fixture
+        .ask(&format!("GET {}", ticket.url("")))
+        .await;
     assert_eq!(response.status, 200);
     assert!(response.body == bytes);
     let disposition = response.field("content-disposition").unwrap();
@@ -327,13 +330,13 @@ async fn a_download_fails_when_the_file_changed_before_it() {
                 })
             })
             .await;
-        let service = &fixture.world.service;
+        let service = &fixture.fixture.service;
         let ticket = service
             .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
             .await
             .unwrap();
         let url = ticket.url("");
-        let response = fixture.world.ask(&format!("GET {url}")).await;
+        let response = fixture.fixture.ask(&format!("GET {url}")).await;
         assert_eq!(
             (response.status, response.problem().as_str()),
             (410, "source-changed")
@@ -365,7 +368,7 @@ async fn a_file_that_changes_while_it_is_copied_gets_no_ticket() {
         })
         .await;
     let refused = fixture
-        .world
+        .fixture
         .service
         .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
         .await;
@@ -392,12 +395,15 @@ async fn a_download_breaks_when_the_file_changes_while_it_is_sent() {
             }
         })
         .await;
-    let service = &fixture.world.service;
+    let service = &fixture.fixture.service;
     let ticket = service
         .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
         .await
         .unwrap();
-    let response = fixture.world.ask(&format!("GET {}", ticket.url(""))).await;
+    let response = fixture
+        .fixture
+        .ask(&format!("GET {}", ticket.url("")))
+        .await;
     // The length was announced, and the connection ends before it: no client takes it for whole.
     assert_eq!(response.field("content-length"), Some("300000"));
     assert!(response.body.len() < bytes.len());

@@ -54,46 +54,49 @@ async fn send_parts(offer: &Value, bytes: &Bytes) -> Vec<Value> {
     sent
 }
 
-async fn begin(world: &TestEndpoint, url: &str) -> Value {
-    let offer = world.send(&format!("POST {url}/parts"), b"").await;
+async fn begin(fixture: &TestEndpoint, url: &str) -> Value {
+    let offer = fixture.send(&format!("POST {url}/parts"), b"").await;
     assert_eq!(offer.status, 201, "{offer:?}");
     offer.json()
 }
 
-async fn complete(world: &TestEndpoint, url: &str, parts: &[Value]) -> TestResponse {
+async fn complete(fixture: &TestEndpoint, url: &str, parts: &[Value]) -> TestResponse {
     let document = json!({"parts": parts}).to_string();
     let head = format!("POST {url}/parts/complete");
-    world.send(&head, document.as_bytes()).await
+    fixture.send(&head, document.as_bytes()).await
 }
 
 #[tokio::test]
 async fn parts_become_the_artifact_after_the_same_checks() {
-    let world = TestEndpoint::with_public_store().await;
+    let fixture = TestEndpoint::with_public_store().await;
     let bytes = noise(PART_BYTES + 1_000);
     let sha256 = Sha256Digest::of(&bytes);
     let request = TicketRequest::upload(64 << 20)
         .size(Some(bytes.len() as u64))
         .sha256(Some(sha256))
         .name("a.bin");
-    let ticket = world.ticket(request).await;
+    let ticket = fixture.ticket(request).await;
     let url = ticket.url("");
     assert_eq!(ticket.parts_url(""), Some(format!("{url}/parts")));
-    let offer = begin(&world, &url).await;
+    let offer = begin(&fixture, &url).await;
     assert_eq!(offer["parts"].as_array().unwrap().len(), 2);
     let sent = send_parts(&offer, &bytes).await;
     // Nothing is visible before the end, and bytes do not come on both ways.
-    assert!(!world.is_stored(&bytes).await);
-    assert_eq!(world.send(&format!("PUT {url}"), &bytes).await.status, 400);
-    let done = complete(&world, &url, &sent).await;
+    assert!(!fixture.is_stored(&bytes).await);
+    assert_eq!(
+        fixture.send(&format!("PUT {url}"), &bytes).await.status,
+        400
+    );
+    let done = complete(&fixture, &url, &sent).await;
     assert_eq!(done.status, 201, "{done:?}");
     assert_eq!(done.json()["sha256"], sha256.to_hex());
     assert_eq!(done.json()["name"], "a.bin");
-    assert!(world.is_stored(&bytes).await);
-    assert_eq!(world.count_files("stage"), 0);
+    assert!(fixture.is_stored(&bytes).await);
+    assert_eq!(fixture.count_files("stage"), 0);
     // The response may have been lost.
-    let again = complete(&world, &url, &sent).await;
+    let again = complete(&fixture, &url, &sent).await;
     assert_eq!((again.status, again.json()), (201, done.json()));
-    let more = world.send(&format!("POST {url}/parts"), b"").await;
+    let more = fixture.send(&format!("POST {url}/parts"), b"").await;
     assert_eq!(more.problem(), "ticket-used");
 }
 
@@ -113,32 +116,32 @@ async fn parts_of_another_content_are_refused_and_removed() {
             "wrong-type",
         ),
     ] {
-        let world = TestEndpoint::with_public_store().await;
-        let url = world.issue(request).await;
-        let offer = begin(&world, &url).await;
+        let fixture = TestEndpoint::with_public_store().await;
+        let url = fixture.issue(request).await;
+        let offer = begin(&fixture, &url).await;
         let sent = send_parts(&offer, &bytes).await;
-        let refused = complete(&world, &url, &sent).await;
+        let refused = complete(&fixture, &url, &sent).await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (status, problem)
         );
-        assert!(!world.is_stored(&bytes).await);
-        assert_eq!(world.count_files("stage"), 0, "{problem}");
-        assert_eq!(world.count_files("uploads/"), 0, "{problem}");
-        let again = complete(&world, &url, &sent).await;
+        assert!(!fixture.is_stored(&bytes).await);
+        assert_eq!(fixture.count_files("stage"), 0, "{problem}");
+        assert_eq!(fixture.count_files("uploads/"), 0, "{problem}");
+        let again = complete(&fixture, &url, &sent).await;
         assert_eq!(again.problem(), "ticket-spent");
     }
 }
 
 #[tokio::test]
 async fn the_end_needs_every_part_with_its_tag() {
-    let world = TestEndpoint::with_public_store().await;
+    let fixture = TestEndpoint::with_public_store().await;
     let bytes = noise(PART_BYTES + 10);
-    let url = world.issue(TicketRequest::upload(64 << 20)).await;
-    let missing = world.send(&format!("POST {url}/parts"), b"").await;
+    let url = fixture.issue(TicketRequest::upload(64 << 20)).await;
+    let missing = fixture.send(&format!("POST {url}/parts"), b"").await;
     assert_eq!(missing.problem(), "invalid-request");
     let size = json!({"size": bytes.len()}).to_string();
-    let offer = world
+    let offer = fixture
         .send(&format!("POST {url}/parts"), size.as_bytes())
         .await;
     let offer = offer.json();
@@ -154,30 +157,32 @@ async fn the_end_needs_every_part_with_its_tag() {
         vec![sent[0].clone(), sent[1].clone(), sent[1].clone()],
         vec![sent[0].clone(), other],
     ] {
-        let refused = complete(&world, &url, &parts).await;
+        let refused = complete(&fixture, &url, &parts).await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (409, "wrong-parts"),
             "{parts:?}"
         );
-        assert!(!world.is_stored(&bytes).await);
+        assert!(!fixture.is_stored(&bytes).await);
     }
     // What came is kept, and the URLs can be requested again.
-    begin(&world, &url).await;
-    assert_eq!(complete(&world, &url, &sent).await.status, 201);
-    assert!(world.is_stored(&bytes).await);
+    begin(&fixture, &url).await;
+    assert_eq!(complete(&fixture, &url, &sent).await.status, 201);
+    assert!(fixture.is_stored(&bytes).await);
 }
 
 #[tokio::test]
 async fn tickets_that_do_not_work_give_out_no_urls() {
-    let world = TestEndpoint::with_public_store().await;
-    let url = world.issue(TicketRequest::upload(100).size(Some(10))).await;
+    let fixture = TestEndpoint::with_public_store().await;
+    let url = fixture
+        .issue(TicketRequest::upload(100).size(Some(10)))
+        .await;
     for (document, problem) in [
         (json!({"size": 11}), "wrong-size"),
         (json!({"size": 101}), "content-too-large"),
         (json!({"other": 1}), "invalid-request"),
     ] {
-        let refused = world
+        let refused = fixture
             .send(
                 &format!("POST {url}/parts"),
                 document.to_string().as_bytes(),
@@ -185,18 +190,18 @@ async fn tickets_that_do_not_work_give_out_no_urls() {
             .await;
         assert_eq!(refused.problem(), problem);
     }
-    let early = complete(&world, &url, &[]).await;
+    let early = complete(&fixture, &url, &[]).await;
     assert_eq!(early.problem(), "invalid-request");
     let forged = format!("/t/{}", "x".repeat(43));
-    let unknown = world.send(&format!("POST {forged}/parts"), b"").await;
+    let unknown = fixture.send(&format!("POST {forged}/parts"), b"").await;
     assert_eq!(unknown.problem(), "ticket-unknown");
-    let offer = begin(&world, &url).await;
+    let offer = begin(&fixture, &url).await;
     assert_eq!(send_part(&offer["parts"][0], &noise(10)).await.status, 200);
-    world.clock.advance(Duration::from_hours(1));
-    let late = complete(&world, &url, &[]).await;
+    fixture.clock.advance(Duration::from_hours(1));
+    let late = complete(&fixture, &url, &[]).await;
     assert_eq!(late.problem(), "ticket-expired");
-    world.service.sweep().await.unwrap();
-    assert_eq!(world.count_files("uploads/"), 0);
+    fixture.service.sweep().await.unwrap();
+    assert_eq!(fixture.count_files("uploads/"), 0);
 
     let inside = TestEndpoint::new().await;
     let ticket = inside
@@ -214,12 +219,14 @@ async fn tickets_that_do_not_work_give_out_no_urls() {
 
 #[tokio::test]
 async fn a_revoked_ticket_removes_the_parts_that_were_sent() {
-    let world = TestEndpoint::with_public_store().await;
-    let url = world.issue(TicketRequest::upload(100).size(Some(10))).await;
-    let offer = begin(&world, &url).await;
+    let fixture = TestEndpoint::with_public_store().await;
+    let url = fixture
+        .issue(TicketRequest::upload(100).size(Some(10)))
+        .await;
+    let offer = begin(&fixture, &url).await;
     assert_eq!(send_part(&offer["parts"][0], &noise(10)).await.status, 200);
-    assert_eq!(world.ask(&format!("DELETE {url}")).await.status, 204);
-    assert_eq!(world.count_files("uploads/"), 0);
+    assert_eq!(fixture.ask(&format!("DELETE {url}")).await.status, 204);
+    assert_eq!(fixture.count_files("uploads/"), 0);
     let dead = send_part(&offer["parts"][0], &noise(10)).await;
     assert_eq!(dead.status, 404, "{dead:?}");
 }

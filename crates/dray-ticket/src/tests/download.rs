@@ -6,10 +6,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::{TestEndpoint, connect, noise, with_version};
 use crate::fields::digest_value;
 
-async fn wait_for_release(world: &TestEndpoint, url: &str) {
+async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
     let secret = url.rsplit('/').next().unwrap();
     super::until(|| async {
-        let ticket = world.service.find(secret).await.unwrap();
+        let ticket = fixture.service.find(secret).await.unwrap();
         ticket.record.lease.is_none()
     })
     .await;
@@ -17,18 +17,18 @@ async fn wait_for_release(world: &TestEndpoint, url: &str) {
 
 #[tokio::test]
 async fn content_goes_out_once_with_its_digest_and_name() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(3 << 20);
-    let url = world.download(&bytes, "r\u{e9}sum\u{e9}.txt").await;
+    let url = fixture.download(&bytes, "r\u{e9}sum\u{e9}.txt").await;
     let digest = Sha256Digest::of(&bytes);
-    let head = world.ask(&format!("HEAD {url}")).await;
+    let head = fixture.ask(&format!("HEAD {url}")).await;
     let length = bytes.len().to_string();
     assert_eq!(
         (head.status, head.field("content-length")),
         (200, Some(length.as_str()))
     );
 
-    let response = world.ask(&format!("GET {url}")).await;
+    let response = fixture.ask(&format!("GET {url}")).await;
     assert_eq!(response.status, 200);
     assert_eq!(response.body, bytes);
     assert_eq!(
@@ -48,8 +48,8 @@ async fn content_goes_out_once_with_its_digest_and_name() {
     let disposition = response.field("content-disposition").unwrap();
     assert!(disposition.contains("filename*=UTF-8''r%C3%A9sum%C3%A9.txt"));
 
-    wait_for_release(&world, &url).await;
-    let again = world.ask(&format!("GET {url}")).await;
+    wait_for_release(&fixture, &url).await;
+    let again = fixture.ask(&format!("GET {url}")).await;
     assert_eq!(
         (again.status, again.problem().as_str()),
         (410, "ticket-used")
@@ -58,27 +58,27 @@ async fn content_goes_out_once_with_its_digest_and_name() {
 
 #[tokio::test]
 async fn a_broken_download_continues_with_a_range() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     // More than the buffers of a connection take.
     let bytes = noise(24 << 20);
-    let url = world.download(&bytes, "a.bin").await;
-    let mut stream = connect(world.address).await;
+    let url = fixture.download(&bytes, "a.bin").await;
+    let mut stream = connect(fixture.address).await;
     let head = with_version(&format!("GET {url}"));
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut start = vec![0; 1 << 20];
     stream.read_exact(&mut start).await.unwrap();
-    let other = world.ask(&format!("GET {url}")).await;
+    let other = fixture.ask(&format!("GET {url}")).await;
     assert_eq!(
         (other.status, other.problem().as_str()),
         (409, "ticket-in-use")
     );
     drop(stream);
-    wait_for_release(&world, &url).await;
+    wait_for_release(&fixture, &url).await;
 
     let body = start.windows(4).position(|window| window == b"\r\n\r\n");
     let have = start.len() - body.unwrap() - 4;
     let etag = format!("\"{}\"", Sha256Digest::of(&bytes));
-    let rest = world
+    let rest = fixture
         .ask(&format!(
             "GET {url}\r\nrange: bytes={have}-\r\nif-range: {etag}"
         ))
@@ -87,23 +87,23 @@ async fn a_broken_download_continues_with_a_range() {
     assert_eq!(rest.body, bytes.slice(have..));
     let range = format!("bytes {have}-{}/{}", bytes.len() - 1, bytes.len());
     assert_eq!(rest.field("content-range"), Some(range.as_str()));
-    wait_for_release(&world, &url).await;
+    wait_for_release(&fixture, &url).await;
     assert_eq!(
-        world.ask(&format!("GET {url}")).await.problem(),
+        fixture.ask(&format!("GET {url}")).await.problem(),
         "ticket-used"
     );
 }
 
 #[tokio::test]
 async fn conditions_decide_what_is_sent() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
     let etag = format!("\"{}\"", Sha256Digest::of(&bytes));
-    let url = world.download(&bytes, "a.bin").await;
+    let url = fixture.download(&bytes, "a.bin").await;
     let get = |fields: &str| {
         let head = format!("GET {url}{fields}");
-        let world = &world;
-        async move { world.ask(&head).await }
+        let fixture = &fixture;
+        async move { fixture.ask(&head).await }
     };
     assert_eq!(
         get(&format!("\r\nif-none-match: W/{etag}")).await.status,
@@ -122,21 +122,21 @@ async fn conditions_decide_what_is_sent() {
 
 #[tokio::test]
 async fn another_content_than_the_client_has_is_sent_whole() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
-    let url = world.download(&bytes, "a.bin").await;
+    let url = fixture.download(&bytes, "a.bin").await;
     let head = format!("GET {url}\r\nrange: bytes=0-3\r\nif-range: \"other\"");
-    let response = world.ask(&head).await;
+    let response = fixture.ask(&head).await;
     assert_eq!((response.status, response.body), (200, bytes));
 }
 
 #[tokio::test]
 async fn content_that_changed_is_not_sent_to_its_end() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(1 << 20);
-    let url = world.download(&bytes, "a.bin").await;
+    let url = fixture.download(&bytes, "a.bin").await;
     let hex = Sha256Digest::of(&bytes).to_hex();
-    let mut folders = vec![world.folder.path().to_owned()];
+    let mut folders = vec![fixture.folder.path().to_owned()];
     let mut changed = false;
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -157,18 +157,18 @@ async fn content_that_changed_is_not_sent_to_its_end() {
         }
     }
     assert!(changed);
-    let response = world.ask(&format!("GET {url}")).await;
+    let response = fixture.ask(&format!("GET {url}")).await;
     assert!(response.body.len() < bytes.len() || response.status != 200);
-    wait_for_release(&world, &url).await;
+    wait_for_release(&fixture, &url).await;
     let secret = url.rsplit('/').next().unwrap();
-    let record = world.service.find(secret).await.unwrap().record;
+    let record = fixture.service.find(secret).await.unwrap().record;
     assert_ne!(record.state, crate::record::TicketState::Complete);
 }
 
 #[tokio::test]
 async fn a_download_ticket_takes_no_bytes() {
-    let world = TestEndpoint::new().await;
-    let url = world.download(&noise(10), "a.bin").await;
-    let response = world.send(&format!("PUT {url}"), b"abc").await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.download(&noise(10), "a.bin").await;
+    let response = fixture.send(&format!("PUT {url}"), b"abc").await;
     assert_eq!(response.status, 405);
 }

@@ -14,11 +14,11 @@ fn form(name: &str, media_type: &str, content: &[u8]) -> Vec<u8> {
     body
 }
 
-async fn send_form(world: &TestEndpoint, url: &str, body: &[u8]) -> TestResponse {
+async fn send_form(fixture: &TestEndpoint, url: &str, body: &[u8]) -> TestResponse {
     let head = format!(
         "POST {url}\r\naccept: text/html\r\ncontent-type: multipart/form-data; boundary=limit"
     );
-    world.send(&head, body).await
+    fixture.send(&head, body).await
 }
 
 fn text(response: &TestResponse) -> String {
@@ -31,10 +31,10 @@ fn text(response: &TestResponse) -> String {
 
 #[tokio::test]
 async fn the_page_has_a_form_and_loads_nothing() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let request = TicketRequest::upload(4_000).media_type(Some("image/*".to_owned()));
-    let url = world.issue(request).await;
-    let page = world
+    let url = fixture.issue(request).await;
+    let page = fixture
         .ask(&format!("GET {url}\r\naccept: text/html,*/*"))
         .await;
     assert_eq!(page.status, 200);
@@ -62,7 +62,7 @@ async fn the_page_has_a_form_and_loads_nothing() {
     // No address of anything else.
     assert!(!shown.contains("http:") && !shown.contains("https:") && !shown.contains("src="));
     // A program gets the state as JSON instead.
-    let state = world.ask(&format!("GET {url}")).await.json();
+    let state = fixture.ask(&format!("GET {url}")).await.json();
     assert_eq!(
         (&state["state"], &state["max_bytes"]),
         (&"open".into(), &4_000.into())
@@ -71,24 +71,24 @@ async fn the_page_has_a_form_and_loads_nothing() {
 
 #[tokio::test]
 async fn a_form_stores_the_file_under_its_name() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(4_000)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(4_000)).await;
     let content = b"some <text>\r\n--limi";
     let body = form("a<b>.txt", "text/plain", content);
-    let response = send_form(&world, &url, &body).await;
+    let response = send_form(&fixture, &url, &body).await;
     assert_eq!(response.status, 201, "{response:?}");
     let shown = text(&response);
     assert!(shown.contains("The file was received"), "{shown}");
     assert!(!shown.contains("<b>"), "{shown}");
-    assert!(world.is_stored(content).await);
-    let again = send_form(&world, &url, &body).await;
+    assert!(fixture.is_stored(content).await);
+    let again = send_form(&fixture, &url, &body).await;
     assert_eq!(again.status, 410);
     assert!(text(&again).contains("the ticket was used"));
 }
 
 #[tokio::test]
 async fn a_refused_form_stores_nothing_and_says_why() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     for (body, status, words) in [
         (
             form("a.txt", "text/plain", b"text"),
@@ -115,25 +115,25 @@ async fn a_refused_form_stores_nothing_and_says_why() {
         (b"no form".to_vec(), 400, "the form is not valid"),
     ] {
         let request = TicketRequest::upload(100).media_type(Some("image/*".to_owned()));
-        let url = world.issue(request).await;
-        let response = send_form(&world, &url, &body).await;
+        let url = fixture.issue(request).await;
+        let response = send_form(&fixture, &url, &body).await;
         assert_eq!(response.status, status, "{response:?}");
         assert!(text(&response).contains(words), "{words}: {response:?}");
     }
-    assert!(!world.is_stored(b"text").await);
-    assert_eq!(world.count_files("segments"), 0);
+    assert!(!fixture.is_stored(b"text").await);
+    assert_eq!(fixture.count_files("segments"), 0);
 }
 
 #[tokio::test]
 async fn a_form_that_ends_early_is_not_an_upload() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(4_000)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(4_000)).await;
     let body = form("a.txt", "text/plain", b"some text");
     let cut = &body[..body.len() - 20];
-    let response = send_form(&world, &url, cut).await;
+    let response = send_form(&fixture, &url, cut).await;
     assert_eq!(response.status, 400, "{response:?}");
-    assert!(!world.is_stored(b"some text").await);
+    assert!(!fixture.is_stored(b"some text").await);
     // The ticket still works, from the beginning.
-    assert_eq!(send_form(&world, &url, &body).await.status, 201);
-    assert!(world.is_stored(b"some text").await);
+    assert_eq!(send_form(&fixture, &url, &body).await.status, 201);
+    assert!(fixture.is_stored(b"some text").await);
 }

@@ -7,59 +7,62 @@ use crate::{Principal, TicketLimits, TicketProblem, TicketRequest};
 
 #[tokio::test]
 async fn unknown_and_forged_tickets_look_the_same() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
     let changed = if url.ends_with('A') { 'B' } else { 'A' };
     let forged = format!("{}{changed}", &url[..url.len() - 1]);
     let unknown = format!("/t/{}", "x".repeat(43));
     let mut bodies = Vec::new();
     for url in [forged.as_str(), &unknown, "/t/short", "/t/..%2Fusage"] {
         for method in ["GET", "PUT", "PATCH", "DELETE", "POST"] {
-            let response = world.send(&format!("{method} {url}"), b"").await;
+            let response = fixture.send(&format!("{method} {url}"), b"").await;
             assert_eq!(response.status, 404, "{method} {url}");
             bodies.push(response.body);
         }
     }
     assert!(bodies.iter().all(|body| *body == bodies[0]));
-    assert_eq!(world.send(&format!("PUT {url}"), b"abc").await.status, 201);
+    assert_eq!(
+        fixture.send(&format!("PUT {url}"), b"abc").await.status,
+        201
+    );
 }
 
 #[tokio::test]
 async fn an_expired_ticket_is_reported_and_its_segments_are_swept() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let lifetime = Duration::from_mins(5);
-    let url = world
+    let url = fixture
         .issue(TicketRequest::upload(100).lifetime(lifetime))
         .await;
-    world
+    fixture
         .send(&format!("POST {url}\r\nupload-complete: ?0"), b"abc")
         .await;
-    world.service.sweep().await.unwrap();
-    assert_eq!(world.count_files("segments"), 1);
-    world.clock.advance(lifetime);
+    fixture.service.sweep().await.unwrap();
+    assert_eq!(fixture.count_files("segments"), 1);
+    fixture.clock.advance(lifetime);
     for method in ["PUT", "DELETE"] {
-        let response = world.send(&format!("{method} {url}"), b"abc").await;
+        let response = fixture.send(&format!("{method} {url}"), b"abc").await;
         assert_eq!(
             (response.status, response.problem().as_str()),
             (410, "ticket-expired")
         );
     }
-    world.service.sweep().await.unwrap();
-    assert_eq!(world.count_files("segments"), 0);
-    assert!(!world.is_stored(b"abc").await);
+    fixture.service.sweep().await.unwrap();
+    assert_eq!(fixture.count_files("segments"), 0);
+    assert!(!fixture.is_stored(b"abc").await);
     // A day later the record is removed too.
-    world.clock.advance(Duration::from_hours(24));
-    world.service.sweep().await.unwrap();
-    assert_eq!(world.send(&format!("PUT {url}"), b"").await.status, 404);
+    fixture.clock.advance(Duration::from_hours(24));
+    fixture.service.sweep().await.unwrap();
+    assert_eq!(fixture.send(&format!("PUT {url}"), b"").await.status, 404);
 }
 
 #[tokio::test]
 async fn a_revoked_ticket_is_reported() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
     let secret = url.rsplit('/').next().unwrap();
-    world.service.revoke(secret).await.unwrap();
-    let response = world.send(&format!("PUT {url}"), b"abc").await;
+    fixture.service.revoke(secret).await.unwrap();
+    let response = fixture.send(&format!("PUT {url}"), b"abc").await;
     assert_eq!(
         (response.status, response.problem().as_str()),
         (410, "ticket-revoked")
@@ -72,9 +75,9 @@ async fn limits_of_a_principal_hold_for_concurrent_requests() {
         max_open_tickets: 3,
         ..TicketLimits::default()
     };
-    let world = TestEndpoint::with(limits, u64::MAX).await;
+    let fixture = TestEndpoint::with(limits, u64::MAX).await;
     let principal = Principal::default();
-    let wish = || world.service.issue(&principal, TicketRequest::upload(1));
+    let wish = || fixture.service.issue(&principal, TicketRequest::upload(1));
     let made = tokio::join!(wish(), wish(), wish(), wish(), wish());
     let made = [&made.0, &made.1, &made.2, &made.3, &made.4];
     assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 3);
@@ -92,57 +95,60 @@ async fn bytes_above_the_quota_are_refused_until_reservations_end() {
         quota_bytes: 100,
         ..TicketLimits::default()
     };
-    let world = TestEndpoint::with(limits, u64::MAX).await;
-    let url = world.issue(TicketRequest::upload(80)).await;
+    let fixture = TestEndpoint::with(limits, u64::MAX).await;
+    let url = fixture.issue(TicketRequest::upload(80)).await;
     let principal = Principal::default();
-    let wish = || world.service.issue(&principal, TicketRequest::upload(80));
+    let wish = || fixture.service.issue(&principal, TicketRequest::upload(80));
     assert!(matches!(
         wish().await,
         Err(TicketProblem::QuotaExceeded { free: 20, .. })
     ));
     // The upload used ten bytes of the eighty.
-    world.send(&format!("PUT {url}"), &noise(10)).await;
+    fixture.send(&format!("PUT {url}"), &noise(10)).await;
     wish().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_full_store_keeps_the_received_bytes_and_is_reported() {
-    let world = TestEndpoint::with(TicketLimits::default(), 6 << 20).await;
+    let fixture = TestEndpoint::with(TicketLimits::default(), 6 << 20).await;
     let bytes = noise(12 << 20);
-    let url = world.issue(TicketRequest::upload(16 << 20)).await;
-    let response = world.send(&format!("PUT {url}"), &bytes).await;
+    let url = fixture.issue(TicketRequest::upload(16 << 20)).await;
+    let response = fixture.send(&format!("PUT {url}"), &bytes).await;
     assert_eq!(
         (response.status, response.problem().as_str()),
         (507, "storage-full")
     );
-    let offset = world.ask(&format!("HEAD {url}")).await;
+    let offset = fixture.ask(&format!("HEAD {url}")).await;
     assert_eq!(
         offset.field("upload-offset"),
         Some((4 << 20).to_string().as_str())
     );
-    assert!(!world.is_stored(&bytes).await);
+    assert!(!fixture.is_stored(&bytes).await);
 }
 
 #[tokio::test]
 async fn tickets_over_http_need_the_key() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let order = br#"{"direction":"upload","tenant":"default","session":"s","max_bytes":5}"#;
-    let refused = world.send("POST /tickets", order).await;
+    let refused = fixture.send("POST /tickets", order).await;
     assert_eq!(
         (refused.status, refused.problem().as_str()),
         (401, "key-needed")
     );
     let key = crate::key_text(&[7; 32]);
     let head = format!("POST /tickets\r\nauthorization: Bearer {key}");
-    let made = world.send(&head, order).await;
+    let made = fixture.send(&head, order).await;
     assert_eq!(made.status, 201);
     let url = made.json()["url"].as_str().unwrap().to_owned();
     let path = url.split_once("/t/").unwrap().1;
     assert_eq!(
-        world.send(&format!("PUT /t/{path}"), b"abcde").await.status,
+        fixture
+            .send(&format!("PUT /t/{path}"), b"abcde")
+            .await
+            .status,
         201
     );
     let unknown = br#"{"direction":"download","tenant":"default","session":"s","sha256":"00"}"#;
-    assert_eq!(world.send(&head, unknown).await.status, 400);
-    assert_eq!(world.send(&head, b"{}").await.status, 400);
+    assert_eq!(fixture.send(&head, unknown).await.status, 400);
+    assert_eq!(fixture.send(&head, b"{}").await.status, 400);
 }

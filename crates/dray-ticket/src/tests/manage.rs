@@ -6,33 +6,33 @@ use super::{TestEndpoint, TestResponse, noise};
 use crate::{TicketRequest, key_text};
 
 /// Sends a request with the key of the endpoint.
-async fn ask_with_key(world: &TestEndpoint, line: &str) -> TestResponse {
+async fn ask_with_key(fixture: &TestEndpoint, line: &str) -> TestResponse {
     let key = key_text(&[7; 32]);
     let head = format!("{line}\r\nauthorization: Bearer {key}");
-    world.ask(&head).await
+    fixture.ask(&head).await
 }
 
-async fn listed(world: &TestEndpoint, query: &str) -> Vec<Value> {
-    let response = ask_with_key(world, &format!("GET /tickets?{query}")).await;
+async fn listed(fixture: &TestEndpoint, query: &str) -> Vec<Value> {
+    let response = ask_with_key(fixture, &format!("GET /tickets?{query}")).await;
     assert_eq!(response.status, 200, "{response:?}");
     response.json()["tickets"].as_array().unwrap().clone()
 }
 
 #[tokio::test]
 async fn a_list_shows_states_and_limits_and_never_a_secret() {
-    let world = TestEndpoint::new().await;
-    let open = world
+    let fixture = TestEndpoint::new().await;
+    let open = fixture
         .ticket(
             TicketRequest::upload(100)
                 .name("a.txt")
                 .media_type(Some("text/*".to_owned())),
         )
         .await;
-    let used = world.ticket(TicketRequest::upload(100)).await;
+    let used = fixture.ticket(TicketRequest::upload(100)).await;
     let bytes = noise(10);
-    let stored = world.send(&format!("PUT {}", used.url("")), &bytes).await;
+    let stored = fixture.send(&format!("PUT {}", used.url("")), &bytes).await;
     assert_eq!(stored.status, 201);
-    let tickets = listed(&world, "tenant=default&session=cli").await;
+    let tickets = listed(&fixture, "tenant=default&session=cli").await;
     let of = |id: &str| {
         let found = tickets.iter().find(|ticket| ticket["id"] == id);
         found
@@ -60,36 +60,38 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
         let secret = ticket.url("").replace("/t/", "");
         assert!(!text.contains(&secret), "{text}");
     }
-    let one = listed(&world, "tenant=default&session=cli&limit=1").await;
+    let one = listed(&fixture, "tenant=default&session=cli&limit=1").await;
     assert_eq!(one.len(), 1);
     for other in ["tenant=default&session=other", "tenant=other&session=cli"] {
-        assert!(listed(&world, other).await.is_empty(), "{other}");
+        assert!(listed(&fixture, other).await.is_empty(), "{other}");
     }
 }
 
 #[tokio::test]
 async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
-    let world = TestEndpoint::new().await;
-    let ticket = world.ticket(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let ticket = fixture.ticket(TicketRequest::upload(100)).await;
     let path = format!("/tickets/{}?tenant=default", ticket.id());
-    let revoked = ask_with_key(&world, &format!("DELETE {path}")).await;
+    let revoked = ask_with_key(&fixture, &format!("DELETE {path}")).await;
     assert_eq!(
         (revoked.status, &revoked.json()["state"]),
         (200, &"revoked".into())
     );
-    let refused = world.send(&format!("PUT {}", ticket.url("")), b"abc").await;
+    let refused = fixture
+        .send(&format!("PUT {}", ticket.url("")), b"abc")
+        .await;
     assert_eq!(
         (refused.status, refused.problem().as_str()),
         (410, "ticket-revoked")
     );
-    let shown = ask_with_key(&world, &format!("GET {path}")).await;
+    let shown = ask_with_key(&fixture, &format!("GET {path}")).await;
     assert_eq!(shown.json()["state"], "revoked");
-    let again = ask_with_key(&world, &format!("DELETE {path}")).await;
+    let again = ask_with_key(&fixture, &format!("DELETE {path}")).await;
     assert_eq!(again.problem(), "ticket-revoked");
-    let used = world.ticket(TicketRequest::upload(100)).await;
-    world.send(&format!("PUT {}", used.url("")), b"abc").await;
+    let used = fixture.ticket(TicketRequest::upload(100)).await;
+    fixture.send(&format!("PUT {}", used.url("")), b"abc").await;
     let late = ask_with_key(
-        &world,
+        &fixture,
         &format!("DELETE /tickets/{}?tenant=default", used.id()),
     )
     .await;
@@ -98,8 +100,8 @@ async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
 
 #[tokio::test]
 async fn tickets_are_listed_and_revoked_with_the_key_alone() {
-    let world = TestEndpoint::new().await;
-    let ticket = world.ticket(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let ticket = fixture.ticket(TicketRequest::upload(100)).await;
     let id = ticket.id();
     for line in [
         "GET /tickets?tenant=default&session=cli".to_owned(),
@@ -113,7 +115,7 @@ async fn tickets_are_listed_and_revoked_with_the_key_alone() {
             &format!("authorization: Bearer {secret}"),
         ] {
             let head = format!("{line}\r\n{key}");
-            let refused = world.ask(head.trim_end()).await;
+            let refused = fixture.ask(head.trim_end()).await;
             assert_eq!(
                 (refused.status, refused.problem().as_str()),
                 (401, "key-needed")
@@ -121,14 +123,16 @@ async fn tickets_are_listed_and_revoked_with_the_key_alone() {
         }
     }
     // Nothing of this touched the ticket.
-    let stored = world.send(&format!("PUT {}", ticket.url("")), b"abc").await;
+    let stored = fixture
+        .send(&format!("PUT {}", ticket.url("")), b"abc")
+        .await;
     assert_eq!(stored.status, 201);
 }
 
 #[tokio::test]
 async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
-    let world = TestEndpoint::new().await;
-    let ticket = world.ticket(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let ticket = fixture.ticket(TicketRequest::upload(100)).await;
     let id = ticket.id();
     for (line, status, problem) in [
         (
@@ -163,7 +167,7 @@ async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
             "invalid-request",
         ),
     ] {
-        let refused = ask_with_key(&world, &line).await;
+        let refused = ask_with_key(&fixture, &line).await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (status, problem),
@@ -171,6 +175,8 @@ async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
         );
     }
     // Nothing of this touched the ticket.
-    let stored = world.send(&format!("PUT {}", ticket.url("")), b"abc").await;
+    let stored = fixture
+        .send(&format!("PUT {}", ticket.url("")), b"abc")
+        .await;
     assert_eq!(stored.status, 201);
 }

@@ -9,21 +9,21 @@ use crate::fields::digest_value;
 
 #[tokio::test]
 async fn an_upload_is_one_artifact_and_the_ticket_is_used() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     for length in [0, 5, 9 << 20] {
         let bytes = noise(length);
-        let url = world
+        let url = fixture
             .issue(TicketRequest::upload(10 << 20).name("a/../b.bin"))
             .await;
-        let response = world.send(&format!("PUT {url}"), &bytes).await;
+        let response = fixture.send(&format!("PUT {url}"), &bytes).await;
         assert_eq!(response.status, 201, "{response:?}");
         let stored = response.json();
         assert_eq!(stored["sha256"], Sha256Digest::of(&bytes).to_hex());
         assert_eq!(stored["size"], length);
-        assert!(world.is_stored(&bytes).await);
-        assert_eq!(world.count_files("segments"), 0);
+        assert!(fixture.is_stored(&bytes).await);
+        assert_eq!(fixture.count_files("segments"), 0);
 
-        let again = world.send(&format!("PUT {url}"), &bytes).await;
+        let again = fixture.send(&format!("PUT {url}"), &bytes).await;
         assert_eq!(
             (again.status, again.problem().as_str()),
             (410, "ticket-used")
@@ -33,24 +33,24 @@ async fn an_upload_is_one_artifact_and_the_ticket_is_used() {
 
 #[tokio::test]
 async fn a_body_of_unknown_length_is_taken_up_to_the_limit() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(5)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(5)).await;
     let head = format!("POST {url}\r\ntransfer-encoding: chunked");
-    let long = super::send_raw(world.address, &head, b"6\r\nabcdef\r\n0\r\n\r\n").await;
+    let long = super::send_raw(fixture.address, &head, b"6\r\nabcdef\r\n0\r\n\r\n").await;
     assert_eq!(
         (long.status, long.problem().as_str()),
         (413, "content-too-large")
     );
-    assert!(!world.is_stored(b"abcdef").await);
+    assert!(!fixture.is_stored(b"abcdef").await);
     // Nothing was taken, so the ticket still works.
-    let fits = super::send_raw(world.address, &head, b"5\r\nabcde\r\n0\r\n\r\n").await;
+    let fits = super::send_raw(fixture.address, &head, b"5\r\nabcde\r\n0\r\n\r\n").await;
     assert_eq!(fits.status, 201);
-    assert!(world.is_stored(b"abcde").await);
+    assert!(fixture.is_stored(b"abcde").await);
 }
 
 #[tokio::test]
 async fn what_does_not_fit_the_ticket_is_refused_and_not_stored() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let digest = Sha256Digest::of(b"abc");
     let upload = || TicketRequest::upload(100);
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
@@ -102,44 +102,44 @@ async fn what_does_not_fit_the_ticket_is_refused_and_not_stored() {
         ),
     ];
     for (request, fields, body, status, problem) in cases {
-        let url = world.issue(request).await;
-        let response = world.send(&format!("PUT {url}{fields}"), body).await;
+        let url = fixture.issue(request).await;
+        let response = fixture.send(&format!("PUT {url}{fields}"), body).await;
         assert_eq!(response.status, status, "{problem}: {response:?}");
         assert_eq!(response.problem(), problem);
-        assert!(!world.is_stored(body).await, "{problem}");
-        assert_eq!(world.count_files("segments"), 0, "{problem}");
+        assert!(!fixture.is_stored(body).await, "{problem}");
+        assert_eq!(fixture.count_files("segments"), 0, "{problem}");
     }
 }
 
 #[tokio::test]
 async fn announced_digests_that_agree_are_accepted() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let digest = Sha256Digest::of(b"abc");
     let value = digest_value(digest);
-    let url = world
+    let url = fixture
         .issue(TicketRequest::upload(100).sha256(Some(digest)))
         .await;
     let head = format!("PUT {url}\r\ncontent-digest: {value}\r\nrepr-digest: {value}");
-    assert_eq!(world.send(&head, b"abc").await.status, 201);
+    assert_eq!(fixture.send(&head, b"abc").await.status, 201);
 }
 
 #[tokio::test]
 async fn of_two_senders_one_is_served() {
-    let world = TestEndpoint::new().await;
-    let (replica, _stop) = world.replica(crate::TicketLimits::default()).await;
-    let url = world.issue(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let (replica, _stop) = fixture.replica(crate::TicketLimits::default()).await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
     let head = with_version(&format!("PUT {url}\r\ncontent-length: 3"));
-    let mut first = connect(world.address).await;
+    let mut first = connect(fixture.address).await;
     first.write_all(head.as_bytes()).await.unwrap();
     first.write_all(b"a").await.unwrap();
     // The first one holds the ticket from the moment at which its state says so.
     let secret = url.rsplit('/').next().unwrap();
     super::until(|| async {
-        let ticket = world.service.find(secret).await.unwrap();
+        let ticket = fixture.service.find(secret).await.unwrap();
         ticket.record.lease.is_some()
     })
     .await;
-    for address in [world.address, replica] {
+    for address in [fixture.address, replica] {
         let second = super::send(address, &format!("PUT {url}"), b"xyz").await;
         assert_eq!(
             (second.status, second.problem().as_str()),
@@ -148,19 +148,22 @@ async fn of_two_senders_one_is_served() {
     }
     first.write_all(b"bc").await.unwrap();
     assert_eq!(read_response(&mut first).await.status, 201);
-    assert!(world.is_stored(b"abc").await);
-    assert!(!world.is_stored(b"xyz").await);
+    assert!(fixture.is_stored(b"abc").await);
+    assert!(!fixture.is_stored(b"xyz").await);
 }
 
 #[tokio::test]
 async fn senders_that_begin_together_never_mix() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
     let head = format!("PUT {url}");
-    let (first, second) = tokio::join!(world.send(&head, b"aaa"), world.send(&head, b"bbb"));
+    let (first, second) = tokio::join!(fixture.send(&head, b"aaa"), fixture.send(&head, b"bbb"));
     let mut statuses = [first.status, second.status];
     statuses.sort_unstable();
     assert_eq!(statuses[0], 201);
     assert!([409, 410].contains(&statuses[1]), "{statuses:?}");
-    assert_ne!(world.is_stored(b"aaa").await, world.is_stored(b"bbb").await);
+    assert_ne!(
+        fixture.is_stored(b"aaa").await,
+        fixture.is_stored(b"bbb").await
+    );
 }

@@ -9,23 +9,28 @@ use crate::{Principal, TicketLimits, TicketRequest};
 const UPLOAD_PROTOCOLS: [&str; 4] = ["plain", "tus", "resumable", "form"];
 
 /// Sends content in one request that completes the upload.
-async fn send_as(world: &TestEndpoint, protocol: &str, url: &str, content: &[u8]) -> TestResponse {
+async fn send_as(
+    fixture: &TestEndpoint,
+    protocol: &str,
+    url: &str,
+    content: &[u8],
+) -> TestResponse {
     match protocol {
-        "plain" => world.send(&format!("PUT {url}"), content).await,
+        "plain" => fixture.send(&format!("PUT {url}"), content).await,
         "tus" => {
             let length = content.len();
             let create = format!("POST {url}\r\ntus-resumable: 1.0.0\r\nupload-length: {length}");
-            let created = world.ask(&create).await;
+            let created = fixture.ask(&create).await;
             if created.status >= 300 {
                 return created;
             }
             let part = "content-type: application/offset+octet-stream";
             let head = format!("PATCH {url}\r\ntus-resumable: 1.0.0\r\nupload-offset: 0\r\n{part}");
-            world.send(&head, content).await
+            fixture.send(&head, content).await
         }
         "resumable" => {
             let head = format!("POST {url}\r\nupload-complete: ?1");
-            world.send(&head, content).await
+            fixture.send(&head, content).await
         }
         _ => {
             let mut body =
@@ -34,7 +39,7 @@ async fn send_as(world: &TestEndpoint, protocol: &str, url: &str, content: &[u8]
             body.extend_from_slice(content);
             body.extend_from_slice(b"\r\n--limit--\r\n");
             let kind = "content-type: multipart/form-data; boundary=limit";
-            world.send(&format!("POST {url}\r\n{kind}"), &body).await
+            fixture.send(&format!("POST {url}\r\n{kind}"), &body).await
         }
     }
 }
@@ -54,18 +59,18 @@ async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
                 "wrong-type",
             ),
         ] {
-            let world = TestEndpoint::new().await;
-            let url = world.issue(request).await;
-            let refused = send_as(&world, protocol, &url, b"some text").await;
+            let fixture = TestEndpoint::new().await;
+            let url = fixture.issue(request).await;
+            let refused = send_as(&fixture, protocol, &url, b"some text").await;
             let told = (refused.status, refused.problem());
             assert_eq!(told, (status, problem.to_owned()), "{protocol}");
             assert!(
-                !world.is_stored(b"some text").await,
+                !fixture.is_stored(b"some text").await,
                 "{protocol}: {problem}"
             );
-            assert_eq!(world.count_files("segments"), 0, "{protocol}: {problem}");
+            assert_eq!(fixture.count_files("segments"), 0, "{protocol}: {problem}");
             // What came is not visible to the holder of the URL either.
-            let state = world.ask(&format!("GET {url}")).await;
+            let state = fixture.ask(&format!("GET {url}")).await;
             if state.status == 200 {
                 assert!(state.json()["content"].is_null(), "{protocol}: {state:?}");
                 assert_eq!(state.json()["received_bytes"], 0, "{protocol}: {state:?}");
@@ -79,20 +84,20 @@ async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
 #[tokio::test]
 async fn every_protocol_refuses_tickets_that_do_not_work() {
     for protocol in UPLOAD_PROTOCOLS {
-        let world = TestEndpoint::new().await;
-        let used = world.issue(TicketRequest::upload(100)).await;
-        assert!(send_as(&world, protocol, &used, b"first").await.status < 300);
-        let again = send_as(&world, protocol, &used, b"some text").await;
+        let fixture = TestEndpoint::new().await;
+        let used = fixture.issue(TicketRequest::upload(100)).await;
+        assert!(send_as(&fixture, protocol, &used, b"first").await.status < 300);
+        let again = send_as(&fixture, protocol, &used, b"some text").await;
         assert_eq!(again.problem(), "ticket-used", "{protocol}");
         let forged = format!("/t/{}", "x".repeat(43));
-        let unknown = send_as(&world, protocol, &forged, b"some text").await;
+        let unknown = send_as(&fixture, protocol, &forged, b"some text").await;
         assert_eq!(unknown.problem(), "ticket-unknown", "{protocol}");
-        let expired = world.issue(TicketRequest::upload(100)).await;
-        world.clock.advance(std::time::Duration::from_hours(1));
-        let late = send_as(&world, protocol, &expired, b"some text").await;
+        let expired = fixture.issue(TicketRequest::upload(100)).await;
+        fixture.clock.advance(std::time::Duration::from_hours(1));
+        let late = send_as(&fixture, protocol, &expired, b"some text").await;
         assert_eq!(late.problem(), "ticket-expired", "{protocol}");
-        assert!(!world.is_stored(b"some text").await, "{protocol}");
-        assert_eq!(world.count_files("segments"), 0, "{protocol}");
+        assert!(!fixture.is_stored(b"some text").await, "{protocol}");
+        assert_eq!(fixture.count_files("segments"), 0, "{protocol}");
     }
 }
 
@@ -103,7 +108,7 @@ async fn a_ticket_over_the_quota_or_beside_too_many_is_not_made() {
         max_open_tickets: 2,
         ..TicketLimits::default()
     };
-    let world = TestEndpoint::with(limits, u64::MAX).await;
+    let fixture = TestEndpoint::with(limits, u64::MAX).await;
     let key = crate::key_text(&[7; 32]);
     let order = async |bytes: u64| {
         let principal = Principal::default();
@@ -114,7 +119,7 @@ async fn a_ticket_over_the_quota_or_beside_too_many_is_not_made() {
             "max_bytes": bytes,
         });
         let head = format!("POST /tickets\r\nauthorization: Bearer {key}");
-        world.send(&head, document.to_string().as_bytes()).await
+        fixture.send(&head, document.to_string().as_bytes()).await
     };
     assert_eq!(order(80).await.status, 201);
     let over = order(30).await;
@@ -132,20 +137,20 @@ async fn a_ticket_over_the_quota_or_beside_too_many_is_not_made() {
 
 #[tokio::test]
 async fn the_offset_after_a_broken_connection_has_every_byte_that_came() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(3 << 20);
     for _ in 0..5 {
-        let url = world.issue(TicketRequest::upload(4 << 20)).await;
+        let url = fixture.issue(TicketRequest::upload(4 << 20)).await;
         let head = format!("PUT {url}\r\ncontent-length: {}", 4 << 20);
-        break_after(&world, &head, &bytes).await;
+        break_after(&fixture, &head, &bytes).await;
         // Once the request is seen. Without a wait for its end this would be zero most of the time.
         let secret = url.rsplit('/').next().unwrap();
         super::until(|| async {
-            let ticket = world.service.find(secret).await.unwrap();
+            let ticket = fixture.service.find(secret).await.unwrap();
             ticket.record.lease.is_some() || ticket.record.moved > 0
         })
         .await;
-        let offset = world.ask(&format!("HEAD {url}")).await;
+        let offset = fixture.ask(&format!("HEAD {url}")).await;
         let expected = bytes.len().to_string();
         assert_eq!(offset.field("upload-offset"), Some(expected.as_str()));
     }

@@ -12,10 +12,10 @@ use crate::{TicketLimits, TicketRequest};
 const APPEND_MEDIA_TYPE: &str = "content-type: application/partial-upload";
 
 /// Waits until a broken request is recorded.
-async fn wait_for_offset(world: &TestEndpoint, url: &str, offset: usize) {
+async fn wait_for_offset(fixture: &TestEndpoint, url: &str, offset: usize) {
     let secret = url.rsplit('/').next().unwrap();
     super::until(|| async {
-        let record = world.service.find(secret).await.unwrap().record;
+        let record = fixture.service.find(secret).await.unwrap().record;
         record.moved == offset as u64 && record.lease.is_none()
     })
     .await;
@@ -23,9 +23,9 @@ async fn wait_for_offset(world: &TestEndpoint, url: &str, offset: usize) {
 
 #[tokio::test]
 async fn parts_become_one_artifact() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    let created = world
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let created = fixture
         .send(
             &format!("POST {url}\r\nupload-complete: ?0\r\nupload-length: 6"),
             b"ab",
@@ -40,10 +40,10 @@ async fn parts_become_one_artifact() {
 
     let head =
         format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?0");
-    assert_eq!(world.send(&head, b"cd").await.status, 204);
-    assert!(!world.is_stored(b"abcd").await);
+    assert_eq!(fixture.send(&head, b"cd").await.status, 204);
+    assert!(!fixture.is_stored(b"abcd").await);
 
-    let offset = world.ask(&format!("HEAD {url}")).await;
+    let offset = fixture.ask(&format!("HEAD {url}")).await;
     assert_eq!(offset.status, 204);
     assert_eq!(offset.field("upload-offset"), Some("4"));
     assert_eq!(offset.field("upload-length"), Some("6"));
@@ -51,27 +51,27 @@ async fn parts_become_one_artifact() {
 
     let head =
         format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 4\r\nupload-complete: ?1");
-    let done = world.send(&head, b"ef").await;
+    let done = fixture.send(&head, b"ef").await;
     assert_eq!(done.status, 201);
     assert_eq!(done.field("upload-complete"), Some("?1"));
     assert_eq!(done.json()["sha256"], Sha256Digest::of(b"abcdef").to_hex());
-    let after = world.ask(&format!("HEAD {url}")).await;
+    let after = fixture.ask(&format!("HEAD {url}")).await;
     assert_eq!(after.field("upload-complete"), Some("?1"));
-    assert_eq!(world.count_files("segments"), 0);
+    assert_eq!(fixture.count_files("segments"), 0);
 }
 
 #[tokio::test]
 async fn a_wrong_offset_is_refused_with_the_right_one() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    world
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    fixture
         .send(&format!("POST {url}\r\nupload-complete: ?0"), b"abc")
         .await;
     for offset in [0, 2, 4] {
         let head = format!(
             "PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: {offset}\r\nupload-complete: ?1"
         );
-        let response = world.send(&head, b"xx").await;
+        let response = fixture.send(&head, b"xx").await;
         assert_eq!(response.status, 409);
         assert_eq!(response.problem(), "mismatching-upload-offset");
         assert_eq!(response.field("upload-offset"), Some("3"));
@@ -82,16 +82,16 @@ async fn a_wrong_offset_is_refused_with_the_right_one() {
 
 #[tokio::test]
 async fn a_broken_upload_continues_in_another_process() {
-    let world = TestEndpoint::new().await;
+    let fixture = TestEndpoint::new().await;
     let bytes = noise(10 << 20);
-    let url = world.issue(TicketRequest::upload(16 << 20)).await;
+    let url = fixture.issue(TicketRequest::upload(16 << 20)).await;
     let sent = 7 << 20;
     let head = format!("PUT {url}\r\ncontent-length: {}", bytes.len());
-    break_after(&world, &head, &bytes[..sent]).await;
-    wait_for_offset(&world, &url, sent).await;
-    assert!(world.count_files("segments") > 0);
+    break_after(&fixture, &head, &bytes[..sent]).await;
+    wait_for_offset(&fixture, &url, sent).await;
+    assert!(fixture.count_files("segments") > 0);
 
-    let (replica, _stop) = world.replica(TicketLimits::default()).await;
+    let (replica, _stop) = fixture.replica(TicketLimits::default()).await;
     let offset = super::send_raw(replica, &format!("HEAD {url}"), b"").await;
     assert_eq!(
         offset.field("upload-offset"),
@@ -103,80 +103,80 @@ async fn a_broken_upload_continues_in_another_process() {
     let done = send(replica, &head, &bytes[sent..]).await;
     assert_eq!(done.status, 201, "{done:?}");
     assert_eq!(done.json()["sha256"], Sha256Digest::of(&bytes).to_hex());
-    assert!(world.is_stored(&bytes).await);
-    assert_eq!(world.count_files("segments"), 0);
+    assert!(fixture.is_stored(&bytes).await);
+    assert_eq!(fixture.count_files("segments"), 0);
 }
 
 #[tokio::test]
 async fn a_sender_that_continues_takes_over_from_one_that_hangs() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    world
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    fixture
         .send(&format!("POST {url}\r\nupload-complete: ?0"), b"ab")
         .await;
     let head =
         format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1");
-    let mut hanging = connect(world.address).await;
+    let mut hanging = connect(fixture.address).await;
     let hanging_head = with_version(&format!("{head}\r\ncontent-length: 2"));
     hanging.write_all(hanging_head.as_bytes()).await.unwrap();
     hanging.write_all(b"X").await.unwrap();
     let secret = url.rsplit('/').next().unwrap();
     super::until(|| async {
-        let ticket = world.service.find(secret).await.unwrap();
+        let ticket = fixture.service.find(secret).await.unwrap();
         ticket.record.lease.is_some()
     })
     .await;
 
-    assert_eq!(world.send(&head, b"cd").await.status, 201);
+    assert_eq!(fixture.send(&head, b"cd").await.status, 201);
     hanging.write_all(b"X").await.unwrap();
     let late = super::read_response(&mut hanging).await;
     assert_eq!(
         (late.status, late.problem().as_str()),
         (409, "upload-superseded")
     );
-    assert!(world.is_stored(b"abcd").await);
-    assert_eq!(world.count_files("segments"), 0);
+    assert!(fixture.is_stored(b"abcd").await);
+    assert_eq!(fixture.count_files("segments"), 0);
 }
 
 #[tokio::test]
 async fn a_part_with_a_wrong_digest_is_forgotten() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    world
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    fixture
         .send(&format!("POST {url}\r\nupload-complete: ?0"), b"ab")
         .await;
     let digest = digest_value(Sha256Digest::of(b"cd"));
     let head = format!(
         "PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1\r\ncontent-digest: {digest}"
     );
-    let damaged = world.send(&head, b"cX").await;
+    let damaged = fixture.send(&head, b"cX").await;
     assert_eq!(
         (damaged.status, damaged.problem().as_str()),
         (422, "wrong-digest")
     );
-    assert_eq!(world.send(&head, b"cd").await.status, 201);
-    assert!(world.is_stored(b"abcd").await);
+    assert_eq!(fixture.send(&head, b"cd").await.status, 201);
+    assert!(fixture.is_stored(b"abcd").await);
 }
 
 #[tokio::test]
 async fn a_length_that_is_not_kept_is_refused() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
     let create = format!("POST {url}\r\nupload-complete: ?0\r\nupload-length: 4");
-    world.send(&create, b"ab").await;
+    fixture.send(&create, b"ab").await;
     let head =
         format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1");
     for body in [&b"c"[..], b"cde"] {
-        let response = world.send(&head, body).await;
+        let response = fixture.send(&head, body).await;
         assert_eq!(response.status, 400);
         assert_eq!(response.problem(), "inconsistent-upload-length");
     }
     let other = format!("{head}\r\nupload-length: 5");
     assert_eq!(
-        world.send(&other, b"cde").await.problem(),
+        fixture.send(&other, b"cde").await.problem(),
         "inconsistent-upload-length"
     );
-    assert_eq!(world.send(&head, b"cd").await.status, 201);
+    assert_eq!(fixture.send(&head, b"cd").await.status, 201);
 }
 
 #[tokio::test]
@@ -185,13 +185,13 @@ async fn a_silent_connection_counts_as_broken() {
         idle_timeout: Duration::from_millis(50),
         ..TicketLimits::default()
     };
-    let world = TestEndpoint::with(limits, u64::MAX).await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    let mut stream = connect(world.address).await;
+    let fixture = TestEndpoint::with(limits, u64::MAX).await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let mut stream = connect(fixture.address).await;
     let head = with_version(&format!("PUT {url}\r\ncontent-length: 9"));
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(b"abc").await.unwrap();
-    wait_for_offset(&world, &url, 3).await;
+    wait_for_offset(&fixture, &url, 3).await;
     let response = super::read_response(&mut stream).await;
     assert_eq!(response.problem(), "upload-interrupted");
 }

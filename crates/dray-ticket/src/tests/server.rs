@@ -14,30 +14,32 @@ use crate::{TicketConfig, TicketServer};
 
 /// The service beside an endpoint that has the same records.
 struct ServerFixture {
-    world: TestEndpoint,
+    fixture: TestEndpoint,
     server: Arc<TicketServer>,
 }
 
 impl ServerFixture {
     async fn new(url: &str) -> Self {
-        let world = TestEndpoint::new().await;
+        let fixture = TestEndpoint::new().await;
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let bus = Bus::in_process(world.clock.clone(), &meter);
-        let context = ServiceContext::new(bus, world.store.clone(), world.clock.clone());
+        let bus = Bus::in_process(fixture.clock.clone(), &meter);
+        let context = ServiceContext::new(bus, fixture.store.clone(), fixture.clock.clone());
         let config = TicketConfig {
             url: url.to_owned(),
-            records: world.folder.path().join("tickets"),
+            records: fixture.folder.path().join("tickets"),
         };
         let server = TicketServer::start(config, &context).await.unwrap();
         Self {
-            world,
+            fixture,
             server: Arc::new(server),
         }
     }
 
     fn request<C>(&self, tenant: &str, body: C) -> Request<C> {
-        let deadline =
-            Deadline::after(self.world.clock.now_ms(), std::time::Duration::from_mins(1));
+        let deadline = Deadline::after(
+            self.fixture.clock.now_ms(),
+            std::time::Duration::from_mins(1),
+        );
         Request::new(Meta::new(TenantId::new(tenant).unwrap(), deadline), body)
     }
 
@@ -89,7 +91,7 @@ async fn a_ticket_that_a_call_made_works_at_the_endpoint_and_is_shown() {
     assert!(!issued.url.contains(&ticket.ticket_id));
     assert_eq!(ticket.state(), v1::TicketState::Open);
     let bytes = noise(10);
-    let stored = fixture.world.send(&format!("PUT {path}"), &bytes).await;
+    let stored = fixture.fixture.send(&format!("PUT {path}"), &bytes).await;
     assert_eq!(stored.status, 201);
     let shown = fixture.inspect("acme", &ticket.ticket_id).await.unwrap();
     assert_eq!(shown.state(), v1::TicketState::Complete);
@@ -129,7 +131,7 @@ async fn a_revoked_ticket_does_not_work_and_its_room_is_free() {
     let revoked = fixture.revoke("acme", &id).await.unwrap();
     assert_eq!(revoked.state(), v1::TicketState::Revoked);
     let path = first.url.strip_prefix("https://files.example").unwrap();
-    let refused = fixture.world.send(&format!("PUT {path}"), b"abc").await;
+    let refused = fixture.fixture.send(&format!("PUT {path}"), b"abc").await;
     assert_eq!(refused.problem(), "ticket-revoked");
     let again = fixture.revoke("acme", &id).await.unwrap_err();
     assert_eq!(again.detail, "ticket_revoked");
@@ -203,23 +205,25 @@ async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
     bus.apply_topology(&dray_bus::Topology::default())
         .await
         .unwrap();
-    let world = TestEndpoint::with_bus(bus.clone()).await;
+    let fixture = TestEndpoint::with_bus(bus.clone()).await;
     let filter = dray_bus::EventFilter::new("dray.audit.ticket.>").from_start();
     let mut events = bus.events(filter).await.unwrap();
-    let used = world.ticket(crate::TicketRequest::upload(100)).await;
-    let stored = world.send(&format!("PUT {}", used.url("")), b"abc").await;
+    let used = fixture.ticket(crate::TicketRequest::upload(100)).await;
+    let stored = fixture.send(&format!("PUT {}", used.url("")), b"abc").await;
     assert_eq!(stored.status, 201);
-    let revoked = world.ticket(crate::TicketRequest::upload(100)).await;
+    let revoked = fixture.ticket(crate::TicketRequest::upload(100)).await;
     let tenant = crate::Principal::default().tenant;
-    world
+    fixture
         .service
         .revoke_by_id(&tenant, revoked.id())
         .await
         .unwrap();
-    let wrong = world
+    let wrong = fixture
         .ticket(crate::TicketRequest::upload(100).sha256(Some(Sha256Digest::of(b"abd"))))
         .await;
-    let refused = world.send(&format!("PUT {}", wrong.url("")), b"abc").await;
+    let refused = fixture
+        .send(&format!("PUT {}", wrong.url("")), b"abc")
+        .await;
     assert_eq!(refused.problem(), "wrong-digest");
 
     for (ticket, action) in [

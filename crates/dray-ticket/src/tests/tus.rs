@@ -8,26 +8,28 @@ const APPEND_MEDIA_TYPE: &str = "content-type: application/offset+octet-stream";
 
 #[tokio::test]
 async fn a_ticket_of_known_size_is_an_upload_without_creation() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100).size(Some(4))).await;
-    let head = world.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture
+        .issue(TicketRequest::upload(100).size(Some(4)))
+        .await;
+    let head = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
     assert_eq!(head.status, 200);
     assert_eq!(head.field("upload-length"), Some("4"));
     assert_eq!(head.field("upload-offset"), Some("0"));
     assert_eq!(head.field("tus-resumable"), Some("1.0.0"));
 
     let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset:");
-    let first = world.send(&format!("{part} 0"), b"ab").await;
+    let first = fixture.send(&format!("{part} 0"), b"ab").await;
     assert_eq!(
         (first.status, first.field("upload-offset")),
         (204, Some("2"))
     );
-    let wrong = world.send(&format!("{part} 0"), b"ab").await;
+    let wrong = fixture.send(&format!("{part} 0"), b"ab").await;
     assert_eq!(wrong.status, 409);
-    let last = world.send(&format!("{part} 2"), b"cd").await;
+    let last = fixture.send(&format!("{part} 2"), b"cd").await;
     assert_eq!((last.status, last.field("upload-offset")), (204, Some("4")));
-    assert!(world.is_stored(b"abcd").await);
-    let after = world.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    assert!(fixture.is_stored(b"abcd").await);
+    let after = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
     assert_eq!(
         (after.status, after.field("upload-offset")),
         (200, Some("4"))
@@ -36,11 +38,11 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
 
 #[tokio::test]
 async fn creation_announces_the_length_and_leads_to_the_same_url() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    let unknown = world.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let unknown = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
     assert_eq!(unknown.field("upload-defer-length"), Some("1"));
-    let created = world
+    let created = fixture
         .send(
             &format!("POST {url}\r\n{TUS_HEADER}\r\nupload-length: 3"),
             b"",
@@ -49,15 +51,15 @@ async fn creation_announces_the_length_and_leads_to_the_same_url() {
     assert_eq!(created.status, 201, "{created:?}");
     assert!(created.field("location").unwrap().ends_with(&url));
     let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 0");
-    assert_eq!(world.send(&part, b"abc").await.status, 204);
-    assert!(world.is_stored(b"abc").await);
+    assert_eq!(fixture.send(&part, b"abc").await.status, 204);
+    assert!(fixture.is_stored(b"abc").await);
 }
 
 #[tokio::test]
 async fn a_creation_above_the_limit_is_refused() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(2)).await;
-    let created = world
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(2)).await;
+    let created = fixture
         .send(
             &format!("POST {url}\r\n{TUS_HEADER}\r\nupload-length: 3"),
             b"",
@@ -68,25 +70,25 @@ async fn a_creation_above_the_limit_is_refused() {
 
 #[tokio::test]
 async fn termination_ends_the_ticket_and_removes_what_came() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
     let create = format!("POST {url}\r\n{TUS_HEADER}\r\nupload-length: 4");
-    world.send(&create, b"").await;
+    fixture.send(&create, b"").await;
     let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 0");
-    world.send(&part, b"ab").await;
-    assert_eq!(world.count_files("segments"), 1);
-    let ended = world.ask(&format!("DELETE {url}\r\n{TUS_HEADER}")).await;
+    fixture.send(&part, b"ab").await;
+    assert_eq!(fixture.count_files("segments"), 1);
+    let ended = fixture.ask(&format!("DELETE {url}\r\n{TUS_HEADER}")).await;
     assert_eq!(ended.status, 204);
-    assert_eq!(world.count_files("segments"), 0);
-    let after = world.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    assert_eq!(fixture.count_files("segments"), 0);
+    let after = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
     assert_eq!(after.status, 410);
 }
 
 #[tokio::test]
 async fn options_name_version_extensions_and_limit() {
-    let world = TestEndpoint::new().await;
-    let url = world.issue(TicketRequest::upload(100)).await;
-    let options = world.ask(&format!("OPTIONS {url}")).await;
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let options = fixture.ask(&format!("OPTIONS {url}")).await;
     assert_eq!(options.status, 204);
     assert_eq!(options.field("tus-version"), Some("1.0.0"));
     assert_eq!(options.field("tus-max-size"), Some("100"));

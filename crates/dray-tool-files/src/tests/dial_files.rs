@@ -9,15 +9,15 @@ use dray_testkit::dial::{DialCore, InjectedFault};
 use dray_tool::ToolFailure;
 use serde_json::{Value, json};
 
-use super::world::{FilesFixture, lock, run};
+use super::fixture::{FilesFixture, lock, run};
 use crate::dial_files::offered_tools;
 use crate::{TurnFiles, TurnStart};
 
 const HOME_FOLDER: &str = "files/b/appdata/app/";
 
-async fn world(enabled: Option<Vec<&str>>) -> (FilesFixture, Arc<FakeDial>, Arc<TurnFiles>) {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
+async fn fixture(enabled: Option<Vec<&str>>) -> (FilesFixture, Arc<FakeDial>, Arc<TurnFiles>) {
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
     let features = Features {
         dial_files: Some(DialFiles {
             enabled_tools: enabled.map(|names| names.into_iter().map(str::to_owned).collect()),
@@ -25,11 +25,11 @@ async fn world(enabled: Option<Vec<&str>>) -> (FilesFixture, Arc<FakeDial>, Arc<
         }),
         ..Features::default()
     };
-    let files = world.opened(TurnStart {
+    let files = fixture.opened(TurnStart {
         features,
         ..TurnStart::default()
     });
-    (world, drive, files)
+    (fixture, drive, files)
 }
 
 async fn call(files: &Arc<TurnFiles>, name: &str, arguments: Value) -> Result<String, ToolFailure> {
@@ -46,13 +46,13 @@ async fn call(files: &Arc<TurnFiles>, name: &str, arguments: Value) -> Result<St
 
 #[tokio::test]
 async fn nine_tools_are_offered_or_those_that_the_manifest_names() {
-    let (world, _, files) = world(None).await;
+    let (fixture, _, files) = fixture(None).await;
     assert_eq!(offered_tools(&files).len(), 9);
     assert!(
-        offered_tools(&world.turn()).is_empty(),
+        offered_tools(&fixture.turn()).is_empty(),
         "not without the feature"
     );
-    let (_, _, files) = self::world(Some(vec!["internal_file_list", "edit"])).await;
+    let (_, _, files) = self::fixture(Some(vec!["internal_file_list", "edit"])).await;
     let names: Vec<_> = offered_tools(&files)
         .iter()
         .map(|tool| tool.declaration().name.clone())
@@ -62,7 +62,7 @@ async fn nine_tools_are_offered_or_those_that_the_manifest_names() {
 
 #[tokio::test]
 async fn a_file_is_written_listed_read_searched_and_found() {
-    let (_world, drive, files) = world(None).await;
+    let (_world, drive, files) = fixture(None).await;
     assert_eq!(
         call(&files, "list", json!({})).await.unwrap(),
         "The folder is empty."
@@ -111,7 +111,7 @@ async fn a_file_is_written_listed_read_searched_and_found() {
 
 #[tokio::test]
 async fn nothing_is_overwritten_unless_it_is_asked_for() {
-    let (_world, drive, files) = world(None).await;
+    let (_world, drive, files) = fixture(None).await;
     let write = |overwrite: bool| json!({"path": "a.txt", "content": "x", "overwrite": overwrite});
     call(&files, "write", write(false)).await.unwrap();
     let failure = call(&files, "write", write(false)).await.unwrap_err();
@@ -163,7 +163,7 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
 
 #[tokio::test]
 async fn an_edit_takes_a_text_that_occurs_once_or_all_of_them() {
-    let (_world, drive, files) = world(None).await;
+    let (_world, drive, files) = fixture(None).await;
     lock(&drive.files).insert(format!("{HOME_FOLDER}a.txt"), "a b a".into());
     let edit = |old: &str, all: bool| json!({"path": "a.txt", "old_text": old, "new_text": "c", "replace_all": all});
     let failure = call(&files, "edit", edit("x", false)).await.unwrap_err();
@@ -188,7 +188,7 @@ async fn an_edit_takes_a_text_that_occurs_once_or_all_of_them() {
 
 #[tokio::test]
 async fn no_tool_leaves_the_folder_of_the_app() {
-    let (_world, drive, files) = world(None).await;
+    let (_world, drive, files) = fixture(None).await;
     lock(&drive.files).insert("files/b/secret.txt".to_owned(), "s".into());
     for (name, arguments) in [
         ("read_lines", json!({"path": "../../secret.txt"})),
@@ -211,7 +211,7 @@ async fn no_tool_leaves_the_folder_of_the_app() {
 
 #[tokio::test]
 async fn binary_files_are_not_read_as_lines() {
-    let (_world, drive, files) = world(None).await;
+    let (_world, drive, files) = fixture(None).await;
     lock(&drive.files).insert(format!("{HOME_FOLDER}a.bin"), vec![0xff, 0].into());
     let failure = call(&files, "read_lines", json!({"path": "a.bin"}))
         .await
@@ -234,10 +234,10 @@ async fn a_file_that_is_longer_than_its_metadata_state_is_too_large() {
     let core = DialCore::start().await.unwrap();
     core.add_key("key", "b");
     core.put("b/a.txt", vec![b'a'; (4 << 20) + 1], "text/plain");
-    let mut world = FilesFixture::new().await;
+    let mut fixture = FilesFixture::new().await;
     let client = DialClient::new(DialOptions::new(core.url(), "v")).unwrap();
-    world.services = world.services.clone().with_dial(Arc::new(client));
-    let files = world.opened(TurnStart {
+    fixture.services = fixture.services.clone().with_dial(Arc::new(client));
+    let files = fixture.opened(TurnStart {
         features: Features {
             dial_files: Some(DialFiles::default()),
             ..Features::default()

@@ -7,14 +7,14 @@ use dray_tool::{ArgumentResolver as _, FileStorage as _, ToolFailure, UrlClass};
 use dray_types::{Fault, FaultCode, Period, Sha256Digest};
 use serde_json::json;
 
-use super::world::{FilesFixture, lock, object};
+use super::fixture::{FilesFixture, lock, object};
 use crate::{Config, TurnStart};
 
 #[tokio::test]
 async fn arguments_without_references_send_no_request() {
-    let world = FilesFixture::new().await;
+    let fixture = FilesFixture::new().await;
     let arguments = object(json!({"a": "see file:text::x", "b": [1, {"c": "file:text::x"}]}));
-    let resolved = world
+    let resolved = fixture
         .turn()
         .resolver()
         .resolve("tool", arguments.clone())
@@ -25,16 +25,16 @@ async fn arguments_without_references_send_no_request() {
 
 #[tokio::test]
 async fn references_are_sent_with_credentials_and_limits_and_content_is_returned_by_claim() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         nested: true,
         ..Config::default()
     })
     .await;
     let long = "x".repeat(200_000);
-    let claim = world
+    let claim = fixture
         .put("", json!({ "doc": long }).to_string().as_bytes())
         .await;
-    let asked = world
+    let asked = fixture
         .serve(move |_: &v1::ResolveRequest| {
             let resolved = v1::ResolvedArguments {
                 arguments: Some(ContentSource::Claim(claim.clone()).into()),
@@ -52,7 +52,7 @@ async fn references_are_sent_with_credentials_and_limits_and_content_is_returned
         },
         ..Features::default()
     };
-    let files = world.opened(TurnStart {
+    let files = fixture.opened(TurnStart {
         features,
         ..TurnStart::default()
     });
@@ -75,12 +75,12 @@ async fn references_are_sent_with_credentials_and_limits_and_content_is_returned
 
 #[tokio::test]
 async fn arguments_above_the_inline_limit_go_as_a_claim() {
-    let mut world = FilesFixture::new().await;
-    let asked = world
+    let mut fixture = FilesFixture::new().await;
+    let asked = fixture
         .serve(|_: &v1::ResolveRequest| Err(Fault::new(FaultCode::Denied, "DIAL refuses the key.")))
         .await;
     let arguments = object(json!({"a": "file:text::files/b/a.txt", "b": "y".repeat(100_000)}));
-    let failure = world
+    let failure = fixture
         .turn()
         .resolver()
         .resolve("tool", arguments.clone())
@@ -92,14 +92,14 @@ async fn arguments_above_the_inline_limit_go_as_a_claim() {
     let ContentSource::Claim(claim) = ContentSource::try_from(content).unwrap() else {
         panic!("not a claim")
     };
-    let sent = world.read(&claim).await;
+    let sent = fixture.read(&claim).await;
     assert_eq!(sent, serde_json::to_vec(&arguments).unwrap());
 }
 
 #[tokio::test]
 async fn errors_that_the_model_can_correct_are_invalid_parameters() {
-    let mut world = FilesFixture::new().await;
-    world
+    let mut fixture = FilesFixture::new().await;
+    fixture
         .serve(|_: &v1::ResolveRequest| {
             let invalid = v1::InvalidParameter {
                 parameter: "a".to_owned(),
@@ -115,7 +115,7 @@ async fn errors_that_the_model_can_correct_are_invalid_parameters() {
         })
         .await;
     let arguments = object(json!({"a": "file:text::files/b/a.txt"}));
-    let failure = world
+    let failure = fixture
         .turn()
         .resolver()
         .resolve("tool", arguments)
@@ -130,13 +130,13 @@ async fn errors_that_the_model_can_correct_are_invalid_parameters() {
 
 #[tokio::test]
 async fn a_resolver_that_is_down_is_reported_in_a_sentence() {
-    let world = FilesFixture::with(Config {
+    let fixture = FilesFixture::with(Config {
         transfer_timeout: Period::millis(300),
         ..Config::default()
     })
     .await;
     let arguments = object(json!({"a": "file:text::files/b/a.txt"}));
-    let failure = world
+    let failure = fixture
         .turn()
         .resolver()
         .resolve("tool", arguments)
@@ -150,9 +150,9 @@ async fn a_resolver_that_is_down_is_reported_in_a_sentence() {
 
 #[tokio::test]
 async fn r_2_only_the_exact_origin_of_dial_is_dial() {
-    let mut world = FilesFixture::new().await;
-    world.drive();
-    let files = world.turn();
+    let mut fixture = FilesFixture::new().await;
+    fixture.drive();
+    let files = fixture.turn();
     for (url, class) in [
         ("files/b/a.pdf", UrlClass::Dial),
         ("//Files/b/a.pdf", UrlClass::Dial),
@@ -176,8 +176,8 @@ async fn r_2_only_the_exact_origin_of_dial_is_dial() {
 
 #[tokio::test]
 async fn an_unsupported_address_is_refused_without_its_secrets() {
-    let world = FilesFixture::new().await;
-    let failure = world
+    let fixture = FilesFixture::new().await;
+    let failure = fixture
         .turn()
         .storage
         .durable("attachment_urls", "ftp://u:p@h/x?token=1")
@@ -193,10 +193,10 @@ async fn an_unsupported_address_is_refused_without_its_secrets() {
 
 #[tokio::test]
 async fn an_outside_file_is_promoted_once_also_under_concurrency() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
-    let asked = world.page(b"a,b\n", "text/csv").await;
-    let files = world.turn();
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
+    let asked = fixture.page(b"a,b\n", "text/csv").await;
+    let files = fixture.turn();
     let url = "https://e.example/data/t%20able.csv?sig=1";
     let (one, two) = tokio::join!(
         files.storage.durable("p", url),
@@ -218,14 +218,14 @@ async fn an_outside_file_is_promoted_once_also_under_concurrency() {
 
 #[tokio::test]
 async fn a_failed_promotion_is_tried_again_and_a_refusal_comes_with_advice() {
-    let mut world = FilesFixture::new().await;
-    let asked = world
+    let mut fixture = FilesFixture::new().await;
+    let asked = fixture
         .serve(|_: &v1::FetchRequest| {
             let sentence = "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false).";
             Err(Fault::new(FaultCode::Denied, sentence).detail("disabled_by_app"))
         })
         .await;
-    let files = world.turn();
+    let files = fixture.turn();
     for _ in 0..2 {
         let failure = files
             .storage
@@ -244,9 +244,9 @@ async fn a_failed_promotion_is_tried_again_and_a_refusal_comes_with_advice() {
 
 #[tokio::test]
 async fn r_9_files_of_one_name_never_overwrite_each_other() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
-    let files = world.turn();
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
+    let files = fixture.turn();
     let mut urls = Vec::new();
     for text in ["1", "2", "3", "4", "5", "6", "7"] {
         let kept = files
@@ -272,10 +272,10 @@ async fn r_9_files_of_one_name_never_overwrite_each_other() {
 
 #[tokio::test]
 async fn a_storage_that_kept_less_than_it_got_is_not_believed() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
     *lock(&drive.unreported_bytes) = 1;
-    let failure = world
+    let failure = fixture
         .turn()
         .storage
         .keep("a.txt", "text/plain", "abc".into())
@@ -289,8 +289,8 @@ async fn a_storage_that_kept_less_than_it_got_is_not_believed() {
 
 #[tokio::test]
 async fn without_dial_a_kept_file_is_a_link_and_a_key_that_lasts() {
-    let world = FilesFixture::new().await;
-    let kept = world
+    let fixture = FilesFixture::new().await;
+    let kept = fixture
         .turn()
         .storage
         .keep("a.txt", "text/plain", "abc".into())
@@ -305,13 +305,13 @@ async fn without_dial_a_kept_file_is_a_link_and_a_key_that_lasts() {
 
 #[tokio::test]
 async fn inline_data_is_stored_once_and_its_limit_is_reported_exactly() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         size_limit: dray_types::ByteSize::bytes(3),
         ..Config::default()
     })
     .await;
-    let drive = world.drive();
-    let files = world.turn();
+    let drive = fixture.drive();
+    let files = fixture.turn();
     let one = files
         .storage
         .durable("p", "data:text/csv,a%2Cb")

@@ -9,7 +9,7 @@ use dray_tool::{FileStorage as _, ToolFailure};
 use dray_types::{Clock, Fault, FaultCode, Secret, Sha256Digest, TenantId};
 use serde_json::{Value, json};
 
-use super::world::{Asked, FilesFixture, call, lock, message, named};
+use super::fixture::{Asked, FilesFixture, call, lock, message, named};
 use crate::{Config, FileServices, TurnFiles, TurnStart};
 
 /// A turn of a conversation.
@@ -43,8 +43,8 @@ async fn is_found(files: &TurnFiles, name: &str) -> bool {
 
 #[tokio::test]
 async fn a_name_opens_its_file_in_later_turns_and_other_replicas_and_in_no_other_conversation() {
-    let world = FilesFixture::new().await;
-    let services = &world.services;
+    let fixture = FilesFixture::new().await;
+    let services = &fixture.services;
     let name = keep(&turn(services, "c-1")).await;
     assert!(is_found(&turn(services, "c-1"), &name).await);
     let replica = FileServices::new(
@@ -64,9 +64,9 @@ async fn a_name_opens_its_file_in_later_turns_and_other_replicas_and_in_no_other
 
 #[tokio::test]
 async fn a_configured_key_is_the_same_for_replicas_with_other_store_credentials() {
-    let world = FilesFixture::new().await;
+    let fixture = FilesFixture::new().await;
     let with_key = |key: &str| {
-        let services = &world.services;
+        let services = &fixture.services;
         let config = Config {
             name_key: Secret::new(key),
             ..Config::default()
@@ -77,20 +77,20 @@ async fn a_configured_key_is_the_same_for_replicas_with_other_store_credentials(
     let name = keep(&turn(&with_key("k"), "c-1")).await;
     assert!(is_found(&turn(&with_key("k"), "c-1"), &name).await);
     assert!(!is_found(&turn(&with_key("l"), "c-1"), &name).await);
-    assert!(!is_found(&turn(&world.services, "c-1"), &name).await);
+    assert!(!is_found(&turn(&fixture.services, "c-1"), &name).await);
 }
 
 #[tokio::test]
 async fn a_foreign_name_and_a_bare_digest_look_like_a_missing_file_to_the_model() {
-    let world = FilesFixture::with(Config {
+    let fixture = FilesFixture::with(Config {
         always_read: true,
         sessions: false,
         ..Config::default()
     })
     .await;
-    let foreign = keep(&turn(&world.services, "c-1")).await;
+    let foreign = keep(&turn(&fixture.services, "c-1")).await;
     let digest = foreign.rsplit_once('/').unwrap().0.to_owned();
-    let files = turn(&world.services, "c-2");
+    let files = turn(&fixture.services, "c-2");
     let mut told = Vec::new();
     for path in [foreign, digest, "artifact/nothing".to_owned()] {
         let failure = call(&files, "read_attachment", json!({"file_path": path}))
@@ -107,8 +107,8 @@ async fn a_foreign_name_and_a_bare_digest_look_like_a_missing_file_to_the_model(
 }
 
 /// Takes note of conversations, and builds nothing.
-async fn conversations(world: &mut FilesFixture) -> Asked<v1::BuildContextRequest> {
-    world
+async fn conversations(fixture: &mut FilesFixture) -> Asked<v1::BuildContextRequest> {
+    fixture
         .serve(|_: &v1::BuildContextRequest| Err(Fault::new(FaultCode::Internal, "no")))
         .await
 }
@@ -129,10 +129,10 @@ fn kept(title: &str, key: &str) -> Attachment {
 
 #[tokio::test]
 async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation() {
-    let mut world = FilesFixture::new().await;
-    let asked = conversations(&mut world).await;
-    let own = keep(&turn(&world.services, "c-1")).await;
-    let foreign = keep(&turn(&world.services, "c-2")).await;
+    let mut fixture = FilesFixture::new().await;
+    let asked = conversations(&mut fixture).await;
+    let own = keep(&turn(&fixture.services, "c-1")).await;
+    let foreign = keep(&turn(&fixture.services, "c-2")).await;
     let digest = Sha256Digest::of(b"abc").to_hex();
     let attachments = vec![
         kept("own", &own),
@@ -140,7 +140,7 @@ async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation
         kept("digest", &format!("artifact/{digest}/3")),
         kept("dial", "files/other/a.pdf"),
     ];
-    turn(&world.services, "c-1")
+    turn(&fixture.services, "c-1")
         .context
         .prepare(&[message("q", attachments)])
         .await;
@@ -152,14 +152,14 @@ async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation
 
 #[tokio::test]
 async fn the_reader_is_asked_for_ids_without_links_and_gets_every_name() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         message_files: 7,
         reminder_language: crate::config::ReminderLanguage::Zh,
         ..Config::default()
     })
     .await;
-    world.drive();
-    let asked = conversations(&mut world).await;
+    fixture.drive();
+    let asked = conversations(&mut fixture).await;
     let mut image = named("p.png", "files/b/p.png");
     image.kind = Some("image/png".to_owned());
     let attachments = vec![
@@ -170,7 +170,7 @@ async fn the_reader_is_asked_for_ids_without_links_and_gets_every_name() {
         named("bytes", "data:;base64,***"),
         image,
     ];
-    turn(&world.services, "c-1")
+    turn(&fixture.services, "c-1")
         .context
         .prepare(&[message("a secret question", attachments)])
         .await;

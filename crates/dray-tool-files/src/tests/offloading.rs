@@ -4,8 +4,8 @@ use dray_agent::manifest::feature::{DialFiles, Features, Offload};
 use dray_proto::v1::{self, document_source};
 use serde_json::json;
 
+use super::fixture::{FilesFixture, call, lock};
 use super::reading::inline;
-use super::world::{FilesFixture, call, lock};
 use crate::{Config, TurnStart};
 
 fn offloading(enabled: Option<bool>) -> TurnStart {
@@ -27,9 +27,9 @@ fn offloading(enabled: Option<bool>) -> TurnStart {
 
 #[tokio::test]
 async fn a_large_result_is_written_to_a_file_whose_name_the_model_gets() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
-    let files = world.opened(offloading(None));
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
+    let files = fixture.opened(offloading(None));
     assert_eq!(
         files
             .offloader()
@@ -60,7 +60,7 @@ async fn a_large_result_is_written_to_a_file_whose_name_the_model_gets() {
             "{tool}"
         );
     }
-    let off = world.opened(offloading(Some(false)));
+    let off = fixture.opened(offloading(Some(false)));
     assert_eq!(
         off.offloader().offload("t", "text/plain", &text).await,
         None
@@ -69,10 +69,10 @@ async fn a_large_result_is_written_to_a_file_whose_name_the_model_gets() {
 
 #[tokio::test]
 async fn a_result_stays_whole_when_its_file_cannot_be_written() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
     *lock(&drive.unreported_bytes) = 1;
-    let files = world.opened(offloading(None));
+    let files = fixture.opened(offloading(None));
     assert_eq!(
         files
             .offloader()
@@ -84,12 +84,12 @@ async fn a_result_stays_whole_when_its_file_cannot_be_written() {
 
 #[tokio::test]
 async fn without_dial_a_large_result_is_read_back_by_its_key() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         offload: true,
         ..Config::default()
     })
     .await;
-    let asked = world
+    let asked = fixture
         .serve(|_: &v1::ReadAttachmentRequest| {
             Ok(v1::ReadAttachmentReply {
                 output: Some(inline("part")),
@@ -97,7 +97,7 @@ async fn without_dial_a_large_result_is_read_back_by_its_key() {
             })
         })
         .await;
-    let files = world.turn();
+    let files = fixture.turn();
     let text = "é".repeat(30_000);
     let offloaded = files
         .offloader()

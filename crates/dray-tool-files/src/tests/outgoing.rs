@@ -5,7 +5,7 @@ use dray_tool::ToolFailure;
 use dray_types::{Fault, FaultCode, Period, Sha256Digest};
 use serde_json::{Value, json};
 
-use super::world::{FilesFixture, PDF_BYTES, call, lock};
+use super::fixture::{FilesFixture, PDF_BYTES, call, lock};
 use crate::Config;
 use crate::media::MediaTagFilter;
 
@@ -30,10 +30,10 @@ fn delivered(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
 }
 
 async fn platform(
-    world: &mut FilesFixture,
+    fixture: &mut FilesFixture,
     report: fn(&str) -> v1::DeliveryReport,
-) -> super::world::Asked<v1::SendFileRequested> {
-    let asked = world
+) -> super::fixture::Asked<v1::SendFileRequested> {
+    let asked = fixture
         .serve(|_: &v1::SendFileRequested| {
             Ok(v1::DeliveryAccepted {
                 delivery_id: "d".to_owned(),
@@ -41,7 +41,7 @@ async fn platform(
             })
         })
         .await;
-    world
+    fixture
         .serve(move |request: &v1::DeliveryOutcomeRequest| Ok(report(&request.delivery_id)))
         .await;
     asked
@@ -49,11 +49,11 @@ async fn platform(
 
 #[tokio::test]
 async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
-    world.bind(false).await;
-    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
-    let files = world.turn();
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
+    fixture.bind(false).await;
+    fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    let files = fixture.turn();
     let output = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
@@ -80,12 +80,12 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
 
 #[tokio::test]
 async fn a_copy_with_a_wrong_receipt_is_not_reported_as_delivered() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    world
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    fixture
         .holds("/w/a.pdf", PDF_BYTES, |receipt| receipt.bytes += 1)
         .await;
-    let failure = call(&world.turn(), "send_file", json!({"path": "/w/a.pdf"}))
+    let failure = call(&fixture.turn(), "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap_err();
     let told: Value = serde_json::from_str(&failure.to_string()).unwrap();
@@ -95,11 +95,11 @@ async fn a_copy_with_a_wrong_receipt_is_not_reported_as_delivered() {
 
 #[tokio::test]
 async fn one_missing_file_stops_no_other() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
     let arguments = json!({"paths": ["/w/none", "/w/a.pdf"]});
-    let output = call(&world.turn(), "send_file", arguments).await.unwrap();
+    let output = call(&fixture.turn(), "send_file", arguments).await.unwrap();
     let told: Value = serde_json::from_str(&output.content).unwrap();
     assert_eq!(told["success"], false);
     assert_eq!(
@@ -117,12 +117,12 @@ async fn one_missing_file_stops_no_other() {
 
 #[tokio::test]
 async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
-    let mut world = FilesFixture::new().await;
-    world.bind(true).await;
-    let asked = platform(&mut world, |id| delivered(id, PDF_BYTES)).await;
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(true).await;
+    let asked = platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
     for _ in 0..2 {
         let output = call(
-            &world.turn(),
+            &fixture.turn(),
             "send_file",
             json!({"path": "/w/a.pdf", "message": "Here"}),
         )
@@ -140,15 +140,15 @@ async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
 
 #[tokio::test]
 async fn a_delivery_without_a_digest_is_not_believed() {
-    let mut world = FilesFixture::new().await;
-    world.bind(true).await;
-    platform(&mut world, |id| {
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(true).await;
+    platform(&mut fixture, |id| {
         let mut report = delivered(id, PDF_BYTES);
         report.files[0].sha256.clear();
         report
     })
     .await;
-    let failure = call(&world.turn(), "send_file", json!({"path": "/w/a.pdf"}))
+    let failure = call(&fixture.turn(), "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap_err();
     assert!(
@@ -161,13 +161,13 @@ async fn a_delivery_without_a_digest_is_not_believed() {
 
 #[tokio::test]
 async fn a_platform_service_that_is_down_is_reported_in_a_sentence() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
     })
     .await;
-    world.bind(true).await;
-    let failure = call(&world.turn(), "send_file", json!({"path": "/w/a.pdf"}))
+    fixture.bind(true).await;
+    let failure = call(&fixture.turn(), "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap_err();
     assert_eq!(
@@ -178,9 +178,9 @@ async fn a_platform_service_that_is_down_is_reported_in_a_sentence() {
 
 #[tokio::test]
 async fn nothing_to_send_is_a_mistake_of_the_model() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    let failure = call(&world.turn(), "send_file", json!({"path": " "}))
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    let failure = call(&fixture.turn(), "send_file", json!({"path": " "}))
         .await
         .unwrap_err();
     assert!(
@@ -201,10 +201,10 @@ async fn say(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
 #[tokio::test]
 async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_cut() {
     for size in [1, 3, 7, 100] {
-        let mut world = FilesFixture::new().await;
-        world.bind(false).await;
-        world.holds("/w/a.pdf", PDF_BYTES, honest).await;
-        let files = world.turn();
+        let mut fixture = FilesFixture::new().await;
+        fixture.bind(false).await;
+        fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
+        let files = fixture.turn();
         let mut media = MediaTagFilter::new(&files).await.unwrap();
         let mut shown = say(&mut media, "Here it is:\nMEDIA:/w/a.pdf\nBye", size).await;
         assert!(!shown.contains("MEDIA"), "{shown}");
@@ -220,10 +220,10 @@ async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_c
 
 #[tokio::test]
 async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
-    let files = world.turn();
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    let files = fixture.turn();
     call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
@@ -235,14 +235,14 @@ async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
 
 #[tokio::test]
 async fn empty_tags_and_unavailable_files_are_reported() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    world
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    fixture
         .holds("/w/a.pdf", PDF_BYTES, |receipt| {
             receipt.error = "changed".to_owned();
         })
         .await;
-    let files = world.turn();
+    let files = fixture.turn();
     let mut media = MediaTagFilter::new(&files).await.unwrap();
     say(&mut media, "MEDIA:/w/none.pdf", 100).await;
     let rest = media.finish().await;
@@ -264,13 +264,13 @@ async fn empty_tags_and_unavailable_files_are_reported() {
 
 #[tokio::test]
 async fn an_unavailable_sandbox_service_is_reported_in_the_answer() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
     })
     .await;
-    world.bind(false).await;
-    let files = world.turn();
+    fixture.bind(false).await;
+    let files = fixture.turn();
     let mut media = MediaTagFilter::new(&files).await.unwrap();
     let shown = say(&mut media, "Done.\nMEDIA:/w/a.pdf\n", 100).await;
     let rest = media.finish().await;
@@ -284,8 +284,8 @@ async fn an_unavailable_sandbox_service_is_reported_in_the_answer() {
 
 #[tokio::test]
 async fn answers_of_sessions_without_a_sandbox_are_not_held_back() {
-    let mut world = FilesFixture::new().await;
-    world
+    let mut fixture = FilesFixture::new().await;
+    fixture
         .serve(|_: &v1::ShowSessionRequest| {
             Err(Fault::new(
                 FaultCode::NotFound,
@@ -293,5 +293,5 @@ async fn answers_of_sessions_without_a_sandbox_are_not_held_back() {
             ))
         })
         .await;
-    assert!(MediaTagFilter::new(&world.turn()).await.is_none());
+    assert!(MediaTagFilter::new(&fixture.turn()).await.is_none());
 }

@@ -6,15 +6,15 @@ use dray_tool::ToolFailure;
 use dray_types::{Claim, Fault, FaultCode, Period, Sha256Digest};
 use serde_json::json;
 
-use super::world::{FilesFixture, call, lock, message, named};
+use super::fixture::{FilesFixture, call, lock, message, named};
 use crate::{Config, tools};
 
 /// A sandbox that takes what it is given.
 async fn takes(
-    world: &mut FilesFixture,
+    fixture: &mut FilesFixture,
     bend: fn(&mut v1::PlacedFile),
-) -> super::world::Asked<v1::PutSandboxFileRequest> {
-    world
+) -> super::fixture::Asked<v1::PutSandboxFileRequest> {
+    fixture
         .serve(move |request: &v1::PutSandboxFileRequest| {
             let artifact = request.claim.clone().unwrap().artifact.unwrap();
             let mut placed = v1::PlacedFile {
@@ -36,9 +36,9 @@ async fn takes(
 
 #[tokio::test]
 async fn tools_of_sandboxes_are_offered_where_there_is_one() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    let offered = tools::offered_tools(&world.turn(), false).await;
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    let offered = tools::offered_tools(&fixture.turn(), false).await;
     let names: Vec<_> = offered
         .iter()
         .map(|tool| tool.declaration().name.as_str())
@@ -64,12 +64,12 @@ async fn tools_of_sandboxes_are_offered_where_there_is_one() {
 
 #[tokio::test]
 async fn a_text_is_put_into_the_sandbox_and_a_repeat_is_the_same_operation() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    let asked = takes(&mut world, |_| {}).await;
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    let asked = takes(&mut fixture, |_| {}).await;
     let arguments = json!({"path": "out/a.txt", "content": "hello"});
     for _ in 0..2 {
-        let output = call(&world.turn(), "sandbox_put", arguments.clone())
+        let output = call(&fixture.turn(), "sandbox_put", arguments.clone())
             .await
             .unwrap();
         assert_eq!(output.content, "/w/a.txt (5 B) is written.");
@@ -82,18 +82,20 @@ async fn a_text_is_put_into_the_sandbox_and_a_repeat_is_the_same_operation() {
         (&b"out"[..], "rename")
     );
     let claim = Claim::try_from(request.claim.clone().unwrap()).unwrap();
-    assert_eq!(world.read(&claim).await, "hello");
+    assert_eq!(fixture.read(&claim).await, "hello");
 }
 
 #[tokio::test]
 async fn a_file_of_dial_is_put_into_the_sandbox_byte_for_byte() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
-    world.bind(false).await;
-    let asked = takes(&mut world, |_| {}).await;
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
+    fixture.bind(false).await;
+    let asked = takes(&mut fixture, |_| {}).await;
     lock(&drive.files).insert("files/b/a.bin".to_owned(), vec![7; 300_000].into());
     let arguments = json!({"path": "~/a.bin", "file": "/files/b/a.bin", "overwrite": "true"});
-    call(&world.turn(), "sandbox_put", arguments).await.unwrap();
+    call(&fixture.turn(), "sandbox_put", arguments)
+        .await
+        .unwrap();
     let request = lock(&asked)[0].1.clone();
     assert_eq!(request.collision, "overwrite");
     let claim = Claim::try_from(request.claim.unwrap()).unwrap();
@@ -102,16 +104,16 @@ async fn a_file_of_dial_is_put_into_the_sandbox_byte_for_byte() {
 
 #[tokio::test]
 async fn r_3_a_file_of_dial_over_the_limit_is_an_error_that_the_model_can_correct() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         upload_limit: dray_types::ByteSize::bytes(3),
         ..Config::default()
     })
     .await;
-    let drive = world.drive();
-    world.bind(false).await;
+    let drive = fixture.drive();
+    fixture.bind(false).await;
     lock(&drive.files).insert("files/b/a".to_owned(), "abcd".into());
     let failure = call(
-        &world.turn(),
+        &fixture.turn(),
         "sandbox_put",
         json!({"path": "a", "file": "files/b/a"}),
     )
@@ -122,7 +124,7 @@ async fn r_3_a_file_of_dial_over_the_limit_is_an_error_that_the_model_can_correc
         "Parameter file is invalid: File size 4 exceeds the limit of 3 bytes."
     );
     let failure = call(
-        &world.turn(),
+        &fixture.turn(),
         "sandbox_put",
         json!({"path": "a", "file": "files/b/none"}),
     )
@@ -136,11 +138,11 @@ async fn r_3_a_file_of_dial_over_the_limit_is_an_error_that_the_model_can_correc
 
 #[tokio::test]
 async fn a_write_that_the_sandbox_does_not_confirm_is_not_called_one() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    takes(&mut world, |placed| placed.size = 1).await;
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    takes(&mut fixture, |placed| placed.size = 1).await;
     let arguments = json!({"path": "a.txt", "content": "hello"});
-    let failure = call(&world.turn(), "sandbox_put", arguments)
+    let failure = call(&fixture.turn(), "sandbox_put", arguments)
         .await
         .unwrap_err();
     assert!(
@@ -153,22 +155,22 @@ async fn a_write_that_the_sandbox_does_not_confirm_is_not_called_one() {
 
 #[tokio::test]
 async fn a_short_text_comes_as_it_is_and_anything_else_as_a_file() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    world.holds("/w/a.txt", b"hello", |_| {}).await;
-    let output = call(&world.turn(), "sandbox_get", json!({"path": "/w/a.txt"}))
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    fixture.holds("/w/a.txt", b"hello", |_| {}).await;
+    let output = call(&fixture.turn(), "sandbox_get", json!({"path": "/w/a.txt"}))
         .await
         .unwrap();
     assert_eq!(
         (output.content.as_str(), output.attachments.len()),
         ("hello", 0)
     );
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    world
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    fixture
         .holds("/w/a.png", b"\x89PNG\r\n\x1a\n\0", |_| {})
         .await;
-    let output = call(&world.turn(), "sandbox_get", json!({"path": "/w/a.png"}))
+    let output = call(&fixture.turn(), "sandbox_get", json!({"path": "/w/a.png"}))
         .await
         .unwrap();
     assert!(
@@ -183,9 +185,9 @@ async fn a_short_text_comes_as_it_is_and_anything_else_as_a_file() {
 
 #[tokio::test]
 async fn a_directory_is_listed_in_lines() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    let asked = world
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    let asked = fixture
         .serve(|_: &v1::ListSandboxRequest| {
             let entry = |path: &str, kind: v1::SandboxEntryKind| v1::SandboxEntry {
                 path: path.into(),
@@ -203,7 +205,7 @@ async fn a_directory_is_listed_in_lines() {
             })
         })
         .await;
-    let output = call(&world.turn(), "sandbox_list", json!({"depth": 99}))
+    let output = call(&fixture.turn(), "sandbox_list", json!({"depth": 99}))
         .await
         .unwrap();
     assert!(
@@ -222,34 +224,38 @@ async fn a_directory_is_listed_in_lines() {
 
 #[tokio::test]
 async fn a_turn_continues_without_the_sandbox_service_and_does_not_ask_again_immediately() {
-    let world = FilesFixture::with(Config {
+    let fixture = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
     })
     .await;
-    assert!(!world.turn().session.has_sandbox().await);
-    assert!(world.services.sessions_are_absent());
-    assert!(tools::offered_tools(&world.turn(), false).await.is_empty());
+    assert!(!fixture.turn().session.has_sandbox().await);
+    assert!(fixture.services.sessions_are_absent());
+    assert!(
+        tools::offered_tools(&fixture.turn(), false)
+            .await
+            .is_empty()
+    );
 }
 
 #[tokio::test]
 async fn a_damaged_record_of_one_session_leaves_those_of_others() {
-    let mut world = FilesFixture::new().await;
-    world
+    let mut fixture = FilesFixture::new().await;
+    fixture
         .serve(|_: &v1::ShowSessionRequest| {
             let fault = Fault::new(FaultCode::Unavailable, "The record cannot be read.");
             Err(fault.detail("invalid_session_record"))
         })
         .await;
-    assert!(!world.turn().session.has_sandbox().await);
-    assert!(!world.services.sessions_are_absent());
+    assert!(!fixture.turn().session.has_sandbox().await);
+    assert!(!fixture.services.sessions_are_absent());
 }
 
 #[tokio::test]
 async fn a_fault_of_the_sandbox_is_reported_with_its_own_message() {
-    let mut world = FilesFixture::new().await;
-    world.bind(false).await;
-    world
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    fixture
         .serve(|_: &v1::ListSandboxRequest| {
             Err(
                 Fault::new(FaultCode::Denied, "This directory is not allowed.")
@@ -257,7 +263,7 @@ async fn a_fault_of_the_sandbox_is_reported_with_its_own_message() {
             )
         })
         .await;
-    let failure = call(&world.turn(), "sandbox_list", json!({"path": "/etc"}))
+    let failure = call(&fixture.turn(), "sandbox_list", json!({"path": "/etc"}))
         .await
         .unwrap_err();
     assert_eq!(
@@ -267,9 +273,9 @@ async fn a_fault_of_the_sandbox_is_reported_with_its_own_message() {
 }
 
 /// Responds to `Settle`: reports the uploads with these operation ids, but only in a later response.
-async fn settles(world: &mut FilesFixture, ids: Vec<(String, &'static str)>) {
+async fn settles(fixture: &mut FilesFixture, ids: Vec<(String, &'static str)>) {
     let waits = std::sync::atomic::AtomicU32::new(2);
-    world
+    fixture
         .serve(move |_: &v1::SettleUploadsRequest| {
             use std::sync::atomic::Ordering;
             if waits
@@ -298,11 +304,11 @@ async fn settles(world: &mut FilesFixture, ids: Vec<(String, &'static str)>) {
 
 #[tokio::test]
 async fn uploads_are_in_the_sandbox_before_the_turn_continues() {
-    let mut world = FilesFixture::new().await;
-    let drive = world.drive();
-    world.bind(false).await;
+    let mut fixture = FilesFixture::new().await;
+    let drive = fixture.drive();
+    fixture.bind(false).await;
     lock(&drive.files).insert("files/b/a.csv".to_owned(), "a,b".into());
-    let files = world.turn();
+    let files = fixture.turn();
     let id = |position: u32, bytes: &[u8]| {
         let digest = Sha256Digest::of(bytes).to_hex();
         files
@@ -320,7 +326,7 @@ async fn uploads_are_in_the_sandbox_before_the_turn_continues() {
             "[User uploaded: note.txt (4 B) at /w/uploads/note.txt]",
         ),
     ];
-    settles(&mut world, ids.clone()).await;
+    settles(&mut fixture, ids.clone()).await;
     let note = Attachment {
         kind: Some("text/plain".to_owned()),
         title: Some("note.txt".to_owned()),
@@ -334,14 +340,14 @@ async fn uploads_are_in_the_sandbox_before_the_turn_continues() {
 
 #[tokio::test]
 async fn an_upload_that_takes_too_long_is_reported() {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         upload_wait: Period::millis(200),
         ..Config::default()
     })
     .await;
-    world.bind(false).await;
-    settles(&mut world, Vec::new()).await;
-    let files = world.turn();
+    fixture.bind(false).await;
+    settles(&mut fixture, Vec::new()).await;
+    let files = fixture.turn();
     let message = message("look", vec![named("a.csv", "data:text/csv,a")]);
     let lines = files.uploads().place_uploads(&message).await;
     assert_eq!(lines.len(), 1);
@@ -356,14 +362,14 @@ async fn an_upload_that_takes_too_long_is_reported() {
 
 #[tokio::test]
 async fn without_a_sandbox_nothing_is_uploaded() {
-    let world = FilesFixture::with(Config {
+    let fixture = FilesFixture::with(Config {
         sessions: false,
         ..Config::default()
     })
     .await;
     let message = message("look", vec![named("a.csv", "data:text/csv,a")]);
     assert!(
-        world
+        fixture
             .turn()
             .uploads()
             .place_uploads(&message)

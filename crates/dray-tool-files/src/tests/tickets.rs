@@ -4,24 +4,24 @@ use dray_proto::v1::{self, ticket_destination::Destination};
 use dray_types::{Fault, FaultCode};
 use serde_json::json;
 
-use super::world::{Asked, FilesFixture, call, lock};
+use super::fixture::{Asked, FilesFixture, call, lock};
 use crate::{Config, tools};
 
 const TICKET_URL: &str = "https://files.example/t/secret";
 
 /// A session with a sandbox where the operator allows links.
 async fn allowed() -> FilesFixture {
-    let mut world = FilesFixture::with(Config {
+    let mut fixture = FilesFixture::with(Config {
         tickets: true,
         ..Config::default()
     })
     .await;
-    world.bind(false).await;
-    world
+    fixture.bind(false).await;
+    fixture
 }
 
-async fn issues(world: &mut FilesFixture) -> Asked<v1::IssueTicketRequest> {
-    world
+async fn issues(fixture: &mut FilesFixture) -> Asked<v1::IssueTicketRequest> {
+    fixture
         .serve(|request: &v1::IssueTicketRequest| {
             Ok(v1::IssuedTicket {
                 ticket: Some(v1::Ticket {
@@ -40,8 +40,8 @@ async fn issues(world: &mut FilesFixture) -> Asked<v1::IssueTicketRequest> {
 
 #[tokio::test]
 async fn links_are_offered_only_where_the_operator_allows_them_and_there_is_a_sandbox() {
-    let names = async |world: &FilesFixture| {
-        let offered = tools::offered_tools(&world.turn(), false).await;
+    let names = async |fixture: &FilesFixture| {
+        let offered = tools::offered_tools(&fixture.turn(), false).await;
         let names = offered.iter().map(|tool| tool.declaration().name.clone());
         names
             .filter(|name| ["request_upload", "make_download_link"].contains(&name.as_str()))
@@ -62,10 +62,10 @@ async fn links_are_offered_only_where_the_operator_allows_them_and_there_is_a_sa
 
 #[tokio::test]
 async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
-    let mut world = allowed().await;
-    let asked = issues(&mut world).await;
+    let mut fixture = allowed().await;
+    let asked = issues(&mut fixture).await;
     let arguments = json!({"directory": "in", "media_type": "application/zip", "minutes": 5});
-    let output = call(&world.turn(), "request_upload", arguments)
+    let output = call(&fixture.turn(), "request_upload", arguments)
         .await
         .unwrap();
     assert!(
@@ -87,10 +87,10 @@ async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
 
 #[tokio::test]
 async fn a_download_link_is_for_one_file_of_the_sandbox() {
-    let mut world = allowed().await;
-    let asked = issues(&mut world).await;
+    let mut fixture = allowed().await;
+    let asked = issues(&mut fixture).await;
     let output = call(
-        &world.turn(),
+        &fixture.turn(),
         "make_download_link",
         json!({"path": "out.zip"}),
     )
@@ -104,8 +104,8 @@ async fn a_download_link_is_for_one_file_of_the_sandbox() {
 
 #[tokio::test]
 async fn wrong_arguments_and_a_missing_endpoint_are_reported_with_messages() {
-    let mut world = allowed().await;
-    world
+    let mut fixture = allowed().await;
+    fixture
         .serve(|_: &v1::IssueTicketRequest| {
             Err(Fault::new(
                 FaultCode::Unavailable,
@@ -114,7 +114,7 @@ async fn wrong_arguments_and_a_missing_endpoint_are_reported_with_messages() {
             .detail("no_tickets"))
         })
         .await;
-    let turn = world.turn();
+    let turn = fixture.turn();
     for (tool, arguments, text) in [
         ("make_download_link", json!({}), "path"),
         ("request_upload", json!({"minutes": 0}), "minutes"),

@@ -130,7 +130,7 @@ impl PutOperation<'_> {
         let listing = match engine.answer(listing).await {
             Ok(listing) => listing,
             Err(error) => {
-                tracing::debug!(%error, "abandoned temp files were not looked for");
+                tracing::debug!(%error, "could not look for abandoned temporary files");
                 return;
             }
         };
@@ -155,9 +155,9 @@ impl PutOperation<'_> {
             if entry.mtime_ns.is_some_and(|mtime| mtime < now - age) {
                 let path = entry.path;
                 match self.discard(&path).await {
-                    Ok(()) => tracing::info!(%path, "removed an abandoned temp file"),
+                    Ok(()) => tracing::info!(%path, "removed an abandoned temporary file"),
                     Err(error) => {
-                        tracing::debug!(%path, %error, "could not remove an abandoned temporary file")
+                        tracing::debug!(%path, %error, "could not remove an abandoned temporary file");
                     }
                 }
             }

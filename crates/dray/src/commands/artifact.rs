@@ -10,15 +10,15 @@ use serde_json::json;
 use crate::cli::{ArtifactCommand, GlobalOptions};
 use crate::commands::fetch::write_claim;
 use crate::commands::upload;
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
-use crate::world::SystemConnection;
 
 /// Runs one of the commands with the store alone.
 pub(crate) async fn run(
     global: &GlobalOptions,
     artifact: &ArtifactCommand,
 ) -> Result<(), CommandFailure> {
-    let world = SystemConnection::open_store(global).await?;
+    let system = SystemConnection::open_store(global).await?;
     let outcome = match artifact {
         ArtifactCommand::Put {
             file,
@@ -30,10 +30,10 @@ pub(crate) async fn run(
                 .map(|name| name.to_string_lossy().into_owned());
             // A stream on standard input has no name of its own.
             let name = name.clone().or(given).unwrap_or_default();
-            put_artifact(global, &world, file, ArtifactLabel::new(media_type, name)).await
+            put_artifact(global, &system, file, ArtifactLabel::new(media_type, name)).await
         }
         ArtifactCommand::Get { sha256, output } => {
-            get_artifact(global, &world, sha256, output).await
+            get_artifact(global, &system, sha256, output).await
         }
         ArtifactCommand::Url {
             sha256,
@@ -42,24 +42,31 @@ pub(crate) async fn run(
             media_type,
         } => {
             let label = ArtifactLabel::new(media_type, name);
-            print_url(global, &world, sha256, Duration::from_secs(*expires), label).await
+            print_url(
+                global,
+                &system,
+                sha256,
+                Duration::from_secs(*expires),
+                label,
+            )
+            .await
         }
     };
-    world.close().await;
+    system.close().await;
     outcome
 }
 
 async fn put_artifact(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     file: &Path,
     label: ArtifactLabel,
 ) -> Result<(), CommandFailure> {
     let claim = if file == Path::new("-") {
-        upload::upload_stream(global, world, tokio::io::stdin(), None, label).await?
+        upload::upload_stream(global, system, tokio::io::stdin(), None, label).await?
     } else {
         let (input, size) = upload::open_regular_file(file).await?;
-        upload::upload_stream(global, world, input, Some(size), label).await?
+        upload::upload_stream(global, system, input, Some(size), label).await?
     };
     let Stored {
         sha256,
@@ -79,25 +86,25 @@ async fn put_artifact(
 
 /// The claim for a digest as the user typed it.
 async fn claim_from_text(
-    world: &SystemConnection,
+    system: &SystemConnection,
     sha256: &str,
     label: ArtifactLabel,
 ) -> Result<Claim, CommandFailure> {
     let sha256 = sha256
         .parse()
         .map_err(|error| CommandFailure::Usage(format!("`{sha256}`: {error}")))?;
-    stored_claim(world, sha256, label).await
+    stored_claim(system, sha256, label).await
 }
 
 /// The claim for a digest. Fails with `claim_missing` when the tenant has not stored such content.
 pub(crate) async fn stored_claim(
-    world: &SystemConnection,
+    system: &SystemConnection,
     sha256: Sha256Digest,
     label: ArtifactLabel,
 ) -> Result<Claim, CommandFailure> {
-    let found = world
+    let found = system
         .store()?
-        .claim(world.tenant(), sha256, label)
+        .claim(system.tenant(), sha256, label)
         .await
         .map_err(Fault::from)?;
     found.ok_or_else(|| {
@@ -113,17 +120,17 @@ pub(crate) async fn stored_claim(
 
 async fn get_artifact(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     sha256: &str,
     output: &Path,
 ) -> Result<(), CommandFailure> {
     let claim = claim_from_text(
-        world,
+        system,
         sha256,
         ArtifactLabel::new("application/octet-stream", ""),
     )
     .await?;
-    write_claim(global, world, &claim, output).await?;
+    write_claim(global, system, &claim, output).await?;
     // Content on standard output must not be followed by a line about it.
     if output != Path::new("-") {
         let size = claim.artifact.size;
@@ -143,15 +150,15 @@ async fn get_artifact(
 
 async fn print_url(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     sha256: &str,
     lifetime: Duration,
     label: ArtifactLabel,
 ) -> Result<(), CommandFailure> {
-    let claim = claim_from_text(world, sha256, label).await?;
-    let link = world
+    let claim = claim_from_text(system, sha256, label).await?;
+    let link = system
         .store()?
-        .presign_get(world.tenant(), &claim, lifetime)
+        .presign_get(system.tenant(), &claim, lifetime)
         .await
         .map_err(Fault::from)?;
     if global.json {

@@ -1,13 +1,13 @@
 //! `dray config`: the effective configuration, and the source of each value.
 
 use crate::cli::{ConfigCommand, GlobalOptions};
+use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world;
 
 /// Checks or shows the configuration. An invalid one fails before anything is printed.
 pub(crate) fn run(global: &GlobalOptions, config: &ConfigCommand) -> Result<(), CommandFailure> {
     // With the state directory of `dray up`, so that both show the same.
-    let loaded = world::load_config(&world::with_home(world::config_sources(global)?)?)?;
+    let loaded = context::load_config(&context::with_home(context::config_sources(global)?)?)?;
     for warning in loaded.warnings() {
         print_note(&format!("warning: {warning}"));
     }

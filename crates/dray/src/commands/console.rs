@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ConsoleArgs, ConsoleCommand, ConsoleLinkArgs, ConsoleLinkCommand, GlobalOptions};
 use crate::commands::mcp::termination;
+use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world::{self, SystemConnection};
 
 /// Serves until a signal ends the command, or prints a link.
 pub(crate) async fn run(
@@ -35,7 +35,7 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
         ..ConsoleSettings::default()
     };
     let server = bind_console(console.listen, settings, Clock::system()).await?;
-    let config = world::load_config(&world::config_sources(global)?)?;
+    let config = context::load_config(&context::config_sources(global)?)?;
     let connection = SystemConnection::open_running(global).await?;
     let store = connection.store()?.clone();
     let system = ConsoleSystem {

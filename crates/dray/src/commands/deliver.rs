@@ -13,9 +13,9 @@ use prost::Message as _;
 
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, upload};
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
-use crate::world::SystemConnection;
 
 /// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
@@ -48,13 +48,13 @@ pub(crate) async fn send_from_sandbox(
         return dry_run::plan_sandbox_files(&reach::allow_local_sandbox(global, from), &request)
             .await;
     }
-    let world = SystemConnection::open_to_ask(
+    let system = SystemConnection::open_to_ask(
         &reach::allow_local_sandbox(global, from),
         &DELIVERY_SERVICES,
     )
     .await?;
-    let outcome = submit_request(global, &world, &send.way, request).await;
-    world.close().await;
+    let outcome = submit_request(global, &system, &send.way, request).await;
+    system.close().await;
     outcome
 }
 
@@ -68,23 +68,23 @@ pub(crate) async fn deliver_local_files(
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
     // With the store, unlike the other commands here: content goes into it.
-    let world = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
-    let outcome = store_and_submit(global, &world, deliver, request).await;
-    world.close().await;
+    let system = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
+    let outcome = store_and_submit(global, &system, deliver, request).await;
+    system.close().await;
     outcome
 }
 
 async fn store_and_submit(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     deliver: &DeliverArgs,
     mut request: v1::SendFileRequested,
 ) -> Result<(), CommandFailure> {
     for file in &deliver.files {
-        let claim: Claim = upload::upload_file(global, world, file, None).await?;
+        let claim: Claim = upload::upload_file(global, system, file, None).await?;
         request.claims.push(claim.into());
     }
-    submit_request(global, world, &deliver.way, request).await
+    submit_request(global, system, &deliver.way, request).await
 }
 
 /// Sends again what was not delivered, as a new delivery.
@@ -92,20 +92,20 @@ pub(crate) async fn resend_delivery(
     global: &GlobalOptions,
     resend: &ResendArgs,
 ) -> Result<(), CommandFailure> {
-    let world = SystemConnection::open_to_ask(global, &DELIVERY_SERVICES).await?;
-    let meta = world.meta(Duration::from_secs(resend.timeout));
+    let system = SystemConnection::open_to_ask(global, &DELIVERY_SERVICES).await?;
+    let meta = system.meta(Duration::from_secs(resend.timeout));
     let request = v1::ResendRequest {
         delivery_id: resend.delivery.clone(),
         all: resend.all,
     };
-    let accepted = world.call(&meta, &request).await;
+    let accepted = system.call(&meta, &request).await;
     let outcome = match accepted {
         Ok(accepted) => {
-            wait_for_outcome(global, &world, &accepted.delivery_id, resend.timeout).await
+            wait_for_outcome(global, &system, &accepted.delivery_id, resend.timeout).await
         }
         Err(failure) => Err(failure),
     };
-    world.close().await;
+    system.close().await;
     outcome
 }
 
@@ -164,35 +164,35 @@ pub(crate) fn parse_chat_target(text: &str) -> Result<v1::ChatTarget, CommandFai
 
 async fn submit_request(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     way: &DeliveryOptions,
     request: v1::SendFileRequested,
 ) -> Result<(), CommandFailure> {
-    let mut meta = world.meta(Duration::from_secs(way.timeout));
+    let mut meta = system.meta(Duration::from_secs(way.timeout));
     // The same id is the same delivery, so that a script can repeat the command after a crash.
     if let Some(id) = &way.delivery_id {
         let id = OperationId::new(id)
             .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
     }
-    let accepted = world.call(&meta, &request).await?;
+    let accepted = system.call(&meta, &request).await?;
     if accepted.duplicate {
         print_note("This delivery was asked for before; waiting for its end.");
     }
-    wait_for_outcome(global, world, &accepted.delivery_id, way.timeout).await
+    wait_for_outcome(global, system, &accepted.delivery_id, way.timeout).await
 }
 
 /// Follows a delivery to its end and prints the outcome.
 async fn wait_for_outcome(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     delivery_id: &str,
     timeout: u64,
 ) -> Result<(), CommandFailure> {
     let bar = progress::spinner_with_text("on its way", global.json);
     let report = {
-        let follow = follow_progress(world, delivery_id, &bar);
-        let end = poll_until_ended(world, delivery_id, Duration::from_secs(timeout));
+        let follow = follow_progress(system, delivery_id, &bar);
+        let end = poll_until_ended(system, delivery_id, Duration::from_secs(timeout));
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),
@@ -261,23 +261,23 @@ fn interrupted_failure(delivery_id: &str) -> CommandFailure {
 
 /// Asks until the delivery has ended, or until `time` is over.
 async fn poll_until_ended(
-    world: &SystemConnection,
+    system: &SystemConnection,
     delivery_id: &str,
     time: Duration,
 ) -> Result<v1::DeliveryReport, CommandFailure> {
-    let end = world.deadline(time);
+    let end = system.deadline(time);
     loop {
         // Longer than the wait at the service, whose answer would otherwise come too late.
-        let meta: Meta = world.meta(OUTCOME_WAIT * 2);
+        let meta: Meta = system.meta(OUTCOME_WAIT * 2);
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.to_owned(),
             wait_ms: u64::try_from(OUTCOME_WAIT.as_millis()).unwrap_or(u64::MAX),
         };
-        let report = world.call(&meta, &request).await?;
+        let report = system.call(&meta, &request).await?;
         if report.finished {
             return Ok(report);
         }
-        if end.has_passed(world.clock.now_ms()) {
+        if end.has_passed(system.clock.now_ms()) {
             return Err(
                 Fault::new(FaultCode::Timeout, "The delivery has not ended yet.")
                     .detail("still_running")
@@ -291,11 +291,11 @@ async fn poll_until_ended(
 }
 
 /// Shows the progress of a delivery until it is dropped.
-async fn follow_progress(world: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
+async fn follow_progress(system: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
     let filter = EventFilter::of::<v1::DeliveryProgressed>();
     // On a running system this identity may make calls but create no consumers: there only the end is shown.
-    let is_own = world.config().is_some();
-    if is_own && let Ok(mut events) = world.bus.events(filter).await {
+    let is_own = system.config().is_some();
+    if is_own && let Ok(mut events) = system.bus.events(filter).await {
         while let Some(news) = next_progress(&mut events).await {
             if news.delivery_id == delivery_id {
                 bar.set_message(progress_text(&news));

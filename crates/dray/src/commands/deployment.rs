@@ -13,8 +13,8 @@ use dray_service::config::ConfigSources;
 use dray_store::StoreAccess;
 use dray_types::TenantId;
 
+use crate::context;
 use crate::outcome::CommandFailure;
-use crate::world;
 
 /// Name of the bucket in the shipped deployment.
 const DEFAULT_BUCKET: &str = "drayage";
@@ -66,7 +66,7 @@ fn check_consumers(permissions: &Permissions) -> Result<(), CommandFailure> {
 
 /// Every identity, with its rights in the store where it has an access key.
 fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, CommandFailure> {
-    let services = world::all_services_host(ConfigSources::default()).identities();
+    let services = context::all_services_host(ConfigSources::default()).identities();
     let mut all: Vec<_> = services
         .into_iter()
         .map(|(permissions, access)| (permissions, Some(access)))
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn every_service_has_an_identity_a_policy_and_a_description() {
         let identities = deployment_identities().unwrap();
-        for name in world::all_services_host(ConfigSources::default()).names() {
+        for name in context::all_services_host(ConfigSources::default()).names() {
             let (permissions, access) = identities
                 .iter()
                 .find(|(permissions, _)| permissions.user() == name)

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::cli::{DeadLetterCommand, DlqFilter, GlobalOptions};
 use crate::commands::shown;
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, fault_json, print_line};
-use crate::world::SystemConnection;
 
 /// Time that restarted work gets, from now on: its own deadline has passed.
 const REDRIVE_TIME: Duration = Duration::from_mins(10);
@@ -34,12 +34,12 @@ pub(crate) async fn run(
     {
         check_selection(sequences, filter, *all)?;
     }
-    let world = SystemConnection::open_bus(global).await?;
+    let system = SystemConnection::open_bus(global).await?;
     let outcome = match dlq {
         DeadLetterCommand::List { limit, filter } => {
-            list_letters(global, &world, filter, *limit).await
+            list_letters(global, &system, filter, *limit).await
         }
-        DeadLetterCommand::Show { sequence } => show_letter(global, &world, *sequence).await,
+        DeadLetterCommand::Show { sequence } => show_letter(global, &system, *sequence).await,
         DeadLetterCommand::Redrive {
             sequences,
             filter,
@@ -47,24 +47,24 @@ pub(crate) async fn run(
             limit,
             all: _,
         } => {
-            let found = select_letters(&world, sequences, filter, *limit).await;
+            let found = select_letters(&system, sequences, filter, *limit).await;
             match found {
-                Ok(letters) => redrive(global, &world, &letters, *dry_run).await,
+                Ok(letters) => redrive(global, &system, &letters, *dry_run).await,
                 Err(failure) => Err(failure),
             }
         }
     };
-    world.close().await;
+    system.close().await;
     outcome
 }
 
 async fn list_letters(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     filter: &DlqFilter,
     limit: usize,
 ) -> Result<(), CommandFailure> {
-    let letters = find_letters(world, filter, limit).await?;
+    let letters = find_letters(system, filter, limit).await?;
     if letters.is_empty() && !global.json {
         print_line("no dead letters");
     }
@@ -87,11 +87,11 @@ async fn list_letters(
 }
 
 async fn find_letters(
-    world: &SystemConnection,
+    system: &SystemConnection,
     filter: &DlqFilter,
     limit: usize,
 ) -> Result<Vec<DeadLetterSummary>, CommandFailure> {
-    let now_ms = world.clock.now_ms();
+    let now_ms = system.clock.now_ms();
     let ago = |period: dray_types::Period| {
         let millis = u64::try_from(period.as_duration().as_millis()).unwrap_or(u64::MAX);
         now_ms.saturating_sub(millis)
@@ -105,7 +105,7 @@ async fn find_letters(
         from_ms: filter.newer_than.map(ago),
         until_ms: filter.older_than.map(ago),
     };
-    let letters = world.bus.dead_letters();
+    let letters = system.bus.dead_letters();
     letters
         .find(&filter, 1, limit)
         .await
@@ -114,10 +114,10 @@ async fn find_letters(
 
 async fn show_letter(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     sequence: u64,
 ) -> Result<(), CommandFailure> {
-    let DeadLetterDetails { summary, letter } = world
+    let DeadLetterDetails { summary, letter } = system
         .bus
         .dead_letters()
         .show(sequence)
@@ -176,7 +176,7 @@ fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(
 
 /// The named dead letters, or the open ones that the filter selects.
 async fn select_letters(
-    world: &SystemConnection,
+    system: &SystemConnection,
     sequences: &[u64],
     filter: &DlqFilter,
     limit: usize,
@@ -187,9 +187,9 @@ async fn select_letters(
         if filter.states.is_empty() {
             filter.states.push(LetterState::Open);
         }
-        return find_letters(world, &filter, limit).await;
+        return find_letters(system, &filter, limit).await;
     }
-    let letters = world.bus.dead_letters();
+    let letters = system.bus.dead_letters();
     let mut found = Vec::new();
     for sequence in sequences {
         let shown = letters.show(*sequence).await.map_err(letter_failure)?;
@@ -200,21 +200,21 @@ async fn select_letters(
 
 async fn redrive(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     selected: &[DeadLetterSummary],
     dry_run: bool,
 ) -> Result<(), CommandFailure> {
     if selected.is_empty() && !global.json {
         print_line("no dead letters to start again");
     }
-    let letters = world.bus.dead_letters();
+    let letters = system.bus.dead_letters();
     let mut is_complete = true;
     // One failure does not keep the others from being started.
     for letter in selected {
         let outcome = if dry_run {
             Ok(planned_result(letter.state))
         } else {
-            restart_letter(world, &letters, letter.sequence).await
+            restart_letter(system, &letters, letter.sequence).await
         };
         is_complete &= outcome.as_ref().is_ok_and(|restart| restart.is_started());
         print_restart(global, letter, &outcome);
@@ -269,11 +269,11 @@ const fn planned_result(state: LetterState) -> RestartResult {
 }
 
 async fn restart_letter(
-    world: &SystemConnection,
+    system: &SystemConnection,
     letters: &DeadLetters,
     sequence: u64,
 ) -> Result<RestartResult, LetterError> {
-    let deadline = Some(world.deadline(REDRIVE_TIME));
+    let deadline = Some(system.deadline(REDRIVE_TIME));
     match letters.redrive(sequence, deadline).await {
         // The bus knows this restart already: another command was faster.
         Ok(published) if published.duplicate => Ok(RestartResult::AlreadyStarted),

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use self::finding::{Finding, FindingLevel};
 use crate::cli::{DoctorArgs, GlobalOptions};
+use crate::context;
 use crate::outcome::{CommandFailure, print_line};
-use crate::world;
 
 /// Runs all checks and prints what they found. It fails when one of them found a problem.
 pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(), CommandFailure> {
@@ -30,7 +30,7 @@ pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(
 }
 
 async fn examine(global: &GlobalOptions, limit: Duration) -> Result<Vec<Finding>, CommandFailure> {
-    let tenant = world::tenant_of(global)?;
+    let tenant = context::tenant_of(global)?;
     let mut findings = vec![
         machine::check_versions(),
         machine::check_clock(),
@@ -38,8 +38,8 @@ async fn examine(global: &GlobalOptions, limit: Duration) -> Result<Vec<Finding>
         machine::check_memory(),
     ];
     // A wrong command line is an error. A wrong configuration is not: this command reports it.
-    let sources = world::with_home(world::config_sources(global)?);
-    let loaded = match sources.and_then(|sources| world::load_config(&sources)) {
+    let sources = context::with_home(context::config_sources(global)?);
+    let loaded = match sources.and_then(|sources| context::load_config(&sources)) {
         Ok(loaded) => loaded,
         Err(failure @ CommandFailure::Configuration(_)) => {
             findings.push(Finding::problem(
@@ -52,9 +52,9 @@ async fn examine(global: &GlobalOptions, limit: Duration) -> Result<Vec<Finding>
         Err(other) => return Err(other),
     };
     findings.extend(check_configuration(loaded.warnings()));
-    let state: StateSection = world::config_section(&loaded, "state")?;
-    let limits: LimitsSection = world::config_section(&loaded, "limits")?;
-    let egress: dray_egress_fetcher::Config = world::config_section(&loaded, "egress-fetcher")?;
+    let state: StateSection = context::config_section(&loaded, "state")?;
+    let limits: LimitsSection = context::config_section(&loaded, "limits")?;
+    let egress: dray_egress_fetcher::Config = context::config_section(&loaded, "egress-fetcher")?;
     findings.extend(machine::check_state(&state, &limits));
     findings.push(machine::check_reading(limit).await);
     findings.extend(names::check_name_servers(&egress, limit).await);

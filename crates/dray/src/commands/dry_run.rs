@@ -20,8 +20,8 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::cli::GlobalOptions;
 use crate::commands::{sandbox, upload};
+use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world::{self, SystemConnection};
 
 /// Timeout of one question to the sandbox.
 const STAT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -39,9 +39,9 @@ pub(crate) async fn plan_local_files(
     let target = if let Some(target) = &request.target {
         target.clone()
     } else {
-        let world = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
-        let found = session_chat(&world, request).await;
-        world.close().await;
+        let system = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
+        let found = session_chat(&system, request).await;
+        system.close().await;
         found?
     };
     show_plan(global, request, target, candidates).await
@@ -52,21 +52,21 @@ pub(crate) async fn plan_sandbox_files(
     global: &GlobalOptions,
     request: &v1::SendFileRequested,
 ) -> Result<(), CommandFailure> {
-    let world = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
-    let found = ask_sandbox(&world, request).await;
-    world.close().await;
+    let system = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
+    let found = ask_sandbox(&system, request).await;
+    system.close().await;
     let (target, candidates) = found?;
     print_note("The files are not read: their kinds are guessed by their names.");
     show_plan(global, request, target, candidates).await
 }
 
 async fn ask_sandbox(
-    world: &SystemConnection,
+    system: &SystemConnection,
     request: &v1::SendFileRequested,
 ) -> Result<(v1::ChatTarget, Vec<DeliveryCandidate>), CommandFailure> {
     let target = match &request.target {
         Some(target) => target.clone(),
-        None => session_chat(world, request).await?,
+        None => session_chat(system, request).await?,
     };
     let sandbox = match request.sandbox.as_str() {
         // A named sandbox comes before that of the session.
@@ -83,8 +83,8 @@ async fn ask_sandbox(
             follow: true,
             ..v1::StatSandboxRequest::default()
         };
-        let meta = world.meta(STAT_TIMEOUT);
-        let entry = world.call(&meta, &stat).await?;
+        let meta = system.meta(STAT_TIMEOUT);
+        let entry = system.call(&meta, &stat).await?;
         let mut name = name::shown_name(path);
         if entry.entry_kind() == v1::SandboxEntryKind::Directory {
             print_note(&format!(
@@ -104,14 +104,14 @@ async fn ask_sandbox(
 
 /// The chat that the session of a request is bound to.
 async fn session_chat(
-    world: &SystemConnection,
+    system: &SystemConnection,
     request: &v1::SendFileRequested,
 ) -> Result<v1::ChatTarget, CommandFailure> {
     let show = v1::ShowSessionRequest {
         session: request.session.clone(),
     };
-    let meta = world.meta(STAT_TIMEOUT);
-    let session = world.call(&meta, &show).await?;
+    let meta = system.meta(STAT_TIMEOUT);
+    let session = system.call(&meta, &show).await?;
     let chat = session.chat;
     chat.ok_or_else(|| Fault::from(dray_platform_delivery::error::DeliveryError::NoChat).into())
 }
@@ -143,8 +143,8 @@ async fn show_plan(
     target: v1::ChatTarget,
     files: Vec<DeliveryCandidate>,
 ) -> Result<(), CommandFailure> {
-    let sources = world::config_sources(global)?;
-    let bus: BusSection = world::config_section(&world::load_config(&sources)?, "bus")?;
+    let sources = context::config_sources(global)?;
+    let bus: BusSection = context::config_section(&context::load_config(&sources)?, "bus")?;
     // A command that runs the services itself has the rights of its user.
     let sources = match bus.mode {
         BusMode::Embedded => SystemConnection::as_operator(sources),
@@ -155,7 +155,7 @@ async fn show_plan(
         }
     };
     let config: Config =
-        world::config_section(&world::load_config(&sources)?, PlatformDelivery::NAME)?;
+        context::config_section(&context::load_config(&sources)?, PlatformDelivery::NAME)?;
     let flags = request.flags.unwrap_or_default();
     let request = DryRunRequest {
         target,
@@ -167,7 +167,7 @@ async fn show_plan(
         },
         files,
     };
-    let tenant = world::tenant_of(global)?;
+    let tenant = context::tenant_of(global)?;
     let plan = plan_delivery(&config, &Clock::system(), &tenant, request).await?;
     if global.json {
         let document = serde_json::to_string(&plan).unwrap_or_default();

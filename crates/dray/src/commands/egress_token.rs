@@ -6,8 +6,8 @@ use dray_types::{Clock, Period};
 use serde_json::json;
 
 use crate::cli::{EgressCommand, EgressTokenArgs, GlobalOptions};
+use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world;
 
 /// Longest life of a token that is made here.
 const MAX_TOKEN_TTL: Period = Period::secs(30 * 24 * 3600);
@@ -15,8 +15,8 @@ const MAX_TOKEN_TTL: Period = Period::secs(30 * 24 * 3600);
 /// Runs the command.
 pub(crate) fn run(global: &GlobalOptions, command: &EgressCommand) -> Result<(), CommandFailure> {
     let EgressCommand::Token(token) = command;
-    let loaded = world::load_config(&world::config_sources(global)?)?;
-    let config: dray_egress_fetcher::Config = world::config_section(&loaded, "egress-fetcher")?;
+    let loaded = context::load_config(&context::config_sources(global)?)?;
+    let config: dray_egress_fetcher::Config = context::config_section(&loaded, "egress-fetcher")?;
     let Some(key) = &config.proxy.token_key else {
         return Err(CommandFailure::Configuration(
             "egress-fetcher.proxy.token_key is not set: it is the key of tokens, at least 32 bytes"
@@ -59,7 +59,7 @@ fn identity_of(
         .now_ms()
         .saturating_add(token.ttl.as_millis());
     Ok(ProxyIdentity {
-        tenant: world::tenant_of(global)?,
+        tenant: context::tenant_of(global)?,
         session: token.session.clone(),
         app: token.app.clone(),
         // Claims have whole seconds; a token never ends before the time that was requested.

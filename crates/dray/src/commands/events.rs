@@ -6,8 +6,8 @@ use dray_proto::json::message_json;
 
 use crate::cli::{EventsCommand, GlobalOptions};
 use crate::commands::shown;
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
-use crate::world::SystemConnection;
 
 /// Prints events until the wanted number was printed or the command is interrupted.
 pub(crate) async fn run(
@@ -15,7 +15,7 @@ pub(crate) async fn run(
     events: &EventsCommand,
 ) -> Result<(), CommandFailure> {
     let EventsCommand::Tail { all, count, audit } = events;
-    let world = SystemConnection::open_bus(global).await?;
+    let system = SystemConnection::open_bus(global).await?;
     let filter = EventFilter::new(if *audit {
         "dray.audit.>"
     } else {
@@ -28,7 +28,7 @@ pub(crate) async fn run(
         advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
     }
     };
-    let mut stream = world.bus.events(filter).await.map_err(unreadable)?;
+    let mut stream = system.bus.events(filter).await.map_err(unreadable)?;
     let mut seen = 0;
     while count.is_none_or(|count| seen < count) {
         tokio::select! {
@@ -37,7 +37,7 @@ pub(crate) async fn run(
         }
         seen += 1;
     }
-    world.close().await;
+    system.close().await;
     Ok(())
 }
 

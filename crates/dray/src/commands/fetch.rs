@@ -11,9 +11,9 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::cli::{FetchArgs, GlobalOptions};
 use crate::commands::policy;
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
-use crate::world::SystemConnection;
 
 /// Fetches, writes the content where the options say, and prints the verdict.
 pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(), CommandFailure> {
@@ -24,9 +24,9 @@ pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(),
         tool_timeout_ms: fetch.timeout.unwrap_or_default().saturating_mul(1_000),
         sink: v1::Sink::Unspecified.into(),
     };
-    let world = SystemConnection::open(global, &["egress-fetcher"]).await?;
-    let outcome = fetch_reply(global, fetch, &world, &request).await;
-    world.close().await;
+    let system = SystemConnection::open(global, &["egress-fetcher"]).await?;
+    let outcome = fetch_reply(global, fetch, &system, &request).await;
+    system.close().await;
     match outcome {
         Ok(reply) => {
             print_verdict(global, fetch, &reply);
@@ -49,20 +49,20 @@ const CALL_MARGIN: Duration = Duration::from_secs(5);
 async fn fetch_reply(
     global: &GlobalOptions,
     fetch: &FetchArgs,
-    world: &SystemConnection,
+    system: &SystemConnection,
     request: &v1::FetchRequest,
 ) -> Result<v1::FetchReply, CommandFailure> {
     let timeout = fetch.timeout.map_or(MAX_TIMEOUT, Duration::from_secs);
-    let meta = world.meta(timeout + CALL_MARGIN);
+    let meta = system.meta(timeout + CALL_MARGIN);
     let waiting = progress::spinner_with_text("fetching", global.json);
     // Not repeated: a refusal of the policy is a decision.
-    let reply = world.call_once(&meta, request).await;
+    let reply = system.call_once(&meta, request).await;
     waiting.finish_and_clear();
     let reply = reply?;
     if let Some(output) = &fetch.output {
         let content = reply.content.clone().ok_or_else(Fault::internal)?;
         let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
-        write_content(global, world, &content, output).await?;
+        write_content(global, system, &content, output).await?;
     }
     Ok(reply)
 }
@@ -70,12 +70,12 @@ async fn fetch_reply(
 /// Writes content to a file or to standard output, and checks it on the way.
 async fn write_content(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     content: &ContentSource,
     output: &Path,
 ) -> Result<(), CommandFailure> {
     match content {
-        ContentSource::Claim(claim) => write_claim(global, world, claim, output).await,
+        ContentSource::Claim(claim) => write_claim(global, system, claim, output).await,
         ContentSource::Inline(bytes) => {
             let mut sink = OutputSink::create(output)?;
             sink.write(bytes).await?;
@@ -87,14 +87,14 @@ async fn write_content(
 /// Writes a stored artifact to a file or to standard output. A file appears only once all of it was checked.
 pub(crate) async fn write_claim(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     claim: &Claim,
     output: &Path,
 ) -> Result<(), CommandFailure> {
-    let deadline = world.deadline(Duration::from_hours(1));
-    let mut reader = world
+    let deadline = system.deadline(Duration::from_hours(1));
+    let mut reader = system
         .store()?
-        .read(world.tenant(), claim, deadline)
+        .read(system.tenant(), claim, deadline)
         .await
         .map_err(Fault::from)?;
     let bar = progress::byte_progress_bar(Some(claim.artifact.size), global.json);

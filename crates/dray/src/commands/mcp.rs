@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GlobalOptions, McpArgs, McpCommand};
 use crate::commands::{deliver, mcp_install, reach, ticket_serve};
+use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_note};
-use crate::world::{self, SystemConnection};
 
 /// Services behind the tools.
 const MCP_SERVICES: [&str; 4] = [
@@ -66,7 +66,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     }
     let chats = offered_chats(mcp)?;
     // Both ports are bound before services start, so that a port in use ends the command early.
-    let endpoint = bind_endpoint(mcp, &world::tenant_of(global)?, OPTION_NAMES).await?;
+    let endpoint = bind_endpoint(mcp, &context::tenant_of(global)?, OPTION_NAMES).await?;
     let tickets = match mcp.tickets {
         Some(address) => Some(ticket_serve::bind_endpoint(address, mcp.tickets_url.clone()).await?),
         None => None,
@@ -76,23 +76,23 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     if endpoint.is_none() && tickets.is_none() {
         return Box::pin(serve_while_starting(mcp, &global, root, chats)).await;
     }
-    let world = SystemConnection::open(&global, &MCP_SERVICES).await?;
-    let limits = match world.config() {
+    let system = SystemConnection::open(&global, &MCP_SERVICES).await?;
+    let limits = match system.config() {
         Some(loaded) => file_limits(loaded),
         // The services of a running system have limits of their own; these are checked before them.
-        None => file_limits(&world::load_config(&world::config_sources(&global)?)?),
+        None => file_limits(&context::load_config(&context::config_sources(&global)?)?),
     };
     let outcome = if let Some(tickets) = tickets {
-        let (access, serving) = ticket_serve::attach_endpoint(tickets, &world)?;
+        let (access, serving) = ticket_serve::attach_endpoint(tickets, &system)?;
         let options = server_options(mcp, chats, limits, Some(access));
-        let outcome = serve_tools(mcp, &world, root, options, endpoint).await;
+        let outcome = serve_tools(mcp, &system, root, options, endpoint).await;
         serving.close().await;
         outcome
     } else {
         let options = server_options(mcp, chats, limits, None);
-        serve_tools(mcp, &world, root, options, endpoint).await
+        serve_tools(mcp, &system, root, options, endpoint).await
     };
-    world.close().await;
+    system.close().await;
     outcome
 }
 
@@ -110,14 +110,14 @@ async fn serve_while_starting(
     // A task of its own: the start of the services computes for a while, and the first request must not wait for it.
     let mut serving = JoinSet::new();
     serving.spawn(serve_stdio(server));
-    let world = SystemConnection::open(global, &MCP_SERVICES).await?;
+    let system = SystemConnection::open(global, &MCP_SERVICES).await?;
     let started = async {
-        bind_session(mcp, &world).await?;
-        let limits = match world.config() {
+        bind_session(mcp, &system).await?;
+        let limits = match system.config() {
             Some(loaded) => file_limits(loaded),
-            None => file_limits(&world::load_config(&world::config_sources(global)?)?),
+            None => file_limits(&context::load_config(&context::config_sources(global)?)?),
         };
-        starter.ready(service_client(mcp, &world)?, limits);
+        starter.ready(service_client(mcp, &system)?, limits);
         match serving.join_next().await {
             Some(Ok(outcome)) => outcome,
             Some(Err(error)) => Err(CommandFailure::local("the server failed")(error.into())),
@@ -125,32 +125,32 @@ async fn serve_while_starting(
         }
     };
     let outcome = started.await;
-    world.close().await;
+    system.close().await;
     outcome
 }
 
 fn service_client(
     mcp: &McpArgs,
-    world: &SystemConnection,
+    system: &SystemConnection,
 ) -> Result<ServiceClient, CommandFailure> {
     Ok(ServiceClient {
-        bus: world.bus.clone(),
-        store: world.store()?.clone(),
-        clock: world.clock.clone(),
-        tenant: world.tenant().clone(),
+        bus: system.bus.clone(),
+        store: system.store()?.clone(),
+        clock: system.clock.clone(),
+        tenant: system.tenant().clone(),
         session: mcp.session.clone(),
     })
 }
 
 async fn serve_tools(
     mcp: &McpArgs,
-    world: &SystemConnection,
+    system: &SystemConnection,
     root: Option<LocalRoot>,
     options: ServerOptions,
     endpoint: Option<HttpEndpoint>,
 ) -> Result<(), CommandFailure> {
-    bind_session(mcp, world).await?;
-    let server = McpServer::new(service_client(mcp, world)?, root, options);
+    bind_session(mcp, system).await?;
+    let server = McpServer::new(service_client(mcp, system)?, root, options);
     match endpoint {
         Some(endpoint) => serve_http(endpoint, server).await,
         None => serve_stdio(server).await,
@@ -237,7 +237,7 @@ pub(super) async fn termination() -> Result<(), CommandFailure> {
 
 /// Binds the sandbox and the chat that the options name. Both belong to the user who starts the server; a client can
 /// name neither.
-async fn bind_session(mcp: &McpArgs, world: &SystemConnection) -> Result<(), CommandFailure> {
+async fn bind_session(mcp: &McpArgs, system: &SystemConnection) -> Result<(), CommandFailure> {
     let chat = mcp
         .to
         .as_deref()
@@ -256,7 +256,7 @@ async fn bind_session(mcp: &McpArgs, world: &SystemConnection) -> Result<(), Com
         chat,
         ..v1::BindSessionRequest::default()
     };
-    world.call(&world.meta(BIND_TIMEOUT), &request).await?;
+    system.call(&system.meta(BIND_TIMEOUT), &request).await?;
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyCommand, PolicyExplainArgs};
 use crate::commands::policy;
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, fault_json, print_line};
-use crate::world::SystemConnection;
 
 /// Timeout of the call; one DNS lookup is the longest part of it.
 const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,12 +26,12 @@ pub(crate) async fn run(
         app_policy: app_policy(explain)?,
         resolve_names: explain.resolve,
     };
-    let world = SystemConnection::open_to_ask(global, &["egress-fetcher"]).await?;
+    let system = SystemConnection::open_to_ask(global, &["egress-fetcher"]).await?;
     // Not repeated: a refusal is a decision.
-    let reply = world
-        .call_once(&world.meta(EXPLAIN_TIMEOUT), &request)
+    let reply = system
+        .call_once(&system.meta(EXPLAIN_TIMEOUT), &request)
         .await;
-    world.close().await;
+    system.close().await;
     let reply = reply?;
     let fault = reply.fault.clone().map(Fault::try_from).transpose();
     let fault = fault.map_err(|_| Fault::internal())?;

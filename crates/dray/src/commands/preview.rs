@@ -11,8 +11,8 @@ use crate::cli::{
 };
 use crate::commands::mcp::termination;
 use crate::commands::{reach, sandbox};
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world::SystemConnection;
 
 /// Timeout of the calls.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
@@ -25,15 +25,15 @@ pub(crate) async fn run(
     let Some(manage) = &command.manage else {
         return create(global, &command.create).await;
     };
-    let world = SystemConnection::open_bus(global).await?;
-    let outcome = run_manage(global, &world, manage).await;
-    world.close().await;
+    let system = SystemConnection::open_bus(global).await?;
+    let outcome = run_manage(global, &system, manage).await;
+    system.close().await;
     outcome
 }
 
 async fn run_manage(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     command: &PreviewManageCommand,
 ) -> Result<(), CommandFailure> {
     match command {
@@ -41,7 +41,7 @@ async fn run_manage(
             let request = v1::ListPreviewsRequest {
                 sandbox: owner_reference(owner),
             };
-            let reply = world.call(&world.meta(CALL_TIMEOUT), &request).await?;
+            let reply = system.call(&system.meta(CALL_TIMEOUT), &request).await?;
             show_list(global, &reply.previews);
         }
         PreviewManageCommand::Revoke { preview, owner } => {
@@ -49,7 +49,7 @@ async fn run_manage(
                 sandbox: owner_reference(owner),
                 preview_id: preview.clone(),
             };
-            let revoked = world.call(&world.meta(CALL_TIMEOUT), &request).await?;
+            let revoked = system.call(&system.meta(CALL_TIMEOUT), &request).await?;
             if global.json {
                 print_line(&preview_json(&revoked).to_string());
             } else {
@@ -81,7 +81,7 @@ async fn create(global: &GlobalOptions, create: &PreviewCreate) -> Result<(), Co
         Sandbox::Address(address) => reach::allow_local_sandbox(global, address),
         Sandbox::Session(_) => global.clone(),
     };
-    let world = SystemConnection::open_previews(&reaching, create.listen).await?;
+    let system = SystemConnection::open_previews(&reaching, create.listen).await?;
     let request = v1::CreatePreviewRequest {
         sandbox: Some(v1::SandboxRef {
             sandbox: Some(reference),
@@ -89,11 +89,11 @@ async fn create(global: &GlobalOptions, create: &PreviewCreate) -> Result<(), Co
         path,
         lifetime_seconds: create.expires.unwrap_or(0),
     };
-    let created = world.call(&world.meta(CALL_TIMEOUT), &request).await;
+    let created = system.call(&system.meta(CALL_TIMEOUT), &request).await;
     let outcome = match created {
         Ok(created) => {
             show_created(global, &created);
-            if world.config().is_some() {
+            if system.config().is_some() {
                 print_note("this command shows it: end it with Ctrl-C");
                 termination().await
             } else {
@@ -102,7 +102,7 @@ async fn create(global: &GlobalOptions, create: &PreviewCreate) -> Result<(), Co
         }
         Err(failure) => Err(failure),
     };
-    world.close().await;
+    system.close().await;
     outcome
 }
 

@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 use self::targets::{DocumentLocation, ReadTarget};
 use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
+use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
-use crate::world::{self, SystemConnection};
 
 /// Longest wait for a document from a URL or from the store.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
@@ -314,12 +314,12 @@ fn document_reader(
             print_note(&format!("--root {} is skipped: {error}", root.display()));
         }
     }
-    // A named root is the whole world of the command; without one, the directories of the arguments may be read too.
+    // The command reads nothing outside a named root; without one, the directories of the arguments may be read too.
     if primary.is_none() {
         folders.dedup();
         roots = roots.with(folders);
     }
-    if let Some(home) = world::home_directory() {
+    if let Some(home) = context::home_directory() {
         roots = roots.with_home(home);
     }
     // Conversions run in this program, started again as a worker.
@@ -381,38 +381,38 @@ async fn fetch_document(
     target: &ReadTarget,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let most = read_policy(&read.limits).max_file_bytes;
-    let world = match target.source {
+    let system = match target.source {
         DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
         DocumentLocation::Path | DocumentLocation::Url => {
             SystemConnection::open(global, &[EgressFetcher::NAME]).await?
         }
     };
     let brought = match &target.source {
-        DocumentLocation::Artifact(sha256) => stored_document(&world, sha256, most).await,
+        DocumentLocation::Artifact(sha256) => stored_document(&system, sha256, most).await,
         DocumentLocation::Path | DocumentLocation::Url => {
-            external_document(global, &world, &target.what, most).await
+            external_document(global, &system, &target.what, most).await
         }
     };
-    world.close().await;
+    system.close().await;
     brought
 }
 
 async fn stored_document(
-    world: &SystemConnection,
+    system: &SystemConnection,
     sha256: &Sha256Digest,
     most: u64,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let label = ArtifactLabel::new("application/octet-stream", "");
-    let claim = artifact::stored_claim(world, *sha256, label).await?;
+    let claim = artifact::stored_claim(system, *sha256, label).await?;
     Ok((
         sha256.to_hex(),
-        spool_content(world, ContentSource::Claim(claim), most).await?,
+        spool_content(system, ContentSource::Claim(claim), most).await?,
     ))
 }
 
 async fn external_document(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     url: &str,
     most: u64,
 ) -> Result<(String, std::fs::File), CommandFailure> {
@@ -423,16 +423,18 @@ async fn external_document(
     };
     let waiting = progress::spinner_with_text("fetching", global.json);
     // Not repeated: a refusal of the policy is a decision.
-    let reply = world.call_once(&world.meta(FETCH_TIMEOUT), &request).await;
+    let reply = system
+        .call_once(&system.meta(FETCH_TIMEOUT), &request)
+        .await;
     waiting.finish_and_clear();
     let content = reply?.content.ok_or_else(Fault::internal)?;
     let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
-    Ok((url.to_owned(), spool_content(world, content, most).await?))
+    Ok((url.to_owned(), spool_content(system, content, most).await?))
 }
 
 /// The reader needs a file in which it can seek, so content is written to one first.
 async fn spool_content(
-    world: &SystemConnection,
+    system: &SystemConnection,
     content: ContentSource,
     most: u64,
 ) -> Result<std::fs::File, CommandFailure> {
@@ -454,8 +456,11 @@ async fn spool_content(
                 .advice("Raise --max-file-bytes.")
                 .into());
             }
-            let deadline = world.deadline(FETCH_TIMEOUT);
-            let reader = world.store()?.read(world.tenant(), &claim, deadline).await;
+            let deadline = system.deadline(FETCH_TIMEOUT);
+            let reader = system
+                .store()?
+                .read(system.tenant(), &claim, deadline)
+                .await;
             let mut reader = reader.map_err(Fault::from)?;
             while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
                 file.write_all(&bytes).await.map_err(failed())?;

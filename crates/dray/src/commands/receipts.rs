@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, ReceiptsArgs};
 use crate::commands::{sandbox, shown};
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world::SystemConnection;
 
 /// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,9 +21,9 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     receipts: &ReceiptsArgs,
 ) -> Result<(), CommandFailure> {
-    let world = SystemConnection::open_bus(global).await?;
-    let outcome = list_reports(&world, receipts).await;
-    world.close().await;
+    let system = SystemConnection::open_bus(global).await?;
+    let outcome = list_reports(&system, receipts).await;
+    system.close().await;
     let (reports, truncated) = outcome?;
     for report in &reports {
         if global.json {
@@ -41,16 +41,16 @@ pub(crate) async fn run(
 }
 
 async fn list_reports(
-    world: &SystemConnection,
+    system: &SystemConnection,
     receipts: &ReceiptsArgs,
 ) -> Result<(Vec<v1::DeliveryReport>, bool), CommandFailure> {
-    let meta = world.meta(CALL_TIMEOUT);
+    let meta = system.meta(CALL_TIMEOUT);
     if let Some(delivery_id) = &receipts.delivery {
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.clone(),
             wait_ms: 0,
         };
-        let report = world.call(&meta, &request).await?;
+        let report = system.call(&meta, &request).await?;
         return Ok((vec![report], false));
     }
     let request = v1::ListReceiptsRequest {
@@ -58,7 +58,7 @@ async fn list_reports(
         open_only: receipts.open,
         limit: receipts.limit,
     };
-    let reply = world.call(&meta, &request).await?;
+    let reply = system.call(&meta, &request).await?;
     Ok((reply.reports, reply.truncated))
 }
 

@@ -7,16 +7,16 @@ use dray_guard::Code;
 use dray_service::config::ConfigSources;
 
 use crate::cli::Cli;
+use crate::context;
 use crate::outcome::{CommandFailure, print_line};
-use crate::world;
 
 /// Prints one generated page.
 pub(crate) fn run(page: &str) -> Result<(), CommandFailure> {
     let text = match page {
         "asyncapi" => super::asyncapi::document().unwrap_or_default(),
         "cli" => cli_page(),
-        "configuration" => world::all_services_host(ConfigSources::default()).config_reference(),
-        "metrics" => world::all_services_host(ConfigSources::default()).metrics_reference(),
+        "configuration" => context::all_services_host(ConfigSources::default()).config_reference(),
+        "metrics" => context::all_services_host(ConfigSources::default()).metrics_reference(),
         "subjects" => dray_bus::topology::reference_markdown(),
         "faults" => faults_page(),
         "deployment" => super::deployment::files_as_json()?,

@@ -13,9 +13,9 @@ use dray_types::{ByteSize, Fault, OperationId};
 
 use crate::cli::{GlobalOptions, ResolveArgs};
 use crate::commands::policy;
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
-use crate::world::SystemConnection;
 
 /// Largest resolved arguments that are printed; larger ones fail.
 const MAX_PRINTED_BYTES: ByteSize = ByteSize::mib(512);
@@ -27,9 +27,9 @@ pub(crate) async fn run(
 ) -> Result<(), CommandFailure> {
     let arguments = read_arguments(&resolve.arguments)?;
     let app_policy = policy::read_policy(resolve.app_policy.as_deref())?;
-    let world = SystemConnection::open(global, &["file-resolver", "egress-fetcher"]).await?;
-    let outcome = resolve_reply(global, resolve, &world, arguments, app_policy).await;
-    world.close().await;
+    let system = SystemConnection::open(global, &["file-resolver", "egress-fetcher"]).await?;
+    let outcome = resolve_reply(global, resolve, &system, arguments, app_policy).await;
+    system.close().await;
     print_line(&outcome?);
     Ok(())
 }
@@ -49,14 +49,14 @@ fn read_arguments(given: &str) -> Result<Bytes, CommandFailure> {
 async fn resolve_reply(
     global: &GlobalOptions,
     resolve: &ResolveArgs,
-    world: &SystemConnection,
+    system: &SystemConnection,
     arguments: Bytes,
     app_policy: Option<v1::AppPolicy>,
 ) -> Result<String, CommandFailure> {
-    let meta = world.meta(Duration::from_secs(resolve.timeout));
+    let meta = system.meta(Duration::from_secs(resolve.timeout));
     let request = v1::ResolveRequest {
         arguments: Some(
-            arguments_content(world, &meta.operation, arguments)
+            arguments_content(system, &meta.operation, arguments)
                 .await?
                 .into(),
         ),
@@ -72,10 +72,10 @@ async fn resolve_reply(
         presign: false,
     };
     let waiting = progress::spinner_with_text("resolving", global.json);
-    let reply = world.call(&meta, &request).await;
+    let reply = system.call(&meta, &request).await;
     waiting.finish_and_clear();
     match reply?.outcome.ok_or_else(Fault::internal)? {
-        v1::resolve_reply::Outcome::Resolved(resolved) => resolved_text(world, resolved).await,
+        v1::resolve_reply::Outcome::Resolved(resolved) => resolved_text(system, resolved).await,
         v1::resolve_reply::Outcome::Invalid(invalid) => Err(rejection_fault(invalid).into()),
     }
 }
@@ -101,7 +101,7 @@ fn dial_credentials(resolve: &ResolveArgs) -> Result<Option<v1::DialCredentials>
 
 /// The arguments as content of the request: inline while they are small, stored first otherwise.
 async fn arguments_content(
-    world: &SystemConnection,
+    system: &SystemConnection,
     operation: &OperationId,
     arguments: Bytes,
 ) -> Result<ContentSource, CommandFailure> {
@@ -110,9 +110,9 @@ async fn arguments_content(
         return Ok(ContentSource::Inline(arguments));
     }
     let label = ArtifactLabel::new("application/json", "arguments.json");
-    let claim = world
+    let claim = system
         .store()?
-        .put(world.tenant(), operation, arguments, label)
+        .put(system.tenant(), operation, arguments, label)
         .await
         .map_err(Fault::from)?;
     Ok(ContentSource::Claim(claim))
@@ -128,17 +128,17 @@ fn rejection_fault(invalid: v1::InvalidParameter) -> Fault {
 }
 
 async fn resolved_text(
-    world: &SystemConnection,
+    system: &SystemConnection,
     resolved: v1::ResolvedArguments,
 ) -> Result<String, CommandFailure> {
     let content = resolved.arguments.ok_or_else(Fault::internal)?;
     let bytes = match ContentSource::try_from(content).map_err(|_| Fault::internal())? {
         ContentSource::Inline(bytes) => bytes,
         ContentSource::Claim(claim) => {
-            let deadline = world.deadline(Duration::from_mins(10));
-            let reader = world
+            let deadline = system.deadline(Duration::from_mins(10));
+            let reader = system
                 .store()?
-                .read(world.tenant(), &claim, deadline)
+                .read(system.tenant(), &claim, deadline)
                 .await
                 .map_err(Fault::from)?;
             reader

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use self::copy::SandboxAccess;
 use crate::cli::{GlobalOptions, SandboxCommand, TransferOptions};
 use crate::commands::{reach, shown};
+use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line};
-use crate::world::{self, SystemConnection};
 
 /// Name of the service that a running system has for sandboxes.
 pub(crate) const SANDBOX_SERVICE: &str = "sandbox-transfer";
@@ -49,7 +49,7 @@ pub(crate) async fn run(
         command,
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_)
     );
-    if copies && let Some(config) = world::own_sandboxes(&reaching)? {
+    if copies && let Some(config) = context::own_sandboxes(&reaching)? {
         // Boxed: its future is far larger than those of the other commands.
         return Box::pin(run_copy(
             &reaching,
@@ -59,15 +59,20 @@ pub(crate) async fn run(
         .await;
     }
     if copies {
-        let world = SystemConnection::open(&reaching, &[SANDBOX_SERVICE]).await?;
-        let outcome = Box::pin(run_copy(&reaching, &SandboxAccess::Served(&world), command)).await;
+        let system = SystemConnection::open(&reaching, &[SANDBOX_SERVICE]).await?;
+        let outcome = Box::pin(run_copy(
+            &reaching,
+            &SandboxAccess::Served(&system),
+            command,
+        ))
+        .await;
         // Also after a failure: a service that runs here must stop in order.
-        world.close().await;
+        system.close().await;
         return outcome;
     }
-    let world = SystemConnection::open_to_ask(&reaching, &[SANDBOX_SERVICE]).await?;
-    let outcome = run_command(global, &world, command).await;
-    world.close().await;
+    let system = SystemConnection::open_to_ask(&reaching, &[SANDBOX_SERVICE]).await?;
+    let outcome = run_command(global, &system, command).await;
+    system.close().await;
     let sandbox = sandboxes.first().map_or("", String::as_str);
     let removes = matches!(command, SandboxCommand::Rm { .. });
     outcome.map_err(|failure| explain_failure(failure, sandbox, removes))
@@ -142,11 +147,11 @@ fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> Com
 
 async fn run_command(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     command: &SandboxCommand,
 ) -> Result<(), CommandFailure> {
     match command {
-        SandboxCommand::Probe { sandbox } => probe_sandbox(global, world, sandbox).await,
+        SandboxCommand::Probe { sandbox } => probe_sandbox(global, system, sandbox).await,
         SandboxCommand::Stat {
             sandbox,
             path,
@@ -158,7 +163,7 @@ async fn run_command(
                 follow: *follow,
                 ..v1::StatSandboxRequest::default()
             };
-            let entry = call_service(world, CALL_TIMEOUT, &request).await?;
+            let entry = call_service(system, CALL_TIMEOUT, &request).await?;
             show_result(global, &entry_json(&entry), &entry_line(&entry));
             Ok(())
         }
@@ -174,7 +179,7 @@ async fn run_command(
                 depth: *depth,
                 limit: *limit,
             };
-            print_listing(global, &call_service(world, CALL_TIMEOUT, &request).await?);
+            print_listing(global, &call_service(system, CALL_TIMEOUT, &request).await?);
             Ok(())
         }
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_) => {
@@ -191,7 +196,7 @@ async fn run_command(
                 path: path_bytes(path),
                 recursive: *recursive,
             };
-            call_service(world, CALL_TIMEOUT, &request).await?;
+            call_service(system, CALL_TIMEOUT, &request).await?;
             show_result(global, &json!({ "removed": true }), "removed");
             Ok(())
         }
@@ -199,11 +204,11 @@ async fn run_command(
 }
 
 async fn call_service<C: dray_proto::Call>(
-    world: &SystemConnection,
+    system: &SystemConnection,
     time: Duration,
     request: &C,
 ) -> Result<C::Reply, CommandFailure> {
-    world.call(&world.meta(time), request).await
+    system.call(&system.meta(time), request).await
 }
 
 /// A sandbox by the name that was typed, with the absolute path of a directory.
@@ -235,13 +240,13 @@ fn show_result(global: &GlobalOptions, document: &Value, line: &str) {
 
 async fn probe_sandbox(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     sandbox: &str,
 ) -> Result<(), CommandFailure> {
     let request = v1::ProbeSandboxRequest {
         sandbox: Some(sandbox_ref(sandbox)),
     };
-    let probe = call_service(world, CALL_TIMEOUT, &request).await?;
+    let probe = call_service(system, CALL_TIMEOUT, &request).await?;
     let handle = probe.handle.unwrap_or_default();
     let (home, directory) = (path_text(&probe.home), path_text(&probe.working_directory));
     let document = json!({

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, SessionCommand};
 use crate::commands::{deliver, receipts, sandbox};
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world::SystemConnection;
 
 /// Timeout of calls that move no content.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
@@ -22,15 +22,15 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     command: &SessionCommand,
 ) -> Result<(), CommandFailure> {
-    let world = SystemConnection::open_bus(global).await?;
-    let outcome = run_command(global, &world, command).await;
-    world.close().await;
+    let system = SystemConnection::open_bus(global).await?;
+    let outcome = run_command(global, &system, command).await;
+    system.close().await;
     outcome
 }
 
 async fn run_command(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     command: &SessionCommand,
 ) -> Result<(), CommandFailure> {
     match command {
@@ -57,13 +57,13 @@ async fn run_command(
                     .map(|root| sandbox::path_bytes(Path::new(root)))
                     .collect(),
             };
-            show_session(global, &call_service(world, CALL_TIMEOUT, &request).await?);
+            show_session(global, &call_service(system, CALL_TIMEOUT, &request).await?);
         }
         SessionCommand::Show { session } => {
             let request = v1::ShowSessionRequest {
                 session: session.clone(),
             };
-            show_session(global, &call_service(world, CALL_TIMEOUT, &request).await?);
+            show_session(global, &call_service(system, CALL_TIMEOUT, &request).await?);
         }
         SessionCommand::Unbind {
             session,
@@ -75,7 +75,7 @@ async fn run_command(
             };
             show_unbound(
                 global,
-                call_service(world, CALL_TIMEOUT, &request).await?.found,
+                call_service(system, CALL_TIMEOUT, &request).await?.found,
             );
         }
         SessionCommand::Uploads { session, all } => {
@@ -85,7 +85,7 @@ async fn run_command(
             };
             show_uploads(
                 global,
-                &call_service(world, UPLOAD_TIMEOUT, &request).await?,
+                &call_service(system, UPLOAD_TIMEOUT, &request).await?,
             );
         }
     }
@@ -93,11 +93,11 @@ async fn run_command(
 }
 
 async fn call_service<C: dray_proto::Call>(
-    world: &SystemConnection,
+    system: &SystemConnection,
     time: Duration,
     request: &C,
 ) -> Result<C::Reply, CommandFailure> {
-    world.call(&world.meta(time), request).await
+    system.call(&system.meta(time), request).await
 }
 
 /// Prints whether there was a session to forget.

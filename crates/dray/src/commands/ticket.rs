@@ -15,8 +15,8 @@ use crate::cli::{
 };
 use crate::commands::shown;
 use crate::commands::ticket_serve::{self, KEY_PURPOSE};
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world::SystemConnection;
 
 /// The parts of a problem document that a person reads.
 #[derive(Debug, Deserialize)]
@@ -209,9 +209,9 @@ impl EndpointClient {
         global: &GlobalOptions,
         endpoint: &TicketEndpointOptions,
     ) -> Result<Self, CommandFailure> {
-        let world = SystemConnection::open_store(global).await?;
-        let key = world.store().map(|store| store.derive_key(KEY_PURPOSE));
-        world.close().await;
+        let system = SystemConnection::open_store(global).await?;
+        let key = system.store().map(|store| store.derive_key(KEY_PURPOSE));
+        system.close().await;
         let base = endpoint.url.trim_end_matches('/').to_owned();
         let http = HttpClient::new(HttpTimeouts::default(), None);
         Ok(Self {

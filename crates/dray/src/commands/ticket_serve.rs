@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GlobalOptions, TicketServe};
 use crate::commands::mcp::termination;
+use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_note};
-use crate::world::{self, SystemConnection};
 
 /// Purpose of the key that the endpoint and `dray ticket` derive from the credentials of the store.
 pub(super) const KEY_PURPOSE: &str = "make tickets";
@@ -31,11 +31,11 @@ const TICKET_SERVICES: [&str; 2] = ["sandbox-transfer", "platform-delivery"];
 pub(super) async fn run(global: &GlobalOptions, serve: &TicketServe) -> Result<(), CommandFailure> {
     let endpoint = bind_endpoint(serve.listen, serve.url.clone()).await?;
     print_note(&format!("tickets: {}", endpoint.base_url()));
-    let world = SystemConnection::open(global, &TICKET_SERVICES).await?;
-    let (_, serving) = attach_endpoint(endpoint, &world)?;
+    let system = SystemConnection::open(global, &TICKET_SERVICES).await?;
+    let (_, serving) = attach_endpoint(endpoint, &system)?;
     let ended = termination().await;
     serving.close().await;
-    world.close().await;
+    system.close().await;
     ended
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn configure_calls(
     if let Some(endpoint) = endpoint {
         sources = sources.set("tickets.url", endpoint.base_url());
     }
-    let loaded = world::load_config(&sources)?;
+    let loaded = context::load_config(&sources)?;
     if let Some(directory) = record_directory(&loaded)? {
         sources = sources.set("tickets.records", directory.to_string_lossy());
     }
@@ -79,11 +79,11 @@ pub(crate) fn configure_calls(
 
 /// The directory of records where the bus ends with the process, unless the configuration names one.
 fn record_directory(loaded: &LoadedConfig) -> Result<Option<PathBuf>, CommandFailure> {
-    let bus: BusSection = world::config_section(loaded, "bus")?;
+    let bus: BusSection = context::config_section(loaded, "bus")?;
     if bus.mode != BusMode::Embedded || !loaded.is_default("tickets.records") {
         return Ok(None);
     }
-    let state: StateSection = world::config_section(loaded, "state")?;
+    let state: StateSection = context::config_section(loaded, "state")?;
     Ok(Some(state.folder.join(TICKET_DIRECTORY)))
 }
 
@@ -133,10 +133,10 @@ impl ServingTickets {
 /// Serves tickets beside a command.
 pub(crate) fn attach_endpoint(
     endpoint: TicketEndpoint,
-    world: &SystemConnection,
+    system: &SystemConnection,
 ) -> Result<(TicketAccess, ServingTickets), CommandFailure> {
-    let store = world.store()?;
-    let service = ticket_service(&world.bus, store, &world.clock, world.config());
+    let store = system.store()?;
+    let service = ticket_service(&system.bus, store, &system.clock, system.config());
     let service = service.map_err(CommandFailure::local("cannot open the records of tickets"))?;
     let access = TicketAccess {
         service: service.clone(),

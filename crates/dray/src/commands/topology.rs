@@ -4,15 +4,15 @@ use dray_bus::Topology as Wanted;
 use serde_json::json;
 
 use crate::cli::{GlobalOptions, TopologyCommand};
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
-use crate::world::SystemConnection;
 
 /// Applies or checks the topology. Differences are a failure.
 pub(crate) async fn run(
     global: &GlobalOptions,
     topology: &TopologyCommand,
 ) -> Result<(), CommandFailure> {
-    let world = SystemConnection::open_bus(global).await?;
+    let system = SystemConnection::open_bus(global).await?;
     let (TopologyCommand::Apply { size } | TopologyCommand::Check { size }) = topology;
     let wanted =
         Wanted::new(size.replicas, size.store_size.as_u64()).with_publishers(&size.publishers);
@@ -22,10 +22,10 @@ pub(crate) async fn run(
             .to_owned(),
     };
     let mismatches = match topology {
-        TopologyCommand::Apply { .. } => world.bus.apply_topology(&wanted).await,
-        TopologyCommand::Check { .. } => world.bus.verify_topology(&wanted).await,
+        TopologyCommand::Apply { .. } => system.bus.apply_topology(&wanted).await,
+        TopologyCommand::Check { .. } => system.bus.verify_topology(&wanted).await,
     };
-    world.close().await;
+    system.close().await;
     let mismatches: Vec<String> = mismatches
         .map_err(unreachable)?
         .iter()

@@ -7,8 +7,8 @@ use crate::commands::console;
 use crate::commands::ticket_serve;
 use crate::commands::up_console::BoundConsole;
 use crate::commands::up_mcp::BoundMcp;
+use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_note};
-use crate::world;
 use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::BoundAddresses;
 use dray_service::settings::{BusMode, BusSection};
@@ -21,7 +21,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     // Before the services start: an address that is taken ends the command, and the port of a URL is known.
     let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
-    let mut host = world::all_services_host(sources).install_subscriber();
+    let mut host = context::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
     }
@@ -31,8 +31,8 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         up.only.join(", ")
     };
     // Before the services start: an address that is taken ends the command.
-    let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
-    let bound_console = BoundConsole::bind(up, world::tenant_of(global)?).await?;
+    let mcp = BoundMcp::bind(&up.mcp, context::tenant_of(global)?).await?;
+    let bound_console = BoundConsole::bind(up, context::tenant_of(global)?).await?;
     let mut serving = None;
     let ticket_url = tickets
         .as_ref()
@@ -64,21 +64,21 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         Ok(ExitStatus::Success) => Ok(()),
         // A second signal, or services that did not stop in time; the log says which.
         Ok(_) => Err(CommandFailure::Reported),
-        Err(error) => Err(world::start_failure(&error)),
+        Err(error) => Err(context::start_failure(&error)),
     }
 }
 
 /// The configuration of the services, with the options of the command line on top.
 fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, CommandFailure> {
-    let mut sources = world::with_home(world::config_sources(global)?)?;
+    let mut sources = context::with_home(context::config_sources(global)?)?;
     if let Some(address) = up.http {
         sources = sources.set("http.listen", address.to_string());
     }
     if let Some(address) = up.grpc {
         sources = sources.set("grpc.listen", address.to_string());
     }
-    if let Some(address) = preview_address(up, &world::load_config(&sources)?) {
-        sources = sources.set(world::PREVIEW_LISTEN, address.to_string());
+    if let Some(address) = preview_address(up, &context::load_config(&sources)?) {
+        sources = sources.set(context::PREVIEW_LISTEN, address.to_string());
     }
     // Options of the command line replace the file and the environment, so they are set only where they are given.
     for (field, value) in [
@@ -96,7 +96,7 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
         }
     }
     // After the other settings, because the level depends on all of them.
-    if let Some(level) = log_level(up, &world::load_config(&sources)?) {
+    if let Some(level) = log_level(up, &context::load_config(&sources)?) {
         sources = sources.set("telemetry.level", level);
     }
     Ok(sources)
@@ -105,7 +105,7 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
 /// Where previews are served, unless the configuration says so: for a whole system on a free port, because two systems
 /// of one machine must not share an origin of previewed pages.
 fn preview_address(up: &UpArgs, loaded: &LoadedConfig) -> Option<SocketAddr> {
-    let is_free = up.only.is_empty() && loaded.is_default(world::PREVIEW_LISTEN);
+    let is_free = up.only.is_empty() && loaded.is_default(context::PREVIEW_LISTEN);
     up.preview
         .or_else(|| is_free.then(|| ([127, 0, 0, 1], 0).into()))
 }

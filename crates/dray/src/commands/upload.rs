@@ -11,9 +11,9 @@ use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::cli::GlobalOptions;
+use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 use crate::progress;
-use crate::world::SystemConnection;
 
 /// Size of one read, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -51,7 +51,7 @@ fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure>
 /// Stores a file under its own name, or as it is `called`.
 pub(crate) async fn upload_file(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     file: &Path,
     called: Option<&str>,
 ) -> Result<Claim, CommandFailure> {
@@ -61,20 +61,20 @@ pub(crate) async fn upload_file(
         .unwrap_or_default();
     let (input, size) = open_regular_file(file).await?;
     let label = ArtifactLabel::new("application/octet-stream", called.unwrap_or(&own));
-    upload_stream(global, world, input, Some(size), label).await
+    upload_stream(global, system, input, Some(size), label).await
 }
 
 /// Stores everything that can be read from `input`. `total` is its size for the progress bar, where it is known.
 pub(crate) async fn upload_stream(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     mut input: impl AsyncRead + Unpin,
     total: Option<u64>,
     label: ArtifactLabel,
 ) -> Result<Claim, CommandFailure> {
     let bar = progress::byte_progress_bar(total, global.json);
     let operation = OperationId::mint();
-    let mut writer = world.store()?.writer(world.tenant(), &operation, 1);
+    let mut writer = system.store()?.writer(system.tenant(), &operation, 1);
     let mut buffer = BytesMut::new();
     // Read in chunks and never held: files are larger than memory.
     loop {

@@ -20,10 +20,10 @@ use dray_testkit::dial::DialCore;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::{Deadline, Fault, TenantId};
 
+use crate::context;
 use crate::demo::agent;
 use crate::demo::outside::FakeInternet;
 use crate::outcome::CommandFailure;
-use crate::world;
 
 /// The key of the demo's user at the fake DIAL Core.
 const DIAL_KEY: &str = "demo-key";
@@ -94,7 +94,7 @@ impl DemoSystem {
             .with::<SweeperService>()
             .start()
             .await
-            .map_err(|error| world::start_failure(&error))?;
+            .map_err(|error| context::start_failure(&error))?;
         tokio::time::timeout(STEP_TIMEOUT, running.ready())
             .await
             .map_err(|_| late_event_failure("The system did not become ready."))?;

@@ -28,8 +28,8 @@ fn failure() -> RequestFailure {
 
 #[tokio::test]
 async fn a_stream_is_start_events_end_and_done() {
-    let world = TestSurface::start(vec![open(), say("Hé"), state()]).await;
-    let answer = world.chat(&ask(true)).await;
+    let fixture = TestSurface::start(vec![open(), say("Hé"), state()]).await;
+    let answer = fixture.chat(&ask(true)).await;
     assert_eq!(answer.header("content-type"), Some("text/event-stream"));
     let events = events(answer).await;
     let id = events[0]["id"].clone();
@@ -65,8 +65,8 @@ async fn a_whole_answer_comes_as_one_message() {
         stage: 0,
         status: StageStatus::Completed,
     });
-    let world = TestSurface::start(vec![open(), say("a"), say("b"), close, state()]).await;
-    let (status, answer) = read(world.chat(&ask(false)).await).await;
+    let fixture = TestSurface::start(vec![open(), say("a"), say("b"), close, state()]).await;
+    let (status, answer) = read(fixture.chat(&ask(false)).await).await;
     assert_eq!(
         (status, &answer["object"]),
         (200, &json!("chat.completion"))
@@ -83,8 +83,8 @@ async fn a_whole_answer_comes_as_one_message() {
 
 #[tokio::test]
 async fn an_answer_without_events_is_still_an_answer() {
-    let world = TestSurface::start(Vec::new()).await;
-    let events = events(world.chat(&ask(true)).await).await;
+    let fixture = TestSurface::start(Vec::new()).await;
+    let events = events(fixture.chat(&ask(true)).await).await;
     assert_eq!(events.len(), 2);
     assert_eq!(events[1]["choices"][0]["finish_reason"], "stop");
 }
@@ -97,9 +97,9 @@ async fn a_failure_before_anything_is_shown_has_a_status() {
             .into_iter()
             .chain([ScriptedStep::Fail(failure())])
             .collect();
-        let world = TestSurface::start(script).await;
+        let fixture = TestSurface::start(script).await;
         for stream in [true, false] {
-            let (status, body) = read(world.chat(&ask(stream)).await).await;
+            let (status, body) = read(fixture.chat(&ask(stream)).await).await;
             assert_eq!((status, &body), (429, &failure().body()));
         }
     }
@@ -107,14 +107,14 @@ async fn a_failure_before_anything_is_shown_has_a_status() {
 
 #[tokio::test]
 async fn a_failure_after_the_first_event_ends_the_stream_with_an_error() {
-    let world = TestSurface::start(vec![
+    let fixture = TestSurface::start(vec![
         open(),
         say("par"),
         state(),
         ScriptedStep::Fail(failure()),
     ])
     .await;
-    let answer = world.chat(&ask(true)).await;
+    let answer = fixture.chat(&ask(true)).await;
     assert_eq!(answer.status(), 200);
     let events = events(answer).await;
     let tail = &events[events.len() - 4..];
@@ -129,49 +129,49 @@ async fn a_failure_after_the_first_event_ends_the_stream_with_an_error() {
     );
     assert_eq!(tail[2]["choices"][0]["finish_reason"], "stop");
     assert_eq!(tail[3], failure().body());
-    let (status, body) = read(world.chat(&ask(false)).await).await;
+    let (status, body) = read(fixture.chat(&ask(false)).await).await;
     assert_eq!((status, body), (429, failure().body()));
 }
 
 #[tokio::test]
 async fn a_panic_is_an_unexpected_failure() {
-    let world = TestSurface::start(vec![ScriptedStep::Panic]).await;
-    let (status, body) = read(world.chat(&ask(true)).await).await;
+    let fixture = TestSurface::start(vec![ScriptedStep::Panic]).await;
+    let (status, body) = read(fixture.chat(&ask(true)).await).await;
     assert_eq!((status, body), (500, RequestFailure::unexpected().body()));
-    let world = TestSurface::start(vec![say("a"), ScriptedStep::Panic]).await;
-    let events = events(world.chat(&ask(true)).await).await;
+    let fixture = TestSurface::start(vec![say("a"), ScriptedStep::Panic]).await;
+    let events = events(fixture.chat(&ask(true)).await).await;
     assert_eq!(events.last(), Some(&RequestFailure::unexpected().body()));
 }
 
 #[tokio::test]
 async fn r_17_work_ends_when_the_client_leaves_before_the_first_event() {
-    let world = TestSurface::start(vec![ScriptedStep::Hang]).await;
+    let fixture = TestSurface::start(vec![ScriptedStep::Hang]).await;
     for stream in [true, false] {
         let body = ask(stream);
-        let asking = world.chat(&body);
+        let asking = fixture.chat(&body);
         tokio::select! {
             _ = asking => panic!("it hangs"),
-            () = world.working(1) => {}
+            () = fixture.working(1) => {}
         }
-        world.working(0).await;
+        fixture.working(0).await;
     }
 }
 
 #[tokio::test]
 async fn r_17_work_ends_when_the_client_leaves_the_stream() {
-    let world = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
-    let mut answer = world.chat(&ask(true)).await;
+    let fixture = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
+    let mut answer = fixture.chat(&ask(true)).await;
     answer.chunk().await.unwrap().unwrap();
-    assert_eq!(world.agent.working.load(Ordering::SeqCst), 1);
+    assert_eq!(fixture.agent.working.load(Ordering::SeqCst), 1);
     drop(answer);
-    world.working(0).await;
+    fixture.working(0).await;
 }
 
 #[tokio::test]
 async fn a_slow_client_makes_the_agent_wait() {
     const CHUNK_COUNT: usize = 4000;
-    let world = TestSurface::start(vec![ScriptedStep::Flood(CHUNK_COUNT, 64 << 10)]).await;
-    let mut socket = TcpStream::connect_to(world.address).await;
+    let fixture = TestSurface::start(vec![ScriptedStep::Flood(CHUNK_COUNT, 64 << 10)]).await;
+    let mut socket = TcpStream::connect_to(fixture.address).await;
     let body = ask(true).to_string();
     let head = format!(
         "POST /openai/deployments/quick_apps2/chat/completions HTTP/1.1\r\nHost: localhost\r\nApi-Key: k\r\n\
@@ -184,7 +184,7 @@ async fn a_slow_client_makes_the_agent_wait() {
     // The agent stops far before its end, because the client does not read the response.
     let (mut before, mut same) = (0, 0);
     eventually("the agent waits", async || {
-        let sent = world.agent.sent.load(Ordering::SeqCst);
+        let sent = fixture.agent.sent.load(Ordering::SeqCst);
         same = if sent == before { same + 1 } else { 0 };
         before = sent;
         (same == 30).then_some(())
@@ -195,7 +195,7 @@ async fn a_slow_client_makes_the_agent_wait() {
         "{before} pieces went out"
     );
     drop(socket);
-    world.working(0).await;
+    fixture.working(0).await;
 }
 
 trait ConnectTo {
@@ -214,13 +214,13 @@ impl ConnectTo for TcpStream {
 
 #[tokio::test]
 async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
-    let world = TestSurface::with(vec![say("a"), ScriptedStep::Hang], |options| {
+    let fixture = TestSurface::with(vec![say("a"), ScriptedStep::Hang], |options| {
         options.max_chats = 1;
         options.chat_wait = std::time::Duration::from_millis(1);
     })
     .await;
-    let running = world.chat(&ask(true)).await;
-    let refused = world.chat(&ask(true)).await;
+    let running = fixture.chat(&ask(true)).await;
+    let refused = fixture.chat(&ask(true)).await;
     assert_eq!(refused.header("retry-after"), Some("1"));
     let (status, body) = read(refused).await;
     assert_eq!(
@@ -228,16 +228,16 @@ async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
         (503, &json!("Too many concurrent chats"))
     );
     drop(running);
-    world.working(0).await;
+    fixture.working(0).await;
 }
 
 #[tokio::test]
 async fn the_end_of_the_service_ends_chats_after_their_time() {
-    let mut world = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
-    let mut answer = world.chat(&ask(true)).await;
+    let mut fixture = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
+    let mut answer = fixture.chat(&ask(true)).await;
     answer.chunk().await.unwrap().unwrap();
-    world.stop.cancel();
-    world.serving.join_next().await.unwrap().unwrap();
-    world.working(0).await;
+    fixture.stop.cancel();
+    fixture.serving.join_next().await.unwrap().unwrap();
+    fixture.working(0).await;
     assert!(answer.chunk().await.is_err());
 }

@@ -35,27 +35,27 @@ fn form(name: &str, content: &'static [u8], fields: &[(&str, &str)]) -> Multipar
         .fold(form, |form, (name, value)| form.text(name, value))
 }
 
-async fn send(world: &TestSurface, key: &str, method: Method, path: &str) -> HttpResponse {
-    let request = world.request(method, path);
+async fn send(fixture: &TestSurface, key: &str, method: Method, path: &str) -> HttpResponse {
+    let request = fixture.request(method, path);
     let request = request.header("authorization", &format!("Bearer {key}"));
     request.send(&|_| ()).await.unwrap()
 }
 
-async fn ask(world: &TestSurface, key: &str, method: Method, path: &str) -> (u16, Value) {
-    read(send(world, key, method, path).await).await
+async fn ask(fixture: &TestSurface, key: &str, method: Method, path: &str) -> (u16, Value) {
+    read(send(fixture, key, method, path).await).await
 }
 
-async fn upload(world: &TestSurface, key: &str, form: MultipartForm) -> (u16, Value) {
-    let request = world.request(Method::POST, FILES_PATH);
+async fn upload(fixture: &TestSurface, key: &str, form: MultipartForm) -> (u16, Value) {
+    let request = fixture.request(Method::POST, FILES_PATH);
     let request = request.header("authorization", &format!("Bearer {key}"));
     read(request.multipart(form).send(&|_| ()).await.unwrap()).await
 }
 
 #[tokio::test]
 async fn a_file_is_listed_read_and_deleted_by_its_caller_alone() {
-    let world = start().await;
+    let fixture = start().await;
     let purpose = [("purpose", "user_data")];
-    let (status, file) = upload(&world, "one", form("a/b é.csv", b"x,y\n1,2\n", &purpose)).await;
+    let (status, file) = upload(&fixture, "one", form("a/b é.csv", b"x,y\n1,2\n", &purpose)).await;
     assert_eq!(status, 200, "{file}");
     let id = file["id"].as_str().unwrap().to_owned();
     assert!(id.starts_with("file-"), "{id}");
@@ -69,25 +69,25 @@ async fn a_file_is_listed_read_and_deleted_by_its_caller_alone() {
     );
     let path = format!("{FILES_PATH}/{id}");
     assert_eq!(
-        ask(&world, "one", Method::GET, &path).await,
+        ask(&fixture, "one", Method::GET, &path).await,
         (200, file.clone())
     );
-    let (_, list) = ask(&world, "one", Method::GET, FILES_PATH).await;
+    let (_, list) = ask(&fixture, "one", Method::GET, FILES_PATH).await;
     assert_eq!(
         (&list["data"], &list["has_more"]),
         (&json!([file]), &json!(false))
     );
-    let (_, others) = ask(&world, "one", Method::GET, "/v1/files?purpose=vision").await;
+    let (_, others) = ask(&fixture, "one", Method::GET, "/v1/files?purpose=vision").await;
     assert_eq!(others["data"], json!([]));
 
-    let content = send(&world, "one", Method::GET, &format!("{path}/content")).await;
+    let content = send(&fixture, "one", Method::GET, &format!("{path}/content")).await;
     assert_eq!(content.header("content-type"), Some("text/csv"));
     assert_eq!(content.header("x-content-type-options"), Some("nosniff"));
     let name = content.header("content-disposition").unwrap().to_owned();
     assert_eq!(name, "attachment; filename*=UTF-8''b%20%C3%A9%2Ecsv");
     assert_eq!(content.text().await.unwrap(), "x,y\n1,2\n");
     let cited = format!("/v1/containers/cntr_1/files/{id}/content");
-    let cited = send(&world, "one", Method::GET, &cited).await;
+    let cited = send(&fixture, "one", Method::GET, &cited).await;
     assert_eq!(cited.text().await.unwrap(), "x,y\n1,2\n");
 
     for (method, path) in [
@@ -95,47 +95,47 @@ async fn a_file_is_listed_read_and_deleted_by_its_caller_alone() {
         (Method::DELETE, path.clone()),
         (Method::GET, format!("{path}/content")),
     ] {
-        assert_eq!(ask(&world, "two", method.clone(), &path).await.0, 404);
-        assert_eq!(ask(&world, "none", method, &path).await.0, 401);
+        assert_eq!(ask(&fixture, "two", method.clone(), &path).await.0, 404);
+        assert_eq!(ask(&fixture, "none", method, &path).await.0, 401);
     }
-    let (_, none) = ask(&world, "two", Method::GET, FILES_PATH).await;
+    let (_, none) = ask(&fixture, "two", Method::GET, FILES_PATH).await;
     assert_eq!(none["data"], json!([]));
 
-    let deleted = ask(&world, "one", Method::DELETE, &path).await;
+    let deleted = ask(&fixture, "one", Method::DELETE, &path).await;
     assert_eq!(
         deleted,
         (200, json!({"id": id, "object": "file", "deleted": true}))
     );
     for method in [Method::GET, Method::DELETE] {
-        assert_eq!(ask(&world, "one", method, &path).await.0, 404);
+        assert_eq!(ask(&fixture, "one", method, &path).await.0, 404);
     }
 }
 
 #[tokio::test]
 async fn a_file_exists_until_it_expires() {
-    let world = start().await;
+    let fixture = start().await;
     let hour = [
         ("purpose", "vision"),
         ("expires_after[anchor]", "created_at"),
         ("expires_after[seconds]", "3600"),
     ];
-    let (status, file) = upload(&world, "one", form("a.txt", b"abc", &hour)).await;
+    let (status, file) = upload(&fixture, "one", form("a.txt", b"abc", &hour)).await;
     let created = file["created_at"]
         .as_u64()
         .unwrap_or_else(|| panic!("{status}: {file}"));
     assert_eq!(file["expires_at"], created + 3600);
     let path = format!("{FILES_PATH}/{}", file["id"].as_str().unwrap());
-    world.shared.clock.advance(Duration::from_secs(3599));
-    assert_eq!(ask(&world, "one", Method::GET, &path).await.0, 200);
-    world.shared.clock.advance(Duration::from_secs(1));
-    assert_eq!(ask(&world, "one", Method::GET, &path).await.0, 404);
-    let (_, list) = ask(&world, "one", Method::GET, FILES_PATH).await;
+    fixture.shared.clock.advance(Duration::from_secs(3599));
+    assert_eq!(ask(&fixture, "one", Method::GET, &path).await.0, 200);
+    fixture.shared.clock.advance(Duration::from_secs(1));
+    assert_eq!(ask(&fixture, "one", Method::GET, &path).await.0, 404);
+    let (_, list) = ask(&fixture, "one", Method::GET, FILES_PATH).await;
     assert_eq!(list["data"], json!([]));
 }
 
 #[tokio::test]
 async fn an_upload_that_is_not_as_it_must_be_is_refused_by_its_field_and_leaves_no_file() {
-    let world = start().await;
+    let fixture = start().await;
     let good = ("purpose", "user_data");
     let too_long = ("expires_after[seconds]", "1209601");
     let two_files = form("a", b"x", &[good]).file(
@@ -176,25 +176,25 @@ async fn an_upload_that_is_not_as_it_must_be_is_refused_by_its_field_and_leaves_
         (two_files, 400, json!("file")),
         (form("a", &LARGE_FILE, &[good]), 413, Value::Null),
     ] {
-        let (seen, body) = upload(&world, "one", form).await;
+        let (seen, body) = upload(&fixture, "one", form).await;
         assert_eq!((seen, &body["error"]["param"]), (status, &param), "{body}");
     }
-    let request = world.request(Method::POST, FILES_PATH);
+    let request = fixture.request(Method::POST, FILES_PATH);
     let request = request.header("authorization", "Bearer one");
     let plain = request.json(&json!({})).send(&|_| ()).await.unwrap();
     assert_eq!(plain.status(), 400);
-    let (_, list) = ask(&world, "one", Method::GET, FILES_PATH).await;
+    let (_, list) = ask(&fixture, "one", Method::GET, FILES_PATH).await;
     assert_eq!(list["data"], json!([]));
 }
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_reported_as_unavailable() {
-    let world = start().await;
+    let fixture = start().await;
     let purpose = [("purpose", "user_data")];
-    let (_, file) = upload(&world, "one", form("a.txt", b"abc", &purpose)).await;
-    world.shared.stop_store();
+    let (_, file) = upload(&fixture, "one", form("a.txt", b"abc", &purpose)).await;
+    fixture.shared.stop_store();
     let path = format!("{FILES_PATH}/{}/content", file["id"].as_str().unwrap());
-    assert_eq!(ask(&world, "one", Method::GET, &path).await.0, 503);
-    let (status, body) = upload(&world, "one", form("b.txt", b"new", &purpose)).await;
+    assert_eq!(ask(&fixture, "one", Method::GET, &path).await.0, 503);
+    let (status, body) = upload(&fixture, "one", form("b.txt", b"new", &purpose)).await;
     assert_eq!(status, 503, "{body}");
 }

@@ -20,16 +20,20 @@ fn plain(stream: bool) -> Value {
     body
 }
 
-async fn chat(world: &TestSurface, headers: &[(&'static str, &str)], body: &Value) -> HttpResponse {
-    let mut request = world.request(Method::POST, OPENAI_PATH);
+async fn chat(
+    fixture: &TestSurface,
+    headers: &[(&'static str, &str)],
+    body: &Value,
+) -> HttpResponse {
+    let mut request = fixture.request(Method::POST, OPENAI_PATH);
     for (name, value) in headers {
         request = request.header(name, value);
     }
     request.json(body).send(&|_| ()).await.unwrap()
 }
 
-async fn preflight(world: &TestSurface, origin: &str, path: &str) -> HttpResponse {
-    world
+async fn preflight(fixture: &TestSurface, origin: &str, path: &str) -> HttpResponse {
+    fixture
         .request(Method::OPTIONS, path)
         .header("origin", origin)
         .header("access-control-request-method", "POST")
@@ -45,11 +49,11 @@ async fn preflight(world: &TestSurface, origin: &str, path: &str) -> HttpRespons
 #[tokio::test]
 async fn a_comment_keeps_a_silent_stream_of_the_plain_endpoint_open() {
     let script = vec![ScriptedStep::Send(Event::ToolsStarted), ScriptedStep::Hang];
-    let world = TestSurface::with(script, |options| {
+    let fixture = TestSurface::with(script, |options| {
         options.heartbeat = Duration::from_millis(5);
     })
     .await;
-    let mut answer = chat(&world, &[], &plain(true)).await;
+    let mut answer = chat(&fixture, &[], &plain(true)).await;
     let mut text = String::new();
     while text.matches(": keep-alive\n\n").count() < 2 {
         let piece = answer.chunk().await.unwrap().unwrap();
@@ -58,18 +62,18 @@ async fn a_comment_keeps_a_silent_stream_of_the_plain_endpoint_open() {
     // The start chunk alone was sent: nothing is there to show yet.
     assert_eq!(text.matches("data: ").count(), 1, "{text}");
     drop(answer);
-    world.working(0).await;
+    fixture.working(0).await;
 }
 
 #[tokio::test]
 async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
-    let world = TestSurface::with(vec![say("hello")], |options| {
+    let fixture = TestSurface::with(vec![say("hello")], |options| {
         options.clients = keys(&["one"]);
         options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
     })
     .await;
     for path in [OPENAI_PATH, "/v1/models"] {
-        let allowed = preflight(&world, PAGE_ORIGIN, path).await;
+        let allowed = preflight(&fixture, PAGE_ORIGIN, path).await;
         assert_eq!(allowed.status(), 204);
         assert_eq!(
             allowed.header("access-control-allow-origin"),
@@ -82,7 +86,7 @@ async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
         assert_eq!(allowed.header("access-control-allow-credentials"), None);
         assert_eq!(allowed.header("vary"), Some("origin"));
     }
-    let refused = preflight(&world, "https://evil.example", OPENAI_PATH).await;
+    let refused = preflight(&fixture, "https://evil.example", OPENAI_PATH).await;
     assert_eq!(
         (
             refused.status(),
@@ -95,12 +99,12 @@ async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
         (PAGE_ORIGIN, Some(PAGE_ORIGIN)),
         ("https://evil.example", None),
     ] {
-        let answer = chat(&world, &[key, ("origin", origin)], &plain(false)).await;
+        let answer = chat(&fixture, &[key, ("origin", origin)], &plain(false)).await;
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.header("access-control-allow-origin"), shown);
     }
     // A failure is readable for the page as well.
-    let failed = chat(&world, &[("origin", PAGE_ORIGIN)], &plain(false)).await;
+    let failed = chat(&fixture, &[("origin", PAGE_ORIGIN)], &plain(false)).await;
     assert_eq!(
         (
             failed.status(),
@@ -112,13 +116,18 @@ async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
 
 #[tokio::test]
 async fn a_listener_without_keys_serves_pages_of_listed_origins_alone() {
-    let world = TestSurface::with(vec![say("hello")], |options| {
+    let fixture = TestSurface::with(vec![say("hello")], |options| {
         options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
     })
     .await;
-    let listed = chat(&world, &[("origin", PAGE_ORIGIN)], &plain(false)).await;
+    let listed = chat(&fixture, &[("origin", PAGE_ORIGIN)], &plain(false)).await;
     assert_eq!(listed.status(), 200);
-    let other = chat(&world, &[("origin", "https://evil.example")], &plain(false)).await;
+    let other = chat(
+        &fixture,
+        &[("origin", "https://evil.example")],
+        &plain(false),
+    )
+    .await;
     assert_eq!(other.status(), 403);
     let closed = TestSurface::start(Vec::new()).await;
     assert_eq!(
@@ -129,12 +138,12 @@ async fn a_listener_without_keys_serves_pages_of_listed_origins_alone() {
 
 #[tokio::test]
 async fn every_response_of_the_plain_endpoint_has_an_id_that_the_log_has_too() {
-    let world = TestSurface::start(vec![say("hello")]).await;
-    let first = chat(&world, &[], &plain(false)).await;
+    let fixture = TestSurface::start(vec![say("hello")]).await;
+    let first = chat(&fixture, &[], &plain(false)).await;
     let id = first.header("x-request-id").unwrap().to_owned();
     assert!(id.starts_with("req_"), "{id}");
-    assert_eq!(world.agent.asked.lock().await[0].request_id, id);
-    let failed = chat(&world, &[], &json!({"model": "none", "messages": []})).await;
+    assert_eq!(fixture.agent.asked.lock().await[0].request_id, id);
+    let failed = chat(&fixture, &[], &json!({"model": "none", "messages": []})).await;
     assert_ne!(failed.header("x-request-id").unwrap(), id);
 }
 
@@ -142,8 +151,8 @@ async fn every_response_of_the_plain_endpoint_has_an_id_that_the_log_has_too() {
 async fn a_rate_limit_has_its_time_in_a_header() {
     let mut failure = RequestFailure::new(429, "slow down");
     failure.retry_after_seconds = Some(7);
-    let world = TestSurface::start(vec![ScriptedStep::Fail(failure)]).await;
-    let refused = chat(&world, &[], &plain(true)).await;
+    let fixture = TestSurface::start(vec![ScriptedStep::Fail(failure)]).await;
+    let refused = chat(&fixture, &[], &plain(true)).await;
     assert_eq!(
         (refused.status(), refused.header("retry-after")),
         (429, Some("7"))
@@ -163,12 +172,12 @@ async fn calls_for_the_client_are_chunks_that_typed_clients_read() {
         rest: Map::new(),
     };
     let calls = Event::ToolCalls(vec![call("a"), call("b")]);
-    let world = TestSurface::start(vec![ScriptedStep::Send(calls)]).await;
-    *world.agent.ending.lock().unwrap() = AnswerEnd {
+    let fixture = TestSurface::start(vec![ScriptedStep::Send(calls)]).await;
+    *fixture.agent.ending.lock().unwrap() = AnswerEnd {
         reason: FinishReason::ToolCalls,
         ..AnswerEnd::default()
     };
-    let chunks = events(chat(&world, &[], &plain(true)).await).await;
+    let chunks = events(chat(&fixture, &[], &plain(true)).await).await;
     assert!(chunks.iter().all(|chunk| {
         let choice = chunk["choices"][0].as_object().unwrap();
         choice.contains_key("finish_reason")
@@ -177,7 +186,7 @@ async fn calls_for_the_client_are_chunks_that_typed_clients_read() {
         chunks[2]["choices"][0]["delta"]["tool_calls"],
         json!([{"index": 1, "id": "b", "type": "function", "function": {"name": "t", "arguments": "{}"}}])
     );
-    let (_, whole) = read(chat(&world, &[], &plain(false)).await).await;
+    let (_, whole) = read(chat(&fixture, &[], &plain(false)).await).await;
     let choice = &whole["choices"][0];
     assert_eq!(choice["finish_reason"], "tool_calls");
     assert_eq!(choice["message"]["content"], Value::Null);

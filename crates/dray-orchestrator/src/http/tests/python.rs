@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::scripted::{ScriptedStep, TestSurface, keys, say};
 
-async fn run(world: &TestSurface, what: &str) -> Value {
-    let url = format!("http://{}", world.address);
+async fn run(fixture: &TestSurface, what: &str) -> Value {
+    let url = format!("http://{}", fixture.address);
     dray_testkit::python::run_script("openai_client.py", "openai", &[&url, "one", what]).await
 }
 
@@ -39,14 +39,14 @@ async fn the_openai_package_reads_all_of_an_answer() {
         ScriptedStep::Send(Event::Attachment(attachment)),
         ScriptedStep::Send(Event::State(json!({"k": [1]}))),
     ];
-    let world = start(script).await;
-    world.agent.count(TokenUsage {
+    let fixture = start(script).await;
+    fixture.agent.count(TokenUsage {
         prompt: 3,
         completion: 4,
         ..TokenUsage::default()
     });
     assert_eq!(
-        run(&world, "works").await,
+        run(&fixture, "works").await,
         json!({
             "models": ["helper"],
             "model": "helper",
@@ -72,9 +72,9 @@ async fn the_openai_package_reads_all_of_an_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_raises_what_failures_say() {
-    let world = start(vec![ScriptedStep::Fail(failure())]).await;
+    let fixture = start(vec![ScriptedStep::Fail(failure())]).await;
     let range = "Your request contained invalid structure on path temperature. Input should be a number from 0 to 2";
-    let shown = run(&world, "fails").await;
+    let shown = run(&fixture, "fails").await;
     for (what, class, status, message, code) in [
         ("agent", "RateLimitError", 429, "slow down", "429"),
         ("stream", "RateLimitError", 429, "slow down", "429"),
@@ -124,8 +124,8 @@ async fn the_openai_package_raises_what_failures_say() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_raises_the_error_of_a_stream_that_breaks() {
-    let world = start(vec![say("par"), ScriptedStep::Fail(failure())]).await;
-    let shown = run(&world, "breaks").await;
+    let fixture = start(vec![say("par"), ScriptedStep::Fail(failure())]).await;
+    let shown = run(&fixture, "breaks").await;
     assert_eq!(shown["pieces"], json!(["par"]));
     assert_eq!(
         shown["error"],

@@ -12,13 +12,13 @@ use super::scripted::{ScriptedStep, SharedState, TestSurface, keys, read, say};
 const RESPONSES_PATH: &str = "/v1/responses";
 
 async fn ask(
-    world: &TestSurface,
+    fixture: &TestSurface,
     key: &str,
     method: Method,
     path: &str,
     body: Option<&Value>,
 ) -> (u16, Value) {
-    let request = world.request(method, path);
+    let request = fixture.request(method, path);
     let mut request = request.header("authorization", &format!("Bearer {key}"));
     if let Some(body) = body {
         request = request.json(body);
@@ -26,12 +26,12 @@ async fn ask(
     read(request.send(&|_| ()).await.unwrap()).await
 }
 
-async fn get(world: &TestSurface, path: &str) -> (u16, Value) {
-    ask(world, "one", Method::GET, path, None).await
+async fn get(fixture: &TestSurface, path: &str) -> (u16, Value) {
+    ask(fixture, "one", Method::GET, path, None).await
 }
 
-async fn post(world: &TestSurface, path: &str, body: &Value) -> (u16, Value) {
-    ask(world, "one", Method::POST, path, Some(body)).await
+async fn post(fixture: &TestSurface, path: &str, body: &Value) -> (u16, Value) {
+    ask(fixture, "one", Method::POST, path, Some(body)).await
 }
 
 fn request(more: &Value) -> Value {
@@ -46,9 +46,9 @@ async fn start(script: Vec<ScriptedStep>) -> TestSurface {
 }
 
 /// Begins a response in the background; returns its path.
-async fn in_background(world: &TestSurface) -> String {
+async fn in_background(fixture: &TestSurface) -> String {
     let (status, response) = post(
-        world,
+        fixture,
         RESPONSES_PATH,
         &request(&json!({"background": true})),
     )
@@ -62,9 +62,9 @@ async fn in_background(world: &TestSurface) -> String {
 }
 
 /// Waits until a response has this status.
-async fn until(world: &TestSurface, path: &str, status: &str) -> Value {
+async fn until(fixture: &TestSurface, path: &str, status: &str) -> Value {
     let look = async || {
-        let (_, response) = get(world, path).await;
+        let (_, response) = get(fixture, path).await;
         (response["status"] == status).then_some(response)
     };
     dray_testkit::eventually("the response has its status", look).await
@@ -72,9 +72,9 @@ async fn until(world: &TestSurface, path: &str, status: &str) -> Value {
 
 #[tokio::test]
 async fn a_response_and_a_conversation_are_their_caller_s_alone() {
-    let world = start(vec![say("Hello.")]).await;
-    let (_, response) = post(&world, RESPONSES_PATH, &request(&json!({}))).await;
-    let (_, conversation) = post(&world, "/v1/conversations", &json!({})).await;
+    let fixture = start(vec![say("Hello.")]).await;
+    let (_, response) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
+    let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
     let id = response["id"].as_str().unwrap();
     let conversation = conversation["id"].as_str().unwrap();
     let path = format!("{RESPONSES_PATH}/{id}");
@@ -98,52 +98,53 @@ async fn a_response_and_a_conversation_are_their_caller_s_alone() {
         (Method::POST, &its_items, Some(item)),
         (Method::DELETE, &of_conversation, None),
     ] {
-        let (status, body_seen) = ask(&world, "two", method.clone(), path, body.as_ref()).await;
+        let (status, body_seen) = ask(&fixture, "two", method.clone(), path, body.as_ref()).await;
         assert_eq!(status, 404, "{method} {path}: {body_seen}");
-        let (status, _) = ask(&world, "none", method.clone(), path, body.as_ref()).await;
+        let (status, _) = ask(&fixture, "none", method.clone(), path, body.as_ref()).await;
         assert_eq!(status, 401, "{method} {path}");
     }
     for (name, value) in [("previous_response_id", id), ("conversation", conversation)] {
         let body = request(&json!({ name: value }));
-        let (status, failure) = ask(&world, "two", Method::POST, RESPONSES_PATH, Some(&body)).await;
+        let (status, failure) =
+            ask(&fixture, "two", Method::POST, RESPONSES_PATH, Some(&body)).await;
         assert_eq!((status, &failure["error"]["param"]), (404, &json!(name)));
     }
-    assert_eq!(get(&world, &path).await, (200, response));
+    assert_eq!(get(&fixture, &path).await, (200, response));
 }
 
 #[tokio::test]
 async fn a_response_expires_and_a_conversation_lives_from_its_last_change() {
-    let world = start(vec![say("Hello.")]).await;
-    let (_, conversation) = post(&world, "/v1/conversations", &json!({})).await;
+    let fixture = start(vec![say("Hello.")]).await;
+    let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
     let of_conversation = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
     let in_it = request(&json!({"conversation": conversation["id"]}));
-    let (_, first) = post(&world, RESPONSES_PATH, &in_it).await;
+    let (_, first) = post(&fixture, RESPONSES_PATH, &in_it).await;
     let path = format!("{RESPONSES_PATH}/{}", first["id"].as_str().unwrap());
     let day = Duration::from_hours(24);
-    world.shared.clock.advance(day * 13);
-    let (status, second) = post(&world, RESPONSES_PATH, &in_it).await;
+    fixture.shared.clock.advance(day * 13);
+    let (status, second) = post(&fixture, RESPONSES_PATH, &in_it).await;
     assert_eq!(status, 200, "{second}");
-    world.shared.clock.advance(day);
-    assert_eq!(get(&world, &path).await.0, 404);
-    let (_, items) = get(&world, &format!("{of_conversation}/items")).await;
+    fixture.shared.clock.advance(day);
+    assert_eq!(get(&fixture, &path).await.0, 404);
+    let (_, items) = get(&fixture, &format!("{of_conversation}/items")).await;
     assert_eq!(items["data"].as_array().unwrap().len(), 4);
-    world.shared.clock.advance(day * 13);
-    assert_eq!(get(&world, &of_conversation).await.0, 404);
+    fixture.shared.clock.advance(day * 13);
+    assert_eq!(get(&fixture, &of_conversation).await.0, 404);
 }
 
 #[tokio::test]
 async fn a_cancelled_response_stops_the_agent_and_stays_cancelled() {
-    let world = start(vec![say("Hel"), ScriptedStep::Hang]).await;
-    let path = in_background(&world).await;
-    world.working(1).await;
-    let (status, response) = post(&world, &format!("{path}/cancel"), &json!({})).await;
+    let fixture = start(vec![say("Hel"), ScriptedStep::Hang]).await;
+    let path = in_background(&fixture).await;
+    fixture.working(1).await;
+    let (status, response) = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
     assert_eq!((status, &response["status"]), (200, &json!("cancelled")));
-    world.working(0).await;
-    assert_eq!(get(&world, &path).await.1["status"], "cancelled");
-    let again = post(&world, &format!("{path}/cancel"), &json!({})).await;
+    fixture.working(0).await;
+    assert_eq!(get(&fixture, &path).await.1["status"], "cancelled");
+    let again = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
     assert_eq!((again.0, &again.1["status"]), (200, &json!("cancelled")));
     let next = request(&json!({"previous_response_id": response["id"]}));
-    let (status, failure) = post(&world, RESPONSES_PATH, &next).await;
+    let (status, failure) = post(&fixture, RESPONSES_PATH, &next).await;
     assert_eq!(
         (status, &failure["error"]["code"]),
         (400, &json!("invalid_state"))
@@ -152,33 +153,36 @@ async fn a_cancelled_response_stops_the_agent_and_stays_cancelled() {
 
 #[tokio::test]
 async fn a_response_with_its_client_is_not_cancelled_by_a_request() {
-    let world = start(vec![say("Hello.")]).await;
-    let (_, response) = post(&world, RESPONSES_PATH, &request(&json!({}))).await;
+    let fixture = start(vec![say("Hello.")]).await;
+    let (_, response) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     let path = format!(
         "{RESPONSES_PATH}/{}/cancel",
         response["id"].as_str().unwrap()
     );
-    assert_eq!(post(&world, &path, &json!({})).await.0, 400);
+    assert_eq!(post(&fixture, &path, &json!({})).await.0, 400);
 }
 
 #[tokio::test]
 async fn a_deleted_response_stops_the_agent() {
-    let world = start(vec![ScriptedStep::Hang]).await;
-    let path = in_background(&world).await;
-    world.working(1).await;
-    assert_eq!(ask(&world, "one", Method::DELETE, &path, None).await.0, 200);
-    world.working(0).await;
-    assert_eq!(get(&world, &path).await.0, 404);
+    let fixture = start(vec![ScriptedStep::Hang]).await;
+    let path = in_background(&fixture).await;
+    fixture.working(1).await;
+    assert_eq!(
+        ask(&fixture, "one", Method::DELETE, &path, None).await.0,
+        200
+    );
+    fixture.working(0).await;
+    assert_eq!(get(&fixture, &path).await.0, 404);
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_response_and_not_one_in_the_background() {
-    let world = start(vec![say("Hel"), ScriptedStep::Hang]).await;
+    let fixture = start(vec![say("Hel"), ScriptedStep::Hang]).await;
     for (more, still_works) in [
         (json!({"stream": true}), 0),
         (json!({"stream": true, "background": true}), 1),
     ] {
-        let sent = world.request(Method::POST, RESPONSES_PATH);
+        let sent = fixture.request(Method::POST, RESPONSES_PATH);
         let sent = sent.header("authorization", "Bearer one");
         let mut answer = sent.json(&request(&more)).send(&|_| ()).await.unwrap();
         let head = answer.chunk().await.unwrap().unwrap();
@@ -190,15 +194,15 @@ async fn a_client_that_leaves_ends_its_response_and_not_one_in_the_background() 
             .split('"')
             .next()
             .unwrap();
-        world.working(1).await;
+        fixture.working(1).await;
         drop(answer);
-        world.working(still_works).await;
+        fixture.working(still_works).await;
         let status = if still_works == 0 {
             "cancelled"
         } else {
             "in_progress"
         };
-        until(&world, &format!("{RESPONSES_PATH}/{id}"), status).await;
+        until(&fixture, &format!("{RESPONSES_PATH}/{id}"), status).await;
     }
 }
 
@@ -223,18 +227,18 @@ fn replica(script: Vec<ScriptedStep>, shared: &Arc<SharedState>) -> (Runtime, Te
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_response_whose_process_was_killed_is_reported_by_another_and_not_run_again() {
-    let world = start(Vec::new()).await;
-    let (runtime, doomed) = replica(vec![say("Hel"), ScriptedStep::Hang], &world.shared);
+    let fixture = start(Vec::new()).await;
+    let (runtime, doomed) = replica(vec![say("Hel"), ScriptedStep::Hang], &fixture.shared);
     let path = in_background(&doomed).await;
     doomed.working(1).await;
     runtime.shutdown_background();
     assert_eq!(
-        get(&world, &path).await.1["status"],
+        get(&fixture, &path).await.1["status"],
         "in_progress",
         "its lease still holds"
     );
-    world.shared.clock.advance(Duration::from_secs(31));
-    let (status, response) = get(&world, &path).await;
+    fixture.shared.clock.advance(Duration::from_secs(31));
+    let (status, response) = get(&fixture, &path).await;
     assert_eq!(
         (status, &response["status"]),
         (200, &json!("failed")),
@@ -243,22 +247,22 @@ async fn a_response_whose_process_was_killed_is_reported_by_another_and_not_run_
     assert_eq!(response["error"]["code"], "server_error");
     let message = response["error"]["message"].as_str().unwrap();
     assert!(message.contains("no tool was called again"), "{message}");
-    assert_eq!(world.agent.asked.lock().await.len(), 0);
-    let (_, items) = get(&world, &format!("{path}/input_items")).await;
+    assert_eq!(fixture.agent.asked.lock().await.len(), 0);
+    let (_, items) = get(&fixture, &format!("{path}/input_items")).await;
     assert_eq!(items["data"][0]["content"][0]["text"], "hi");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_continues_a_response_and_cancels_one_that_runs_elsewhere() {
-    let world = start(vec![say("Hello.")]).await;
-    let (runtime, other) = replica(vec![ScriptedStep::Hang], &world.shared);
+    let fixture = start(vec![say("Hello.")]).await;
+    let (runtime, other) = replica(vec![ScriptedStep::Hang], &fixture.shared);
     let path = in_background(&other).await;
     other.working(1).await;
-    let cancelled = post(&world, &format!("{path}/cancel"), &json!({})).await;
+    let cancelled = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
     assert_eq!(cancelled.1["status"], "cancelled");
     // It learns of it when it renews the lease.
     other.working(0).await;
-    let (_, first) = post(&world, RESPONSES_PATH, &request(&json!({}))).await;
+    let (_, first) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     let next = request(&json!({"previous_response_id": first["id"], "background": true}));
     let (status, _) = post(&other, RESPONSES_PATH, &next).await;
     assert_eq!(status, 200);
@@ -270,23 +274,23 @@ async fn another_replica_continues_a_response_and_cancels_one_that_runs_elsewher
 
 #[tokio::test]
 async fn a_response_is_completed_only_when_it_is_stored() {
-    let world = start(vec![say("Hello.")]).await;
-    world.shared.stop_store();
-    let (status, body) = post(&world, RESPONSES_PATH, &request(&json!({}))).await;
+    let fixture = start(vec![say("Hello.")]).await;
+    fixture.shared.stop_store();
+    let (status, body) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     assert_eq!(status, 503, "{body}");
-    let (status, body) = post(&world, RESPONSES_PATH, &request(&json!({"store": false}))).await;
+    let (status, body) = post(&fixture, RESPONSES_PATH, &request(&json!({"store": false}))).await;
     assert_eq!((status, &body["status"]), (200, &json!("completed")));
 }
 
 #[tokio::test]
 async fn a_response_that_runs_when_the_service_ends_is_reported_as_failed() {
-    let world = start(vec![say("Hel"), ScriptedStep::Hang]).await;
-    let path = in_background(&world).await;
-    world.working(1).await;
-    world.stop.cancel();
-    world.working(0).await;
+    let fixture = start(vec![say("Hel"), ScriptedStep::Hang]).await;
+    let path = in_background(&fixture).await;
+    fixture.working(1).await;
+    fixture.stop.cancel();
+    fixture.working(0).await;
     let folder = tempfile::tempdir().unwrap();
-    let shared = Arc::clone(&world.shared);
+    let shared = Arc::clone(&fixture.shared);
     let change = |options: &mut crate::http::SurfaceOptions| options.clients = keys(&["one"]);
     let next = TestSurface::replica(Vec::new(), change, shared, folder).await;
     let response = until(&next, &path, "failed").await;
@@ -298,22 +302,22 @@ async fn a_response_that_runs_when_the_service_ends_is_reported_as_failed() {
 
 #[tokio::test]
 async fn items_are_listed_in_pages_and_unknown_members_are_refused() {
-    let world = start(vec![say("Hello.")]).await;
-    let (_, conversation) = post(&world, "/v1/conversations", &json!({})).await;
+    let fixture = start(vec![say("Hello.")]).await;
+    let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
     let path = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
     let items: Vec<_> = (0..3)
         .map(|number| json!({"role": "user", "content": number.to_string()}))
         .collect();
-    let (_, added) = post(&world, &format!("{path}/items"), &json!({"items": items})).await;
+    let (_, added) = post(&fixture, &format!("{path}/items"), &json!({"items": items})).await;
     assert_eq!(added["data"].as_array().unwrap().len(), 3);
-    let (_, page) = get(&world, &format!("{path}/items?limit=2&order=asc")).await;
+    let (_, page) = get(&fixture, &format!("{path}/items?limit=2&order=asc")).await;
     assert_eq!(
         (&page["has_more"], &page["data"][1]["content"][0]["text"]),
         (&json!(true), &json!("1"))
     );
     let after = page["last_id"].as_str().unwrap();
     let (_, page) = get(
-        &world,
+        &fixture,
         &format!("{path}/items?limit=2&order=asc&after={after}"),
     )
     .await;
@@ -330,16 +334,16 @@ async fn items_are_listed_in_pages_and_unknown_members_are_refused() {
         ),
         (format!("{path}/items"), json!({}), "items"),
     ] {
-        let (status, failure) = post(&world, &path, &body).await;
+        let (status, failure) = post(&fixture, &path, &body).await;
         assert_eq!(
             (status, &failure["error"]["param"]),
             (400, &json!(param)),
             "{failure}"
         );
     }
-    let (status, updated) = post(&world, &path, &json!({"metadata": {"a": "b"}})).await;
+    let (status, updated) = post(&fixture, &path, &json!({"metadata": {"a": "b"}})).await;
     assert_eq!((status, &updated["metadata"]), (200, &json!({"a": "b"})));
-    let streamed = get(&world, &format!("{RESPONSES_PATH}/resp_1?stream=true")).await;
+    let streamed = get(&fixture, &format!("{RESPONSES_PATH}/resp_1?stream=true")).await;
     assert_eq!(
         (streamed.0, &streamed.1["error"]["param"]),
         (400, &json!("stream"))

@@ -11,12 +11,12 @@ const CHAT_PATH: &str = "/openai/deployments/quick_apps2/chat/completions";
 const OPENAI_PATH: &str = "/v1/chat/completions";
 
 async fn post(
-    world: &TestSurface,
+    fixture: &TestSurface,
     path: &str,
     headers: &[(&'static str, &str)],
     body: &Value,
 ) -> (u16, Value) {
-    let mut request = world.request(Method::POST, path);
+    let mut request = fixture.request(Method::POST, path);
     for (name, value) in headers {
         request = request.header(name, value);
     }
@@ -24,18 +24,18 @@ async fn post(
 }
 
 async fn source(headers: &[(&'static str, &str)]) -> ManifestSource {
-    let world = TestSurface::start(Vec::new()).await;
+    let fixture = TestSurface::start(Vec::new()).await;
     let mut all = vec![("api-key", "k")];
     all.extend(headers);
-    let (status, body) = post(&world, CHAT_PATH, &all, &ask(false)).await;
+    let (status, body) = post(&fixture, CHAT_PATH, &all, &ask(false)).await;
     assert_eq!(status, 200, "{body}");
-    world.agent.asked.lock().await.remove(0).manifest
+    fixture.agent.asked.lock().await.remove(0).manifest
 }
 
 #[tokio::test]
 async fn the_key_is_required() {
-    let world = TestSurface::start(Vec::new()).await;
-    let (status, body) = post(&world, CHAT_PATH, &[], &ask(true)).await;
+    let fixture = TestSurface::start(Vec::new()).await;
+    let (status, body) = post(&fixture, CHAT_PATH, &[], &ask(true)).await;
     assert_eq!(
         (status, body),
         (
@@ -47,25 +47,25 @@ async fn the_key_is_required() {
 
 #[tokio::test]
 async fn a_key_of_dial_is_verified_before_the_body_is_read() {
-    let world = TestSurface::with(Vec::new(), |options| options.dial = true).await;
+    let fixture = TestSurface::with(Vec::new(), |options| options.dial = true).await;
     let headers = [("api-key", "unknown")];
-    let (status, _) = post(&world, CHAT_PATH, &headers, &json!("not even a chat")).await;
-    assert_eq!((status, world.agent.asked.lock().await.len()), (401, 0));
-    let (status, _) = post(&world, CHAT_PATH, &[("api-key", "k")], &ask(false)).await;
-    let identity = world.agent.asked.lock().await.remove(0).identity;
+    let (status, _) = post(&fixture, CHAT_PATH, &headers, &json!("not even a chat")).await;
+    assert_eq!((status, fixture.agent.asked.lock().await.len()), (401, 0));
+    let (status, _) = post(&fixture, CHAT_PATH, &[("api-key", "k")], &ask(false)).await;
+    let identity = fixture.agent.asked.lock().await.remove(0).identity;
     assert_eq!(status, 200);
     assert_eq!(identity, CallerIdentity::Dial("bucket-of-k".to_owned()));
 }
 
 #[tokio::test]
 async fn a_request_is_from_the_client_whose_key_it_shows() {
-    let world = TestSurface::with(Vec::new(), |options| options.clients = keys(&["one"])).await;
+    let fixture = TestSurface::with(Vec::new(), |options| options.clients = keys(&["one"])).await;
     for headers in [
         [("api-key", "one"), ("x-a", "b")],
         [("api-key", "k"), ("authorization", "Bearer one")],
     ] {
-        post(&world, CHAT_PATH, &headers, &ask(false)).await;
-        let identity = world.agent.asked.lock().await.remove(0).identity;
+        post(&fixture, CHAT_PATH, &headers, &ask(false)).await;
+        let identity = fixture.agent.asked.lock().await.remove(0).identity;
         assert_eq!(identity, CallerIdentity::Client("owner-of-one".to_owned()));
     }
     let open = TestSurface::start(Vec::new()).await;
@@ -93,7 +93,7 @@ async fn the_manifest_is_where_the_headers_say() {
 
 #[tokio::test]
 async fn headers_of_the_caller_come_along_without_our_own() {
-    let world = TestSurface::start(Vec::new()).await;
+    let fixture = TestSurface::start(Vec::new()).await;
     let headers = [
         ("api-key", "k"),
         ("authorization", "Bearer u"),
@@ -103,8 +103,8 @@ async fn headers_of_the_caller_come_along_without_our_own() {
         ("accept-language", "de"),
         ("other", "o"),
     ];
-    post(&world, CHAT_PATH, &headers, &ask(false)).await;
-    let caller = world.agent.asked.lock().await.remove(0).caller;
+    post(&fixture, CHAT_PATH, &headers, &ask(false)).await;
+    let caller = fixture.agent.asked.lock().await.remove(0).caller;
     assert_eq!(caller.api_key.unwrap().expose(), "k");
     assert_eq!(caller.authorization.unwrap().expose(), "Bearer u");
     assert_eq!(
@@ -119,8 +119,8 @@ async fn headers_of_the_caller_come_along_without_our_own() {
 
 #[tokio::test]
 async fn invalid_json_is_reported() {
-    let world = TestSurface::start(Vec::new()).await;
-    let request = world
+    let fixture = TestSurface::start(Vec::new()).await;
+    let request = fixture
         .request(Method::POST, CHAT_PATH)
         .header("api-key", "k");
     let (status, body) = read(
@@ -138,7 +138,7 @@ async fn invalid_json_is_reported() {
         "{message}"
     );
     let headers = [("api-key", "k"), ("x-dial-application-properties", "{")];
-    let (status, body) = post(&world, CHAT_PATH, &headers, &ask(true)).await;
+    let (status, body) = post(&fixture, CHAT_PATH, &headers, &ask(true)).await;
     let message = body["error"]["message"].as_str().unwrap();
     assert_eq!(status, 400);
     assert!(
@@ -149,9 +149,9 @@ async fn invalid_json_is_reported() {
 
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused_clearly() {
-    let world = TestSurface::start(Vec::new()).await;
+    let fixture = TestSurface::start(Vec::new()).await;
     let body = json!({"messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
-    let (status, body) = post(&world, CHAT_PATH, &[("api-key", "k")], &body).await;
+    let (status, body) = post(&fixture, CHAT_PATH, &[("api-key", "k")], &body).await;
     assert_eq!(
         (status, &body["error"]["message"]),
         (413, &json!("The request body is larger than 64KiB"))
@@ -164,9 +164,9 @@ async fn a_body_that_is_too_long_is_refused_clearly() {
 
 #[tokio::test]
 async fn starters_rate_and_health_are_there_and_tokenize_is_not() {
-    let world = TestSurface::start(Vec::new()).await;
+    let fixture = TestSurface::start(Vec::new()).await;
     let path = "/openai/deployments/quick_apps2/configuration";
-    let request = world.request(Method::GET, path).header("api-key", "k");
+    let request = fixture.request(Method::GET, path).header("api-key", "k");
     let request = request.header(
         "x-dial-application-properties",
         &TEST_MANIFEST.replace('\n', ""),
@@ -176,29 +176,31 @@ async fn starters_rate_and_health_are_there_and_tokenize_is_not() {
         (status, &body["properties"]["starter"]["oneOf"][0]["title"]),
         (200, &json!("Hello"))
     );
-    let (status, body) = world.get(path).await;
+    let (status, body) = fixture.get(path).await;
     assert_eq!(
         (status, &body["error"]["message"]),
         (500, &json!("Error while fetching application"))
     );
     let rate = post(
-        &world,
+        &fixture,
         "/openai/deployments/quick_apps2/rate",
         &[],
         &json!({"rate": true}),
     )
     .await;
     assert_eq!(rate, (200, json!("")));
-    assert_eq!(world.get("/health").await, (200, json!({"status": "ok"})));
+    assert_eq!(fixture.get("/health").await, (200, json!({"status": "ok"})));
     for path in ["tokenize", "truncate_prompt"] {
         let path = format!("/openai/deployments/quick_apps2/{path}");
         assert_eq!(
-            post(&world, &path, &[("api-key", "k")], &json!({})).await.0,
+            post(&fixture, &path, &[("api-key", "k")], &json!({}))
+                .await
+                .0,
             404
         );
     }
     let (status, body) = post(
-        &world,
+        &fixture,
         "/openai/deployments/none/chat/completions",
         &[("api-key", "k")],
         &ask(true),
@@ -208,12 +210,12 @@ async fn starters_rate_and_health_are_there_and_tokenize_is_not() {
         (status, &body["error"]["code"]),
         (404, &json!("DeploymentNotFound"))
     );
-    assert_eq!(world.get(CHAT_PATH).await.0, 405);
+    assert_eq!(fixture.get(CHAT_PATH).await.0, 405);
 }
 
 #[tokio::test]
 async fn editors_find_schema_prompts_tools_and_templates() {
-    let world = TestSurface::start(Vec::new()).await;
+    let fixture = TestSurface::start(Vec::new()).await;
     for (path, status, expected) in [
         ("application-schema", 200, json!({"title": "Manifest"})),
         (
@@ -244,26 +246,26 @@ async fn editors_find_schema_prompts_tools_and_templates() {
         ),
     ] {
         let path = format!("/v1/configuration-support/{path}");
-        assert_eq!(world.get(&path).await, (status, expected), "{path}");
+        assert_eq!(fixture.get(&path).await, (status, expected), "{path}");
     }
 }
 
 #[tokio::test]
 async fn plain_clients_see_local_manifests_as_models() {
-    let world = TestSurface::start(vec![say("hello")]).await;
-    let (_, models) = world.get("/v1/models").await;
+    let fixture = TestSurface::start(vec![say("hello")]).await;
+    let (_, models) = fixture.get("/v1/models").await;
     assert_eq!(
         (&models["object"], &models["data"][0]["id"]),
         (&json!("list"), &json!("helper"))
     );
-    assert_eq!(world.get("/v1/models/helper").await.1["object"], "model");
+    assert_eq!(fixture.get("/v1/models/helper").await.1["object"], "model");
     assert_eq!(
-        world.get("/v1/models/none").await.1["error"]["code"],
+        fixture.get("/v1/models/none").await.1["error"]["code"],
         "model_not_found"
     );
     let mut body = ask(true);
     body["model"] = json!("helper");
-    let answer = world
+    let answer = fixture
         .request(Method::POST, OPENAI_PATH)
         .json(&body)
         .send(&|_| ())
@@ -271,10 +273,10 @@ async fn plain_clients_see_local_manifests_as_models() {
         .unwrap();
     let events = events(answer).await;
     assert!(events.iter().all(|event| event["model"] == "helper"));
-    let asked = world.agent.asked.lock().await.remove(0);
+    let asked = fixture.agent.asked.lock().await.remove(0);
     assert_eq!(asked.manifest, ManifestSource::Named("helper".to_owned()));
     body["model"] = json!("none");
-    let (status, body) = post(&world, OPENAI_PATH, &[], &body).await;
+    let (status, body) = post(&fixture, OPENAI_PATH, &[], &body).await;
     assert_eq!(
         (status, &body["error"]["message"]),
         (404, &json!("The model 'none' does not exist"))
@@ -283,7 +285,7 @@ async fn plain_clients_see_local_manifests_as_models() {
 
 #[tokio::test]
 async fn keys_of_clients_open_the_door_and_go_nowhere() {
-    let world = TestSurface::with(vec![say("x")], |options| {
+    let fixture = TestSurface::with(vec![say("x")], |options| {
         options.clients = keys(&["one", "two"]);
     })
     .await;
@@ -296,7 +298,7 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
         ("one", 401),
     ] {
         let (got, answer) = post(
-            &world,
+            &fixture,
             OPENAI_PATH,
             &[("authorization", authorization)],
             &body,
@@ -304,7 +306,7 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
         .await;
         assert_eq!(got, status, "{authorization}: {answer}");
     }
-    let (status, answer) = post(&world, OPENAI_PATH, &[], &body).await;
+    let (status, answer) = post(&fixture, OPENAI_PATH, &[], &body).await;
     assert_eq!(
         (status, &answer["error"]["code"]),
         (401, &json!("invalid_api_key"))
@@ -315,13 +317,13 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
         (vec![("api-key", "x")], 401),
     ] {
         assert_eq!(
-            post(&world, CHAT_PATH, &headers, &body).await.0,
+            post(&fixture, CHAT_PATH, &headers, &body).await.0,
             status,
             "{headers:?}"
         );
     }
-    assert_eq!(world.get("/v1/configuration-support/tools").await.0, 401);
-    let asked = world.agent.asked.lock().await;
+    assert_eq!(fixture.get("/v1/configuration-support/tools").await.0, 401);
+    let asked = fixture.agent.asked.lock().await;
     assert!(
         asked
             .iter()
@@ -331,7 +333,7 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
 
 #[tokio::test]
 async fn behind_dial_plain_clients_need_a_key_of_ours() {
-    let world = TestSurface::with(vec![say("x")], |options| {
+    let fixture = TestSurface::with(vec![say("x")], |options| {
         options.dial = true;
         options.loopback = false;
     })
@@ -340,7 +342,7 @@ async fn behind_dial_plain_clients_need_a_key_of_ours() {
     body["model"] = json!("helper");
     assert_eq!(
         post(
-            &world,
+            &fixture,
             OPENAI_PATH,
             &[("authorization", "Bearer any")],
             &body
@@ -350,7 +352,7 @@ async fn behind_dial_plain_clients_need_a_key_of_ours() {
         401
     );
     assert_eq!(
-        post(&world, CHAT_PATH, &[("api-key", "of-dial")], &body)
+        post(&fixture, CHAT_PATH, &[("api-key", "of-dial")], &body)
             .await
             .0,
         200
@@ -359,7 +361,7 @@ async fn behind_dial_plain_clients_need_a_key_of_ours() {
 
 #[tokio::test]
 async fn pages_in_a_browser_on_this_machine_do_not_come_in() {
-    let world = TestSurface::start(vec![say("x")]).await;
+    let fixture = TestSurface::start(vec![say("x")]).await;
     let mut body = ask(false);
     body["model"] = json!("helper");
     for (name, value, status) in [
@@ -371,7 +373,7 @@ async fn pages_in_a_browser_on_this_machine_do_not_come_in() {
         ("origin", "http://localhost:3000", 200),
     ] {
         assert_eq!(
-            post(&world, OPENAI_PATH, &[(name, value)], &body).await.0,
+            post(&fixture, OPENAI_PATH, &[(name, value)], &body).await.0,
             status,
             "{value}"
         );

@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test]
 async fn the_time_is_in_utc_or_in_the_requested_zone() {
-    let world = InternalFixture::new(json!({"features": {}}));
-    let tell = |arguments: Value| world.call(clock::CLOCK_TOOL, arguments);
+    let fixture = InternalFixture::new(json!({"features": {}}));
+    let tell = |arguments: Value| fixture.call(clock::CLOCK_TOOL, arguments);
     for arguments in [
         json!({}),
         json!({"timezone": null}),
@@ -37,7 +37,7 @@ async fn the_time_is_in_utc_or_in_the_requested_zone() {
             told
         );
     }
-    world.clock.advance(Duration::from_hours(24 * 181));
+    fixture.clock.advance(Duration::from_hours(24 * 181));
     let summer = tell(json!({"timezone": "Europe/Berlin"})).await.unwrap();
     assert!(
         summer.content.starts_with("2026-07-02T05:04:05.678+02:00"),
@@ -48,9 +48,9 @@ async fn the_time_is_in_utc_or_in_the_requested_zone() {
 
 #[tokio::test]
 async fn unknown_zones_are_failures_that_strategies_handle() {
-    let world = InternalFixture::new(json!({"features": {}}));
+    let fixture = InternalFixture::new(json!({"features": {}}));
     for zone in ["Nowhere/Land", "../../etc/passwd", "/etc/localtime"] {
-        let failure = world
+        let failure = fixture
             .call(clock::CLOCK_TOOL, json!({ "timezone": zone }))
             .await
             .unwrap_err();
@@ -59,7 +59,7 @@ async fn unknown_zones_are_failures_that_strategies_handle() {
             "{failure:?}"
         );
     }
-    let failure = world
+    let failure = fixture
         .call(clock::CLOCK_TOOL, json!({"timezone": 1}))
         .await
         .unwrap_err();

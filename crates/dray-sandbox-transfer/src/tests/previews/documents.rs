@@ -14,18 +14,18 @@ type Requests = std::sync::Arc<Mutex<Vec<(v1::ReadAttachmentRequest, Vec<u8>)>>>
 
 /// A reader that gives every document the same reply.
 async fn fake_reader(
-    world: &TransferFixture,
+    fixture: &TransferFixture,
     tasks: &mut JoinSet<()>,
     reply: Result<v1::ReadAttachmentReply, Fault>,
 ) -> Requests {
     let subject = dray_proto::contract::call_subject::<v1::ReadAttachmentRequest>();
-    let mut responder = world
+    let mut responder = fixture
         .bus
         .respond_to(&subject, "file-resolver")
         .await
         .unwrap();
     let requests = Requests::default();
-    let (seen, store) = (requests.clone(), world.store.clone());
+    let (seen, store) = (requests.clone(), fixture.store.clone());
     tasks.spawn(async move {
         while let Some(incoming) = responder.next().await {
             let mut request: v1::ReadAttachmentRequest = incoming.decode().unwrap();
@@ -68,15 +68,15 @@ fn markdown(text: &str) -> v1::ReadAttachmentReply {
 
 #[tokio::test]
 async fn markdown_is_a_page_without_scripts_whose_links_stay_in_the_preview() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("notes");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("notes");
     std::fs::create_dir_all(root.join("www/docs")).unwrap();
     std::fs::write(root.join("secret.md"), "ESCAPED").unwrap();
     std::os::unix::fs::symlink("../secret.md", root.join("www/link.md")).unwrap();
     let text = "# Report\n\n<script>alert(1)</script>\n\n![chart](../pic.png) [next](b.md) [out](../../x.md)\n\n\
                 | a | b |\n|---|---|\n| 1 | 2 |\n";
     std::fs::write(root.join("www/docs/a.md"), text).unwrap();
-    let link = world.preview(address(&sandbox), "www").await;
+    let link = fixture.preview(address(&sandbox), "www").await;
     let token = &link.token;
     // No reader is running.
     let page = link.get("d", "docs/a.md").await;
@@ -126,38 +126,38 @@ async fn markdown_is_a_page_without_scripts_whose_links_stay_in_the_preview() {
     for (rest, status) in [("docs/", 404), ("none.md", 404), ("../secret.md", 404)] {
         assert_eq!(link.get("d", rest).await.status, status, "{rest}");
     }
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_long_markdown_file_is_shown_up_to_a_limit() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("long");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("long");
     let text = format!("FIRST\n\n{}LAST", "word word word\n\n".repeat(100_000));
     std::fs::write(root.join("a.md"), text).unwrap();
-    let link = world.preview(address(&sandbox), "a.md").await;
+    let link = fixture.preview(address(&sandbox), "a.md").await;
     let page = link.get("d", "a.md").await;
     let html = page.text();
     assert!(html.contains("FIRST") && !html.contains("LAST"));
     assert!(html.contains("Only the first 512"), "{}", &html[..1000]);
     assert!(html.len() < 5 << 20, "{}", html.len());
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn tables_and_notebooks_are_read_here_and_converted_by_the_reader() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("tables");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("tables");
     let large = "a,b\n".repeat(50_000);
     std::fs::write(root.join("small.csv"), "a,b\n1,2\n").unwrap();
     std::fs::write(root.join("large.csv"), &large).unwrap();
     for name in ["book.xlsx", "book.ods", "run.ipynb", "t.tsv"] {
         std::fs::write(root.join(name), name).unwrap();
     }
-    let link = world.preview(address(&sandbox), ".").await;
+    let link = fixture.preview(address(&sandbox), ".").await;
     let mut tasks = JoinSet::new();
     let reply = markdown("| a |\n|---|\n| <b>1 |\n");
-    let requests = fake_reader(&world, &mut tasks, Ok(reply)).await;
+    let requests = fake_reader(&fixture, &mut tasks, Ok(reply)).await;
     let expected = [
         ("small.csv", "a,b\n1,2\n"),
         ("large.csv", large.as_str()),
@@ -179,15 +179,15 @@ async fn tables_and_notebooks_are_read_here_and_converted_by_the_reader() {
         assert!(request.plain && request.name == name, "{request:?}");
         assert!(bytes == content.as_bytes(), "{name}");
     }
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_page_says_when_the_reader_is_away_or_refuses_and_offers_the_file() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("away");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("away");
     std::fs::write(root.join("a.csv"), "a,b\n").unwrap();
-    let link = world.preview(address(&sandbox), "a.csv").await;
+    let link = fixture.preview(address(&sandbox), "a.csv").await;
     let raw = format!(
         "<a href=\"/p/{}/a.csv\" target=\"_top\">Open the file as it is</a>",
         link.token
@@ -217,7 +217,7 @@ async fn a_page_says_when_the_reader_is_away_or_refuses_and_offers_the_file() {
         ),
     ] {
         let mut tasks = JoinSet::new();
-        fake_reader(&world, &mut tasks, reply).await;
+        fake_reader(&fixture, &mut tasks, reply).await;
         let refused = link.get("d", "a.csv").await.text();
         assert!(
             refused.contains(sentence) && refused.contains(&raw),
@@ -225,5 +225,5 @@ async fn a_page_says_when_the_reader_is_away_or_refuses_and_offers_the_file() {
         );
         tasks.shutdown().await;
     }
-    world.end().await;
+    fixture.end().await;
 }

@@ -9,16 +9,16 @@ use super::*;
 
 #[tokio::test]
 async fn links_that_ended_or_were_never_made_are_all_the_same() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("links");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("links");
     std::fs::write(root.join("a.txt"), "shown").unwrap();
-    world.bind("s1", &sandbox, None).await;
-    let short = world
+    fixture.bind("s1", &sandbox, None).await;
+    let short = fixture
         .try_preview("acme", session("s1"), "a.txt", 1)
         .await
         .unwrap();
     let short = Link::new(short);
-    let link = world.preview(session("s1"), "a.txt").await;
+    let link = fixture.preview(session("s1"), "a.txt").await;
     assert_eq!(link.get("p", "a.txt").await.text(), "shown");
     // Forged: another secret, another record, or a part of a link.
     let other = if link.token.ends_with('A') { 'B' } else { 'A' };
@@ -44,7 +44,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
         preview_id: link.preview.preview_id.clone(),
     };
     assert!(
-        world
+        fixture
             .ask_as("other", &list)
             .await
             .unwrap()
@@ -52,15 +52,15 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
             .is_empty()
     );
     assert_eq!(
-        world.ask_as("other", &revoke).await.unwrap_err().detail,
+        fixture.ask_as("other", &revoke).await.unwrap_err().detail,
         "no_preview"
     );
-    let listed = world.ask(&list).await.unwrap().previews;
+    let listed = fixture.ask(&list).await.unwrap().previews;
     assert!(
         listed[0].opened_at_ms > 0,
         "the look is recorded: {listed:?}"
     );
-    world.ask(&revoke).await.unwrap();
+    fixture.ask(&revoke).await.unwrap();
     let revoked = link.get("p", "a.txt").await;
     assert_eq!(revoked.status, 404);
     eventually("the end of the short link", async || {
@@ -70,25 +70,25 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
     let ended = short.get("p", "a.txt").await;
     assert_eq!(revoked.text(), ended.text(), "one response for all of them");
     // What is over is in no list.
-    assert!(world.ask(&list).await.unwrap().previews.is_empty());
-    world.end().await;
+    assert!(fixture.ask(&list).await.unwrap().previews.is_empty());
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link() {
     let settings = [WITH_PREVIEWS[0], ("sandbox-transfer.preview.max_open", "2")];
-    let world = TransferFixture::with(&settings).await;
-    let (first, sandbox) = world.sandbox("first");
+    let fixture = TransferFixture::with(&settings).await;
+    let (first, sandbox) = fixture.sandbox("first");
     std::fs::write(first.join("a.txt"), "first").unwrap();
-    world.bind("s1", &sandbox, None).await;
-    let mut events = world
+    fixture.bind("s1", &sandbox, None).await;
+    let mut events = fixture
         .bus
         .events(EventFilter::new("dray.audit.preview.v1.changed.*"))
         .await
         .unwrap();
-    let link = world.preview(session("s1"), "a.txt").await;
-    world.preview(session("s1"), ".").await;
-    let third = world
+    let link = fixture.preview(session("s1"), "a.txt").await;
+    fixture.preview(session("s1"), ".").await;
+    let third = fixture
         .try_preview("acme", session("s1"), "a.txt", 0)
         .await
         .unwrap_err();
@@ -97,7 +97,7 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
         (FaultCode::RateLimited, "too_many_previews")
     );
     assert!(
-        world
+        fixture
             .try_preview("acme", address(&sandbox), "a.txt", 0)
             .await
             .is_ok(),
@@ -119,7 +119,7 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
     std::fs::rename(&first, first.with_extension("old")).unwrap();
     std::fs::create_dir(&first).unwrap();
     std::fs::write(first.join("a.txt"), "second").unwrap();
-    world.bind("s1", &sandbox, None).await;
+    fixture.bind("s1", &sandbox, None).await;
     let gone = link.get("p", "a.txt").await;
     assert!(
         gone.status == 410 || gone.status == 503,
@@ -131,16 +131,16 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
         (link.get("p", "a.txt").await.status == 410).then_some(())
     })
     .await;
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn what_policy_refuses_is_not_previewed_either() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("policy");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("policy");
     std::fs::write(root.join("server.pem"), "-----BEGIN PRIVATE KEY-----\nx\n").unwrap();
     std::fs::write(root.join("a.txt"), "fine").unwrap();
-    let link = world.preview(address(&sandbox), ".").await;
+    let link = fixture.preview(address(&sandbox), ".").await;
     assert_eq!(link.get("p", "server.pem").await.status, 403);
     let page = link.get("v", "server.pem").await.text();
     assert!(!page.contains("PRIVATE"), "{page}");
@@ -150,35 +150,35 @@ async fn what_policy_refuses_is_not_previewed_either() {
         (".env", "denied_path"),
         ("none", "not_found"),
     ] {
-        let refused = world
+        let refused = fixture
             .try_preview("acme", address(&sandbox), path, 0)
             .await
             .unwrap_err();
         assert_eq!(refused.detail, detail, "{path}");
     }
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_event() {
-    let world = TransferFixture::new().await;
-    let (_, sandbox) = world.sandbox("none");
-    let refused = world
+    let fixture = TransferFixture::new().await;
+    let (_, sandbox) = fixture.sandbox("none");
+    let refused = fixture
         .try_preview("acme", address(&sandbox), ".", 0)
         .await
         .unwrap_err();
     assert_eq!(refused.detail, "no_previews");
-    world.end().await;
+    fixture.end().await;
 
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("audit");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("audit");
     std::fs::write(root.join("a.txt"), "x").unwrap();
-    let mut events = world
+    let mut events = fixture
         .bus
         .events(EventFilter::new("dray.audit.preview.v1.changed.*"))
         .await
         .unwrap();
-    let link = world.preview(address(&sandbox), "a.txt").await;
+    let link = fixture.preview(address(&sandbox), "a.txt").await;
     // A look by a program is not a person's.
     link.send("HEAD", "p", "a.txt", &[]).await;
     link.get("v", "a.txt").await;
@@ -187,7 +187,7 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
         sandbox: Some(address(&sandbox)),
         preview_id: link.preview.preview_id.clone(),
     };
-    world.ask(&revoke).await.unwrap();
+    fixture.ask(&revoke).await.unwrap();
     let mut actions = Vec::new();
     while actions.len() < 3 {
         let audit: v1::PreviewAudit = events.next().await.unwrap().decode().unwrap();
@@ -203,5 +203,5 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
             PreviewAction::Revoked
         ]
     );
-    world.end().await;
+    fixture.end().await;
 }

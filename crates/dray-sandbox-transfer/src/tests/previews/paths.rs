@@ -11,13 +11,13 @@ const ROUNDS_BETWEEN_PAUSES: u32 = 64;
 
 #[tokio::test]
 async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("site");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("site");
     std::fs::create_dir_all(root.join("www/css")).unwrap();
     std::fs::write(root.join("www/index.html"), "<link href=css/a.css>").unwrap();
     std::fs::write(root.join("www/css/a.css"), "b{}").unwrap();
     std::fs::write(root.join("outside.txt"), "not shown").unwrap();
-    let link = world.preview(address(&sandbox), "www").await;
+    let link = fixture.preview(address(&sandbox), "www").await;
     let index = link.get("p", "").await;
     assert_eq!(
         (index.status, index.text().as_str()),
@@ -51,13 +51,13 @@ async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
     );
     let post = link.send("POST", "p", "index.html", &[]).await;
     assert_eq!((post.status, post.field("allow")), (405, Some("GET, HEAD")));
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn no_path_leads_out_of_the_directory() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("trap");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("trap");
     std::fs::create_dir_all(root.join("www/sub")).unwrap();
     std::fs::write(root.join("www/index.html"), "inside").unwrap();
     std::fs::write(root.join("secret.txt"), "ESCAPED").unwrap();
@@ -68,7 +68,7 @@ async fn no_path_leads_out_of_the_directory() {
     symlink("/etc", root.join("www/etc")).unwrap();
     symlink("loop", root.join("www/loop")).unwrap();
     symlink("index.html", root.join("www/good.html")).unwrap();
-    let link = world.preview(address(&sandbox), "www").await;
+    let link = fixture.preview(address(&sandbox), "www").await;
     for rest in [
         "../secret.txt",
         "%2e%2e/secret.txt",
@@ -115,18 +115,18 @@ async fn no_path_leads_out_of_the_directory() {
     assert_eq!(link.get("p", "good.html").await.text(), "inside");
     let zip = link.get("z", "").await.text();
     assert!(zip.contains("index.html") && !zip.contains("ESCAPED"));
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_path_that_is_swapped_while_it_is_read_shows_nothing_from_outside() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("swap");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("swap");
     std::fs::create_dir_all(root.join("www/a")).unwrap();
     std::fs::create_dir_all(root.join("other")).unwrap();
     std::fs::write(root.join("www/a/f.txt"), "inside").unwrap();
     std::fs::write(root.join("other/f.txt"), "ESCAPED").unwrap();
-    let link = world.preview(address(&sandbox), "www").await;
+    let link = fixture.preview(address(&sandbox), "www").await;
     let stop = Arc::new(AtomicBool::new(false));
     let responses = Arc::new(AtomicU32::new(0));
     let swapping = std::thread::spawn({
@@ -162,5 +162,5 @@ async fn a_path_that_is_swapped_while_it_is_read_shows_nothing_from_outside() {
     stop.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
     assert!(served > 0, "the file was never served between two swaps");
-    world.end().await;
+    fixture.end().await;
 }

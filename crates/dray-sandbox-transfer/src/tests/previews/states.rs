@@ -7,13 +7,13 @@ type Change = fn(&Path);
 
 #[tokio::test]
 async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("film");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("film");
     // Above the size that is read whole.
     let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
     let file = root.join("film.mp4");
     std::fs::write(&file, &content).unwrap();
-    let link = world.preview(address(&sandbox), "film.mp4").await;
+    let link = fixture.preview(address(&sandbox), "film.mp4").await;
     assert_eq!(link.preview.file, b"film.mp4");
     let head = link.send("HEAD", "p", "film.mp4", &[]).await;
     assert_eq!(
@@ -57,13 +57,13 @@ async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
         .send("GET", "p", "film.mp4", &[("if-match", &etag)])
         .await;
     assert_eq!(old.status, 412);
-    world.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_file_that_changes_while_it_is_sent_breaks_off() {
-    let world = TransferFixture::with_previews().await;
-    let (root, sandbox) = world.sandbox("moving");
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("moving");
     let file = root.join("log.bin");
     let large = vec![b'a'; 24 << 20];
     let changes: [(&str, Change); 4] = [
@@ -93,7 +93,7 @@ async fn a_file_that_changes_while_it_is_sent_breaks_off() {
     ];
     for (name, change) in changes {
         std::fs::write(&file, &large).unwrap();
-        let link = world.preview(address(&sandbox), "log.bin").await;
+        let link = fixture.preview(address(&sandbox), "log.bin").await;
         let mut stream = connect(&link.origin).await;
         let target = format!("/p/{}/log.bin", link.token);
         let head = request_head(&link.origin, "GET", &target, &[]);
@@ -111,7 +111,7 @@ async fn a_file_that_changes_while_it_is_sent_breaks_off() {
             sandbox: Some(address(&sandbox)),
             preview_id: link.preview.preview_id,
         };
-        world.ask(&revoke).await.unwrap();
+        fixture.ask(&revoke).await.unwrap();
     }
-    world.end().await;
+    fixture.end().await;
 }

@@ -278,8 +278,8 @@ mod tests {
 
     #[tokio::test]
     async fn names_stay_in_the_folder_and_nothing_is_overwritten() {
-        let world = DownloadFixture::new().await;
-        let downloads = world.downloads();
+        let system = DownloadFixture::new().await;
+        let downloads = system.downloads();
         for title in ["../../etc/a.txt", "a.txt", "/a.txt", "..", ".env", ""] {
             let taken = downloads.take(&linked(title, "data:,x")).await;
             assert!(
@@ -287,7 +287,7 @@ mod tests {
                 "{title} {taken:?}"
             );
         }
-        let mut names = world.names();
+        let mut names = system.names();
         assert_eq!(names.len(), 6, "{names:?}");
         names.retain(|name| name.starts_with('a'));
         assert_eq!(names, ["a (2).txt", "a (3).txt", "a.txt", "attachment"]);
@@ -295,17 +295,17 @@ mod tests {
 
     #[tokio::test]
     async fn only_links_of_the_own_origin_are_dialled() {
-        let (world, elsewhere) = (DownloadFixture::new().await, DownloadFixture::new().await);
-        let downloads = world.downloads();
+        let (system, elsewhere) = (DownloadFixture::new().await, DownloadFixture::new().await);
+        let downloads = system.downloads();
         let taken = downloads
-            .take(&linked("", &format!("{}/d/b%20c.txt?s=1", world.url())))
+            .take(&linked("", &format!("{}/d/b%20c.txt?s=1", system.url())))
             .await;
         assert!(
             matches!(taken, DownloadOutcome::Saved { size: 5, .. }),
             "{taken:?}"
         );
-        assert_eq!(world.names(), ["b c.txt"]);
-        let port = world.url().rsplit_once(':').unwrap().1.to_owned();
+        assert_eq!(system.names(), ["b c.txt"]);
+        let port = system.url().rsplit_once(':').unwrap().1.to_owned();
         for url in [
             format!("{}/a", elsewhere.url()),
             format!("http://localhost:{port}/a"),
@@ -319,47 +319,50 @@ mod tests {
             assert!(matches!(taken, DownloadOutcome::Left), "{url} {taken:?}");
         }
         assert!(elsewhere.server.shared().lock().is_empty());
-        assert_eq!(world.server.shared().lock().len(), 1);
+        assert_eq!(system.server.shared().lock().len(), 1);
     }
 
     #[tokio::test]
     async fn what_is_cut_refused_or_moved_leaves_nothing_behind() {
-        let world = DownloadFixture::new().await;
-        let downloads = world.downloads();
+        let system = DownloadFixture::new().await;
+        let downloads = system.downloads();
         for path in ["cut", "gone", "moved"] {
             let taken = downloads
-                .take(&linked("a", &format!("{}/{path}", world.url())))
+                .take(&linked("a", &format!("{}/{path}", system.url())))
                 .await;
             assert!(
                 matches!(taken, DownloadOutcome::Failed(_)),
                 "{path} {taken:?}"
             );
         }
-        assert_eq!(world.names(), [""; 0]);
+        assert_eq!(system.names(), [""; 0]);
         // Nothing was followed.
-        assert_eq!(world.server.shared().lock().len(), 3);
+        assert_eq!(system.server.shared().lock().len(), 3);
     }
 
     #[tokio::test]
     async fn files_of_dial_are_fetched_with_the_key_and_other_links_without() {
-        let world = DownloadFixture::new().await;
-        let core = DialClient::new(dray_dial::DialOptions::new(world.url(), "v")).unwrap();
+        let system = DownloadFixture::new().await;
+        let core = DialClient::new(dray_dial::DialOptions::new(system.url(), "v")).unwrap();
         let caller = Caller {
             api_key: Some(dray_types::Secret::new("k-1")),
             ..Caller::default()
         };
         let downloads = DownloadDirectory {
             dial: Some((core, caller)),
-            ..world.downloads()
+            ..system.downloads()
         };
-        for url in ["files/b/a.txt".to_owned(), format!("{}/other", world.url())] {
+        for url in [
+            "files/b/a.txt".to_owned(),
+            format!("{}/other", system.url()),
+        ] {
             let taken = downloads.take(&linked("", &url)).await;
             assert!(
                 matches!(taken, DownloadOutcome::Saved { .. }),
                 "{url} {taken:?}"
             );
         }
-        let log = world.server.shared().lock().clone();
+        let log = system.server.shared().lock().clone();
         let key = Some("k-1".to_owned());
         assert_eq!(log[0], ("/v1/files/b/a.txt".to_owned(), key));
         assert!(log[1..].iter().all(|(_, key)| key.is_none()), "{log:?}");

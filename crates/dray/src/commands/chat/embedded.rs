@@ -9,8 +9,8 @@ use dray_types::Secret;
 use serde_json::json;
 
 use crate::cli::{ChatArgs, GlobalOptions};
+use crate::context::{self, SystemConnection};
 use crate::outcome::CommandFailure;
-use crate::world::{self, SystemConnection};
 
 /// The services that an agent may need; the sweeper is not among them.
 const AGENT_SERVICES: [&str; 5] = [
@@ -34,7 +34,7 @@ pub(super) struct EmbeddedServices {
     pub(super) manifest: Option<String>,
     /// Origin of the links to stored files.
     pub(super) store: Option<DialOrigin>,
-    world: SystemConnection,
+    system: SystemConnection,
     /// Holds the manifest that was made; removed when the chat ends.
     _folder: Option<tempfile::TempDir>,
 }
@@ -76,21 +76,21 @@ impl EmbeddedServices {
             manifest = Some(DEFAULT_MANIFEST.to_owned());
             stand_in = Some(folder);
         }
-        let world = SystemConnection::open(&global, &AGENT_SERVICES).await?;
-        let store = store_origin(&world);
+        let system = SystemConnection::open(&global, &AGENT_SERVICES).await?;
+        let store = store_origin(&system);
         Ok(Self {
             url: format!("http://{listen}"),
             key: config.clients.values().next().cloned(),
             manifest,
             store,
-            world,
+            system,
             _folder: stand_in,
         })
     }
 
     /// Stops the services in order.
     pub(super) async fn close(self) {
-        self.world.close().await;
+        self.system.close().await;
     }
 }
 
@@ -98,14 +98,15 @@ impl EmbeddedServices {
 fn orchestrator_config(
     global: &GlobalOptions,
 ) -> Result<dray_orchestrator::config::Config, CommandFailure> {
-    let loaded = world::load_config(&world::config_sources(global)?)?;
-    let bus: BusSection = world::config_section(&loaded, "bus")?;
+    let loaded = context::load_config(&context::config_sources(global)?)?;
+    let bus: BusSection = context::config_section(&loaded, "bus")?;
     if bus.mode == BusMode::Nats {
         return Err(CommandFailure::Usage(
             "the services of a running system have an orchestrator of their own: name it with --url".to_owned(),
         ));
     }
-    let config: dray_orchestrator::config::Config = world::config_section(&loaded, "orchestrator")?;
+    let config: dray_orchestrator::config::Config =
+        context::config_section(&loaded, "orchestrator")?;
     if config.model_url.is_none() && config.dial_url.is_none() {
         return Err(CommandFailure::Usage(
             "no model is configured: name a running orchestrator with --url, or a model with --model-url".to_owned(),
@@ -147,8 +148,8 @@ fn free_port() -> std::io::Result<String> {
 }
 
 /// The origin of the store's links; `None` when it cannot be found out.
-fn store_origin(world: &SystemConnection) -> Option<DialOrigin> {
-    let config = world.config()?;
+fn store_origin(system: &SystemConnection) -> Option<DialOrigin> {
+    let config = system.config()?;
     let section: StoreSection = config.section("store").ok()?;
     let url = match section.mode {
         // Links name the public endpoint where there is one.

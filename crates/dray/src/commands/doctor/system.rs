@@ -12,8 +12,8 @@ use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
 use super::finding::Finding;
+use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
-use crate::world::{bus_advice, config_section};
 
 /// A session that does not exist: the calls below must find nothing.
 const UNUSED_SESSION: &str = "dray-doctor";

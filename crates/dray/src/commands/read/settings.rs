@@ -10,8 +10,8 @@ use dray_service::Service as _;
 use dray_types::{Fault, FaultCode};
 
 use crate::cli::{GlobalOptions, ReadArgs};
+use crate::context;
 use crate::outcome::CommandFailure;
-use crate::world;
 
 /// Adds the model for summaries and the settings of OCR to the reader.
 pub(super) fn configure_reader(
@@ -23,8 +23,8 @@ pub(super) fn configure_reader(
     let (reader, config) = if read.summary.stub_summarizer {
         (reader.with_summarizer(Arc::new(Stub)), Config::default())
     } else {
-        let loaded = world::load_config(&world::config_sources(global)?)?;
-        let config: Config = world::config_section(&loaded, FileResolver::NAME)?;
+        let loaded = context::load_config(&context::config_sources(global)?)?;
+        let config: Config = context::config_section(&loaded, FileResolver::NAME)?;
         (with_model(reader, &config)?, config)
     };
     Ok(match ocr_settings(read, &config)? {

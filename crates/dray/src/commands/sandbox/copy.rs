@@ -24,9 +24,9 @@ use super::{call_service, explain_failure, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxCp, SandboxPut, TransferOptions};
 use crate::commands::fetch::write_claim;
 use crate::commands::upload;
+use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 use crate::progress;
-use crate::world::SystemConnection;
 
 /// Most files that are copied at the same time; sandboxes have limits of their own.
 const MAX_PARALLEL: usize = 4;
@@ -150,7 +150,7 @@ async fn open_endpoint<'a>(
     sandbox: &'a str,
 ) -> Result<CopyEndpoint<'a>, CommandFailure> {
     Ok(match reach {
-        SandboxAccess::Served(world) => CopyEndpoint::Served(world, sandbox),
+        SandboxAccess::Served(system) => CopyEndpoint::Served(system, sandbox),
         SandboxAccess::Direct(config) => {
             let opened = direct::open_sandbox(global, (*config).clone(), sandbox).await?;
             CopyEndpoint::Direct(Box::new(opened))
@@ -297,21 +297,21 @@ impl<'a> SandboxCopy<'a> {
             (CopyEndpoint::Direct(from), CopyEndpoint::Direct(to)) => {
                 self.pass(job, from, to, progress).await
             }
-            (CopyEndpoint::Local, CopyEndpoint::Served(world, to)) => {
+            (CopyEndpoint::Local, CopyEndpoint::Served(system, to)) => {
                 let file = local_path(&job.from);
-                let claim = upload::upload_file(self.global, world, &file, None).await?;
-                self.place(job, world, to, claim).await
+                let claim = upload::upload_file(self.global, system, &file, None).await?;
+                self.place(job, system, to, claim).await
             }
-            (CopyEndpoint::Served(world, from), CopyEndpoint::Served(_, to)) => {
-                let (claim, receipt) = self.store(job, world, from).await?;
-                let placed = self.place(job, world, to, claim).await?;
+            (CopyEndpoint::Served(system, from), CopyEndpoint::Served(_, to)) => {
+                let (claim, receipt) = self.store(job, system, from).await?;
+                let placed = self.place(job, system, to, claim).await?;
                 Ok(FileReport {
                     read_receipt: receipt,
                     ..placed
                 })
             }
-            (CopyEndpoint::Served(world, from), CopyEndpoint::Local) => {
-                self.write(job, world, from).await
+            (CopyEndpoint::Served(system, from), CopyEndpoint::Local) => {
+                self.write(job, system, from).await
             }
             _ => Err(Fault::internal().into()),
         }
@@ -425,7 +425,7 @@ impl<'a> SandboxCopy<'a> {
     async fn place(
         &self,
         job: &CopyJob,
-        world: &SystemConnection,
+        system: &SystemConnection,
         sandbox: &str,
         claim: Claim,
     ) -> Result<FileReport, CommandFailure> {
@@ -437,7 +437,7 @@ impl<'a> SandboxCopy<'a> {
             collision: self.collision.to_owned(),
             mode: (self.mode)(job.mode),
         };
-        let placed = call_service(world, self.time, &request).await?;
+        let placed = call_service(system, self.time, &request).await?;
         Ok(FileReport::placed(job.from.clone(), placed))
     }
 
@@ -445,7 +445,7 @@ impl<'a> SandboxCopy<'a> {
     async fn store(
         &self,
         job: &CopyJob,
-        world: &SystemConnection,
+        system: &SystemConnection,
         sandbox: &str,
     ) -> Result<(Claim, Option<v1::TransferReceipt>), CommandFailure> {
         let request = v1::GetSandboxFileRequest {
@@ -453,7 +453,7 @@ impl<'a> SandboxCopy<'a> {
             path: job.from.clone(),
             max_bytes: 0,
         };
-        let file = call_service(world, self.time, &request).await?;
+        let file = call_service(system, self.time, &request).await?;
         let exported = Exported::from_file(file)?;
         Ok((exported.claim, Some(exported.receipt)))
     }
@@ -461,12 +461,12 @@ impl<'a> SandboxCopy<'a> {
     async fn write(
         &self,
         job: &CopyJob,
-        world: &SystemConnection,
+        system: &SystemConnection,
         sandbox: &str,
     ) -> Result<FileReport, CommandFailure> {
         let (output, renamed) = self.local_target(job)?;
-        let (claim, receipt) = self.store(job, world, sandbox).await?;
-        write_claim(self.global, world, &claim, &output).await?;
+        let (claim, receipt) = self.store(job, system, sandbox).await?;
+        write_claim(self.global, system, &claim, &output).await?;
         Ok(FileReport {
             from: job.from.clone(),
             to: super::path_bytes(&output),

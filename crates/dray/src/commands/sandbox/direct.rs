@@ -20,7 +20,7 @@ use crate::cli::{GlobalOptions, SandboxGet, SandboxPut};
 use crate::commands::reach::absolute_address;
 use crate::commands::upload;
 use crate::outcome::{CommandFailure, print_note};
-use crate::{progress, world};
+use crate::{context, progress};
 
 /// Mode of a file that is put, without the bits that let it be executed.
 const FILE_MODE: u32 = 0o644;
@@ -146,7 +146,7 @@ pub(super) async fn open_sandbox(
     config: Config,
     sandbox: &str,
 ) -> Result<DirectSandbox, CommandFailure> {
-    let tenant = world::tenant_of(global)?;
+    let tenant = context::tenant_of(global)?;
     let address = absolute_address(sandbox);
     Ok(DirectSandbox::open(config, Clock::system(), &tenant, &address).await?)
 }

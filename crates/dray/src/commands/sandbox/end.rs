@@ -11,8 +11,8 @@ use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree};
 use dray_types::{Fault, FaultCode};
 
 use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
+use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
-use crate::world::SystemConnection;
 
 /// Levels and entries of one listing that a running system is requested.
 const MAX_SERVED_DEPTH: u32 = 64;
@@ -43,14 +43,14 @@ impl CopyEndpoint<'_> {
         let entry = match self {
             Self::Local => return stat_local(path),
             Self::Direct(sandbox) => sandbox.stat(path).await?,
-            Self::Served(world, sandbox) => {
+            Self::Served(system, sandbox) => {
                 let request = v1::StatSandboxRequest {
                     sandbox: Some(sandbox_ref(sandbox)),
                     path: path.to_vec(),
                     follow: true,
                     ..v1::StatSandboxRequest::default()
                 };
-                match call_service(world, CALL_TIMEOUT, &request).await {
+                match call_service(system, CALL_TIMEOUT, &request).await {
                     // Here a missing path is an answer, not a failure.
                     Err(CommandFailure::Fault(fault)) if fault.detail == "not_found" => None,
                     entry => Some(entry?),
@@ -77,7 +77,7 @@ impl CopyEndpoint<'_> {
                 walked.map_err(|error| CommandFailure::local("cannot list files")(error.into()))?
             }
             Self::Direct(sandbox) => Ok(sandbox.tree(path).await?),
-            Self::Served(world, sandbox) => served_tree(world, sandbox, path).await,
+            Self::Served(system, sandbox) => served_tree(system, sandbox, path).await,
         }
     }
 
@@ -90,12 +90,12 @@ impl CopyEndpoint<'_> {
                 std::fs::create_dir_all(&path).map_err(failed)?;
             }
             Self::Direct(sandbox) => sandbox.make_directory(path).await?,
-            Self::Served(world, sandbox) => {
+            Self::Served(system, sandbox) => {
                 let request = v1::MakeSandboxDirectoryRequest {
                     sandbox: Some(sandbox_ref(sandbox)),
                     path: path.to_vec(),
                 };
-                call_service(world, CALL_TIMEOUT, &request).await?;
+                call_service(system, CALL_TIMEOUT, &request).await?;
             }
         }
         Ok(())
@@ -169,7 +169,7 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
 }
 
 async fn served_tree(
-    world: &SystemConnection,
+    system: &SystemConnection,
     sandbox: &str,
     path: &[u8],
 ) -> Result<Tree, CommandFailure> {
@@ -180,7 +180,7 @@ async fn served_tree(
         ..v1::StatSandboxRequest::default()
     };
     // Listings have resolved paths; the path that was typed may be a link.
-    let root = call_service(world, CALL_TIMEOUT, &stat).await?.real_path;
+    let root = call_service(system, CALL_TIMEOUT, &stat).await?.real_path;
     let mut tree = Tree {
         path: root.clone(),
         ..Tree::default()
@@ -193,7 +193,7 @@ async fn served_tree(
             depth,
             limit: MAX_SERVED_ENTRIES,
         };
-        let listing = call_service(world, CALL_TIMEOUT, &request).await?;
+        let listing = call_service(system, CALL_TIMEOUT, &request).await?;
         if listing.truncated && depth > 1 {
             // A reply has one message at most, so what it cannot hold is listed level by level.
             pending.push((directory, 1));

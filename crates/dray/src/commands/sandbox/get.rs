@@ -20,9 +20,9 @@ use super::{
 };
 use crate::cli::{GlobalOptions, SandboxGet};
 use crate::commands::fetch::write_claim;
+use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_note};
 use crate::progress;
-use crate::world::SystemConnection;
 
 /// How the sandbox is read.
 enum GetSource<'a> {
@@ -61,7 +61,7 @@ async fn try_run(
                     direct::open_sandbox(global, (*config).clone(), &command.sandbox).await?;
                 GetSource::Direct(Box::new(opened))
             }
-            SandboxAccess::Served(world) => GetSource::Served(world),
+            SandboxAccess::Served(system) => GetSource::Served(system),
         })
     };
     let get = GetRun {
@@ -87,7 +87,7 @@ impl GetRun<'_> {
             GetSource::Direct(sandbox) => {
                 direct::get_direct(self.global, sandbox, path, self.command, &self.cancel).await
             }
-            GetSource::Served(world) => self.fetch_served(world, path).await,
+            GetSource::Served(system) => self.fetch_served(system, path).await,
         }
     }
 
@@ -162,11 +162,11 @@ impl GetRun<'_> {
     /// Fetches a path through the store of a running system.
     async fn fetch_served(
         &self,
-        world: &SystemConnection,
+        system: &SystemConnection,
         path: &Path,
     ) -> Result<FetchedFile, CommandFailure> {
         let waiting = progress::spinner_with_text("fetching from the sandbox", self.global.json);
-        let stored = self.store(world, path).await;
+        let stored = self.store(system, path).await;
         waiting.finish_and_clear();
         let (claim, received) = stored?;
         // The name comes from the sandbox, so it must not lead out of the directory.
@@ -176,7 +176,7 @@ impl GetRun<'_> {
             Some(output) => output.to_path_buf(),
             None => free_name_in(Path::new(""), called().as_bytes()),
         };
-        write_claim(self.global, world, &claim, &output).await?;
+        write_claim(self.global, system, &claim, &output).await?;
         Ok(FetchedFile {
             output: (output != Path::new("-")).then_some(output),
             received,
@@ -185,7 +185,7 @@ impl GetRun<'_> {
 
     async fn store(
         &self,
-        world: &SystemConnection,
+        system: &SystemConnection,
         path: &Path,
     ) -> Result<(Claim, Received), CommandFailure> {
         let export = Export {
@@ -199,7 +199,7 @@ impl GetRun<'_> {
             max_bytes: self.command.size_limit.map_or(0, ByteSize::as_u64),
         };
         let calls = ServedExport {
-            world,
+            system,
             time: Duration::from_secs(self.command.transfer.timeout),
         };
         let (_, exported) = export.run(&calls).await?;
@@ -215,7 +215,7 @@ impl GetRun<'_> {
 
 /// Calls of an export through a running system.
 struct ServedExport<'a> {
-    world: &'a SystemConnection,
+    system: &'a SystemConnection,
     time: Duration,
 }
 
@@ -226,7 +226,7 @@ impl ExportCalls for ServedExport<'_> {
         &self,
         request: &v1::StatSandboxRequest,
     ) -> Result<v1::SandboxEntry, CommandFailure> {
-        call_service(self.world, self.time, request).await
+        call_service(self.system, self.time, request).await
     }
 
     async fn copy<C: Call>(
@@ -234,6 +234,6 @@ impl ExportCalls for ServedExport<'_> {
         _entry: &v1::SandboxEntry,
         request: &C,
     ) -> Result<C::Reply, CommandFailure> {
-        call_service(self.world, self.time, request).await
+        call_service(self.system, self.time, request).await
     }
 }

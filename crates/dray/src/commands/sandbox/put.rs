@@ -11,9 +11,9 @@ use super::copy::{self, SandboxAccess};
 use super::{call_service, direct, explain_failure, path_bytes, print_placed_file, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxPut};
 use crate::commands::upload;
+use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 use crate::progress;
-use crate::world::SystemConnection;
 
 pub(super) async fn run(
     global: &GlobalOptions,
@@ -30,7 +30,7 @@ pub(super) async fn run(
         SandboxAccess::Direct(config) => {
             direct::put_direct(global, (*config).clone(), command).await
         }
-        SandboxAccess::Served(world) => put_through_store(global, world, command).await,
+        SandboxAccess::Served(system) => put_through_store(global, system, command).await,
     };
     let put = put.map_err(|failure| explain_failure(failure, operands.sandbox, false))?;
     print_placed_file(global, &put);
@@ -40,7 +40,7 @@ pub(super) async fn run(
 /// Puts a file through the store of a running system.
 async fn put_through_store(
     global: &GlobalOptions,
-    world: &SystemConnection,
+    system: &SystemConnection,
     command: &SandboxPut,
 ) -> Result<v1::PlacedFile, CommandFailure> {
     let operands = command.parse()?;
@@ -48,9 +48,9 @@ async fn put_through_store(
     let claim = match &command.name {
         Some(called) if file == Path::new("-") => {
             let label = ArtifactLabel::new("application/octet-stream", called);
-            upload::upload_stream(global, world, tokio::io::stdin(), None, label).await?
+            upload::upload_stream(global, system, tokio::io::stdin(), None, label).await?
         }
-        called => upload::upload_file(global, world, file, called.as_deref()).await?,
+        called => upload::upload_file(global, system, file, called.as_deref()).await?,
     };
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(sandbox_ref(operands.sandbox)),
@@ -63,7 +63,7 @@ async fn put_through_store(
     };
     let waiting = progress::spinner_with_text("putting into the sandbox", global.json);
     let time = Duration::from_secs(command.transfer.timeout);
-    let placed = call_service(world, time, &request).await;
+    let placed = call_service(system, time, &request).await;
     waiting.finish_and_clear();
     placed
 }

@@ -1,4 +1,4 @@
-//! The world of a command: the configuration that it was given, a bus, and a store.
+//! The context of a command: the configuration that it was given, a bus, and a store.
 
 mod advice;
 
@@ -249,7 +249,7 @@ impl SystemConnection {
         let end = Instant::now() + SHORT_COMMAND;
         loop {
             let busy = match Self::embedded(sources.clone(), &[], tenant_of(global)?).await {
-                Ok(world) => return Ok(world),
+                Ok(system) => return Ok(system),
                 Err(OpenError::Served(folder)) => folder,
                 Err(OpenError::Failed(failure)) => return Err(failure),
             };
@@ -293,9 +293,9 @@ impl SystemConnection {
         let folder =
             tempfile::tempdir().map_err(CommandFailure::local("cannot make a temporary folder"))?;
         let sources = sources.set("state.folder", folder.path().to_string_lossy());
-        let mut world = Self::embedded(sources, services, tenant).await?;
-        world.folder = Some(folder);
-        Ok(world)
+        let mut system = Self::embedded(sources, services, tenant).await?;
+        system.folder = Some(folder);
+        Ok(system)
     }
 
     /// Opens the bus of a running system. The bus of a process that just began would show nothing.
