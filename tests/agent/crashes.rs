@@ -46,7 +46,9 @@ async fn replicas(change: impl FnOnce(AgentSetup) -> AgentSetup) -> Replicas {
     let setup = AgentSetup::new(json!([tools]), rules).distributed();
     let fixture = change(setup).without("orchestrator").start().await;
     let lease = ("orchestrator.response_lease", "2s".to_owned());
-    let first = fixture.process("orchestrator", &[lease.clone()]).await;
+    let first = fixture
+        .process("orchestrator", std::slice::from_ref(&lease))
+        .await;
     let second = fixture.process("orchestrator", &[lease]).await;
     Replicas {
         fixture,

@@ -9,7 +9,8 @@ use dray_testkit::otlp::{ReceivedSpan, SpanCollector};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use super::fixture::AgentSetup;
+use super::fixture::{AgentFixture, AgentSetup};
+use super::process::ServiceProcess;
 use super::seen::AgentAnswer;
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -71,61 +72,21 @@ async fn a_turn_is_one_trace_from_the_request_of_the_client_to_the_service_behin
         .without("orchestrator");
     let fixture = setup.start().await;
     let export = ("telemetry.otlp_endpoint", collector.url());
-    let resolver = fixture.process("file-resolver", &[export.clone()]).await;
+    let resolver = fixture
+        .process("file-resolver", std::slice::from_ref(&export))
+        .await;
     let price = ("orchestrator.budgets.prices.lead.input", "2.5".to_owned());
     let agent = fixture.process("orchestrator", &[export, price]).await;
-    let note =
-        json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
-    let question =
-        json!({"role": "user", "content": "Order.", "custom_content": {"attachments": [note]}});
-    let body = json!({"model": "agent", "messages": [question], "stream": true});
-    let request = fixture
-        .post_to(&agent, "/v1/chat/completions")
-        .header("traceparent", &format!("00-{TRACE_ID}-{CLIENT_SPAN}-01"))
-        .json(&body);
-    let answer = AgentAnswer::of(request).await;
-    assert!(answer.text().ends_with("Done."), "{answer:?}");
+    ask_for_an_order(&fixture, &agent).await;
 
-    let spans = eventually("the spans of both services", async || {
-        let spans = collector.trace(TRACE_ID);
-        let spans: BTreeMap<_, _> = spans
-            .into_iter()
-            .map(|span| (span.span_id.clone(), span))
-            .collect();
-        let works = |span: &ReceivedSpan| {
-            span.attributes
-                .get("service")
-                .is_some_and(|name| name == "file-resolver")
-        };
-        let is_whole =
-            spans.values().any(works) && !find(&spans, "POST /v1/chat/completions").is_empty();
-        is_whole.then_some(spans)
-    })
-    .await;
-    for span in spans.values() {
-        let is_known = spans.contains_key(&span.parent_id);
-        assert!(
-            is_known || span.parent_id == CLIENT_SPAN,
-            "{span:?} stands alone"
-        );
-    }
+    let spans = spans_of_both(&collector).await;
     let root = "POST /v1/chat/completions";
     let turn = find(&spans, "invoke_agent agent");
     assert_eq!(turn.len(), 1);
     assert_eq!(path(&spans, turn[0]), ["invoke_agent agent", root]);
     check_attributes(&spans, turn[0]);
 
-    let chats = find(&spans, "chat lead");
-    assert_eq!(chats.len(), 3);
-    let asked = fixture.model.asked();
-    for (chat, asked) in chats.iter().zip(asked) {
-        assert_eq!(
-            path(&spans, chat),
-            ["chat lead", "invoke_agent agent", root]
-        );
-        let parent = asked.headers.get("traceparent").unwrap().to_str().unwrap();
-        assert_eq!(parent, format!("00-{TRACE_ID}-{}-01", chat.span_id));
-    }
+    check_chats(&spans, &fixture);
     let order = find(&spans, "execute_tool shop_order");
     assert_eq!(
         path(&spans, order[0]),
@@ -134,16 +95,70 @@ async fn a_turn_is_one_trace_from_the_request_of_the_client_to_the_service_behin
     let parents = shop.shared().lock().clone();
     assert_eq!(parents, [format!("00-{TRACE_ID}-{}-01", order[0].span_id)]);
 
-    let below_tool = spans.values().filter(|span| {
-        span.attributes
-            .get("service")
-            .is_some_and(|name| name == "file-resolver")
-            && path(&spans, span).contains(&"execute_tool read_files".to_owned())
-    });
-    assert!(below_tool.count() > 0, "{spans:#?}");
     check_metrics(&fixture.metrics_of(&agent).await);
     drop((resolver, agent));
     fixture.stop().await;
+}
+
+/// A chat with a trace of its own and an attachment.
+async fn ask_for_an_order(fixture: &AgentFixture, agent: &ServiceProcess) {
+    let note =
+        json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
+    let question =
+        json!({"role": "user", "content": "Order.", "custom_content": {"attachments": [note]}});
+    let body = json!({"model": "agent", "messages": [question], "stream": true});
+    let request = fixture
+        .post_to(agent, "/v1/chat/completions")
+        .header("traceparent", &format!("00-{TRACE_ID}-{CLIENT_SPAN}-01"))
+        .json(&body);
+    let answer = AgentAnswer::of(request).await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+}
+
+/// Whether the other service worked on this span for the tool that reads.
+fn is_below_tool(spans: &BTreeMap<String, ReceivedSpan>, span: &ReceivedSpan) -> bool {
+    let service = span.attributes.get("service").map(String::as_str);
+    service == Some("file-resolver")
+        && path(spans, span).contains(&"execute_tool read_files".to_owned())
+}
+
+/// The spans of the trace, once they are one tree with the turn and the work of the other service in it.
+async fn spans_of_both(collector: &SpanCollector) -> BTreeMap<String, ReceivedSpan> {
+    eventually("the spans of both services", async || {
+        let spans = collector.trace(TRACE_ID);
+        let spans: BTreeMap<_, _> = spans
+            .into_iter()
+            .map(|span| (span.span_id.clone(), span))
+            .collect();
+        // The processes export on their own, so a parent may arrive after its child.
+        let is_connected = spans
+            .values()
+            .all(|span| spans.contains_key(&span.parent_id) || span.parent_id == CLIENT_SPAN);
+        let has_turn = !find(&spans, "POST /v1/chat/completions").is_empty();
+        let is_whole =
+            is_connected && has_turn && spans.values().any(|span| is_below_tool(&spans, span));
+        is_whole.then_some(spans)
+    })
+    .await
+}
+
+/// Each call of the model is a span below the turn, and the model got that span as its parent.
+fn check_chats(spans: &BTreeMap<String, ReceivedSpan>, fixture: &AgentFixture) {
+    let chats = find(spans, "chat lead");
+    assert_eq!(chats.len(), 3);
+    let asked = fixture.model.asked();
+    for (chat, asked) in chats.iter().zip(asked) {
+        assert_eq!(
+            path(spans, chat),
+            [
+                "chat lead",
+                "invoke_agent agent",
+                "POST /v1/chat/completions"
+            ]
+        );
+        let parent = asked.headers.get("traceparent").unwrap().to_str().unwrap();
+        assert_eq!(parent, format!("00-{TRACE_ID}-{}-01", chat.span_id));
+    }
 }
 
 /// What the conventions want of each span, and no contents.
