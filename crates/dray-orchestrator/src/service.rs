@@ -31,7 +31,8 @@ use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
 use crate::sign_ins::StoredSignIns;
 use crate::turn::{
-    AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SharedParts, ToolKinds,
+    AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SharedAdditions, SharedParts,
+    ToolKinds, TurnRecords,
 };
 use dray_tool_files::FileServices;
 
@@ -123,6 +124,20 @@ fn paused_turns(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> Paus
     PausedTurns::new(cx.store.clone(), tenant.clone(), cx.clock.clone(), lifetime)
 }
 
+fn turn_records(
+    config: &Config,
+    cx: &ServiceContext,
+    tenant: &TenantId,
+    state: &ClientState,
+) -> TurnRecords {
+    TurnRecords {
+        paused: paused_turns(config, cx, tenant),
+        approvals: approvals(config, cx, tenant),
+        usage: UsageLedger::new(caller_records(cx, tenant)),
+        client_files: state.files.clone(),
+    }
+}
+
 /// Everything behind the listener.
 fn http_surface(
     config: Config,
@@ -147,13 +162,15 @@ fn http_surface(
         .map_err(|error| StartError::new(format!("permissions are not usable: {error}")))?;
     let services = file_services(&config, core.as_ref(), cx);
     let state = client_state(&config, address, cx, &services.tenant);
-    let records = caller_records(cx, &services.tenant);
+    let records = turn_records(&config, cx, &services.tenant, &state);
+    let additions = SharedAdditions {
+        layers: Arc::clone(&layers),
+        skills,
+    };
     let parts = SharedParts {
-        paused: paused_turns(&config, cx, &services.tenant),
-        approvals: approvals(&config, cx, &services.tenant),
-        usage: UsageLedger::new(records),
+        records,
+        additions,
         prices: Arc::new(config.budgets.prices.clone()),
-        client_files: state.files.clone(),
         model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), &state, cx)?,
         loader: ManifestLoader {
@@ -163,8 +180,6 @@ fn http_surface(
             core: core.clone(),
             default_manifest: config.default_manifest.clone(),
         },
-        layers: Arc::clone(&layers),
-        skills,
         core,
         services,
         metrics: OrchestratorMetrics::new(&cx.meter),

@@ -88,24 +88,34 @@ use telemetry::TurnTelemetry;
 pub(crate) struct SharedParts {
     pub(crate) config: Config,
     pub(crate) loader: ManifestLoader,
-    pub(crate) layers: Arc<LayerSet>,
-    /// Skills of the layers.
-    pub(crate) skills: Vec<Skill>,
+    pub(crate) additions: SharedAdditions,
     pub(crate) core: Option<DialClient>,
     pub(crate) model: ModelEndpoint,
     pub(crate) kinds: ToolKinds,
     pub(crate) services: FileServices,
-    /// What turns have done that wait for their client.
+    pub(crate) records: TurnRecords,
+    /// Prices of models.
+    pub(crate) prices: Arc<BTreeMap<String, TokenPrice>>,
+    pub(crate) metrics: OrchestratorMetrics,
+}
+
+/// What the operator's layers add to each manifest.
+pub(crate) struct SharedAdditions {
+    pub(crate) layers: Arc<LayerSet>,
+    /// Skills of the layers.
+    pub(crate) skills: Vec<Skill>,
+}
+
+/// What stays in the store or the bus after a turn, for later requests at any replica.
+pub(crate) struct TurnRecords {
+    /// Work of turns that wait for their client.
     pub(crate) paused: PausedTurns,
     /// Approvals of calls.
     pub(crate) approvals: ApprovalStore,
     /// What conversations and callers have used.
     pub(crate) usage: UsageLedger,
-    /// Prices of models.
-    pub(crate) prices: Arc<BTreeMap<String, TokenPrice>>,
     /// Files of `/v1/files`.
     pub(crate) client_files: ClientFiles,
-    pub(crate) metrics: OrchestratorMetrics,
 }
 
 impl fmt::Debug for SharedParts {

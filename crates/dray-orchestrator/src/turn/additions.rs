@@ -58,14 +58,14 @@ pub(super) async fn turn_skills(
     let wanted = manifest.skills.as_deref().unwrap_or_default();
     let mut issues = IssueLog::default();
     if wanted.is_empty() {
-        return (parts.skills.clone(), issues);
+        return (parts.additions.skills.clone(), issues);
     }
     let Some(core) = &parts.core else {
         issues.no_skills = true;
-        return (parts.skills.clone(), issues);
+        return (parts.additions.skills.clone(), issues);
     };
     let fetched = super::skills::fetch_skills(core, caller, wanted).await;
-    let learned = skill::learn_skills(&parts.skills, fetched);
+    let learned = skill::learn_skills(&parts.additions.skills, fetched);
     issues.errors = learned.errors;
     issues.warnings = learned.warnings;
     (learned.skills, issues)
@@ -80,6 +80,7 @@ pub(super) fn system_prompt(
     messages: &mut Vec<Message>,
 ) -> Result<(), RequestFailure> {
     let configured = parts
+        .additions
         .layers
         .system_prompt(&manifest.orchestrator.system_prompt);
     let configured = configured.map_err(|failure| trouble::prompt_failure(&failure))?;

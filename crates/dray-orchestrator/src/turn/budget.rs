@@ -79,7 +79,7 @@ impl TurnBudget {
             CallerIdentity::Local | CallerIdentity::Dial(_) => None,
         };
         let caller = *caller.unwrap_or(&budgets.caller);
-        let (ledger, principal) = (parts.usage.clone(), identity.key());
+        let (ledger, principal) = (parts.records.usage.clone(), identity.key());
         let day = ledger.now_ms() / DAY_MS;
         let named = format!("conversation-{}", short_digest(conversation));
         let mut scopes = vec![

@@ -115,7 +115,7 @@ impl OpenTurn {
             let Some(claim) = self.session.files.output_claim(attachment).await else {
                 continue;
             };
-            let files = &self.parts.client_files;
+            let files = &self.parts.records.client_files;
             match files.add_output(&self.principal, &claim).await {
                 Ok(id) => cited.push(Event::OutputFile {
                     id,
@@ -176,7 +176,7 @@ impl OpenTurn {
             hooks: &self.tools.hooks,
             part: std::mem::take(&mut self.part),
             approvals: Settlement {
-                approvals: &self.parts.approvals,
+                approvals: &self.parts.records.approvals,
                 principal: &self.principal,
             },
         };

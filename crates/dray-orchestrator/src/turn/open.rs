@@ -267,7 +267,7 @@ async fn turn_inputs(
         ..audience
     };
     let principal = audience.principal;
-    attach_named_files(&parts.client_files, principal, files, &mut messages).await?;
+    attach_named_files(&parts.records.client_files, principal, files, &mut messages).await?;
     gather_inputs(parts, audience, loaded, files, calls, messages).await
 }
 
@@ -317,7 +317,7 @@ async fn gather_inputs(
     messages: Vec<Message>,
 ) -> Result<TurnInputs, RequestFailure> {
     let (caller, manifest) = (audience.caller, &loaded.manifest);
-    let plan = SetupPlan::new(&parts.layers, &parts.loader.reader, loaded);
+    let plan = SetupPlan::new(&parts.additions.layers, &parts.loader.reader, loaded);
     // Before anything looks at tool calls of earlier turns (quickapps 11.3).
     let mut unpacked = state::unpack_history(messages);
     for notice in &unpacked.notices {

@@ -46,7 +46,7 @@ impl OpenTurn {
         if end.questions.is_empty() && results.is_empty() && !state_is_worth_keeping(state) {
             return Ok(Questions::default());
         }
-        let paused = &self.parts.paused;
+        let paused = &self.parts.records.paused;
         let asked: Vec<_> = end.questions.iter().map(paused_approval).collect();
         let record = PausedTurn {
             created_ms: paused.now_ms(),
@@ -57,7 +57,10 @@ impl OpenTurn {
             approvals: asked.iter().map(|(paused, _)| paused.clone()).collect(),
         };
         let token = paused.save(&self.principal, &record).await?;
-        let (approvals, expires_ms) = (&self.parts.approvals, self.parts.approvals.expires_ms());
+        let (approvals, expires_ms) = (
+            &self.parts.records.approvals,
+            self.parts.records.approvals.expires_ms(),
+        );
         let new: Vec<_> = asked
             .iter()
             .map(|(paused, _)| paused.approval.clone())

@@ -36,10 +36,11 @@ pub(super) async fn client_part(
         check_wishes(&manifest.orchestrator, &wishes)?;
     }
     let messages = &mut request.messages;
-    read_text_answers(&parts.approvals, &principal, messages).await?;
+    read_text_answers(&parts.records.approvals, &principal, messages).await?;
     let decided = parts
+        .records
         .paused
-        .restore(&principal, messages, &parts.approvals)
+        .restore(&principal, messages, &parts.records.approvals)
         .await?;
     let prefill = messages
         .pop_if(|last| !asked.is_dial && last.role == Role::Assistant && last.calls().is_empty());

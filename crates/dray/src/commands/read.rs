@@ -1,6 +1,7 @@
 //! `dray read` and `dray classify`: documents as an agent reads them.
 
 mod settings;
+mod spool;
 mod targets;
 
 use std::path::PathBuf;
@@ -21,10 +22,10 @@ use dray_store::ArtifactLabel;
 use dray_types::{Fault, FaultCode, Sha256Digest};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
-use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::spool::spool_content;
 use self::targets::{DocumentLocation, ReadTarget};
 use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
@@ -430,46 +431,6 @@ async fn external_document(
     let content = reply?.content.ok_or_else(Fault::internal)?;
     let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
     Ok((url.to_owned(), spool_content(system, content, most).await?))
-}
-
-/// The reader needs a file in which it can seek, so content is written to one first.
-async fn spool_content(
-    system: &SystemConnection,
-    content: ContentSource,
-    most: u64,
-) -> Result<std::fs::File, CommandFailure> {
-    let file = tempfile::tempfile().map_err(CommandFailure::local("no space for the document"))?;
-    let mut file = tokio::fs::File::from_std(file);
-    let failed = || CommandFailure::local("no space for the document");
-    match content {
-        ContentSource::Inline(bytes) => file.write_all(&bytes).await.map_err(failed())?,
-        ContentSource::Claim(claim) => {
-            if claim.artifact.size > most {
-                return Err(Fault::new(
-                    FaultCode::TooLarge,
-                    format!(
-                        "The file has {} bytes, more than the limit of {most}.",
-                        claim.artifact.size
-                    ),
-                )
-                .detail("too_large")
-                .advice("Raise --max-file-bytes.")
-                .into());
-            }
-            let deadline = system.deadline(FETCH_TIMEOUT);
-            let reader = system
-                .store()?
-                .read(system.tenant(), &claim, deadline)
-                .await;
-            let mut reader = reader.map_err(Fault::from)?;
-            while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
-                file.write_all(&bytes).await.map_err(failed())?;
-            }
-        }
-    }
-    file.flush().await.map_err(failed())?;
-    file.rewind().await.map_err(failed())?;
-    Ok(file.into_std().await)
 }
 
 /// A token that the first Ctrl-C cancels. A second one has no effect.
