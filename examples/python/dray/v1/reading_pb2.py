@@ -17,7 +17,7 @@ from dray.v1 import file_pb2 as dray_dot_v1_dot_file__pb2
 from dray.v1 import sandbox_pb2 as dray_dot_v1_dot_sandbox__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/reading.proto\x12\x07\x64ray.v1\x1a\x16\x64ray/v1/artifact.proto\x1a\x14\x64ray/v1/egress.proto\x1a\x12\x64ray/v1/file.proto\x1a\x15\x64ray/v1/sandbox.proto\"\x83\x01\n\x0e\x44ocumentSource\x12\x0e\n\x04path\x18\x01 \x01(\tH\x00\x12\x1f\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.ClaimH\x00\x12\'\n\x07sandbox\x18\x03 \x01(\x0b\x32\x14.dray.v1.SandboxPathH\x00\x12\r\n\x03url\x18\x04 \x01(\tH\x00\x42\x08\n\x06source\"A\n\x0bSandboxPath\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\"\xae\x02\n\x15ReadAttachmentRequest\x12\'\n\x06source\x18\x01 \x01(\x0b\x32\x17.dray.v1.DocumentSource\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tsummarize\x18\x03 \x01(\x08\x12\r\n\x05\x66ocus\x18\x04 \x01(\t\x12\r\n\x05range\x18\x05 \x01(\t\x12\x0c\n\x04\x66ind\x18\x06 \x01(\t\x12\x1b\n\x13inline_budget_bytes\x18\x07 \x01(\x04\x12-\n\x0b\x63redentials\x18\x08 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12.\n\x12\x65xternal_url_fetch\x18\t \x01(\x0b\x32\x12.dray.v1.AppPolicy\x12\x13\n\x0bshow_hidden\x18\n \x01(\x08\x12\x0e\n\x06member\x18\x0b \x01(\t\"\x8b\x02\n\x13ReadAttachmentReply\x12 \n\x06output\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x12\n\nerror_code\x18\x03 \x01(\t\x12\x0f\n\x07metrics\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x0c\n\x04mime\x18\x06 \x01(\t\x12\x0c\n\x04path\x18\x07 \x01(\t\x12\x17\n\nsize_bytes\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tconverter\x18\t \x01(\t\x12\x12\n\nelapsed_ms\x18\n \x01(\x04\x12\x11\n\ttruncated\x18\x0b \x01(\x08\x12\x10\n\x08warnings\x18\x0c \x03(\tB\r\n\x0b_size_bytes\"t\n\x13\x42uildContextRequest\x12!\n\x07request\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\r\n\x05scope\x18\x02 \x03(\t\x12\x15\n\rallowed_hosts\x18\x03 \x03(\t\x12\x14\n\x0clink_seconds\x18\x04 \x01(\r\"4\n\x11\x42uildContextReply\x12\x1f\n\x05\x62uilt\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\"\xc5\x01\n\x10ReadFilesRequest\x12!\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\x12\x0e\n\x06\x62udget\x18\x04 \x01(\x04\x12-\n\x0b\x63redentials\x18\x05 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12.\n\x12\x65xternal_url_fetch\x18\x06 \x01(\x0b\x32\x12.dray.v1.AppPolicy\"2\n\x0eReadFilesReply\x12 \n\x06output\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\"t\n\x14SubstituteIdsRequest\x12!\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12#\n\targuments\x18\x02 \x01(\x0b\x32\x10.dray.v1.Content\x12\x14\n\x0clink_seconds\x18\x03 \x01(\r\"_\n\x12SubstituteIdsReply\x12#\n\targuments\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x10\n\x08replaced\x18\x02 \x03(\t\x12\x12\n\nunresolved\x18\x03 \x03(\t\"\xf7\x01\n\x14\x46\x65tchUserFileRequest\x12!\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x11\n\targuments\x18\x02 \x01(\t\x12$\n\x07sandbox\x18\x03 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x11\n\tdirectory\x18\x04 \x01(\t\x12\x11\n\tmax_bytes\x18\x05 \x01(\x04\x12-\n\x0b\x63redentials\x18\x06 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12.\n\x12\x65xternal_url_fetch\x18\x07 \x01(\x0b\x32\x12.dray.v1.AppPolicy\"5\n\x12\x46\x65tchUserFileReply\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x0f\n\x07written\x18\x02 \x01(\x08\x32\xfe\x02\n\x07Reading\x12N\n\x0eReadAttachment\x12\x1e.dray.v1.ReadAttachmentRequest\x1a\x1c.dray.v1.ReadAttachmentReply\x12H\n\x0c\x42uildContext\x12\x1c.dray.v1.BuildContextRequest\x1a\x1a.dray.v1.BuildContextReply\x12?\n\tReadFiles\x12\x19.dray.v1.ReadFilesRequest\x1a\x17.dray.v1.ReadFilesReply\x12K\n\rSubstituteIds\x12\x1d.dray.v1.SubstituteIdsRequest\x1a\x1b.dray.v1.SubstituteIdsReply\x12K\n\rFetchUserFile\x12\x1d.dray.v1.FetchUserFileRequest\x1a\x1b.dray.v1.FetchUserFileReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/reading.proto\x12\x07\x64ray.v1\x1a\x16\x64ray/v1/artifact.proto\x1a\x14\x64ray/v1/egress.proto\x1a\x12\x64ray/v1/file.proto\x1a\x15\x64ray/v1/sandbox.proto\"\x95\x01\n\x0e\x44ocumentSource\x12\x0e\n\x04path\x18\x01 \x01(\tH\x00\x12\x1f\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.ClaimH\x00\x12\'\n\x07sandbox\x18\x03 \x01(\x0b\x32\x14.dray.v1.SandboxPathH\x00\x12\r\n\x03url\x18\x04 \x01(\tH\x00\x12\x10\n\x06inline\x18\x05 \x01(\x0cH\x00\x42\x08\n\x06source\"A\n\x0bSandboxPath\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\"\xbd\x02\n\x15ReadAttachmentRequest\x12\'\n\x06source\x18\x01 \x01(\x0b\x32\x17.dray.v1.DocumentSource\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tsummarize\x18\x03 \x01(\x08\x12\r\n\x05\x66ocus\x18\x04 \x01(\t\x12\r\n\x05range\x18\x05 \x01(\t\x12\x0c\n\x04\x66ind\x18\x06 \x01(\t\x12\x1b\n\x13inline_budget_bytes\x18\x07 \x01(\x04\x12-\n\x0b\x63redentials\x18\x08 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12.\n\x12\x65xternal_url_fetch\x18\t \x01(\x0b\x32\x12.dray.v1.AppPolicy\x12\x13\n\x0bshow_hidden\x18\n \x01(\x08\x12\x0e\n\x06member\x18\x0b \x01(\t\x12\r\n\x05plain\x18\x0c \x01(\x08\"\x8b\x02\n\x13ReadAttachmentReply\x12 \n\x06output\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x12\n\nerror_code\x18\x03 \x01(\t\x12\x0f\n\x07metrics\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x0c\n\x04mime\x18\x06 \x01(\t\x12\x0c\n\x04path\x18\x07 \x01(\t\x12\x17\n\nsize_bytes\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tconverter\x18\t \x01(\t\x12\x12\n\nelapsed_ms\x18\n \x01(\x04\x12\x11\n\ttruncated\x18\x0b \x01(\x08\x12\x10\n\x08warnings\x18\x0c \x03(\tB\r\n\x0b_size_bytes\"t\n\x13\x42uildContextRequest\x12!\n\x07request\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\r\n\x05scope\x18\x02 \x03(\t\x12\x15\n\rallowed_hosts\x18\x03 \x03(\t\x12\x14\n\x0clink_seconds\x18\x04 \x01(\r\"4\n\x11\x42uildContextReply\x12\x1f\n\x05\x62uilt\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\"\xc5\x01\n\x10ReadFilesRequest\x12!\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\x12\x0e\n\x06\x62udget\x18\x04 \x01(\x04\x12-\n\x0b\x63redentials\x18\x05 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12.\n\x12\x65xternal_url_fetch\x18\x06 \x01(\x0b\x32\x12.dray.v1.AppPolicy\"2\n\x0eReadFilesReply\x12 \n\x06output\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\"t\n\x14SubstituteIdsRequest\x12!\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12#\n\targuments\x18\x02 \x01(\x0b\x32\x10.dray.v1.Content\x12\x14\n\x0clink_seconds\x18\x03 \x01(\r\"_\n\x12SubstituteIdsReply\x12#\n\targuments\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x10\n\x08replaced\x18\x02 \x03(\t\x12\x12\n\nunresolved\x18\x03 \x03(\t\"\xf7\x01\n\x14\x46\x65tchUserFileRequest\x12!\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12\x11\n\targuments\x18\x02 \x01(\t\x12$\n\x07sandbox\x18\x03 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x11\n\tdirectory\x18\x04 \x01(\t\x12\x11\n\tmax_bytes\x18\x05 \x01(\x04\x12-\n\x0b\x63redentials\x18\x06 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12.\n\x12\x65xternal_url_fetch\x18\x07 \x01(\x0b\x32\x12.dray.v1.AppPolicy\"5\n\x12\x46\x65tchUserFileReply\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x0f\n\x07written\x18\x02 \x01(\x08\x32\xfe\x02\n\x07Reading\x12N\n\x0eReadAttachment\x12\x1e.dray.v1.ReadAttachmentRequest\x1a\x1c.dray.v1.ReadAttachmentReply\x12H\n\x0c\x42uildContext\x12\x1c.dray.v1.BuildContextRequest\x1a\x1a.dray.v1.BuildContextReply\x12?\n\tReadFiles\x12\x19.dray.v1.ReadFilesRequest\x1a\x17.dray.v1.ReadFilesReply\x12K\n\rSubstituteIds\x12\x1d.dray.v1.SubstituteIdsRequest\x1a\x1b.dray.v1.SubstituteIdsReply\x12K\n\rFetchUserFile\x12\x1d.dray.v1.FetchUserFileRequest\x1a\x1b.dray.v1.FetchUserFileReplyb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.reading_pb2', globals())
@@ -25,29 +25,29 @@ if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
   _DOCUMENTSOURCE._serialized_start=124
-  _DOCUMENTSOURCE._serialized_end=255
-  _SANDBOXPATH._serialized_start=257
-  _SANDBOXPATH._serialized_end=322
-  _READATTACHMENTREQUEST._serialized_start=325
-  _READATTACHMENTREQUEST._serialized_end=627
-  _READATTACHMENTREPLY._serialized_start=630
-  _READATTACHMENTREPLY._serialized_end=897
-  _BUILDCONTEXTREQUEST._serialized_start=899
-  _BUILDCONTEXTREQUEST._serialized_end=1015
-  _BUILDCONTEXTREPLY._serialized_start=1017
-  _BUILDCONTEXTREPLY._serialized_end=1069
-  _READFILESREQUEST._serialized_start=1072
-  _READFILESREQUEST._serialized_end=1269
-  _READFILESREPLY._serialized_start=1271
-  _READFILESREPLY._serialized_end=1321
-  _SUBSTITUTEIDSREQUEST._serialized_start=1323
-  _SUBSTITUTEIDSREQUEST._serialized_end=1439
-  _SUBSTITUTEIDSREPLY._serialized_start=1441
-  _SUBSTITUTEIDSREPLY._serialized_end=1536
-  _FETCHUSERFILEREQUEST._serialized_start=1539
-  _FETCHUSERFILEREQUEST._serialized_end=1786
-  _FETCHUSERFILEREPLY._serialized_start=1788
-  _FETCHUSERFILEREPLY._serialized_end=1841
-  _READING._serialized_start=1844
-  _READING._serialized_end=2226
+  _DOCUMENTSOURCE._serialized_end=273
+  _SANDBOXPATH._serialized_start=275
+  _SANDBOXPATH._serialized_end=340
+  _READATTACHMENTREQUEST._serialized_start=343
+  _READATTACHMENTREQUEST._serialized_end=660
+  _READATTACHMENTREPLY._serialized_start=663
+  _READATTACHMENTREPLY._serialized_end=930
+  _BUILDCONTEXTREQUEST._serialized_start=932
+  _BUILDCONTEXTREQUEST._serialized_end=1048
+  _BUILDCONTEXTREPLY._serialized_start=1050
+  _BUILDCONTEXTREPLY._serialized_end=1102
+  _READFILESREQUEST._serialized_start=1105
+  _READFILESREQUEST._serialized_end=1302
+  _READFILESREPLY._serialized_start=1304
+  _READFILESREPLY._serialized_end=1354
+  _SUBSTITUTEIDSREQUEST._serialized_start=1356
+  _SUBSTITUTEIDSREQUEST._serialized_end=1472
+  _SUBSTITUTEIDSREPLY._serialized_start=1474
+  _SUBSTITUTEIDSREPLY._serialized_end=1569
+  _FETCHUSERFILEREQUEST._serialized_start=1572
+  _FETCHUSERFILEREQUEST._serialized_end=1819
+  _FETCHUSERFILEREPLY._serialized_start=1821
+  _FETCHUSERFILEREPLY._serialized_end=1874
+  _READING._serialized_start=1877
+  _READING._serialized_end=2259
 # @@protoc_insertion_point(module_scope)
