@@ -193,8 +193,9 @@ async fn tickets_work_under_the_shipped_identity() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_of_its_own_works_under_the_identity_tickets() {
     let fixture = AttachedSystem::start().await;
-    // Binds the sandbox to the session of the ticket.
-    let _server = fixture.serve();
+    // Binds the sandbox to the session of the ticket; a result says that it has.
+    let mut server = fixture.serve();
+    server.call("list", &json!({"path": "sandbox:."}));
     let endpoint = TicketProcess::start(&fixture.system);
     let receipt = fixture.system.ask_as(
         "tickets",

@@ -7,7 +7,7 @@ use dray_sandbox::metadata::Transport;
 use dray_sandbox::path::SandboxPath;
 
 use super::context::random;
-use super::report::{equal, holds, same_bytes};
+use super::report::{equal, same_bytes};
 use super::{CaseContext, Stop};
 
 /// Large enough that the change comes before the last byte, despite the buffers on the way.
@@ -124,7 +124,9 @@ pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
     context.write(&path, b"first").await?;
     let marker = async || context.sandbox.change_marker(&path).await;
     let before = marker().await?;
-    holds(before.is_some(), "nothing reports ctime or inode")?;
+    if before.is_none() {
+        return Err(Stop::Skip("nothing reports ctime or inode"));
+    }
     equal("an untouched file", &marker().await?, &before)?;
     for _ in 0..MAX_REWRITES {
         // In place, so that neither the inode nor the size changes.

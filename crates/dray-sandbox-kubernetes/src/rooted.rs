@@ -259,6 +259,11 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
         self.files.fingerprint(&path).await
     }
 
+    async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
+        let path = self.existing(path).await?;
+        self.files.change_marker(&path).await
+    }
+
     async fn rename(
         &self,
         from: &SandboxPath,

@@ -154,7 +154,7 @@ mod tests {
         let late = CallError::Timeout("dray.sandbox.v1.get".to_owned());
         assert_eq!(
             CallFailure::of(PeerService::Sandbox, late).to_string(),
-            "The sandbox service did not answer in time; try again later."
+            "The sandbox service did not respond in time; try again later."
         );
     }
 
