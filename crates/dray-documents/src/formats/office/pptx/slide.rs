@@ -54,8 +54,7 @@ impl Group {
             // In 128 bits, because the product of two lengths in EMU exceeds 64 bits.
             let scaled = i128::from(at.saturating_sub(from)) * i128::from(own)
                 / i128::from(if of == 0 { 1 } else { of });
-            let scaled = scaled.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-            i64::try_from(scaled).unwrap_or_default().saturating_add(to)
+            i64::try_from(scaled).unwrap_or(i64::MAX).saturating_add(to)
         };
         (
             along(

@@ -180,23 +180,6 @@ fn groups_are_opened_where_they_stand() {
     );
 }
 
-#[test]
-fn a_place_beyond_the_integers_stays_on_its_side() {
-    let group = format!(
-        "<p:grpSp><p:grpSpPr><a:xfrm><a:off x=\"0\" y=\"0\"/><a:ext cx=\"9\" cy=\"9\"/><a:chOff x=\"0\" y=\"0\"/><a:chExt cx=\"1\" cy=\"1\"/></a:xfrm></p:grpSpPr>{}{}</p:grpSp>",
-        shape("", i64::MAX / 2, 0, &paragraph("", "far below")),
-        shape("", i64::MIN / 2, 0, &paragraph("", "far above"))
-    );
-    let content = slide(
-        "",
-        &[shape("", 0, 0, &paragraph("", "here")), group].concat(),
-    );
-    assert_eq!(
-        markdown(PPTX, &deck(&[(content, NO_PARTS)])),
-        "## Slide 1\n\nfar above\n\nhere\n\nfar below\n"
-    );
-}
-
 /// A frame with a table, a chart, a diagram and a picture, one below the other.
 fn figures() -> String {
     let cell = |attributes: &str, text: &str| {
