@@ -15,7 +15,7 @@ use super::McpFixture;
 use crate::support::{self, node};
 
 /// What the model asks each agent for, and what is in the file.
-const PROMPT: &str = "What is in notes.txt?";
+const QUESTION_TEXT: &str = "What is in notes.txt?";
 const FILE_TEXT: &str = "The answer is 42.";
 
 /// Codex as its launcher with the program inside; the others as their program alone, because their launchers are copies
@@ -115,7 +115,7 @@ async fn codex_reads_a_file_through_the_installed_server() {
             "-c",
             "analytics.enabled=false",
         ])
-        .args(["--model", "rehearsed", PROMPT]);
+        .args(["--model", "rehearsed", QUESTION_TEXT]);
     run.check(&mut codex);
 }
 
@@ -125,7 +125,7 @@ async fn claude_code_reads_a_file_through_the_installed_server() {
     let program = platform_program("@anthropic-ai/claude-code", "claude");
     let mut claude = run.command(&program);
     claude
-        .args(["-p", PROMPT, "--allowedTools", "mcp__drayage__read"])
+        .args(["-p", QUESTION_TEXT, "--allowedTools", "mcp__drayage__read"])
         .env("ANTHROPIC_BASE_URL", run.model.url())
         .env("ANTHROPIC_API_KEY", "rehearsed")
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
@@ -146,7 +146,7 @@ async fn opencode_reads_a_file_through_the_installed_server() {
     let config = json!({"provider": {"rehearsed": provider}, "autoupdate": false});
     let mut opencode = run.command(&platform_program("opencode", "bin/opencode"));
     opencode
-        .args(["run", "--model", "rehearsed/rehearsed", PROMPT])
+        .args(["run", "--model", "rehearsed/rehearsed", QUESTION_TEXT])
         // Beside the file that `dray mcp install` wrote; this one has the model alone.
         .env("OPENCODE_CONFIG_CONTENT", config.to_string())
         .env("OPENCODE_DISABLE_MODELS_FETCH", "1")

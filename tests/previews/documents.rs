@@ -3,7 +3,7 @@
 use super::PreviewProcess;
 use crate::support;
 
-const NOTEBOOK: &str = r##"{"cells": [
+const NOTEBOOK_FILE: &str = r##"{"cells": [
  {"cell_type": "markdown", "metadata": {}, "source": ["# Runs\n", "\n", "<script>alert(1)</script>"]},
  {"cell_type": "code", "metadata": {}, "source": ["print(40 + 2)"], "execution_count": 1,
   "outputs": [{"output_type": "stream", "name": "stdout", "text": ["42\n"]}]}],
@@ -25,7 +25,7 @@ fn tables_and_notebooks_are_pages_and_their_files_stay_reachable() {
         ("small.csv", "name,amount\nada,0012\n"),
         ("large.csv", &format!("name,amount\n{rows}")),
         ("small.tsv", "name\tamount\ngrace\t1e5\n"),
-        ("run.ipynb", NOTEBOOK),
+        ("run.ipynb", NOTEBOOK_FILE),
     ] {
         std::fs::write(folder.path().join(name), content).unwrap();
     }

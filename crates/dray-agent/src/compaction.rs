@@ -332,7 +332,7 @@ mod tests {
             broken += usize::from(!prompt.starts_with(&before));
             before = prompt;
         }
-        // Each compaction halves the prompt, so few prompts begin anew.
+        // Each compaction halves the prompt, so few prompts differ from the beginning of the one before.
         assert!(
             calls > 100 && (5..30).contains(&broken),
             "{broken} of {calls}"

@@ -102,7 +102,7 @@ fn join_album(
 /// Adds the message: as the caption of the first step if it fits there, else as separate steps before the files.
 fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
-        // Without files there is no caption: each text is a message.
+        // A text without files has no file whose caption it could be, so it is a message of its own.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit: CaptionUnit::Utf16,

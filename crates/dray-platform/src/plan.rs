@@ -67,7 +67,7 @@ fn fits_into_step(
 /// The message as the text of the first step, or in steps of its own before it.
 fn plan_message(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
-        // Without files there is no caption: each text is a message.
+        // A text without files has no file whose caption it could be, so it is a message of its own.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit,

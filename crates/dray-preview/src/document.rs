@@ -159,7 +159,7 @@ async fn render_page(view: &SandboxView, shown: ShownMarkdown) -> Result<Respons
     Ok(page(view, StatusCode::OK, &content))
 }
 
-/// Why there is no page, and the file itself.
+/// Says why the file has no page, and links to the file.
 fn problem(view: &SandboxView, sentence: &str) -> Markup {
     html! {
         p.note role="alert" { (sentence) }

@@ -53,7 +53,7 @@ impl PreviewLinks {
         }
         let is_directory = path.ends_with('/') && !names.is_empty();
         let joined = names.join("/") + if is_directory { "/" } else { "" };
-        // Parsed as a request for it would be, so that encoded ways out are no links.
+        // Parsed like the path of a request, so that an encoded `..` does not become a link.
         Some(Location::parse(&joined)?.url_part())
     }
 }

@@ -9,7 +9,7 @@ use dray_sandbox::path::{MAX_NAME_BYTES, SandboxPath};
 use super::engine::Engine;
 use crate::policy::{Policy, TransferDirection};
 
-/// Epochs from this value on are times in milliseconds and not counts of workers, so there is no earlier worker to
+/// An epoch of at least this value is a time in milliseconds, not the count of a worker, so there is no earlier worker to
 /// clean up after.
 pub(super) const TIME_EPOCHS: u64 = 1 << 32;
 /// The epoch of temporary files that stay for a later put of the same content to continue.

@@ -13,7 +13,7 @@ const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait for a lease: that of a replica that ended, and some of replicas that are faster.
 const MAX_LEASE_WAIT: Duration = RENEWAL_LEASE_LIFETIME.saturating_mul(2);
 
-const KIND: RecordKind = RecordKind::SignInRenewal;
+const LEASE_RECORD_KIND: RecordKind = RecordKind::SignInRenewal;
 
 /// The record of a lease.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,18 +43,26 @@ pub(super) async fn take_lease(
 
 /// Takes the lease if it is free; stale if it is not.
 async fn try_take(records: &CallerRecords, principal: &str, id: &str) -> Result<u64, RecordError> {
-    let found = records.get::<LeaseRecord>(KIND, principal, id).await;
+    let found = records
+        .get::<LeaseRecord>(LEASE_RECORD_KIND, principal, id)
+        .await;
     let now_ms = records.now_ms();
     let lifetime_ms = u64::try_from(RENEWAL_LEASE_LIFETIME.as_millis()).unwrap_or(u64::MAX);
     let value = LeaseRecord {
         expires_ms: now_ms.saturating_add(lifetime_ms),
     };
     match found.map_err(RecordError::Failed)? {
-        None => records.create(KIND, principal, id, &value).await,
+        None => {
+            records
+                .create(LEASE_RECORD_KIND, principal, id, &value)
+                .await
+        }
         Some(found) if found.value.expires_ms > now_ms => Err(RecordError::Stale),
         Some(RevisedRecord { revision, .. }) => {
             let record = RevisedRecord { value, revision };
-            records.update(KIND, principal, id, &record).await
+            records
+                .update(LEASE_RECORD_KIND, principal, id, &record)
+                .await
         }
     }
 }
@@ -66,7 +74,9 @@ pub(super) async fn return_lease(
     id: &str,
     lease: RenewalLease,
 ) {
-    let deleted = records.delete(KIND, principal, id, lease.revision).await;
+    let deleted = records
+        .delete(LEASE_RECORD_KIND, principal, id, lease.revision)
+        .await;
     if let Err(RecordError::Failed(failure)) = deleted {
         tracing::warn!(%failure, "the lease of a renewal was not given back; it expires");
     }

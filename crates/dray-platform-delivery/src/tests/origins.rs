@@ -53,5 +53,5 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
         "https://app.example",
     ))
     .await;
-    assert_eq!(origin, None, "webhooks are no business of pages");
+    assert_eq!(origin, None, "a page must not call webhooks");
 }

@@ -159,15 +159,15 @@ async fn a_server_of_2026_07_28_alone_is_connected_and_called() {
 
 #[tokio::test]
 async fn calls_name_their_trace_in_the_header_and_in_the_message_where_there_is_one() {
-    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const TRACE_PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let server = modern_server(None).await;
     let set = streamable(&server.shared().url());
     let mut options = options();
-    options.trace = Some(|| Some(TraceContext::new(PARENT, "")));
+    options.trace = Some(|| Some(TraceContext::new(TRACE_PARENT, "")));
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     call(&named(&built, "s_echo"), json!({})).await.unwrap();
     let traces = server.shared().lock().traces.clone();
-    let named_both = [Some(PARENT.to_owned()), Some(PARENT.to_owned())];
+    let named_both = [Some(TRACE_PARENT.to_owned()), Some(TRACE_PARENT.to_owned())];
     assert_eq!(traces, [[None, None], [None, None], named_both]);
     options.trace = None;
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
