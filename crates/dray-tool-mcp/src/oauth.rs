@@ -22,6 +22,7 @@ use rmcp::transport::auth::{
 };
 use thiserror::Error;
 use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
 use url::Url;
 
 use self::backend::OAuthBackend;
@@ -147,6 +148,8 @@ pub(crate) struct RemoteSignIn {
     renewals: Arc<RenewalGate>,
     /// Locked during a sign-in, so that concurrent calls ask the user once.
     manager: Mutex<Option<AuthorizationManager>>,
+    /// Exchanges of secrets that work once. They continue when the request that needs them is cancelled.
+    exchanges: TaskTracker,
 }
 
 impl fmt::Debug for RemoteSignIn {
@@ -160,12 +163,19 @@ impl fmt::Debug for RemoteSignIn {
 
 impl RemoteSignIn {
     /// The access token, renewed if needed; `None` before the first sign-in and when another one is needed.
-    pub(crate) async fn token(&self) -> Option<Secret> {
-        let mut manager = self.manager.lock().await;
-        if manager.is_none() {
-            *manager = self.restored().await;
-        }
-        self.current_token(manager.as_ref()?).await.ok()
+    ///
+    /// A renewal that has begun is completed even if this future is dropped: the server may have replaced the refresh
+    /// token already (RFC 6749 section 6).
+    pub(crate) async fn token(self: &Arc<Self>) -> Option<Secret> {
+        let sign_in = Arc::clone(self);
+        let current = self.exchanges.spawn(async move {
+            let mut manager = sign_in.manager.lock().await;
+            if manager.is_none() {
+                *manager = sign_in.restored().await;
+            }
+            sign_in.current_token(manager.as_ref()?).await.ok()
+        });
+        current.await.ok().flatten()
     }
 
     /// The sign-in that an earlier process or another replica made; `None` without one.
@@ -218,9 +228,27 @@ impl RemoteSignIn {
         }
     }
 
-    /// Exchanges the code of a sign-in that the user confirmed. What the server says now must be what the page was made
-    /// for: another issuer means that the code would go to a stranger.
+    /// Exchanges the code of a sign-in that the user confirmed, to the end even if this future is dropped: a code works
+    /// once (RFC 6749 section 4.1.2).
     async fn exchange_confirmed(
+        self: &Arc<Self>,
+        confirmed: &ConfirmedSignIn,
+        challenge: &Challenge,
+    ) -> Result<AuthorizationManager, SignInError> {
+        let (sign_in, confirmed) = (Arc::clone(self), confirmed.clone());
+        let challenge = challenge.clone();
+        let exchange = self
+            .exchanges
+            .spawn(async move { sign_in.exchange_code(&confirmed, &challenge).await });
+        exchange.await.unwrap_or_else(|_| {
+            let text = "the exchange of the code was stopped".to_owned();
+            Err(AuthError::InternalError(text).into())
+        })
+    }
+
+    /// Exchanges a code. What the server says now must be what the page was made for: another issuer means that the
+    /// code would go to a stranger.
+    async fn exchange_code(
         &self,
         confirmed: &ConfirmedSignIn,
         challenge: &Challenge,
@@ -261,11 +289,13 @@ impl RemoteSignIn {
 
     /// Signs in as the server asks. `refused` is the token that it did not accept. The user has `wait` for it.
     pub(crate) async fn sign_in(
-        &self,
+        self: &Arc<Self>,
         challenge: &Challenge,
         refused: Option<Secret>,
         asking: &UserPrompt<'_>,
     ) -> Result<Secret, SignInError> {
+        // Renews what is due in a task of its own; the look below then finds tokens that last.
+        self.token().await;
         let mut slot = self.manager.lock().await;
         let known = slot.take();
         if let Some(manager) = &known

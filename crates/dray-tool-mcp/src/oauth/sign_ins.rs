@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_agent::manifest::toolset::OauthClient;
 use dray_http::HttpClient;
+use tokio_util::task::TaskTracker;
 
 use super::kept::CapturedStates;
 use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
@@ -48,6 +49,7 @@ impl SignIns {
                 states: CapturedStates::default(),
                 renewals: Arc::default(),
                 manager: tokio::sync::Mutex::default(),
+                exchanges: TaskTracker::new(),
             })
         };
         let Some(principal) = principal else {

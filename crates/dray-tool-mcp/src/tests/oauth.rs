@@ -1,22 +1,26 @@
 //! Sign-in to remote servers: a server that is its own authorization server, or names another one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
 use dray_dial::signin::SignIn;
 use dray_http::HttpClient;
 use dray_http::fake_server::{
-    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+    self, ConnectionClosed, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
 };
 use dray_tool::ToolsetResult;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::support::{call, mcp, messages, named, options};
-use crate::{McpOptions, McpToolset, SignInPage, SignInPort, connect_set};
+use crate::{
+    McpOptions, McpToolset, PendingSignIn, RenewalLease, SignInKeeper, SignInOwner, SignInPage,
+    SignInPort, SignInStoreError, connect_set,
+};
 
 const REDIRECT_URI: &str = "https://drayage.example/callback";
 
@@ -35,6 +39,10 @@ struct ProtectedServer {
     exchanges: Vec<Vec<(String, String)>>,
     /// Scopes of the pages that were opened.
     pages: Vec<String>,
+    /// The refresh token that works, where there are such tokens: each of them works once.
+    refresh: Option<String>,
+    /// Renewals are done at once, and their responses wait for this.
+    held: Option<watch::Receiver<bool>>,
 }
 
 async fn protected(state: ProtectedServer) -> FakeServer<ProtectedServer> {
@@ -77,20 +85,43 @@ async fn answer(
         }
         "/token" => {
             let form = request.form().await?;
-            let mut state = shared.lock();
-            let scope = match form.field("grant_type") {
-                "client_credentials" => form.field("scope").to_owned(),
-                _ => form.field("code").to_owned(),
-            };
-            state.exchanges.push(form.fields);
-            state.granted.push(scope.clone());
-            let token = format!("token-{}", state.granted.len());
-            ok(
-                json!({"access_token": token, "token_type": "Bearer", "scope": scope, "expires_in": 3600}),
-            )
+            let is_renewal = form.field("grant_type") == "refresh_token";
+            let reply = issue_token(&mut shared.lock(), form);
+            let held = shared.lock().held.clone().filter(|_| is_renewal);
+            if let Some(mut held) = held {
+                held.wait_for(|is_open| *is_open).await.unwrap();
+            }
+            Ok(reply)
         }
         _ => Ok(fake_server::json_reply(404, &json!({}))),
     }
+}
+
+/// The token endpoint. Tokens that can be renewed end at once, except those of a renewal whose response is held.
+fn issue_token(state: &mut ProtectedServer, form: FormData) -> Reply {
+    let used = form.field("refresh_token").to_owned();
+    let is_renewal = form.field("grant_type") == "refresh_token";
+    let scope = match form.field("grant_type") {
+        "client_credentials" => form.field("scope").to_owned(),
+        "refresh_token" => "files".to_owned(),
+        _ => form.field("code").to_owned(),
+    };
+    state.exchanges.push(form.fields);
+    if is_renewal && state.refresh.as_ref() != Some(&used) {
+        return fake_server::json_reply(400, &json!({"error": "invalid_grant"}));
+    }
+    state.granted.push(scope.clone());
+    let number = state.granted.len();
+    let mut tokens = json!({"access_token": format!("token-{number}"), "token_type": "Bearer", "scope": scope,
+        "expires_in": 3600});
+    if let Some(refresh) = &mut state.refresh {
+        *refresh = format!("again-{number}");
+        tokens["refresh_token"] = json!(refresh);
+        if state.held.is_none() {
+            tokens["expires_in"] = json!(1);
+        }
+    }
+    fake_server::json_reply(200, &tokens)
 }
 
 /// Scopes of the token of a request; `None` without a token that counts.
@@ -256,6 +287,80 @@ async fn a_sign_in_is_kept_for_its_principal_and_for_no_other() {
     server.shared().lock().revoked = 2;
     assert_eq!(connected(&server, &client, &ann).await.tools.len(), 1);
     assert_eq!(user.asked.load(Ordering::Relaxed), 3);
+}
+
+/// Tokens in memory, as a store that replicas share keeps them.
+#[derive(Debug, Default)]
+struct MemoryKeeper(Mutex<Option<String>>);
+
+#[async_trait]
+impl SignInKeeper for MemoryKeeper {
+    fn redirect_uri(&self) -> &str {
+        REDIRECT_URI
+    }
+
+    async fn keep_pending(
+        &self,
+        _: &SignInOwner,
+        _: &str,
+        _: &PendingSignIn,
+    ) -> Result<(), SignInStoreError> {
+        Err(SignInStoreError)
+    }
+
+    async fn load_tokens(&self, _: &SignInOwner) -> Result<Option<String>, SignInStoreError> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+
+    async fn save_tokens(
+        &self,
+        _: &SignInOwner,
+        tokens: Option<&str>,
+    ) -> Result<(), SignInStoreError> {
+        *self.0.lock().unwrap() = tokens.map(str::to_owned);
+        Ok(())
+    }
+
+    async fn begin_renewal(&self, _: &SignInOwner) -> Result<RenewalLease, SignInStoreError> {
+        Ok(RenewalLease { revision: 1 })
+    }
+
+    async fn end_renewal(&self, _: &SignInOwner, _: RenewalLease) {}
+}
+
+#[tokio::test]
+async fn a_request_that_is_cancelled_during_a_renewal_loses_no_token() {
+    let server = protected(ProtectedServer {
+        refresh: Some(String::new()),
+        ..ProtectedServer::default()
+    })
+    .await;
+    let user = user(Ok(()));
+    let mut options = with_user(&user);
+    options.principal = Some("ann".to_owned());
+    options.oauth.keeper = Some(Arc::new(MemoryKeeper::default()));
+    let client = json!({"client_id": "c"});
+    assert_eq!(connected(&server, &client, &options).await.tools.len(), 1);
+    let before = server.shared().lock().exchanges.len();
+    let (release, held) = watch::channel(false);
+    server.shared().lock().held = Some(held);
+    {
+        let cancelled = connected(&server, &client, &options);
+        let renewed = async {
+            while server.shared().lock().exchanges.len() == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = cancelled => panic!("the response of the renewal is held"),
+            () = renewed => {}
+        }
+    }
+    release.send(true).unwrap();
+    assert_eq!(connected(&server, &client, &options).await.tools.len(), 1);
+    // The renewed tokens, which last: no second renewal, and no second page.
+    assert_eq!(server.shared().lock().exchanges.len(), before + 1);
+    assert_eq!(user.asked.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
