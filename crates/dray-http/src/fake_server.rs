@@ -273,6 +273,10 @@ async fn serve_connections<S: Send + 'static>(
         // Ended connections leave the set, which would grow with every request.
         while connections.try_join_next().is_some() {}
         let (shared, response) = (Arc::clone(&shared), Arc::clone(&response));
+        // Otherwise small messages, such as those of a WebSocket, wait 40 ms for an acknowledgement (Nagle's algorithm).
+        if socket.set_nodelay(true).is_err() {
+            continue;
+        }
         connections.spawn(async move {
             let service = service_fn(move |mut request: http::Request<Incoming>| {
                 // Before the request is taken apart: it takes its handle out of the extensions.

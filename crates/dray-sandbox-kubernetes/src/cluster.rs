@@ -18,6 +18,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_util::task::TaskTracker;
 
+use crate::client::api_client;
 use crate::config::Config;
 use crate::fault::{self, StatusBody};
 use crate::pod::Pod;
@@ -256,8 +257,7 @@ impl Cluster {
         config.connect_timeout = Some(self.config.connect_timeout.as_duration());
         // Retries belong to the caller, who knows the deadline.
         config.default_retry = false;
-        // Running a credential plugin and reading certificates blocks the thread.
-        let making = tokio::task::spawn_blocking(move || kube::Client::try_from(config));
+        let making = tokio::task::spawn_blocking(move || api_client(config));
         let made = making.await.map_err(|error| failed(error.into()))?;
         made.map_err(|error| failed(error.into()))
     }

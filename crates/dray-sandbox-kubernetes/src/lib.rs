@@ -20,6 +20,7 @@
 //! ```
 
 mod backend;
+mod client;
 mod cluster;
 mod config;
 mod ephemeral;

@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, ServerTlsConfig};
 
 use command::FakeCommand;
@@ -114,7 +114,8 @@ impl Server {
             .add_service(plane::ControlPlane(Arc::clone(&state)))
             .add_service(router::RouterService(Arc::clone(&state)));
         serving.spawn(async move {
-            let incoming = TcpListenerStream::new(listener);
+            // Without it each small answer waits 40 ms for the client's acknowledgement (Nagle's algorithm).
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             if let Err(error) = server.serve_with_incoming(incoming).await {
                 tracing::warn!(%error, "the fake server stopped");
             }
