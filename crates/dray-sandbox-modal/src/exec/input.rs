@@ -114,23 +114,32 @@ impl CommandInput {
         }
     }
 
-    /// Whether a refusal is that of a command which has ended.
+    /// Whether a refusal is that of a command which has ended, or has closed its input.
     async fn unwanted(&mut self, status: &Status) -> Result<(), Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
         let which = self.router.which(&self.exec_id);
-        match self.router.ask::<_, ExecWaitResponse>(path, &which).await {
-            Ok(ExecWaitResponse {
-                exit_status: Some(_),
-            }) => Ok(()),
-            _ => Err(fault::failed(INPUT_CONTEXT, status)),
+        let polled = self.router.ask::<_, ExecWaitResponse>(path, &which).await;
+        if polled.is_ok_and(|polled| polled.exit_status.is_some()) {
+            return Ok(());
         }
+        // The input closes before the router knows the exit status. Other refusals may have cut the input short.
+        if status.code() == Code::FailedPrecondition
+            && self.status().await.is_ok_and(|status| status.closed)
+        {
+            return Ok(());
+        }
+        Err(fault::failed(INPUT_CONTEXT, status))
+    }
+
+    async fn status(&mut self) -> Result<StdinStatus, Status> {
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinStatus";
+        let which = self.router.which(&self.exec_id);
+        self.router.ask(path, &which).await
     }
 
     /// Bytes that the router has; `None` when it wants no more.
     async fn taken(&mut self) -> Result<Option<u64>, Error> {
-        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinStatus";
-        let which = self.router.which(&self.exec_id);
-        match self.router.ask::<_, StdinStatus>(path, &which).await {
+        match self.status().await {
             Ok(status) if status.closed => Ok(None),
             Ok(status) => Ok(Some(status.num_bytes_written)),
             Err(status) => self.unwanted(&status).await.map(|()| None),

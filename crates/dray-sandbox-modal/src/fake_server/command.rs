@@ -178,7 +178,7 @@ impl FakeCommand {
         }
         let mut input = lock(&self.input);
         let Some(pieces) = input.pieces.as_ref() else {
-            return Err(Status::failed_precondition("standard input is closed"));
+            return Err(input_closed());
         };
         let Some(known) = input.written.checked_sub(offset) else {
             return Err(Status::out_of_range("a gap in standard input"));
@@ -196,6 +196,11 @@ impl FakeCommand {
         }
         Ok(())
     }
+}
+
+/// The refusal of input that a command no longer takes.
+pub(super) fn input_closed() -> Status {
+    Status::failed_precondition("standard input is closed")
 }
 
 /// The result of a command, as far as it is known before it runs.

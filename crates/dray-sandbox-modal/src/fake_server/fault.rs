@@ -31,6 +31,10 @@ pub enum Fault {
     CutInput(u64),
     /// The next stream of standard input is taken whole, and then its response is lost.
     LoseInputAnswer,
+    /// The next stream of standard input is taken whole, and its end is refused because the input is closed by then.
+    ClosedInput,
+    /// The next poll of a command finds it running, even if it has ended.
+    LateExit,
     /// Standard output ends cleanly after this many bytes, regardless of the command.
     ShortOutput(u64),
     /// The provider returns addresses of routers without TLS.

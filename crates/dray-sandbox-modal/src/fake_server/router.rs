@@ -12,7 +12,7 @@ use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::{Request, Status, Streaming};
 
-use super::command::FakeCommand;
+use super::command::{FakeCommand, input_closed};
 use super::fault::{Fault, take};
 use super::serve::{Answer, Called, client_stream, method, server_stream, unary, unknown};
 use super::{State, header, lock};
@@ -67,8 +67,11 @@ async fn answer(state: &Arc<State>, call: Called) -> Answer {
                 state.bearer(called, request.metadata())?;
                 let which = request.get_ref();
                 let command = state.command(&which.task_id, &which.exec_id)?;
+                let late = take(&mut lock(&state.faults), |fault| {
+                    matches!(fault, Fault::LateExit).then_some(())
+                });
                 Ok(ExecWaitResponse {
-                    exit_status: command.exit(),
+                    exit_status: command.exit().filter(|_| late.is_none()),
                 })
             })
             .await
@@ -186,13 +189,12 @@ impl State {
                 }
                 Some(StreamPayload::End(EmptyMessage {})) => {
                     command.write(Some(stream), offset, &Bytes::new(), true)?;
-                    let lost = take(&mut lock(&self.faults), |fault| {
-                        matches!(fault, Fault::LoseInputAnswer).then_some(())
+                    let refusal = take(&mut lock(&self.faults), |fault| match fault {
+                        Fault::LoseInputAnswer => Some(Status::unavailable("lost by a test")),
+                        Fault::ClosedInput => Some(input_closed()),
+                        _ => None,
                     });
-                    return match lost {
-                        Some(()) => Err(Status::unavailable("lost by a test")),
-                        None => Ok(EmptyMessage {}),
-                    };
+                    return refusal.map_or(Ok(EmptyMessage {}), Err);
                 }
                 _ => return Err(Status::invalid_argument("a second start")),
             }

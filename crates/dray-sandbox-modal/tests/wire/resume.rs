@@ -104,6 +104,15 @@ async fn r_10_a_lost_answer_to_a_whole_input_is_no_failure() {
 }
 
 #[tokio::test]
+async fn r_10_an_input_that_was_closed_before_the_exit_is_known_is_no_failure() {
+    let fixture = ModalFixture::new().await;
+    fixture.server.arm(Fault::ClosedInput);
+    fixture.server.arm(Fault::LateExit);
+    write(&fixture, Transport::ExecRaw, b"hello").await.unwrap();
+    assert_eq!(std::fs::read(fixture.root().join("f")).unwrap(), b"hello");
+}
+
+#[tokio::test]
 async fn r_10_a_start_whose_answer_got_lost_starts_once() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), "x").unwrap();
