@@ -126,19 +126,37 @@ fn s_2_every_pod_is_locked_down() {
 fn s_1_no_secret_is_shared_between_services() {
     let mut secrets = BTreeSet::new();
     for (name, pod) in pods() {
-        let container = &pod["containers"][0];
-        for source in container["envFrom"].as_array().unwrap() {
-            if let Some(secret) = source["secretRef"]["name"].as_str() {
-                assert_eq!(secret, name);
-                assert!(secrets.insert(secret.to_owned()), "{secret} twice");
-            }
-        }
+        let mut volumes = pod["volumes"].as_array().unwrap().iter();
+        let volume = volumes.find(|volume| volume["name"] == "secrets").unwrap();
+        let secret = volume["secret"]["secretName"].as_str().unwrap();
+        assert_eq!(secret, name);
+        assert!(secrets.insert(secret.to_owned()), "{secret} twice");
     }
     assert_eq!(secrets.len(), SERVICE_NAMES.len() + 1);
     assert!(
         !RENDERED_BASE.contains("kind: Secret"),
         "secrets are made by hand"
     );
+}
+
+#[test]
+fn credentials_are_mounted_where_the_configuration_looks_for_them_and_are_not_in_the_environment() {
+    for (name, pod) in pods() {
+        let container = &pod["containers"][0];
+        let sources = container["envFrom"].as_array().unwrap();
+        let of_secrets = sources
+            .iter()
+            .filter(|source| source["secretRef"].is_object());
+        assert_eq!(of_secrets.count(), 0, "{name}");
+        let mut mounts = container["volumeMounts"].as_array().unwrap().iter();
+        let mount = mounts.find(|mount| mount["name"] == "secrets").unwrap();
+        assert_eq!(mount["readOnly"], true, "{name}");
+        let environment = environment(&pod);
+        assert_eq!(
+            mount["mountPath"], environment["DRAY_SECRETS_DIR"],
+            "{name}"
+        );
+    }
 }
 
 #[test]
@@ -262,7 +280,7 @@ fn image_tag_is_the_version_of_the_workspace() {
     }
 }
 
-/// What a pod finds in its environment; secrets are not in the tree, so they are made up.
+/// The environment of a pod.
 fn environment(pod: &Value) -> BTreeMap<String, String> {
     let container = &pod["containers"][0];
     let mut environment = BTreeMap::new();
@@ -278,14 +296,20 @@ fn environment(pod: &Value) -> BTreeMap<String, String> {
         let text = |key: &str| variable[key].as_str().unwrap().to_owned();
         environment.insert(text("name"), text("value"));
     }
-    let secrets = ["DRAY_STORE__S3__ACCESS_KEY", "DRAY_STORE__S3__SECRET_KEY"];
-    for secret in secrets {
-        if environment.contains_key("DRAY_STORE__MODE") {
-            environment.insert(secret.to_owned(), "secret".to_owned());
-        }
-    }
-    environment.insert("DRAY_BUS__NATS__PASSWORD".to_owned(), "secret".to_owned());
     environment
+}
+
+/// The mounted secret of a pod with this environment. Secrets are not in the tree, so the values are made up.
+fn mounted_secret(environment: &BTreeMap<String, String>) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let mut names = vec!["DRAY_BUS__NATS__PASSWORD"];
+    if environment.contains_key("DRAY_STORE__MODE") {
+        names.extend(["DRAY_STORE__S3__ACCESS_KEY", "DRAY_STORE__S3__SECRET_KEY"]);
+    }
+    for name in names {
+        std::fs::write(directory.path().join(name), "secret").unwrap();
+    }
+    directory
 }
 
 #[test]
@@ -294,6 +318,9 @@ fn every_pod_has_a_valid_configuration() {
         // As a cluster does it for every pod.
         let mut environment = environment(&pod);
         environment.insert("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
+        let secrets = mounted_secret(&environment);
+        let directory = secrets.path().to_str().unwrap().to_owned();
+        environment.insert("DRAY_SECRETS_DIR".to_owned(), directory);
         let checked = command(&environment).args(["config", "check"]).output();
         let checked = checked.unwrap();
         assert!(checked.status.success(), "{name}: {checked:?}");
@@ -421,12 +448,14 @@ fn writable_paths_are_on_a_scratch_volume() {
         "platform-delivery",
     ] {
         let pod = &object("Deployment", name)["spec"]["template"]["spec"];
-        assert!(
-            pod["volumes"][0]["emptyDir"]["sizeLimit"].is_string(),
-            "{name}"
-        );
-        let mount = &pod["containers"][0]["volumeMounts"][0];
-        assert_eq!(mount["name"], pod["volumes"][0]["name"], "{name}");
+        let mut volumes = pod["volumes"].as_array().unwrap().iter();
+        let volume = volumes.find(|volume| volume["name"] == "scratch").unwrap();
+        assert!(volume["emptyDir"]["sizeLimit"].is_string(), "{name}");
+        let mut mounts = pod["containers"][0]["volumeMounts"]
+            .as_array()
+            .unwrap()
+            .iter();
+        let mount = mounts.find(|mount| mount["name"] == "scratch").unwrap();
         assert_eq!(mount["mountPath"], "/tmp", "{name}");
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::layer::ConfigLayer;
 use super::merged::MergedConfig;
 use super::schema::{InvalidValue, SchemaNode, SectionSpec, ValueKind};
+use super::secrets_dir::without_line_break;
 use super::text::expected_text;
 use super::{ConfigFinding, ConfigProblem};
 
@@ -149,10 +150,7 @@ impl<'a> FindingCollector<'a> {
             let path = path.as_str().unwrap_or_default();
             match std::fs::read_to_string(path) {
                 Ok(text) => {
-                    // Removes only one line break: editors add one, and further ones may be part of the secret.
-                    let secret = text.strip_suffix('\n').unwrap_or(&text);
-                    let secret = secret.strip_suffix('\r').unwrap_or(secret);
-                    table.insert(name.to_owned(), secret.into());
+                    table.insert(name.to_owned(), without_line_break(&text).into());
                 }
                 Err(error) => self.find(
                     &key,

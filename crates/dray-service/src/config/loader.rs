@@ -11,6 +11,7 @@ use super::layer::ConfigLayer;
 use super::merged::MergedConfig;
 use super::report::ConfigReport;
 use super::schema::{CheckedSection, SectionSpec};
+use super::secrets_dir::secrets_layers;
 use super::variable::{flag_layer, variable_layers};
 use super::{ConfigError, ConfigFinding, ConfigSources, Section};
 
@@ -61,6 +62,7 @@ impl ConfigLoader {
         if let Some(file) = &file {
             layers.extend(read_file(file, &mut collector));
         }
+        layers.extend(secrets_layers(&mut collector, &sources.environment));
         layers.extend(variable_layers(&mut collector, &sources.environment));
         for flag in &sources.overrides {
             layers.extend(flag_layer(&mut collector, flag));

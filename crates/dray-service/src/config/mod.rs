@@ -1,6 +1,6 @@
 //! Configuration as values: its sources, its checks, and how it is shown.
 //!
-//! Sources, each winning over the one before: compiled defaults, one TOML file, the environment
+//! Sources, each winning over the one before: compiled defaults, one TOML file, a directory of secrets, the environment
 //! (`DRAY_<SECTION>__<FIELD>`, and the documented aliases of each section), flags (`--set section.field=value`).
 //! Unknown keys are errors everywhere. Nothing else in the workspace reads the environment; the loaded value is
 //! passed down and never stored globally.
@@ -17,6 +17,7 @@ pub mod parse;
 mod reference;
 mod report;
 mod schema;
+mod secrets_dir;
 mod sources;
 #[cfg(test)]
 mod tests;

@@ -28,13 +28,18 @@ const CONFIGURATION_PAGE_HEAD: &str = "# Configuration
 This page is generated (`cargo xtask generate`); the text comes from the code.
 
 Sources, each winning over the one before: compiled defaults, one TOML file (`--config FILE` or the variable
-`DRAY_CONFIG`), variables, flags (`--set section.field=value`). Keys that nothing reads are errors, in every
-source; a variable that has our prefix but names no section (`DRAY_BIN`) is ignored with a warning. `dray config
-check` loads and checks, `dray config show` prints every value in force and where it came from.
+`DRAY_CONFIG`), the files in a directory (`DRAY_SECRETS_DIR`), variables, flags (`--set section.field=value`). Keys
+that nothing reads are errors, in every source; a variable that has our prefix but names no section (`DRAY_BIN`) is
+ignored with a warning. `dray config check` loads and checks, `dray config show` prints every value in force and where
+it came from.
 
 Variables are named `DRAY_<SECTION>__<FIELD>`, with two underscores before every level. Sizes are written
 `64KiB`, `25MiB` or as a number of bytes, lengths of time `250ms`, `30s`, `1h30m`, lists `a,b` or as JSON. A
 secret can be read from a file: add `_file` to its key or `_FILE` to its variable.
+
+`DRAY_SECRETS_DIR` names a directory with one file for each setting: the name of the file is that of a variable, and its
+text the value, without one line break at its end. Secrets of Kubernetes and Docker can be mounted so, and then are not
+in the environment. Names that begin with a dot are skipped. A change needs a restart.
 ";
 
 fn write_rows(

@@ -6,6 +6,7 @@ use super::check::{FindingCollector, VariableClaim, lookup_field, unknown_name_m
 use super::former::current_name;
 use super::layer::ConfigLayer;
 use super::schema::{SchemaNode, SectionSpec};
+use super::secrets_dir::SECRETS_DIR_VARIABLE;
 use super::text::read_text;
 use super::{AliasValue, Environment, FieldOverride, VariableAlias};
 
@@ -14,21 +15,36 @@ pub(super) fn variable_layers(
     collector: &mut FindingCollector<'_>,
     environment: &Environment,
 ) -> Vec<ConfigLayer> {
+    let layers = named_layers(collector, environment, |name| format!("variable {name}"));
+    for (variable, _) in environment.iter() {
+        if !variable.starts_with("DRAY_") {
+            check_prefix(collector, variable);
+        }
+    }
+    layers
+}
+
+/// Makes the layers of all settings that have the name of a variable. `source_of` says where a name comes from.
+pub(super) fn named_layers(
+    collector: &mut FindingCollector<'_>,
+    settings: &Environment,
+    source_of: impl Fn(&str) -> String,
+) -> Vec<ConfigLayer> {
     let sections = collector.sections;
     let mut layers = Vec::new();
     for section in sections {
         // Aliases first, so that our own names win; two that differ are an error anyway.
         for alias in section.aliases {
-            if let Some(text) = environment.get(alias.variable) {
-                layers.extend(alias_layer(collector, section, alias, text));
+            if let Some(text) = settings.get(alias.variable) {
+                let source = source_of(alias.variable);
+                layers.extend(alias_layer(collector, section, alias, source, text));
             }
         }
     }
-    for (variable, text) in environment.iter() {
+    for (variable, text) in settings.iter() {
         if let Some(rest) = variable.strip_prefix("DRAY_") {
-            layers.extend(own_layer(collector, variable, rest, text));
-        } else {
-            check_prefix(collector, variable);
+            let source = source_of(variable);
+            layers.extend(own_layer(collector, variable, rest, &source, text));
         }
     }
     layers
@@ -38,9 +54,9 @@ fn alias_layer(
     collector: &mut FindingCollector<'_>,
     section: &SectionSpec,
     alias: &VariableAlias,
+    source: String,
     text: &str,
 ) -> Option<ConfigLayer> {
-    let source = format!("variable {}", alias.variable);
     let key = format!("{}.{}", section.name, alias.field);
     match (alias.parse)(text) {
         Ok(AliasValue::Value(value)) => {
@@ -93,18 +109,18 @@ fn own_layer(
     collector: &mut FindingCollector<'_>,
     variable: &str,
     rest: &str,
+    source: &str,
     text: &str,
 ) -> Option<ConfigLayer> {
-    let source = format!("variable {variable}");
-    // It names the file, which was read before.
-    if rest == "CONFIG" {
+    // They name other sources.
+    if rest == "CONFIG" || variable == SECRETS_DIR_VARIABLE {
         return None;
     }
     let Some((first, fields)) = rest.split_once("__") else {
         if names_section(collector.sections, rest) {
             collector.find(
                 variable,
-                &source,
+                source,
                 None,
                 "is not known; variables are named DRAY_<SECTION>__<FIELD>, with two underscores",
             );
@@ -127,12 +143,12 @@ fn own_layer(
             &first.to_ascii_lowercase().replace('_', "-"),
             known,
         );
-        collector.find(variable, &source, None, message);
+        collector.find(variable, source, None, message);
         return None;
     };
     let fields = fields.to_ascii_lowercase();
     let fields: Vec<&str> = fields.split("__").collect();
-    let layer = text_layer(collector, section, &source, &fields, text)?;
+    let layer = text_layer(collector, section, source, &fields, text)?;
     let field = fields.join(".");
     if let Some(alias) = section.aliases.iter().find(|alias| alias.field == field) {
         collector.contenders.push(VariableClaim {

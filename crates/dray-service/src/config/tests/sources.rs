@@ -114,3 +114,76 @@ fn a_flag_for_the_configuration_file_wins_over_the_variable_dray_config() {
     assert_eq!(load(&sources).unwrap().agent, "one");
     assert_eq!(load(&sources.file(two.path())).unwrap().agent, "two");
 }
+
+/// A directory as Kubernetes mounts a secret: files are links into a version that can be swapped.
+fn mounted_secret(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let version = directory.path().join("..2026_11_27");
+    std::fs::create_dir(&version).unwrap();
+    std::os::unix::fs::symlink(&version, directory.path().join("..data")).unwrap();
+    for (name, content) in files {
+        std::fs::write(version.join(name), content).unwrap();
+        let target = std::path::Path::new("..data").join(name);
+        std::os::unix::fs::symlink(target, directory.path().join(name)).unwrap();
+    }
+    directory
+}
+
+fn with_secrets_dir(directory: &std::path::Path, variables: &[(&str, &str)]) -> ConfigSources {
+    let mut all = vec![("DRAY_SECRETS_DIR", directory.to_str().unwrap())];
+    all.extend_from_slice(variables);
+    with_variables(&all)
+}
+
+#[test]
+fn files_of_a_secrets_directory_set_fields_below_variables_and_above_the_configuration_file() {
+    let directory = mounted_secret(&[
+        ("DRAY_EGRESS_FETCHER__KEY", b"hunter2\n"),
+        ("DRAY_EGRESS_FETCHER__MAX_REDIRECTS", b"3"),
+        ("DRAY_EGRESS_FETCHER__LIMITS__PER_HOST", b"9"),
+    ]);
+    let toml = file("[egress-fetcher]\nmax_redirects = 1\n");
+    let variables = [("DRAY_EGRESS_FETCHER__LIMITS__PER_HOST", "8")];
+    let sources = with_secrets_dir(directory.path(), &variables).file(toml.path());
+    let loaded = load(&sources).unwrap();
+    assert_eq!(loaded.key.expose(), "hunter2");
+    assert_eq!(loaded.max_redirects, 3);
+    assert_eq!(loaded.limits.per_host, 8);
+}
+
+#[test]
+fn a_secrets_directory_that_is_wrong_is_refused_without_its_content() {
+    let missing = load(&with_secrets_dir("/nowhere/at/all".as_ref(), &[])).unwrap_err();
+    assert!(
+        missing.contains("must name a readable directory"),
+        "{missing}"
+    );
+    let long = vec![b'x'; (64 << 10) + 1];
+    for (name, content, expected) in [
+        (
+            "DRAY_EGRESS_FETCHER__KEY",
+            b"hunter2\xff".as_slice(),
+            "must be a readable text file",
+        ),
+        (
+            "DRAY_EGRESS_FETCHER__KEY",
+            &long,
+            "must have at most 65536 bytes",
+        ),
+        (
+            "DRAY_EGRESS_FETCHER__KEI",
+            b"hunter2",
+            "is not a known field",
+        ),
+        ("password", b"hunter2", "is not a setting"),
+    ] {
+        let directory = mounted_secret(&[(name, content)]);
+        let error = load(&with_secrets_dir(directory.path(), &[])).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("DRAY_EGRESS_FETCHER__KEY")).unwrap();
+    let error = load(&with_secrets_dir(directory.path(), &[])).unwrap_err();
+    assert!(error.contains("must be a regular file"), "{error}");
+}
