@@ -134,6 +134,43 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "downloads through tickets are tested with an independent client",
     },
     NeededProgram {
+        program: "go",
+        probes: &[&["go", "version"]],
+        package: "golang-go",
+        reason: "the example in Go is built and run",
+    },
+    NeededProgram {
+        program: "packages of Protocol Buffers for Go",
+        // Those of gRPC are satisfied with version 1.3 too, with which the generated code does not run.
+        probes: &[&["dpkg", "--status", "golang-github-golang-protobuf-1-5-dev"]],
+        package: "golang-github-golang-protobuf-1-5-dev",
+        reason: "the example in Go is built with them",
+    },
+    NeededProgram {
+        program: "packages of gRPC for Go",
+        probes: &[&["test", "-d", "/usr/share/gocode/src/google.golang.org/grpc"]],
+        package: "golang-google-grpc-dev",
+        reason: "the example in Go is built with them",
+    },
+    NeededProgram {
+        program: "protoc",
+        probes: &[&["protoc", "--version"]],
+        package: "protobuf-compiler",
+        reason: "the contracts are compiled for the example in Go",
+    },
+    NeededProgram {
+        program: "protoc-gen-go",
+        probes: &[&["test", "-x", "/usr/bin/protoc-gen-go"]],
+        package: "protoc-gen-go-1-5",
+        reason: "the contracts are compiled for the example in Go",
+    },
+    NeededProgram {
+        program: "protoc-gen-go-grpc",
+        probes: &[&["protoc-gen-go-grpc", "--version"]],
+        package: "protoc-gen-go-grpc",
+        reason: "the contracts are compiled for the example in Go",
+    },
+    NeededProgram {
         program: "promtool",
         probes: &[&["promtool", "--version"]],
         package: "prometheus",

@@ -1,0 +1,90 @@
+//! Tests `examples/go` as its README says: generated with the compilers of Debian, built, and run over TLS with a token.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::fixture::ClientFixture;
+use crate::support;
+
+/// Packages of Go that Debian installs.
+const DEBIAN_GOPATH: &str = "/usr/share/gocode";
+
+/// The `go` command without modules and without network.
+fn go_command(folder: &Path) -> Command {
+    let mut command = Command::new("go");
+    command
+        .current_dir(support::root())
+        .env("GO111MODULE", "off")
+        .env("GOPATH", format!("{}:{DEBIAN_GOPATH}", folder.display()))
+        .env("GOCACHE", support::root().join("target/go-cache"));
+    command
+}
+
+/// Builds the example in this directory.
+fn built_example(folder: &Path) -> PathBuf {
+    let generate = support::root().join("examples/go/generate.sh");
+    support::stdout(Command::new(generate).arg(folder));
+    support::stdout(go_command(folder).args(["vet", "./examples/go"]));
+    let program = folder.join("drayage-example");
+    support::stdout(
+        go_command(folder)
+            .args(["build", "-o"])
+            .arg(&program)
+            .arg("./examples/go"),
+    );
+    program
+}
+
+fn run_example(program: &Path, story: &Value, token: &str, arguments: &str) -> Output {
+    let text = |key: &str| story[key].as_str().unwrap().to_owned();
+    Command::new(program)
+        .env("DRAYAGE_TOKEN", text(token))
+        // Go compares the name of the certificate, which is not for the address.
+        .args(["-target", &text("target").replace("127.0.0.1", "localhost")])
+        .args(["-ca", &text("ca")])
+        .args(["-sandbox", &format!("local:{}", text("box"))])
+        .args(["-arguments", arguments])
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_go_example_builds_and_uses_three_services_over_tls_with_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = built_example(folder.path());
+    let fixture = ClientFixture::new();
+    let (server, story) = fixture.start_secured();
+    let sandbox = Path::new(story["box"].as_str().unwrap());
+    std::fs::write(sandbox.join("hello.txt"), "Hello\n").unwrap();
+
+    let done = run_example(&program, &story, "token", r#"{"text": "plain"}"#);
+    let printed = String::from_utf8(done.stdout).unwrap();
+    let failed = String::from_utf8(done.stderr).unwrap();
+    let lines: Vec<_> = printed.lines().collect();
+    let [listed, resolved, outcome] = lines[..] else {
+        panic!("{printed}{failed}");
+    };
+    assert!(listed.ends_with("hello.txt 6"), "{listed}");
+    assert_eq!(resolved, r#"resolved: {"text": "plain"}"#);
+    assert_eq!(outcome, "outcome: TERMINAL_STATE_DONE");
+
+    let wrong = run_example(
+        &program,
+        &story,
+        "token",
+        r#"{"page": "file:text::http://127.0.0.1/"}"#,
+    );
+    let printed = String::from_utf8(wrong.stdout).unwrap();
+    assert!(
+        printed.contains("invalid: Parameter page is invalid"),
+        "{printed}"
+    );
+
+    let refused = run_example(&program, &story, "narrow_token", "{}");
+    assert!(!refused.status.success());
+    let failed = String::from_utf8(refused.stderr).unwrap();
+    assert!(failed.contains("FAULT_CODE_DENIED"), "{failed}");
+    server.end();
+}
