@@ -14,7 +14,7 @@ pub(super) enum Destination {
     Fonts,
     /// The style sheet, which names headings.
     Styles,
-    /// The kind of a field.
+    /// The instruction of a field.
     Instruction,
     /// The result that a field shows.
     Result,

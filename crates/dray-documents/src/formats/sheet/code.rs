@@ -37,7 +37,7 @@ struct Section {
     is_general: bool,
 }
 
-/// The visible content of a section.
+/// An element of a section's pattern.
 #[derive(Clone, Debug, PartialEq)]
 enum FormatToken {
     /// Text that is written as it is.
