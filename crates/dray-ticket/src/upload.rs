@@ -18,11 +18,11 @@ use crate::record::{TicketRecord, TicketState};
 use crate::response::{content_response, empty_response, finished_response, json_response, set};
 use crate::service::LoadedTicket;
 
-/// What tus clients may use beyond its core.
+/// The supported extensions of tus.
 const TUS_EXTENSIONS: &str = "creation,creation-defer-length,termination,expiration";
 /// Largest part in one request. Announced, because proxies in between often cut at 100 MB.
 const MAX_PART_BYTES: u64 = 64 << 20;
-/// Interval between two looks at an upload that another request finishes.
+/// Interval between checks of an upload that another request finishes.
 const FINISH_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait for it.
 const FINISH_WAIT: Duration = Duration::from_secs(20);
@@ -61,7 +61,7 @@ impl UploadCall<'_> {
         }
     }
 
-    /// `OPTIONS`: what the URL takes.
+    /// `OPTIONS`: the methods and protocols that the URL supports.
     async fn describe(&self) -> Result<Response, TicketProblem> {
         let ticket = self.service.find_usable(self.secret).await?;
         let mut response = empty_response(StatusCode::NO_CONTENT);
