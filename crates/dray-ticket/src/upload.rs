@@ -270,7 +270,7 @@ impl UploadCall<'_> {
         let idle_timeout = self.service.inner.limits.idle_timeout;
         let (request, file) = form::form_file(boundary, body, idle_timeout).await?;
         let (_, finished) = self.receive(ticket, request, file).await?;
-        // A form always holds the whole file, so an upload that is not finished here broke off.
+        // A form always has the complete file, so an upload that is not finished here was interrupted.
         let record = finished.ok_or(TicketProblem::Interrupted)?;
         if page::prefers_page(headers) {
             return Ok(page::result_page(StatusCode::CREATED, &record));
@@ -287,7 +287,7 @@ impl UploadCall<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, TicketProblem> {
-        // Content would replace what is stored already; only an empty request asks for another attempt.
+        // A body would replace the stored content; only an empty request starts another attempt.
         if *method == Method::PUT || !body.is_end_stream() {
             return Err(TicketProblem::AlreadyStored);
         }
@@ -295,7 +295,7 @@ impl UploadCall<'_> {
         Ok(finished_response(&record, UploadProtocol::of(headers)))
     }
 
-    /// Takes a body, and finishes the upload when it was the last one. Both continue when the client leaves.
+    /// Receives a body, and finishes the upload when it was the last one. Both continue when the client leaves.
     async fn receive(
         &self,
         ticket: LoadedTicket,
