@@ -1,4 +1,4 @@
-//! What other crates need of DIAL Core, as one trait: [`DialClient`] is the real one, `fake::FakeDial` the one of
+//! The interface of DIAL Core for other crates: [`DialClient`] is the real implementation, `fake::FakeDial` the one for
 //! tests.
 
 use std::fmt;
@@ -20,14 +20,14 @@ use crate::signin::SignIn;
 /// The chunks of a chat completion, parsed, without the last `[DONE]`. Dropping it closes the connection.
 pub type ChunkStream = BoxStream<'static, Result<Value, Error>>;
 
-/// DIAL Core with the rights of one caller at a time. Every call fails with [`Error`]; what the methods say is in the
-/// documentation of those of [`DialClient`] with the same names.
+/// DIAL Core with the rights of one caller at a time. Every call fails with [`Error`]; the methods of [`DialClient`]
+/// with the same names document the details.
 #[async_trait]
 pub trait DialPort: fmt::Debug + Send + Sync {
     /// The origin that keys go to.
     fn origin(&self) -> &DialOrigin;
 
-    /// Forgets what is cached about a deployment or toolset.
+    /// Drops the cached data of a deployment or toolset.
     fn forget(&self, caller: &Caller, id: &str);
 
     /// A deployment. May be cached for a while, per caller.
