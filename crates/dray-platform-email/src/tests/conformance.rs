@@ -74,7 +74,7 @@ impl PlatformFixture for EmailFixture {
             Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
             Wanted::TooLarge => InjectedFault::Refuse("552 5.3.4 too big"),
             Wanted::Gibberish => InjectedFault::Gibberish,
-            // Servers report neither a delay nor which mails they have.
+            // SMTP servers report neither a delay nor the files of a mail.
             Wanted::RateLimit(_) | Wanted::ForgetFiles => return false,
         });
         true
