@@ -3,7 +3,7 @@
 use crate::metadata::{CargoMetadata, CargoPackage};
 
 /// The crates of this workspace except the extensions ([`CRATE_KINDS`]), each with its allowed dependencies in the
-/// workspace. The order is from the lowest to the highest: a crate never depends on a later one.
+/// workspace. The lists form layers: a crate never depends on a crate in a higher layer.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-media-type", &[]),
@@ -373,8 +373,8 @@ const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench"];
 /// Every crate may test itself with this one.
 const TESTKIT_CRATE: &str = "dray-testkit";
 
-/// The allowed development dependencies of all sandbox crates. The conformance suite depends on the crates that it
-/// tests, including the engine.
+/// The allowed development dependencies of all sandbox crates. The conformance suite is in a higher layer than the
+/// crates that it tests, which include the engine.
 const SANDBOX_TEST_CRATES: &[&str] = &[
     "dray-sandbox-conformance",
     "dray-sandbox-local",
