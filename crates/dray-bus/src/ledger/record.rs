@@ -131,7 +131,7 @@ fn claimed_record(
 
 fn restarted_record(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v1::LedgerRecord {
     let fresh = v1::LedgerRecord {
-        // Goes on, so that staging places of the earlier start are never used again.
+        // The epoch continues, so that staging keys of the earlier start are never used again.
         epoch: record.epoch,
         first_seen_ms: record.first_seen_ms,
         ..v1::LedgerRecord::default()

@@ -162,7 +162,7 @@ const STREAM_ROWS: [StreamRow; 13] = [
 /// Time after which work is redelivered if its worker sends no heartbeat. Workers send one every third of this time, so
 /// it limits the recovery from a killed worker, not the duration of work.
 const WORK_ACK_WAIT: Duration = Duration::from_secs(6);
-/// Deliveries after which the server stops to redeliver a message. It is only a safety limit: attempts are counted in
+/// Deliveries after which the server stops redelivering a message. It is only a safety limit: attempts are counted in
 /// the ledger, and parked work is redelivered about every 7 s until its deadline, at most an hour later.
 const MAX_WORK_DELIVERIES: i64 = 1_000;
 
