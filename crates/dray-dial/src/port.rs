@@ -57,10 +57,11 @@ pub trait DialPort: fmt::Debug + Send + Sync {
         body: &Value,
     ) -> Result<Value, Error>;
 
-    /// Lets `receiver` read files while this request lives.
+    /// Permits `receiver` to read files for the lifetime of this request.
     async fn grant(&self, caller: &Caller, files: &[FileUrl], receiver: &str) -> Result<(), Error>;
 
-    /// Asks the person at the caller's channel to sign in to toolsets; an outcome for each, in order, within `wait`.
+    /// Asks the user of the caller's channel to sign in to toolsets. Returns one outcome per toolset, in order, within
+    /// `wait`.
     async fn sign_in(&self, caller: &Caller, toolsets: &[String], wait: Duration) -> Vec<SignIn>;
 
     /// The folder for new files of this service.
@@ -99,7 +100,7 @@ pub trait DialPort: fmt::Debug + Send + Sync {
     async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error>;
 }
 
-// `Self::name` is the client's own method: inherent ones come before those of a trait.
+// `Self::name` is the client's own method: inherent methods have priority over trait methods.
 #[async_trait]
 impl DialPort for DialClient {
     fn origin(&self) -> &DialOrigin {
