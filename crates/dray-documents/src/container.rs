@@ -18,7 +18,7 @@ const OLE2_SIGNATURE: [u8; 8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1]
 /// An open ZIP with its directory in memory; parts are read on demand.
 pub struct Container<'a> {
     zip: zip::ZipArchive<&'a mut dyn Input>,
-    /// Names by index; `None` for a name that cannot be read.
+    /// Names by index; empty for a name that cannot be read.
     names: Vec<String>,
     /// Index by name; of equal names the first.
     exact: HashMap<String, usize>,

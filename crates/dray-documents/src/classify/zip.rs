@@ -104,7 +104,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Whether the part exists.
+    /// Whether the file has such an entry.
     pub(super) fn has(&self, seen: EntryMark) -> bool {
         self.seen.contains(&seen)
     }

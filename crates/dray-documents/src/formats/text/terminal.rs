@@ -75,7 +75,7 @@ fn control_length(rest: &str) -> usize {
     }
 }
 
-/// A control string up to its terminator; `None` without one nearby.
+/// Length of a control string up to its terminator; 0 without one nearby.
 fn string_length(rest: &str) -> usize {
     let near = rest
         .get(..rest.floor_char_boundary(MAX_CONTROL_STRING_BYTES))
