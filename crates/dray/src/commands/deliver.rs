@@ -67,7 +67,7 @@ pub(crate) async fn deliver_local_files(
     if deliver.way.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
-    // With the store, unlike the other commands here: because content is stored in it.
+    // Opened with the store, unlike in the other commands here, because content is stored in it.
     let system = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
     let outcome = store_and_submit(global, &system, deliver, request).await;
     system.close().await;
@@ -293,7 +293,7 @@ async fn poll_until_ended(
 /// Shows the progress of a delivery until it is dropped.
 async fn follow_progress(system: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
     let filter = EventFilter::of::<v1::DeliveryProgressed>();
-    // On a running system this identity may make calls but create no consumers: so only the end is shown there.
+    // On a running system this identity may make calls but create no consumers, so only the end is shown there.
     let is_own = system.config().is_some();
     if is_own && let Ok(mut events) = system.bus.events(filter).await {
         while let Some(news) = next_progress(&mut events).await {

@@ -79,7 +79,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     let system = SystemConnection::open(&global, &MCP_SERVICES).await?;
     let limits = match system.config() {
         Some(loaded) => file_limits(loaded),
-        // The services of a running system have their own limits; these are checked first.
+        // The services of a running system have their own limits; the ones here are checked before them.
         None => file_limits(&context::load_config(&context::config_sources(&global)?)?),
     };
     let outcome = if let Some(tickets) = tickets {

@@ -115,7 +115,7 @@ fn orchestrator_config(
     Ok(config)
 }
 
-/// Makes a directory with a manifest with only the model.
+/// Makes a directory with a manifest that has only the model.
 fn plain_manifest(
     model: Option<&str>,
     chat: &ChatArgs,
