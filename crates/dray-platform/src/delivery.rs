@@ -175,7 +175,7 @@ impl Route {
         }
     }
 
-    /// Whether it shows only a text; a link counts as its file.
+    /// Whether it shows only a text. A link is a text that replaces its file.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Link | Self::Text | Self::Notice)
     }
