@@ -119,7 +119,7 @@ fn detect_delimiter(text: &str, tabs: bool) -> u8 {
     best.1
 }
 
-/// How many of a hundred records have the most frequent number of fields; none if that number is one.
+/// How many of a hundred records have the most frequent number of fields; 0 if that number is one.
 fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);
