@@ -1,4 +1,4 @@
-//! `cargo xtask lint` and `cargo xtask check`: what a change must pass, cheapest first.
+//! `cargo xtask lint` and `cargo xtask check`: the checks for a change, cheapest first.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use crate::{step, suite};
 /// Formatting, Clippy and the documentation, without a warning in any target: tests, benchmarks and examples included.
 ///
 /// Stops at the first failure, because later steps would only repeat it. Continuous integration does not run this: it
-/// checks every dependency a second time beside the build of the tests, which takes minutes in a fresh clone.
+/// would compile every dependency a second time in addition to the build of the tests, which takes minutes in a fresh
+/// clone.
 pub(crate) fn run_lints(root: &Path) -> anyhow::Result<()> {
     step::cargo_step(root)
         .args(["fmt", "--all", "--check"])
@@ -37,6 +38,6 @@ pub(crate) fn run_lints(root: &Path) -> anyhow::Result<()> {
 /// The lints, then all tests.
 pub(crate) fn run_checks(root: &Path) -> anyhow::Result<()> {
     run_lints(root)?;
-    // Generated files and source rules are part of it.
+    // This includes the checks of generated files and source rules.
     suite::run_tests(root, suite::PROPERTY_SEED, &[])
 }

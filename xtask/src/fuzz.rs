@@ -13,7 +13,7 @@ pub(crate) fn run_targets(root: &Path, minutes: u64, target: Option<&str>) -> an
         .succeeds()
     {
         step::cargo_step(root)
-            // With its own lock file, so that the tool is built from what its authors tested.
+            // With its own lock file, so that the tool is built from the dependencies that its authors tested.
             .args(["install", "cargo-fuzz", "--locked"])
             .run()
             .context("cargo-fuzz is missing and could not be installed")?;
@@ -21,7 +21,7 @@ pub(crate) fn run_targets(root: &Path, minutes: u64, target: Option<&str>) -> an
     let all = fuzz_step(root).arg("list").output()?;
     for target in select_targets(&all, target)? {
         fuzz_step(root)
-            // Our own code forbids `unsafe`; without the address sanitizer twice as many inputs are tried.
+            // This project forbids `unsafe`, and without the address sanitizer twice as many inputs are tested.
             .args(["run", "--sanitizer", "none", target, "--"])
             .arg(format!("-max_total_time={}", minutes.saturating_mul(60)))
             // An input that takes ten seconds or 2 GiB is a finding: parsers of untrusted bytes have to be bounded.
@@ -31,7 +31,7 @@ pub(crate) fn run_targets(root: &Path, minutes: u64, target: Option<&str>) -> an
     Ok(())
 }
 
-/// `cargo fuzz` on a stable compiler: coverage instrumentation is an unstable switch of it.
+/// `cargo fuzz` on a stable compiler: coverage instrumentation is an unstable option.
 fn fuzz_step(root: &Path) -> step::ProgramStep {
     step::cargo_step(root)
         .arg("fuzz")

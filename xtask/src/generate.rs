@@ -12,7 +12,7 @@ use prost_types::FileDescriptorSet;
 
 use crate::{monitoring, python_contracts, step, typescript_contracts};
 
-/// Which area of the bus answers a protobuf service.
+/// The area of the bus for each protobuf service.
 pub(crate) const SERVICE_AREAS: [(&str, &str); 10] = [
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
@@ -29,7 +29,7 @@ pub(crate) const SERVICE_AREAS: [(&str, &str); 10] = [
 /// Generated files by path, relative to the workspace root.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Pages of `docs/` that the binary writes, by the name that `dray reference` knows them under.
+/// Pages of `docs/` that the binary writes, by their names in `dray reference`.
 const GENERATED_PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics", "subjects"];
 
 /// Policies of the object store, one for each identity.
@@ -61,7 +61,8 @@ pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()>
     if check {
         return up_to_date(&stale);
     }
-    // What no source generates any more. Folders of their own, so that nothing written by hand is lost.
+    // Removes files that are no longer generated. The directories contain only generated files, so no file of a person
+    // is lost.
     for path in extra {
         fs::remove_file(root.join(path))?;
     }
@@ -91,7 +92,7 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
     if check {
         return up_to_date(&stale);
     }
-    // Only the policies are removed: the other files lie among pages that people write.
+    // Only the policies are removed: the other files are among pages that people write.
     for path in policies {
         fs::remove_file(root.join(path))?;
     }
@@ -125,7 +126,7 @@ fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
     for (path, content) in files {
         let path = root.join(path);
         if fs::read(&path).is_ok_and(|present| present == *content) {
-            // A new time of change would make cargo build everything behind it again.
+            // A new modification time would make cargo rebuild all dependents.
             continue;
         }
         if let Some(folder) = path.parent() {
@@ -136,7 +137,7 @@ fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Paths whose content on disk differs from what would be generated.
+/// Paths whose content on disk differs from the generated content.
 fn stale_files(root: &Path, files: &Files) -> Vec<String> {
     files
         .iter()

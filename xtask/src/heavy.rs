@@ -1,8 +1,8 @@
-//! `cargo xtask heavy`: what a newcomer's first build spends its time on, as a tree.
+//! `cargo xtask heavy`: the time of a new contributor's first build, as a tree.
 //!
-//! Every crate stands once, under the nearest crate that needs it, with the seconds of all below it. Shared crates
-//! are near the root, what only one of ours brings along is under that one. Seconds depend on what else the machine does;
-//! the share of the whole beside them hardly does.
+//! Every crate appears once, under the nearest crate that needs it, with the seconds of all crates below it. Shared
+//! crates are near the root; dependencies of only one crate are under that crate. Seconds depend on the load of the
+//! machine; the percentage of the total next to them hardly does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -15,11 +15,11 @@ use serde_json::Value;
 use crate::metadata::CargoMetadata;
 use crate::step;
 
-/// Crates below this part of the whole are left out.
+/// Crates below this share of the total are left out.
 const MIN_SHOWN_SHARE: f64 = 0.015;
 /// Deepest level that is shown.
 const MAX_DEPTH: usize = 4;
-/// Between these lines of CONTRIBUTING.md stands the tree.
+/// The tree is between these lines of CONTRIBUTING.md.
 const BEGIN_MARKER: &str = "<!-- heavy:begin";
 const END_MARKER: &str = "<!-- heavy:end -->";
 
@@ -32,7 +32,7 @@ struct CompileTimings {
     elapsed: f64,
 }
 
-/// Builds from nothing in a folder of its own, or reads the report of another build; prints the tree or writes it.
+/// Builds from scratch in a separate directory, or reads the report of another build; prints the tree or writes it.
 pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> anyhow::Result<()> {
     let report = match report {
         Some(report) => report,
@@ -56,7 +56,7 @@ pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> a
 fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = root.join("target/heavy");
     if folder.exists() {
-        // From nothing, as a newcomer has it; an incremental build would show only what changed.
+        // From scratch, as for a new contributor; an incremental build would show only changed crates.
         fs::remove_dir_all(&folder)?;
     }
     step::cargo_step(root)
@@ -93,7 +93,7 @@ fn dependency_tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String
     let parents = nearest_parents(metadata, "dray");
     let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for name in timings.seconds.keys().filter(|name| *name != "dray") {
-        // What only build scripts need is not in the graph of normal dependencies.
+        // Dependencies of build scripts are not in the graph of normal dependencies.
         let parent = parents.get(name.as_str()).map_or("dray", String::as_str);
         below.entry(parent).or_default().insert(name);
     }
@@ -194,7 +194,7 @@ fn replace_tree(page: &str, tree: &str) -> anyhow::Result<String> {
         bail!("the places for the tree in CONTRIBUTING.md are the wrong way round");
     };
     Ok(format!(
-        // The first line stays: it says how the tree is made.
+        // The first line is kept, because it describes how the tree was made.
         "{before}{first_line}\n\n```text\n{tree}```\n\n{after}"
     ))
 }

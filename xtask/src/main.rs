@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask --help`.
 //!
-//! Each command is a module; this file only names them. What a command needs of the machine stands as data in
-//! `need`, what must stay true of the source is in `tidy`.
+//! Each command is a module; this file only lists them. The programs that a command needs are data in `need`; the rules
+//! of the source are in `tidy`.
 #![expect(
     clippy::print_stderr,
     reason = "a command line speaks on its standard streams"
@@ -197,7 +197,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
     }
 }
 
-/// The measurements are a binary of their own, so that this one stays small.
+/// The measurements are a separate binary, to keep this one small.
 fn run_benchmarks(root: &Path, names: &[String]) -> anyhow::Result<()> {
     need::ensure_programs(need::BENCH_PROGRAMS)?;
     step::cargo_step(root)

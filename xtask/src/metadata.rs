@@ -22,7 +22,7 @@ pub(crate) struct CargoPackage {
     pub(crate) version: String,
     /// SPDX expression, when there is one.
     pub(crate) licence: Option<String>,
-    /// `None` for what is in this repository.
+    /// `None` for a package of this repository.
     pub(crate) source: Option<String>,
     /// Whether it is a member of this workspace.
     pub(crate) member: bool,
@@ -30,9 +30,9 @@ pub(crate) struct CargoPackage {
     pub(crate) folder: String,
     /// Names of its test binaries.
     pub(crate) tests: Vec<String>,
-    /// What its manifest names.
+    /// The dependencies in its manifest.
     pub(crate) declared: Vec<DeclaredDependency>,
-    /// Ids of what it is built from, without development and build dependencies.
+    /// Ids of its normal dependencies, without development and build dependencies.
     pub(crate) normal: BTreeSet<String>,
 }
 
@@ -49,13 +49,13 @@ impl CargoMetadata {
     /// Runs `cargo metadata` for the whole graph with all features.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let text = step::cargo_step(root)
-            // All features: what only one of them needs is a dependency anyway.
+            // With all features, because a dependency of one feature counts, too.
             .args(["metadata", "--format-version", "1", "--all-features"])
             .output()?;
         Self::parse(&text)
     }
 
-    /// Reads the answer of cargo.
+    /// Parses the output of cargo.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let value: Value = serde_json::from_str(text)?;
         let root = value_at(&value, "/workspace_root")

@@ -1,7 +1,7 @@
 //! The list of programs that the commands need, and their installation.
 //!
-//! Programs are installed only as root on a machine with `apt-get`; otherwise the error lists what to install. Nothing
-//! is ever removed.
+//! Programs are installed only as root on a machine with `apt-get`; otherwise the error lists what to install. Programs
+//! are never removed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -206,7 +206,7 @@ pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
     },
 ];
 
-/// For `cargo xtask blackbox`, beyond what the tests need.
+/// For `cargo xtask blackbox`, in addition to the programs for the tests.
 pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[
     NeededProgram {
         program: "nft",
@@ -292,7 +292,7 @@ fn install_packages(missing: &[&NeededProgram]) -> anyhow::Result<()> {
     step::program_step("apt-get")
         .args(["install", "-y", "-qq", "--no-install-recommends"])
         .args(missing.iter().map(|need| need.package))
-        // Without this variable, a package that asks a question would wait forever for a terminal.
+        // Without this variable, a package with a question would wait forever for a terminal.
         .env("DEBIAN_FRONTEND", "noninteractive")
         .run()
 }

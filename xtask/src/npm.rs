@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::step;
 
-/// Installs packages (name and version) into a directory unless these versions are there; returns its `node_modules`.
+/// Installs packages (name and version) into a directory unless these versions are installed; returns its
+/// `node_modules`.
 pub(crate) fn install_packages(
     directory: &Path,
     packages: &[(&str, &str)],
@@ -37,7 +38,7 @@ pub(crate) fn install_packages(
         .inside(directory)
         .run()
         .context("the packages could not be installed; this needs npm and its registry")?;
-    // Written last, so an installation that was cut off has none.
+    // Written last, so an interrupted installation has none.
     fs::write(&stamp, wanted)?;
     Ok(modules)
 }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use crate::step;
 
-/// Makes the environment when needed; the path of its interpreter.
+/// Creates the environment if needed, and returns the path of its interpreter.
 pub(crate) fn ensure_environment(root: &Path) -> anyhow::Result<PathBuf> {
     let requirements = root.join("tests/python/requirements.txt");
     let wanted = fs::read_to_string(&requirements)
@@ -16,13 +16,13 @@ pub(crate) fn ensure_environment(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = root.join("target/python");
     let interpreter = folder.join("bin/python");
     let stamp = folder.join("requirements.txt");
-    // The stamp is written last, so an installation that was cut off has none.
+    // The stamp is written last, so an interrupted installation has none.
     if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) && interpreter_works(&interpreter)
     {
         return Ok(interpreter);
     }
     if folder.exists() {
-        // Made from nothing, or packages that were removed from the list would stay in it.
+        // Created from scratch, because otherwise packages that were removed from the list would stay installed.
         fs::remove_dir_all(&folder)?;
     }
     step::program_step("python3")

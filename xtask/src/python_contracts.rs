@@ -1,7 +1,7 @@
 //! The generated part of the Python client: messages with their types, and the table of methods.
 //!
-//! No code of `protoc` is used: the descriptors are loaded at run time, so any protobuf runtime that the package allows
-//! will do. What a person writes on top is in `clients/python/src/drayage`.
+//! No code of `protoc` is used: the descriptors are loaded at run time, so it works with any protobuf runtime that the
+//! package allows. Hand-written code is in `clients/python/src/drayage`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ pub(crate) fn client_files(
     let module = runtime_module(&files);
     let methods = method_table(&files)?;
     for file in &mut files {
-        // Comments are in the stubs; nothing reads them at run time.
+        // Comments are in the stubs; they are not used at run time.
         file.source_code_info = None;
     }
     let contracts = FileDescriptorSet { file: files }.encode_to_vec();
@@ -57,7 +57,7 @@ pub(crate) fn client_files(
     ]))
 }
 
-/// The module that makes the classes from the descriptors.
+/// The module that creates the classes from the descriptors.
 fn runtime_module(files: &[FileDescriptorProto]) -> String {
     let mut text = format!(
         "\"\"\"Messages and enums of the contracts. {GENERATED_NOTE}\"\"\"\n\n\
@@ -182,11 +182,11 @@ fn write_message(
     Ok(())
 }
 
-/// How a field looks in Python.
+/// The Python types of a field.
 struct FieldTypes {
     /// Type of the attribute.
     attribute: String,
-    /// Type of the keyword of the constructor, besides `None`.
+    /// Type of the keyword of the constructor, in addition to `None`.
     parameter: String,
     /// Whether the attribute can be assigned; messages and lists are changed in place.
     is_assignable: bool,
@@ -228,7 +228,7 @@ impl FieldTypes {
     }
 }
 
-/// The comments of one file, by the path of what they describe (`SourceCodeInfo.Location.path`).
+/// The comments of one file, by the path of the described element (`SourceCodeInfo.Location.path`).
 struct Comments<'a>(BTreeMap<&'a [i32], &'a str>);
 
 impl<'a> Comments<'a> {

@@ -72,7 +72,7 @@ impl ProgramStep {
         Ok(())
     }
 
-    /// What the program wrote on standard output. Nothing is shown.
+    /// Runs the program and returns its standard output without showing it.
     pub(crate) fn output(mut self) -> anyhow::Result<String> {
         let line = self.line();
         let output = self
@@ -87,7 +87,7 @@ impl ProgramStep {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Gives the program `input` on its standard input, and returns what it wrote on standard output.
+    /// Runs the program with `input` on its standard input, and returns its standard output.
     pub(crate) fn output_for(mut self, input: Vec<u8>) -> anyhow::Result<Vec<u8>> {
         let line = self.line();
         let mut process = self
@@ -97,7 +97,7 @@ impl ProgramStep {
             .spawn()
             .with_context(|| format!("cannot start `{line}`"))?;
         let mut stdin = process.stdin.take().context("the program has no input")?;
-        // On a thread of its own: a program that writes before it has read everything would wait for this one.
+        // On a separate thread, because a program that writes before it has read all input would otherwise block.
         let writing = std::thread::spawn(move || stdin.write_all(&input));
         let output = process.wait_with_output()?;
         let written = writing.join();
@@ -110,7 +110,7 @@ impl ProgramStep {
         Ok(output.stdout)
     }
 
-    /// Whether the program exists and ends well. Nothing is shown.
+    /// Whether the program exists and succeeds. Its output is not shown.
     pub(crate) fn succeeds(mut self) -> bool {
         self.command
             .stdin(Stdio::null())

@@ -10,14 +10,14 @@ use anyhow::bail;
 use crate::metadata::CargoMetadata;
 use crate::{generate, need, python, step, tidy};
 
-/// Seed of property tests in every run, so that the same commit passes or fails alike on every machine. `cargo test` and
-/// `cargo xtask fuzz` look for new cases.
+/// Seed of property tests in every run, so that a commit has the same result on every machine. `cargo test` and `cargo
+/// xtask fuzz` search for new cases.
 pub(crate) const PROPERTY_SEED: u64 = 20_260_601;
 
 /// Variables that tests read, name and value.
 type Variables = Vec<(String, String)>;
 
-/// Installs what is missing, and returns the variables that tests read.
+/// Installs missing programs and packages, and returns the environment variables for tests.
 pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
     need::ensure_programs(need::TEST_PROGRAMS)?;
     python_variables(root)
@@ -36,7 +36,7 @@ fn python_variables(root: &Path) -> anyhow::Result<Variables> {
 /// hide the next.
 pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Result<()> {
     need::ensure_programs(need::TEST_PROGRAMS)?;
-    // Packages come over the network while the compiler keeps the processors busy.
+    // Packages are downloaded while the compiler uses the processors.
     std::thread::scope(|scope| {
         let environment = scope.spawn(|| python_variables(root));
         check_and_run(root, seed, filter, || {
@@ -93,7 +93,7 @@ fn check_and_run(
     Ok(())
 }
 
-/// Through `cargo nextest` where it is installed: it runs tests of all crates side by side and ends hanging ones.
+/// Uses `cargo nextest` if it is installed: it runs tests of all crates side by side and ends hanging ones.
 fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Result<()> {
     let nextest = step::cargo_step(root)
         .args(["nextest", "--version"])
@@ -116,7 +116,7 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
     runner.args(filter).envs(variables).run()
 }
 
-/// Tests at a time: two for each processor, because most of them wait for a server or a process of their own.
+/// Number of concurrent tests: two per processor, because most of them wait for their own server or process.
 fn test_threads() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get) * 2
 }
@@ -140,7 +140,7 @@ pub(crate) fn run_soak(
     run_apart(root, "soak", &binary, &variables, filter)
 }
 
-/// The suite that looks at the release binary from outside.
+/// The black-box suite of the release binary.
 pub(crate) fn run_blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()> {
     need::ensure_programs(need::BLACKBOX_PROGRAMS)?;
     let variables = prepare_environment(root)?;
@@ -166,7 +166,8 @@ fn run_apart(
     for package in packages {
         step::cargo_step(root)
             .args(["test", "--package", &package, "--test", name])
-            // One at a time: these tests kill, pause and move clocks, or count packets of the whole machine.
+            // One at a time, because these tests kill and pause processes, change clocks, or count packets of the
+            // complete machine.
             .args(["--features", name, "--", "--test-threads", "1"])
             .args(filter)
             .envs(variables)

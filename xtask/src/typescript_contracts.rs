@@ -1,7 +1,7 @@
 //! The generated part of the TypeScript client: messages, enums and methods with their types.
 //!
-//! `protoc-gen-es` writes them. It is a plugin of `protoc` and gets its request from here, so no `protoc` is needed. What a
-//! person writes on top is in `clients/typescript/src`.
+//! `protoc-gen-es` writes them. It is a plugin of `protoc` and gets its request from here, so no `protoc` is needed.
+//! Hand-written code is in `clients/typescript/src`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ pub(crate) fn client_files(
     files_of(CodeGeneratorResponse::decode(response.as_slice())?)
 }
 
-/// What the plugin is requested: every file.
+/// The request to the plugin, for every file.
 fn plugin_request(descriptors: &FileDescriptorSet) -> CodeGeneratorRequest {
     CodeGeneratorRequest {
         file_to_generate: descriptors

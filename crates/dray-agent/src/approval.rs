@@ -1,4 +1,5 @@
-//! Calls of tools that a person must approve: the rules that say which, and the digest that binds an approval to one call.
+//! Calls of tools that a person must approve: the rules that select them, and the digest that binds an approval to one
+//! call.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::canonical_json::canonical_json;
 
-/// How references to files begin, whose content no pattern sees.
+/// Prefix of references to files, whose content is not matched with patterns.
 const FILE_REFERENCE: &str = "file:";
 
 /// Calls that a person must approve. In a pattern `*` stands for any text, and upper and lower case differ.
@@ -30,7 +31,7 @@ pub struct ApprovalRule {
 /// A call, as rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts<'a> {
-    /// Name of the tool as the model sees it.
+    /// Name of the tool for the model.
     pub tool: &'a str,
     /// Sources of the tool, see [`ApprovalRule::tool_sets`].
     pub sources: &'a [String],
@@ -57,7 +58,7 @@ impl ApprovalRule {
             })
     }
 
-    /// What is wrong with the rule, as a member and the reason.
+    /// The problem of the rule: the member and the reason.
     pub fn problem(&self) -> Option<(&'static str, &'static str)> {
         (self.tools.is_empty() && self.tool_sets.is_empty())
             .then_some(("tools", "must name tools, or tool_sets must be given"))
@@ -70,7 +71,8 @@ pub fn call_digest(tool: &str, arguments: &Map<String, Value>) -> Sha256Digest {
     Sha256Digest::of(canonical_json(&call).as_bytes())
 }
 
-/// Whether a value matches, or one that is in it. What a reference to a file stands for is not known, so it matches.
+/// Whether a value, or one inside it, matches. The content of a file reference is unknown, so a reference always
+/// matches.
 fn matches_value(pattern: &str, value: &Value) -> bool {
     match value {
         Value::String(text) => text.starts_with(FILE_REFERENCE) || matches_text(pattern, text),
@@ -84,8 +86,8 @@ fn matches_value(pattern: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether a text matches a pattern in which `*` stands for any text. Takes time in proportion to the product of the
-/// lengths at most.
+/// Whether a text matches a pattern in which `*` matches any text. The time is at most proportional to the product of
+/// the lengths.
 fn matches_text(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
@@ -95,7 +97,7 @@ fn matches_text(pattern: &str, text: &str) -> bool {
         return rest.is_empty();
     };
     for part in parts {
-        // The first place is as good as any later one: what follows is free.
+        // The first occurrence is sufficient, because any text may follow it.
         let Some((_, after)) = rest.split_once(part) else {
             return false;
         };

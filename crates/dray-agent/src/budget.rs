@@ -1,4 +1,4 @@
-//! Budgets: what a turn, a conversation or a client may use, and what it costs.
+//! Budgets: limits on a turn, a conversation or a client, and costs.
 
 use std::fmt;
 
@@ -105,7 +105,7 @@ pub struct TokenPrice {
 }
 
 impl TokenPrice {
-    /// What tokens cost, rounded up to a millionth.
+    /// The cost of tokens, rounded up to a millionth.
     pub fn cost(&self, tokens: TokenUsage) -> MoneyAmount {
         let cached = tokens.cached.min(tokens.prompt);
         let part = |count: u64, price: MoneyAmount| u128::from(count) * u128::from(price.micros);
@@ -159,7 +159,7 @@ fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     }
 }
 
-/// What was used.
+/// The amounts that were used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetUse {
     /// Tokens of prompts and answers together.
@@ -180,7 +180,7 @@ impl BudgetUse {
         }
     }
 
-    /// The rest without a part of it.
+    /// The difference to a part, at least zero.
     #[must_use]
     pub const fn minus(self, part: Self) -> Self {
         Self {
@@ -217,7 +217,7 @@ impl BudgetLimits {
         }
     }
 
-    /// The limit that was reached, for people; `None` while all have room.
+    /// The limit that was reached, as text for people; `None` if none was reached.
     pub fn reached(&self, used: BudgetUse) -> Option<String> {
         let tokens = self.max_tokens.filter(|most| used.tokens >= *most);
         let cost = self.max_cost.filter(|most| used.cost >= *most);
@@ -252,7 +252,7 @@ mod tests {
         let cost = price.cost(tokens(1_000_000, 400_000, 100_000));
         assert_eq!(cost.to_string(), "2.6");
         assert_eq!(price.cost(tokens(1, 0, 0)).as_micros(), 3);
-        // A service that reports more cached tokens than there are does not get a negative price.
+        // If a service reports more cached tokens than prompt tokens, the price is not negative.
         assert_eq!(price.cost(tokens(4, 9, 0)).as_micros(), 1);
         assert_eq!(
             price.cost(tokens(u64::MAX, 0, u64::MAX)).as_micros(),

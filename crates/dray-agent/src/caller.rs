@@ -2,7 +2,7 @@
 
 use dray_types::{Secret, TraceContext};
 
-/// Returns the trace to which requests belong at the moment; `None` outside a trace.
+/// Returns the trace to which requests belong now; `None` outside a trace.
 pub type TraceSource = fn() -> Option<TraceContext>;
 
 /// The headers that name the present trace (W3C Trace Context); none outside a trace or without a source.
@@ -19,10 +19,10 @@ pub fn trace_headers(source: Option<TraceSource>) -> Vec<(&'static str, String)>
 /// Credentials and headers of a chat request. Lives as long as the request and is never stored.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// The per-request key of DIAL; goes to the exact DIAL origin only.
+    /// The per-request key of DIAL, which is sent only to the exact DIAL origin.
     pub api_key: Option<Secret>,
-    /// The whole value of `Authorization`, scheme included; goes to the exact DIAL origin, and to tools whose manifest
-    /// says `forward_auth_token`.
+    /// The complete value of `Authorization`, including the scheme. It is sent to the exact DIAL origin, and to tools
+    /// with `forward_auth_token` in the manifest.
     pub authorization: Option<Secret>,
     /// All `X-*` headers but those that this service reads itself, names in lower case, in order of arrival. They go to
     /// the DIAL origin; to third parties only those that an explicit list names.

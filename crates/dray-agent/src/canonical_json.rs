@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
-/// Whole numbers up to here have one double each (RFC 8785, section 3.2.2.3).
+/// Integers up to this one have exactly one double each (RFC 8785, section 3.2.2.3).
 const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
 /// The canonical text of a value.
 ///
-/// Members are in the order of their names in UTF-16, numbers are written as ECMAScript writes them. Whole numbers beyond
-/// 2^53 keep all their digits, where RFC 8785 would round them: two different calls must not have one digest.
+/// Members are in the order of their names in UTF-16, numbers are written as ECMAScript writes them. Integers beyond
+/// 2^53 keep all digits, although RFC 8785 would round them, because two different calls must not have the same digest.
 ///
 /// ```
 /// let value = serde_json::json!({"b": 1e3, "a": ["\u{20ac}", null]});
@@ -27,7 +27,7 @@ fn write_value(out: &mut String, value: &Value) {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         Value::Number(number) => write_number(out, number),
-        // The escapes of this library are those of RFC 8785, section 3.2.2.2.
+        // This library uses the escapes of RFC 8785, section 3.2.2.2.
         Value::String(_) => out.push_str(&value.to_string()),
         Value::Array(items) => {
             out.push('[');
@@ -147,7 +147,7 @@ mod tests {
             .matches(|one: char| one.is_ascii_digit())
             .map(str::to_owned)
             .collect();
-        // The name "1" stands before its value.
+        // The name "1" is before its value.
         assert_eq!(order.concat(), "21467153");
     }
 

@@ -10,11 +10,11 @@ use crate::pair::{self, CallPair};
 /// Name of the tool that returns the current time.
 pub const CLOCK_TOOL: &str = "internal_timeawareness_current_timestamp";
 
-/// Key of what is noted of a tool message in its state.
+/// Key of the metadata in the state of a tool message.
 pub const METADATA_KEY: &str = "_message_metadata";
 
-/// Notes in the state of a tool message when it was made, unless that is there. `iso` is ISO 8601 with milliseconds;
-/// `source` is `default` or `request`. A state that is not an object stays as it is.
+/// Records the time of a tool message in its state, unless it has one. `iso` is ISO 8601 with milliseconds; `source` is
+/// `default` or `request`. A state that is not an object is not changed.
 pub fn note_time(message: &mut Message, iso: &str, source: &str, zone: &str) {
     if message.role != Role::Tool {
         return;
@@ -39,7 +39,7 @@ pub fn clock_result(iso: &str, zone: &str, source: &str) -> String {
     format!("{iso} ({zone}, source={source})")
 }
 
-/// The pair that gives the model the time of a request, in UTC.
+/// The call and result that give the model the time of a request, in UTC.
 pub fn clock_pair(iso: &str) -> CallPair {
     CallPair {
         tool: CLOCK_TOOL.to_owned(),
@@ -60,7 +60,7 @@ pub fn annotate_times(messages: &mut [Message]) {
         .collect();
     for message in messages {
         let id = message.tool_call_id.as_deref().unwrap_or_default();
-        // Results of the clock say the time themselves (quickapps 15).
+        // Results of the clock already contain the time (quickapps 15).
         let tells_time = pair::is_synthetic(id, CLOCK_TOOL) || former.contains(id);
         if message.role != Role::Tool || tells_time {
             continue;

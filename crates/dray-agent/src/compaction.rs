@@ -1,8 +1,8 @@
-//! Compaction: old messages of a long conversation leave the prompt, and an outline stands in their place.
+//! Compaction: an outline replaces old messages of a long conversation in the prompt.
 //!
-//! The decision depends on nothing but the messages, and on no message after the one that it is made at. So each
-//! request of a conversation compacts the same messages to the same bytes until the next compaction is due, and prompt
-//! caches hit in between. This module does no I/O: the caller keeps the [`transcript`] where the model can read it.
+//! The decision at a message depends only on the messages up to it. So each request of a conversation compacts the same
+//! messages to the same bytes until the next compaction, and prompt caches hit in between. This module does no I/O: the
+//! caller stores the [`transcript`] as a file that the model can read.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use crate::message::{Content, Message, Role};
 use crate::pair::{self, CallPair};
 use crate::skill::READ_SKILL_TOOL;
 
-/// Name of the synthetic tool whose result stands in the place of compacted messages.
+/// Name of the synthetic tool whose result replaces compacted messages.
 pub const COMPACTION_TOOL: &str = "internal_conversation_compacted";
 /// Lowest threshold in tokens that leaves room for an outline and for the newest messages.
 pub const MIN_THRESHOLD_TOKENS: u64 = 1_000;
 
 /// Bytes of text that are estimated as one token, as in budgets.
 const BYTES_PER_TOKEN: usize = 4;
-/// Bytes that stand for a part that is not text, such as a picture: a thousand tokens.
+/// Assumed bytes of a part that is not text, such as a picture: a thousand tokens.
 const PART_BYTES: usize = 4_000;
 /// Bytes for the role and the frame of a message.
 const FRAME_BYTES: usize = 16;
@@ -36,7 +36,8 @@ const OTHER_LINE_BYTES: usize = 160;
 pub struct CompactionPlan {
     /// The messages before this index stay: instructions, and the first message of the user.
     head: usize,
-    /// The message of the user that the rest answers, where it is among the compacted ones: it is shown whole.
+    /// The user's message to which the remaining messages belong, if it is among the compacted ones. It is shown
+    /// completely.
     question: Option<usize>,
     /// The messages from this index on stay.
     tail: usize,
@@ -45,10 +46,10 @@ pub struct CompactionPlan {
 }
 
 impl CompactionPlan {
-    /// The plan for a prompt of these messages; `None` while it has room.
+    /// The plan for a prompt of these messages; `None` while it is below the threshold.
     ///
-    /// Messages are compacted when the prompt is estimated at more than `threshold_tokens`, until half of that is left. A
-    /// call and its results stay together. The newest messages stay, even where they are above the threshold alone.
+    /// Messages are compacted when the prompt is estimated at more than `threshold_tokens`, until half of that remains.
+    /// A call and its results are not separated. The newest messages are kept, even if they alone exceed the threshold.
     pub fn new(messages: &[Message], threshold_tokens: u64) -> Option<Self> {
         let head = head_length(messages)?;
         let limit = usize::try_from(threshold_tokens)
@@ -59,7 +60,7 @@ impl CompactionPlan {
         let sum = |at: usize| sums.get(at).copied().unwrap_or_default();
         let size = |from: usize, to: usize| sum(to).saturating_sub(sum(from));
         let mut plan: Option<Self> = None;
-        // Every place at which the model was called, in order: what was decided there in earlier requests holds.
+        // Every position at which the model was called, in order, to repeat the decisions of earlier requests.
         for end in (head + 1..=messages.len()).filter(|at| is_boundary(messages, *at)) {
             let begin = plan.map_or(head, |plan| plan.tail);
             let fixed = match plan {
@@ -93,7 +94,7 @@ impl CompactionPlan {
         messages.get(self.head..self.tail).unwrap_or_default()
     }
 
-    /// The prompt with a notice in the place of the compacted messages. `kept` says where those are and how they are read.
+    /// The prompt with a notice instead of the compacted messages. `kept` is the sentence on how to read them.
     pub fn apply(&self, messages: &[Message], kept: &str) -> Vec<Message> {
         let compacted = self.compacted(messages);
         let outline = outline(compacted, self.outline_bytes);
@@ -134,7 +135,7 @@ pub fn transcript(messages: &[Message]) -> String {
     text
 }
 
-/// How many messages stay at the beginning; `None` without a message of the user.
+/// How many messages are kept at the beginning; `None` without a message of the user.
 fn head_length(messages: &[Message]) -> Option<usize> {
     let first = messages
         .iter()
@@ -200,7 +201,7 @@ fn message_bytes(message: &Message) -> usize {
     FRAME_BYTES + content + calls
 }
 
-/// One line for each message, at most `limit` bytes. Without room for all, messages of the user come first, and newer ones.
+/// One line for each message, at most `limit` bytes. If not all fit, messages of the user and newer ones have priority.
 fn outline(messages: &[Message], limit: usize) -> String {
     let lines: Vec<_> = messages
         .iter()

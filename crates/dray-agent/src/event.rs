@@ -1,10 +1,10 @@
-//! Events of an answer, in the order in which the client sees them (quickapps 3.2).
+//! Events of an answer, in the order in which the client gets them (quickapps 3.2).
 
 use serde_json::Value;
 
 use crate::message::{Attachment, ToolCall};
 
-/// One thing that the client sees. Texts of stages and of the answer append to what came before.
+/// One event for the client. Texts of stages and of the answer are appended to earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// More text of the answer.
@@ -13,9 +13,9 @@ pub enum Event {
     Reasoning(String),
     /// More of a refusal by the model, for clients of `OpenAI`'s API alone.
     Refusal(String),
-    /// Log probabilities of the text that came last, as the model wrote them.
+    /// Log probabilities of the last text, as the model wrote them.
     Logprobs(Value),
-    /// The server's own tools run: nothing is shown, but a stream begins now so that heartbeats can keep it open.
+    /// The server's own tools run: no output is shown, but the stream begins now, so that heartbeats can keep it open.
     ToolsStarted,
     /// A file of the answer.
     Attachment(Attachment),
@@ -54,7 +54,7 @@ pub enum Event {
         /// The file, with content or an address.
         attachment: Attachment,
     },
-    /// A stage ends; nothing is added to it afterwards.
+    /// A stage ends; no text is added afterwards.
     StageClosed {
         /// Number of the stage.
         stage: u32,
@@ -72,9 +72,9 @@ pub enum Event {
 /// A call that waits for the approval of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalRequest {
-    /// Id of the question; the answer names it.
+    /// Id of the question, which the answer has to contain.
     pub id: String,
-    /// Where the tool comes from, for people.
+    /// The source of the tool, for people.
     pub source: String,
     /// Name of the tool.
     pub tool: String,
@@ -108,7 +108,7 @@ impl StageStatus {
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model ended its answer by itself.
+    /// The model itself ended its answer.
     #[default]
     Stop,
     /// The client must make calls.
@@ -138,9 +138,9 @@ pub struct TokenUsage {
     pub prompt: u64,
     /// Tokens of the answer.
     pub completion: u64,
-    /// Those of the prompt that the model's service had cached.
+    /// Tokens of the prompt that the model's service had cached.
     pub cached: u64,
-    /// Those of the answer that the model reasoned with.
+    /// Tokens of the answer that were used for reasoning.
     pub reasoning: u64,
 }
 

@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-/// A failed request. `message` and `display_message` are for the client and hold no secret, path or inner address; what
-/// is behind it goes to the log.
+/// A failed request. `message` and `display_message` are for the client and contain no secret, path or internal
+/// address; the cause is only logged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct RequestFailure {
-    /// HTTP status; used when nothing of the answer has left yet.
+    /// HTTP status; used if no part of the answer was sent yet.
     pub status: u16,
     /// Description of the failure for developers of clients.
     pub message: String,
@@ -25,7 +25,7 @@ pub struct RequestFailure {
 }
 
 impl RequestFailure {
-    /// A failure whose kind follows from the status: `invalid_request_error` for 4xx, else `runtime_error`.
+    /// A failure whose kind follows from the status: `invalid_request_error` for 4xx, otherwise `runtime_error`.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         let kind = if (400..500).contains(&status) {
             "invalid_request_error"
@@ -55,7 +55,7 @@ impl RequestFailure {
         failure
     }
 
-    /// A failure of status 500 that says nothing of its cause.
+    /// A failure of status 500 without its cause.
     pub fn unexpected() -> Self {
         Self::new(500, "Error during processing the request")
     }

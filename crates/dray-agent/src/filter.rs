@@ -14,7 +14,7 @@ pub fn legacy_user_image(message: &Message, attachment: &Attachment) -> bool {
     message.role == Role::User && kind.starts_with("image/")
 }
 
-/// The messages as the model gets them: attachments that no policy keeps are named in the text alone.
+/// The messages for the model: attachments that no policy keeps are only listed in the text.
 pub fn for_model(messages: &[Message], policies: &[InlinePolicy<'_>]) -> Vec<Message> {
     messages
         .iter()
@@ -38,13 +38,13 @@ fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     let kept = attachments
         .iter()
         .filter(|one| policies.iter().any(|keep| keep(message, one)));
-    // Possibly `[]`; nothing is removed from the message itself (quickapps 14).
+    // Possibly `[]`; the message itself keeps its attachments (quickapps 14).
     custom.attachments = Some(kept.cloned().collect());
     let content = copy
         .content
         // `null` becomes text, also where no list follows (quickapps 14).
         .get_or_insert_with(|| Content::Text(String::new()));
-    // A model that found the list in its own messages would learn to write it (quickapps 14).
+    // A model with the list in its own messages would imitate it (quickapps 14).
     if message.role != Role::Assistant {
         append_text(content, &format!("\n{}", attachments_listing(&attachments)));
     }

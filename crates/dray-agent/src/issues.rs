@@ -1,24 +1,24 @@
-//! Problems of setting up a turn, as the stage before the answer shows them (quickapps 40).
+//! Problems of setting up a turn, for the stage before the answer (quickapps 40).
 
 /// Name of the stage.
 pub const STAGE_NAME: &str = "Initialization issues";
 
-/// A tool or tool set that is not there.
+/// A tool or tool set that is not available.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolIssue {
     /// The tool, when it is one.
     pub tool: Option<String>,
-    /// The tool set, of the tool or as a whole.
+    /// The tool set, or the tool set of the tool.
     pub toolset: Option<String>,
     /// The problem, in a sentence for the builder.
     pub message: String,
     /// Lines below the message, shown in a fence.
     pub details: Vec<String>,
-    /// Whether the user can do something about it: the message is then shown in the answer too.
+    /// Whether the user can fix it. If so, the message is also shown in the answer.
     pub is_for_user: bool,
 }
 
-/// A hook that is not there.
+/// A hook that is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookIssue {
     /// The event at which it would be called.
@@ -41,13 +41,13 @@ pub struct SkillIssue {
 /// All that was collected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssueLog {
-    /// Tools that are not there.
+    /// Tools that are not available.
     pub tools: Vec<ToolIssue>,
-    /// Hooks that are not there.
+    /// Hooks that are not available.
     pub hooks: Vec<HookIssue>,
-    /// Whether the skills of DIAL as a whole are not there.
+    /// Whether all skills of DIAL are unavailable.
     pub no_skills: bool,
-    /// Skills that are not there.
+    /// Skills that are not available.
     pub errors: Vec<SkillIssue>,
     /// Skills that can be used but have problems.
     pub warnings: Vec<SkillIssue>,
@@ -60,7 +60,7 @@ impl IssueLog {
         !self.tools.is_empty() || self.no_skills
     }
 
-    /// The text of the stage; `None` when there is nothing to show.
+    /// The text of the stage; `None` without problems.
     pub fn text(&self) -> Option<String> {
         // In the order of quickapps 40.
         let sections: Vec<_> = [self.of_tools(), self.of_hooks(), self.of_skills()]
@@ -70,7 +70,7 @@ impl IssueLog {
         (!sections.is_empty()).then(|| sections.join("\n\n"))
     }
 
-    /// What the user can do, for the answer: a line for each tool set; `None` when there is nothing.
+    /// Advice for the user in the answer: a line per tool set; `None` without advice.
     pub fn user_text(&self) -> Option<String> {
         let issues = self.tools.iter().filter(|issue| issue.is_for_user);
         let lines: Vec<_> = issues

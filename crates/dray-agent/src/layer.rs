@@ -1,4 +1,4 @@
-//! Templates that the service knows by name: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
+//! Named templates of the service: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
 //!
 //! Layers are folders. The caller reads their files and gives each to [`LayerSet::add`], layer after layer. An entry of
 //! a later layer replaces the one of the same name.

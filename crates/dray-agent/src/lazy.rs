@@ -30,7 +30,7 @@ struct GivenFile {
     url: String,
 }
 
-/// Whether the model takes files of a type. `types` are patterns as in quickapps 19.2.
+/// Whether the model accepts files of a type. `types` are patterns as in quickapps 19.2.
 pub fn accepts_type(types: &[String], kind: Option<&str>) -> bool {
     types
         .iter()
@@ -61,7 +61,7 @@ pub fn keeps_attachment(message: &Message, attachment: &Attachment, types: &[Str
     message.role == Role::Tool
         && url.starts_with("files/")
         && accepts_type(types, attachment.kind.as_deref())
-        // Other tools return files of an accepted type too, which the model did not ask to see.
+        // Other tools return files of an accepted type too, which the model did not request.
         && is_given(message, url)
 }
 
@@ -97,7 +97,7 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
             arguments: json!({ "attachment_url": format!("file:url::{url}") }),
             content: given_file_text(&file),
         };
-        // The same file may come in every turn: equal pairs need ids of their own.
+        // The same file may appear in every turn, so equal pairs need different ids.
         let [call, mut result] = pair.messages_as(pair.id_in(messages));
         let custom = result.custom_content.get_or_insert_default();
         custom.attachments = Some(vec![file]);
@@ -107,8 +107,8 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
     }
 }
 
-/// Removes the files that the model got, after it refused them: their tool results become failures. Returns `false`
-/// when there was no such file, so that another call of the model would fail in the same way.
+/// Removes the files that the model got, after it refused them: their tool results become failures. Returns `false` if
+/// there was none: another call of the model would then fail in the same way.
 pub fn remove_refused_files(messages: &mut [Message], types: &[String]) -> bool {
     let mut found = false;
     for message in messages {

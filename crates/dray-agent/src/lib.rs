@@ -1,17 +1,19 @@
 //! The parts of an agent session, as pure values and rules: the manifest that describes the agent, the templates that
-//! it may name, the messages of a chat request, the state that carries tool rounds from one turn to the next, and
-//! what the client sees of an answer.
+//! it may name, the messages of a chat request, the state that carries tool rounds from one turn to the next, and the
+//! events of an answer for the client.
 //!
 //! - [`manifest::Manifest`] describes an agent; [`manifest::ManifestReader`] reads it and reports every problem.
-//! - [`layer::LayerSet`] holds templates by name, [`skill::Skill`] texts that the model reads when it needs them.
+//! - [`layer::LayerSet`] has named templates, [`skill::Skill`] is a text that the model reads when it needs it.
 //! - [`message::Message`] is one message; [`filter`], [`lift`], [`clock`] and [`lazy`] prepare copies for the model.
 //! - [`state`] carries tool rounds through the client, [`pair::CallPair`] is a call that no model made.
-//! - [`approval::ApprovalRule`] says which calls a person must approve; [`approval::call_digest`] names one call.
-//! - [`budget::BudgetLimits`] bounds what a turn, a conversation or a client uses; [`budget::TokenPrice`] is what it costs.
-//! - [`compaction::CompactionPlan`] says which old messages of a long conversation leave the prompt.
-//! - [`event::Event`] is what the client sees; [`wire::ChunkWriter`] turns events into chunks.
+//! - [`approval::ApprovalRule`] selects calls that a person must approve; [`approval::call_digest`] identifies one
+//!   call.
+//! - [`budget::BudgetLimits`] limits the use of a turn, a conversation or a client; [`budget::TokenPrice`] has the
+//!   prices.
+//! - [`compaction::CompactionPlan`] selects the old messages that are removed from a long prompt.
+//! - [`event::Event`] is one event for the client; [`wire::ChunkWriter`] turns events into chunks.
 //!
-//! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
+//! This crate does no I/O. Wire names and sentences are part of the contract with existing clients (quickapps 45).
 //!
 //! ```
 //! use dray_agent::event::{AnswerEnd, Event};

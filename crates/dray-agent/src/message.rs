@@ -1,4 +1,4 @@
-//! Messages of a chat completion (quickapps 3.1), lenient: fields that are not known here are carried along.
+//! Messages of a chat completion (quickapps 3.1), lenient: unknown fields are passed on.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ pub mod shape;
 pub enum Role {
     /// Instructions for the model; only the first message.
     System,
-    /// The person who asks.
+    /// The user.
     User,
-    /// The model that answers.
+    /// The model.
     Assistant,
     /// The result of a tool call.
     Tool,
@@ -54,22 +54,22 @@ pub struct Message {
     /// Name of the speaker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Of a tool message: the call it answers.
+    /// For a tool message: the id of its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// Of an assistant message: the calls it makes, in order.
+    /// For an assistant message: its calls, in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCall>>,
     /// Extension of DIAL: attachments, stages and state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_content: Option<CustomContent>,
-    /// Fields that are not known here; they are passed on.
+    /// Unknown fields, which are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 impl Message {
-    /// A message of a role with text and nothing else.
+    /// A message of a role with only text.
     pub fn new(role: Role, text: impl Into<String>) -> Self {
         Self {
             role,
@@ -82,7 +82,7 @@ impl Message {
         }
     }
 
-    /// The calls it makes; empty for all but assistant messages.
+    /// The calls of the message; empty unless it is an assistant message.
     pub fn calls(&self) -> &[ToolCall] {
         match self.role {
             Role::Assistant => self.tool_calls.as_deref().unwrap_or_default(),
@@ -96,9 +96,9 @@ impl Message {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Content {
-    /// The whole content as text.
+    /// The complete content as text.
     Text(String),
-    /// Parts as they came: `{"type":"text",…}`, `{"type":"image_url",…}`, or of a kind that is not known here.
+    /// Unmodified parts: `{"type":"text",…}`, `{"type":"image_url",…}`, or of an unknown kind.
     Parts(Vec<Map<String, Value>>),
 }
 
@@ -112,7 +112,7 @@ pub struct ToolCall {
     pub kind: String,
     /// Name and arguments of the called function.
     pub function: FunctionCall,
-    /// All else, `index` among it.
+    /// All other fields, including `index`.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -125,7 +125,7 @@ pub struct FunctionCall {
     /// JSON text, as the model wrote it: it may be malformed.
     #[serde(default)]
     pub arguments: String,
-    /// Fields that are not known here; they are passed on.
+    /// Unknown fields, which are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -142,7 +142,7 @@ pub struct CustomContent {
     /// Any JSON; of assistant messages see [`crate::state`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Value>,
-    /// Fields that are not known here; they are passed on.
+    /// Unknown fields, which are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -162,13 +162,13 @@ pub struct Attachment {
     /// Address of the content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// MIME type of what it was made from.
+    /// MIME type of the source of the attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_type: Option<String>,
     /// Address of the source that the content was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_url: Option<String>,
-    /// Fields that are not known here; they are passed on.
+    /// Unknown fields, which are passed on.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }

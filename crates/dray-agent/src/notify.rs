@@ -27,17 +27,17 @@ pub enum FileStatus {
 /// A file of the manifest, as the result lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Last segment of the address, as it is written there.
+    /// Last segment of the address, in its spelling there.
     pub title: String,
     /// Address of the file, as in the manifest.
     pub url: String,
-    /// MIME type by its extension; empty when not known.
+    /// MIME type by its extension; empty if unknown.
     #[serde(rename = "type")]
     pub kind: String,
     /// Description of its content, by the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Absent when nothing changed.
+    /// Absent if the file did not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<FileStatus>,
 }
@@ -50,7 +50,7 @@ pub struct FileNotice {
 }
 
 impl FileNotice {
-    /// The files of the manifest against what the conversation last said of them.
+    /// Compares the files of the manifest with the last notice in the conversation.
     pub fn of(contexts: &[Context], messages: &[Message]) -> Self {
         let seen = last_seen(messages).unwrap_or_default();
         let mut urls = HashSet::new();
@@ -85,7 +85,7 @@ impl FileNotice {
     }
 }
 
-/// Whether the tool is offered: the manifest has a file, or the conversation knows the tool.
+/// Whether the tool is offered: the manifest has a file, or the conversation contains the tool.
 pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
     let calls = messages.iter().flat_map(Message::calls);
     contexts
@@ -129,7 +129,7 @@ fn file_entry(url: &str, description: Option<String>, seen: &[FileEntry]) -> Fil
     }
 }
 
-/// The newest result of the tool that can be read, without what it called removed.
+/// The newest result of the tool that can be read, without the files that it lists as removed.
 fn last_seen(messages: &[Message]) -> Option<Vec<FileEntry>> {
     let ids: HashSet<_> = messages
         .iter()

@@ -1,4 +1,4 @@
-//! Pairs of a call and its result that the model never made (quickapps 11.4): information that it did not ask for.
+//! Pairs of a call and its result that the model never made (quickapps 11.4): information that it did not request.
 
 use std::collections::HashSet;
 
@@ -29,7 +29,7 @@ pub enum PairPlace {
     End,
 }
 
-/// When a pair is inserted although an earlier turn has left one.
+/// When a pair is inserted although an earlier turn has inserted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairFrequency {
     /// Not while the conversation has the same pair.
@@ -54,7 +54,7 @@ impl CallPair {
         )
     }
 
-    /// The id in a conversation where the same pair may stand already: later ones end with `_2`, `_3` and so on.
+    /// The id in a conversation that may already contain the same pair: later ones end with `_2`, `_3` and so on.
     pub fn id_in(&self, messages: &[Message]) -> String {
         let id = self.id();
         let taken: HashSet<_> = messages
@@ -66,11 +66,11 @@ impl CallPair {
         std::iter::once(id.clone())
             .chain(later)
             .find(|id| !taken.contains(id.as_str()))
-            // For the compiler alone: there are more candidates than messages.
+            // Only for the compiler: there are more candidates than messages.
             .unwrap_or(id)
     }
 
-    /// The two messages of a pair that stands alone.
+    /// The two messages of a pair that occurs once.
     pub fn messages(&self) -> [Message; 2] {
         self.messages_as(self.id())
     }
@@ -99,7 +99,7 @@ impl CallPair {
 pub fn is_synthetic(id: &str, tool: &str) -> bool {
     let parts = id
         .strip_prefix("s_")
-        // By the whole name, since names of tools may hold underscores.
+        // Compared with the complete name, because names of tools may contain underscores.
         .and_then(|id| id.strip_prefix(tool))
         .and_then(|id| id.strip_prefix('_'));
     let mut parts = parts.into_iter().flat_map(|parts| parts.split('_'));
@@ -112,7 +112,7 @@ pub fn is_synthetic(id: &str, tool: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// Whether an id is of a pair as they were made before ids followed from content: such an id does not name the tool.
+/// Whether an id has the older form, which was not derived from the content and does not contain the tool's name.
 pub fn is_former(id: &str) -> bool {
     id.strip_prefix("synthetic_")
         .is_some_and(|hex| is_hex(hex, 12))
@@ -143,7 +143,7 @@ pub fn insert_pair(
     }
     let user = |message: &Message| message.role == Role::User;
     let at = match place {
-        // The first user message stays first in every turn, so the pair keeps its place and prompt caches hit.
+        // The first user message is the first in every turn, so the pair keeps its position and prompt caches hit.
         PairPlace::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
         PairPlace::BeforeLastUser => messages.iter().rposition(user),
         PairPlace::End => None,
@@ -153,8 +153,8 @@ pub fn insert_pair(
     messages.splice(at..at, pair);
 }
 
-/// The newest result of a tool that was called with these arguments, by the model or in a pair; `None` when it holds
-/// no text.
+/// The newest result of a tool that was called with these arguments, by the model or in a pair; `None` if it has no
+/// text.
 pub fn newest_result<'a>(
     messages: &'a [Message],
     tool: &str,

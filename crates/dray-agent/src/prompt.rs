@@ -6,8 +6,8 @@ use crate::manifest::Context;
 use crate::message::{Content, Message, Role};
 use crate::skill::{self, Skill};
 
-/// The configured prompt, the texts of the contexts and the list of skills, joined by a blank line; `None` when there is
-/// nothing to say.
+/// The configured prompt, the texts of the contexts and the list of skills, joined by a blank line; `None` if all are
+/// empty.
 pub fn assemble_prompt(configured: &str, contexts: &[Context], skills: &[Skill]) -> Option<String> {
     let texts = contexts.iter().filter_map(|context| match context {
         Context::UserDefined { content } => Some(content.clone()),
@@ -21,8 +21,8 @@ pub fn assemble_prompt(configured: &str, contexts: &[Context], skills: &[Skill])
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
-/// Makes `text` the system message at index 0. One that came with the request goes, unless `keep_inbound`: then it
-/// is in place of ours.
+/// Makes `text` the system message at index 0. A system message in the request is removed, unless `keep_inbound`: then
+/// it replaces `text`.
 pub fn place_system_message(messages: &mut Vec<Message>, text: Option<String>, keep_inbound: bool) {
     let inbound = messages.iter().any(|message| message.role == Role::System);
     // The operator allows it with `allow_override_system_message` (quickapps 12).
@@ -35,8 +35,8 @@ pub fn place_system_message(messages: &mut Vec<Message>, text: Option<String>, k
     }
 }
 
-/// Puts all system messages of a client into one behind `text`, at index 0, in their order. With `keep_inbound` they stand
-/// in place of `text`, as in [`place_system_message`]. For clients of `OpenAI`'s API, which may send instructions anywhere.
+/// Joins all system messages of a client, in their order, into one after `text` at index 0. With `keep_inbound` they
+/// replace `text`, as in [`place_system_message`]. For clients of `OpenAI`'s API, which may send instructions anywhere.
 pub fn merge_system_messages(
     messages: &mut Vec<Message>,
     text: Option<String>,
@@ -58,7 +58,7 @@ pub fn merge_system_messages(
     messages.extend(others);
 }
 
-/// The text of a message; of parts those that are text, each on lines of its own.
+/// The text of a message; for parts, the text parts, each on separate lines.
 fn content_text(content: Option<&Content>) -> String {
     match content {
         None => String::new(),

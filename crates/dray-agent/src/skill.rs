@@ -43,7 +43,7 @@ pub struct Skill {
     pub allowed_tools: Option<String>,
     /// All other fields of the front matter, by name.
     pub metadata: BTreeMap<String, String>,
-    /// The whole document, including its front matter.
+    /// The complete document, including its front matter.
     pub markdown: String,
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::manifest::Manifest;
 use crate::manifest::feature::{ConversationStarters, Starter};
 
-/// The text above starters that bring none of their own.
+/// The default text above starters.
 const DEFAULT_INTRO: &str = "Select an action";
 
 /// The schema that a client shows as buttons; empty when the manifest has no starters.

@@ -1,5 +1,5 @@
 //! The state that an assistant message carries to the next turn in `custom_content.state` (quickapps 11). The service
-//! keeps no conversation: what is not in here is forgotten.
+//! stores no conversations, so all data for later turns has to be in the state.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub use unpack::{HistoryNotice, UnpackedHistory, unpack_history};
 /// Key of the tool rounds of a turn.
 pub const HISTORY_KEY: &str = "tool_execution_history";
 
-/// Key of what the model's own deployment returned as state.
+/// Key of the state that the model's deployment returned.
 pub const ORCHESTRATOR_KEY: &str = "orchestrator_state";
 
 /// Key of the Python interpreter's session.
@@ -25,7 +25,7 @@ pub const INTERPRETER_KEY: &str = "py_interpreter_state";
 /// The older spelling of the Python interpreter's session: the id itself.
 const OLD_INTERPRETER: &str = "py_interpreter_session_id";
 
-/// The state of one turn. Written exactly once per answer, as `{}` when there is nothing to say.
+/// The state of one turn. Written exactly once per answer, as `{}` if it is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TurnState {
     /// Tool rounds, see [`pack_history`].
@@ -34,7 +34,7 @@ pub struct TurnState {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub history: Vec<Value>,
-    /// State that the model's own deployment returned.
+    /// State that the model's deployment returned.
     #[serde(rename = "orchestrator_state", skip_serializing_if = "Option::is_none")]
     pub orchestrator: Option<Value>,
     /// The Python interpreter's session.
@@ -55,8 +55,8 @@ pub struct InterpreterState {
 /// The tool rounds of the turn that ends with `messages`: all after the last user message that is a tool message, or
 /// an assistant message with calls. The final answer is not among them.
 ///
-/// Fields that are `null` are left out, except inside `state`, which belongs to others. A round that was cut short,
-/// so that not every call has its result, is left out whole: models refuse such a conversation forever after.
+/// Fields that are `null` are left out, except inside `state`, which other services own. A round without a result for
+/// every call is left out completely, because models would refuse every later request of the conversation.
 pub fn pack_history(messages: &[Message]) -> Vec<Value> {
     let start = messages
         .iter()
@@ -72,7 +72,7 @@ pub fn pack_history(messages: &[Message]) -> Vec<Value> {
         } else if message.role != Role::Tool {
             continue;
         }
-        // Results of a round that is left out go with it.
+        // Results of an omitted round are omitted, too.
         if kept {
             packed.extend(serde_json::to_value(message).ok().map(without_nulls));
         }
@@ -80,7 +80,7 @@ pub fn pack_history(messages: &[Message]) -> Vec<Value> {
     packed
 }
 
-/// Whether the tool messages directly after a round hold a result for each of its calls.
+/// Whether the tool messages directly after a round contain a result for each of its calls.
 fn is_answered(round: &Message, after: &[Message]) -> bool {
     let results = after
         .iter()
@@ -95,7 +95,7 @@ fn is_answered(round: &Message, after: &[Message]) -> bool {
         .all(|call| answered.contains(&call.id.as_str()))
 }
 
-/// The value without object members that are `null`; what is under `state` stays as it is.
+/// The value without object members that are `null`; values under `state` are not changed.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(members) => Value::Object(

@@ -1,4 +1,4 @@
-//! Answers for editors of manifests: entries of the layers, with the templates that they name resolved (quickapps
+//! Responses for editors of manifests: entries of the layers, with the templates that they name resolved (quickapps
 //! 38).
 
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ const HIDDEN_SECRET: &str = "********";
 /// Deepest chain of templates that is followed.
 const MAX_TEMPLATE_DEPTH: usize = 8;
 
-/// Names of prompts and the models they are meant for, in order.
+/// Names of prompts and their intended models, in order.
 pub fn system_prompts<'a>(
     mapping: impl IntoIterator<Item = (&'a String, &'a Vec<String>)>,
 ) -> Value {
@@ -21,7 +21,7 @@ pub fn system_prompts<'a>(
         .collect()
 }
 
-/// The answer for a name that nothing has; status 404.
+/// The response for an unknown name; status 404.
 pub fn not_found(kind: EntryKind, name: &str) -> Value {
     let kind = match kind {
         EntryKind::Prompt => "Prompt",
@@ -32,8 +32,8 @@ pub fn not_found(kind: EntryKind, name: &str) -> Value {
     json!({ "detail": format!("{kind} '{name}' not found.") })
 }
 
-/// The body of a tool or tool set. Tools in it that name templates are in their place; what cannot be put in place
-/// stays as it is. Credentials are hidden.
+/// The body of a tool or tool set. Templates of its tools are resolved; those that cannot be resolved are not changed.
+/// Credentials are hidden.
 pub fn template_body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<Value> {
     let mut body = layers.body(kind, name)?.clone();
     if let Some(tools) = body.get_mut("tools").and_then(Value::as_array_mut) {
@@ -41,7 +41,7 @@ pub fn template_body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<V
             resolve_tool_template(layers, tool);
         }
     }
-    // After the templates are in place: they bring credentials of their own.
+    // Done after the templates were resolved, because they may contain credentials.
     hide_value(&mut body);
     Some(body)
 }

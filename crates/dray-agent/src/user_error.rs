@@ -13,20 +13,20 @@ const UNKNOWN_ERROR_MESSAGE: &str =
 pub enum ErrorSource {
     /// The model's service refused or broke down.
     Service {
-        /// HTTP status of its answer.
+        /// HTTP status of its response.
         status: Option<u16>,
         /// Code of its error.
         code: Option<String>,
         /// The service's own message for the user.
         display_message: Option<String>,
     },
-    /// The service did not answer in time.
+    /// The service did not respond in time.
     Timeout,
     /// The service could not be reached.
     Connection,
-    /// The service stopped in the middle of its answer.
+    /// The service stopped in the middle of its response.
     BrokenStream,
-    /// Anything else; the user gets the general sentence.
+    /// Any other failure; the user gets the general sentence.
     Unexpected,
 }
 
@@ -54,8 +54,8 @@ impl ErrorSource {
         failure.display(format!("{text}{suffix}"))
     }
 
-    /// The failure as a client of `OpenAI`'s API gets it: the message says what failed, and a rate limit of the model is
-    /// status 429.
+    /// The failure for a client of `OpenAI`'s API: the message describes it, and a rate limit of the model is status
+    /// 429.
     pub fn plain_failure(&self) -> RequestFailure {
         let mut failure = self.failure();
         if let Some(text) = &failure.display_message {
@@ -78,7 +78,7 @@ impl ErrorSource {
                 display_message,
                 ..
             } => {
-                // In the order of quickapps 41: the service's own words, its code, its status.
+                // In the order of quickapps 41: the service's message, its code, its status.
                 let own = display_message.as_deref().map(str::trim);
                 let retry = status.is_some_and(|status| status == 429 || status >= 500);
                 if let Some(own) = own.filter(|own| !own.is_empty()) {
@@ -101,7 +101,7 @@ impl ErrorSource {
     }
 }
 
-/// The status; a code that is a number stands in for a missing one.
+/// The status; a numeric code replaces a missing status.
 fn status_of(status: Option<u16>, code: Option<&str>) -> Option<u16> {
     // Some services put the status into `code` alone (quickapps 41).
     status.or_else(|| code?.parse().ok())

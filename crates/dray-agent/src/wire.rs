@@ -1,7 +1,7 @@
-//! Serialises answers: as the chunks of a stream (quickapps 3.2), and as the whole answer made of them (3.3).
+//! Serialises answers: as the chunks of a stream (quickapps 3.2), and as the complete answer made from them (3.3).
 //!
-//! Keys stand in a fixed order and nothing depends on time or chance but what [`ChunkWriter::new`] is given: the same
-//! events give the same bytes.
+//! Keys have a fixed order, and the output depends only on the events and the arguments of [`ChunkWriter::new`]: equal
+//! events result in equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ struct ShownStage {
 }
 
 impl ChunkWriter {
-    /// A writer for the answer `id` (a UUID), made at `created` (Unix seconds), with the model's name if one is known.
+    /// A writer for the answer `id` (a UUID), made at `created` (Unix seconds), with the model's name if known.
     pub fn new(id: impl Into<String>, created: u64, model: Option<String>) -> Self {
         Self {
             id: id.into(),
@@ -52,8 +52,7 @@ impl ChunkWriter {
         }
     }
 
-    /// The same for clients of `OpenAI`'s API: every choice has a `finish_reason`, and tokens are in a chunk of their
-    /// own.
+    /// The same for clients of `OpenAI`'s API: every choice has a `finish_reason`, and tokens are in a separate chunk.
     #[must_use]
     pub const fn plain(mut self) -> Self {
         self.is_plain = true;
@@ -133,7 +132,7 @@ impl ChunkWriter {
         })
     }
 
-    /// A chunk without choices that has the tokens, as clients get it that ask for `include_usage`.
+    /// A chunk without choices that has the tokens, for clients that request `include_usage`.
     pub fn usage(&self, ending: &AnswerEnd) -> Value {
         let mut chunk = self.chunk_of(Vec::new());
         self.add_usage(&mut chunk, ending);
@@ -188,7 +187,7 @@ impl ChunkWriter {
         let mut choice = Map::new();
         choice.insert("index".to_owned(), json!(0));
         if self.is_plain {
-            // DIAL's chunks of calls have no such key (quickapps 3.2); typed clients of `OpenAI`'s API want it.
+            // DIAL's chunks of calls have no such key (quickapps 3.2); typed clients of `OpenAI`'s API require it.
             choice.insert("finish_reason".to_owned(), Value::Null);
         }
         choice.insert(
@@ -239,8 +238,8 @@ fn next_index(counter: &mut u32) -> u32 {
     index
 }
 
-/// An attachment with its index and its non-empty fields. Clients want exactly one of content and address: the
-/// address wins, and what it was made from stands in for one.
+/// An attachment with its index and its non-empty fields. Clients require exactly one of content and address: the
+/// address has priority, and the reference URL replaces a missing one.
 fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> {
     let is_there = |text: &String| !text.is_empty();
     let reference = attachment.reference_url.filter(is_there);

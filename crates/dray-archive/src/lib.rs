@@ -1,6 +1,8 @@
-//! What a tar says: headers, extended headers, sparse maps and ends, decoded and encoded without I/O.
+//! The structure of tar archives: headers, extended headers, sparse maps and end markers, decoded and encoded without
+//! I/O.
 //!
-//! - [`tar::Decoder`]: takes block after block and gives entries. Its callers read the blocks, from a stream or a file.
+//! - [`tar::Decoder`]: accepts one block after the other and returns entries. The caller reads the blocks from a stream
+//!   or a file.
 //! - [`tar::encode`]: everything that is before the content of an entry.
 //! - [`name::safe_parts`]: whether a name stays in the directory that an archive is unpacked into (zip slip).
 //!
@@ -20,8 +22,8 @@
 //! assert_eq!((entry.name.as_slice(), entry.size), (&b"notes/a.txt"[..], 2));
 //! ```
 //!
-//! What it does not do: it reads and writes nothing, unpacks nothing, and compresses nothing. Limits on entries and bytes
-//! are those of its callers; only extended headers have one here.
+//! What it does not do: I/O, unpacking, compression. Callers limit the number of entries and bytes; this crate limits
+//! only extended headers.
 
 pub mod name;
 pub mod tar;

@@ -2,7 +2,7 @@
 
 /// Bytes of the longest name of an entry.
 pub const MAX_NAME_BYTES: usize = 4096;
-/// Bytes of the longest part of a name: what Linux allows for a file name.
+/// Most bytes of one part of a name: the limit of Linux for a file name.
 pub const MAX_PART_BYTES: usize = 255;
 
 /// A name that leads elsewhere, or that no file can have.
@@ -10,10 +10,10 @@ pub const MAX_PART_BYTES: usize = 255;
 #[error("the name of an entry cannot be used")]
 pub struct UnsafeName;
 
-/// The parts of a name that stays in its directory; none for the directory itself (`.`, `./`).
+/// Returns the parts of a name that does not leave its directory; no parts for the directory itself (`.`, `./`).
 ///
 /// # Errors
-/// The name is absolute, has an empty part or `..`, holds a NUL, or is too long.
+/// The name is absolute, has an empty part or `..`, contains a NUL, or is too long.
 pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     // A NUL would end the name for the kernel, so a check of the rest would be about another name.
     if name.is_empty()

@@ -30,7 +30,7 @@ pub const fn padding(size: u64) -> u64 {
 /// Why a tar cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TarError {
-    /// It is not a tar, or another reader could understand something else.
+    /// The data is not a tar, or another reader could interpret it differently.
     #[error("{0}")]
     Malformed(&'static str),
     /// It ends before its end.

@@ -18,7 +18,7 @@ use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
 /// Status of the reply that a server sends when the subject has no listener.
 pub(crate) const NO_RESPONDERS: u16 = 503;
 
-/// Status of a notice of our own: the connection was lost while a reply was awaited.
+/// Status of a notice that this crate creates: the connection was lost while a reply was awaited.
 pub(crate) const CONNECTION_LOST: u16 = 599;
 
 /// A core message as it arrives.
@@ -75,7 +75,7 @@ pub(crate) struct PulledMessage {
 /// The acknowledgement that a worker sends for a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckAction {
-    /// Done: never again, and nothing is published about it.
+    /// Acknowledged: no redelivery, and no event is published.
     Done,
     /// Hand it out again, not before the delay.
     Again(Duration),
@@ -263,7 +263,7 @@ impl Backend {
         }))
     }
 
-    /// Writes a key whose last revision is `expected` (0: there is none) and gives the new one.
+    /// Writes a key whose last revision is `expected` (0: the key has none) and returns the new revision.
     pub(crate) async fn key_put(
         &self,
         bucket: &str,
@@ -311,7 +311,7 @@ impl Backend {
         each!(self, inner => inner.max_payload())
     }
 
-    /// Flushes what is buffered, then closes the connection.
+    /// Flushes buffered messages, then closes the connection.
     pub(crate) async fn close(&self) {
         each!(self, inner => inner.close().await);
     }
@@ -341,7 +341,7 @@ impl Subscription {
         each!(self, inner => inner.next().await)
     }
 
-    /// Stops new messages; `next` yields what was delivered already and then ends.
+    /// Stops new messages; `next` returns messages that were already delivered and then ends.
     pub(crate) async fn drain(&mut self) {
         each!(self, inner => inner.drain().await);
     }
@@ -362,13 +362,13 @@ impl Puller {
         each!(self, inner => inner.ack_wait())
     }
 
-    /// Most messages that one request may ask for.
+    /// Most messages that one request may fetch.
     pub(crate) fn max_batch(&self) -> usize {
         each!(self, inner => inner.max_batch())
     }
 
-    /// Up to `count` messages: those that are there now, otherwise the first that comes within `wait`. After `stop`
-    /// only what was already under way.
+    /// Up to `count` messages: those that are available now, otherwise the first that arrives within `wait`. After
+    /// `stop` only messages that were already in transit.
     pub(crate) async fn fetch(
         &mut self,
         count: usize,
@@ -392,7 +392,7 @@ impl Acker {
 }
 
 impl Cursor {
-    /// Sequence of the stream at which it was made to begin; asked before the first message.
+    /// Sequence of the stream at which the cursor begins; call it before the first message.
     pub(crate) fn begins_at(&self) -> u64 {
         each!(self, inner => inner.begins_at())
     }

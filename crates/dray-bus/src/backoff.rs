@@ -46,14 +46,14 @@ pub(crate) fn work_delay(attempt: u32) -> Duration {
     random_between(MIN_DELAY, bound)
 }
 
-/// The delay of work that is parked for the `parked`-th time because something it needs is unavailable: between half of
-/// and the whole of `min(10 s, 0.5 s × 2^(parked − 1))`. It stays short, because recovery waits for it.
+/// The delay of work that is parked for the `parked`-th time because a dependency is unavailable: between 50 % and 100
+/// % of `min(10 s, 0.5 s × 2^(parked − 1))`. It is short, because it delays the recovery.
 pub(crate) fn park_delay(parked: u64) -> Duration {
     const FIRST_DELAY: Duration = Duration::from_millis(500);
     const MAX_DELAY: Duration = Duration::from_secs(10);
     let doublings = u32::try_from(parked.saturating_sub(1).min(5)).unwrap_or(5);
     let bound = (FIRST_DELAY * (1 << doublings)).min(MAX_DELAY);
-    // Not from zero on, as parked deliveries are not counted: nothing else would keep them from hammering.
+    // The minimum is not zero: parked deliveries are not counted as attempts, so only this delay limits their rate.
     random_between(bound / 2, bound)
 }
 
@@ -77,13 +77,13 @@ impl RetryBudget {
     pub(crate) fn request(&mut self) {
         self.forget();
         if self.requests.len() >= Self::MAX_REMEMBERED_REQUESTS {
-            // Forgetting the oldest makes the budget smaller than it might be, never larger.
+            // Dropping the oldest request can only make the budget smaller.
             self.requests.pop_front();
         }
         self.requests.push_back(Instant::now());
     }
 
-    /// Takes a retry out of the budget; `false` when there is none left.
+    /// Takes a retry from the budget; `false` if the budget is exhausted.
     pub(crate) fn retry(&mut self) -> bool {
         self.forget();
         let allowed = (self.requests.len() / 5).max(Self::FREE_RETRIES);

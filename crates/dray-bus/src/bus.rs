@@ -1,4 +1,5 @@
-//! The operations of the handle that services hold. Each is done by a module that knows the core alone.
+//! The operations of the handle that services hold. Each operation is implemented in a module that depends only on the
+//! core.
 
 use dray_proto::Call;
 use tokio_util::sync::CancellationToken;
@@ -27,9 +28,9 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::default()).await
     }
 
-    /// As [`Bus::call`], for requests that may take minutes: the responder sends a heartbeat every few
-    /// seconds. One that is silent for half a minute counts as dead, so another responder is asked long before
-    /// the deadline (C-6, C-8).
+    /// As [`Bus::call`], for requests that may take minutes: the responder sends a heartbeat every few seconds. A
+    /// responder without a heartbeat for half a minute counts as dead, so the request goes to another responder long
+    /// before the deadline (C-6, C-8).
     ///
     /// # Errors
     /// As [`Bus::call`].
@@ -41,9 +42,9 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::watched()).await
     }
 
-    /// As [`Bus::call_watched`], for requests that the responder repeats itself when that helps: its response is
-    /// final, even a fault with retry advice. Another responder is asked only when none took the request, or when the
-    /// one that took it is dead or restarting.
+    /// As [`Bus::call_watched`], for requests that the responder itself retries when that helps: its response is final,
+    /// even a fault with retry advice. The request goes to another responder only when none accepted it, or when the
+    /// one that accepted it is dead or restarting.
     ///
     /// # Errors
     /// As [`Bus::call`].
@@ -97,7 +98,7 @@ impl Bus {
     /// (messaging-reliability 6.2 and 15).
     ///
     /// # Errors
-    /// The consumer is not there at the start. Later failures of the bus are survived with backoff.
+    /// The consumer does not exist at the start. After later failures of the bus, the loop retries with backoff.
     pub async fn work<W, H>(
         &self,
         durable: &str,
@@ -153,7 +154,7 @@ impl Bus {
         topology.apply(&self.inner.backend).await
     }
 
-    /// Compares streams and consumers with what they must be. Changes nothing (messaging-reliability 3.3).
+    /// Compares streams and consumers with the required configuration. Changes nothing (messaging-reliability 3.3).
     ///
     /// # Errors
     /// The bus cannot be reached or refuses.
@@ -169,10 +170,10 @@ impl Bus {
         Ok(mismatches)
     }
 
-    /// One JetStream round trip and everything else that readiness asks of the bus (messaging-reliability 16).
+    /// One JetStream round trip and all other checks of the bus for readiness (messaging-reliability 16).
     ///
     /// # Errors
-    /// What makes this instance unready.
+    /// The reason why this instance is not ready.
     pub async fn round_trip(&self) -> Result<(), ProbeError> {
         probe_connection(self).await
     }

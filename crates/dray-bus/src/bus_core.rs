@@ -62,7 +62,7 @@ impl Bus {
         ))
     }
 
-    /// A bus of its own inside this process, with nothing provisioned. Its messages do not survive it.
+    /// A separate bus inside this process, without streams or consumers. Its messages are lost when the process ends.
     pub fn in_process(clock: Clock, meter: &Meter) -> Self {
         let backend = Backend::Local(LocalBackend::new(clock.clone()));
         Self::over(
@@ -94,8 +94,8 @@ impl Bus {
         }
     }
 
-    /// Waits for replies under way, flushes what is buffered and closes. The last step of a stop: nothing can be sent
-    /// or acknowledged afterwards (messaging-reliability 15 step 5).
+    /// Waits for pending replies, flushes buffered messages and closes the connection. The last step of a stop: no
+    /// message can be sent or acknowledged afterwards (messaging-reliability 15 step 5).
     pub async fn drain(&self) {
         // `wait` returns only for a closed tracker; tasks can still be spawned, and the timeout bounds them too.
         self.inner.tasks.close();
@@ -103,7 +103,7 @@ impl Bus {
         if tokio::time::timeout(DRAIN_WAIT, replies).await.is_err() {
             tracing::warn!("replies were still under way when the bus was closed");
         }
-        // After the replies: nothing can be published on a connection that drains.
+        // Closed after the replies were sent: a draining connection cannot publish.
         self.inner.backend.close().await;
     }
 

@@ -30,7 +30,7 @@ const MAX_ATTEMPTS: u32 = 3;
 /// Silence after which a responder that sends heartbeats counts as dead: several of them are missing.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Detail of the fault with which a service answers while it is being restarted.
+/// Detail of the fault that a service returns while it is being restarted.
 const STOPPING_DETAIL: &str = "stopping";
 
 type ProgressObserver<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
@@ -41,7 +41,7 @@ pub(crate) struct CallMode<'a> {
     observe: ProgressObserver<'a>,
     watched: bool,
     tenant_subject: bool,
-    /// Whether a fault of the first responder that takes the request is final.
+    /// Whether a fault of the first responder that accepts the request is final.
     once: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// Wants heartbeats, and repeats nothing that a responder has decided.
+    /// With heartbeats, and without a retry after a responder's decision.
     pub(crate) fn once() -> Self {
         Self {
             watched: true,
@@ -171,7 +171,7 @@ impl<'a> CallAttempt<'a> {
             return Err(CallError::Timeout(message.subject));
         }
         let area = bus.area(C::AREA);
-        // Last of the checks: it may take the one probe of an open circuit, which only an outcome gives back.
+        // Checked last: it may take the only probe of an open circuit, which only an outcome returns.
         if !area.may_ask() {
             return Err(CallError::CircuitOpen(C::AREA.to_owned()));
         }
@@ -195,7 +195,7 @@ impl<'a> CallAttempt<'a> {
         })
     }
 
-    /// Repeats the attempt until its outcome is final or no time is left.
+    /// Repeats the attempt until the outcome is final or the time is used up.
     async fn run(&mut self) -> Result<Bytes, CallError> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let mut tries = 0;
@@ -218,8 +218,8 @@ impl<'a> CallAttempt<'a> {
                 }
                 AttemptResult::Silence => {
                     let failure = CallError::Timeout(self.message.subject.clone());
-                    // A watched responder is silent only when it is dead. Without heartbeats it may just be
-                    // slow, so another attempt is made only with half of the time left (C-6).
+                    // A responder that should send heartbeats and does not is dead. One without heartbeats may only be
+                    // slow, so another attempt is made only with at least half of the time left (C-6).
                     if last || (!self.manner.watched && self.left() < self.total / 2) {
                         return Err(failure);
                     }
@@ -236,8 +236,8 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    /// Whether another responder may be asked after this fault. A call that is made once continues only when the
-    /// responder is being restarted: it has decided nothing.
+    /// Whether the request may go to another responder after this fault. A call with `once` is repeated only when the
+    /// responder is being restarted, because that responder has not handled it.
     fn may_repeat(&self, fault: &Fault) -> bool {
         !self.manner.once || fault.detail == STOPPING_DETAIL
     }
@@ -253,9 +253,11 @@ impl<'a> CallAttempt<'a> {
             .backend
             .publish(Some(&address), &self.message);
         match tokio::time::timeout_at(until, sent).await {
-            // From here on a responder may be working on it, so a caller that goes away has to say so (C-9).
+            // From here on a responder may be working on it, so a caller that stops waiting has to send a cancellation
+            // (C-9).
             Ok(Ok(())) => self.abandoned.arm(),
-            // What was not sent costs no attempt. If it was sent after all, the operation id makes both one (C-1).
+            // A request that was not sent does not count as an attempt. If it was sent after all, the operation id
+            // identifies both as the same (C-1).
             Ok(Err(error)) if error.is_passing() => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -302,7 +304,8 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    /// The instant at which the responder counts as dead: no heartbeat came, or the time of this attempt is over.
+    /// The instant at which the responder counts as dead: when no heartbeat has arrived, or the time of this attempt is
+    /// over.
     fn patience(&self, until: Instant) -> Instant {
         if self.manner.watched {
             until.min(Instant::now() + HEARTBEAT_TIMEOUT)
@@ -321,15 +324,15 @@ impl<'a> CallAttempt<'a> {
             match self.answer(until).await? {
                 AttemptResult::Payload(payload) => return Ok(Some(payload)),
                 AttemptResult::Silence => return Ok(None),
-                // What an earlier attempt failed with is known; only a result ends the wait early.
+                // The failure of an earlier attempt is already recorded; only a result ends the wait early.
                 AttemptResult::Fault(_) | AttemptResult::NoResponders => {}
             }
         }
     }
 
-    /// Time for the next attempt. It is all that is left, or two fifths of the whole when the area
-    /// usually answers well within them, the responder sends no heartbeats, and at least half would be
-    /// left for another attempt (C-6).
+    /// Time for the next attempt. All remaining time; or two fifths of the total if the area usually responds well
+    /// within that, the responder sends no heartbeats, and at least half of the total would remain for another attempt
+    /// (C-6).
     fn share(&self, last: bool) -> Duration {
         let left = self.left();
         let share = self.total * 2 / 5;
@@ -356,8 +359,8 @@ impl<'a> CallAttempt<'a> {
                 self.area.answered(self.total.saturating_sub(self.left()));
                 true
             }
-            // The area is alive, but these come faster than results: they must not shorten the next first attempt. A
-            // subject without responders fails fast by itself and needs no circuit.
+            // The area is alive, but such failures arrive faster than results, so they must not shorten the next first
+            // attempt. A subject without responders fails fast by itself and needs no circuit.
             Err(CallError::Fault(_) | CallError::NoResponder(_) | CallError::Reply(_)) => {
                 self.area.answered(Duration::ZERO);
                 true
@@ -414,7 +417,7 @@ fn read_reply(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
 fn retry_delay(fault: &Fault) -> Option<Duration> {
     match (fault.code, fault.retry) {
         (FaultCode::RateLimited | FaultCode::Unavailable, RetryAdvice::After(delay)) => {
-            // Callers that were refused together do not come back together.
+            // Jitter, so that callers that were refused together do not retry together.
             Some(delay + random_between(Duration::ZERO, Duration::from_millis(50)))
         }
         _ => None,
@@ -428,7 +431,7 @@ struct CancelGuard<'a> {
     meta: &'a Meta,
     /// Whether a responder may be working on it.
     armed: bool,
-    /// Whether the area knows how the call went.
+    /// Whether the outcome of the call was reported to the area.
     settled: bool,
 }
 
@@ -445,7 +448,8 @@ impl CancelGuard<'_> {
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            // A caller that is dropped midway gives its probe back. Otherwise the circuit would stay open forever.
+            // A caller that is dropped before the outcome returns its probe. Otherwise the circuit would stay open
+            // forever.
             self.bus.area(self.area).undecided();
         }
         // `drop` cannot wait, and outside a runtime the process is ending: the responder meets its deadline instead.

@@ -1,4 +1,4 @@
-//! The conformance suite: what NATS does, asked of both backends.
+//! The conformance suite: both backends must behave as NATS does.
 //!
 //! Every test is one function over a [`BusFixture`]; the `on_both` macro runs it in process and on a real server.
 
@@ -54,7 +54,7 @@ pub(crate) fn noop_meter() -> Meter {
     NoopMeterProvider::new().meter("test")
 }
 
-/// A bus with nothing provisioned, and the server behind it.
+/// A bus without streams and consumers, and the server behind it.
 pub(crate) struct BusFixture {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
@@ -88,7 +88,7 @@ impl BusFixture {
         }
     }
 
-    /// Another client on the same bus: another connection where there are connections.
+    /// Another client on the same bus: with its own connection if the backend has connections.
     pub(crate) async fn another(&self) -> Bus {
         match &self.server {
             Some(server) => {
@@ -138,7 +138,7 @@ pub(crate) fn call_meta(operation: &str, deadline: Deadline) -> Meta {
         .with_operation(OperationId::new(operation).unwrap())
 }
 
-/// Waits for something that must come soon.
+/// Waits for a future that must complete soon.
 pub(crate) async fn wait_soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await

@@ -19,7 +19,8 @@ use crate::subject::{self, SubjectParts};
 use crate::topology::{DEAD_LETTER_STREAM, WORK_STREAM};
 use crate::work::envelope::WorkEnvelope;
 
-/// Largest dead letter: below what every usable server takes (256 KiB), above any message with its wrapping.
+/// Largest dead letter: below the message limit of every supported server (256 KiB), and above the size of any wrapped
+/// message.
 const LETTER_LIMIT: usize = 240 * 1024;
 /// How much of an original that cannot be wrapped is kept.
 const MAX_PREFIX_BYTES: usize = 4 * 1024;
@@ -36,7 +37,7 @@ pub(crate) struct DeadLetter<'a> {
 impl DeadLetter<'_> {
     fn wrap(&self, now_ms: u64) -> v1::DeadLetter {
         let original = self.original;
-        // The prefix's size is kept free for the letter's own fields.
+        // The size of the prefix is reserved for the letter's own fields.
         let complete = original.payload.len() + original.headers.wire_size()
             <= LETTER_LIMIT - MAX_PREFIX_BYTES;
         let kept = if complete {
@@ -66,7 +67,7 @@ impl DeadLetter<'_> {
                 .filter(|(name, value)| {
                     let size = name.len() + value.len();
                     let fits = complete || size <= room;
-                    // A header that is left out takes no room from the later ones.
+                    // A header that is left out does not use space of the later ones.
                     if fits {
                         room = room.saturating_sub(size);
                     }
@@ -83,7 +84,7 @@ impl DeadLetter<'_> {
     }
 }
 
-/// Publishes the dead letter and waits for its acknowledgement. Repeating it changes nothing: its id is fixed.
+/// Publishes the dead letter and waits for its acknowledgement. It is idempotent, because the id is fixed.
 pub(crate) async fn publish_dead_letter(
     bus: &Bus,
     letter: &DeadLetter<'_>,
@@ -113,8 +114,8 @@ pub(crate) async fn publish_dead_letter(
         payload: letter.wrap(now_ms).encode_to_vec().into(),
     };
     bus.inner.metrics.dead(letter.fault.code);
-    // The work's own deadline is often past. With this one the publish gets its shortest time, after which the
-    // delivery comes again.
+    // The deadline of the work has often passed. This deadline gives the publish the minimum time; after it, the
+    // delivery is retried.
     let deadline = Deadline::from_unix_ms(now_ms);
     bus.publish_message(
         DEAD_LETTER_STREAM,

@@ -10,7 +10,7 @@ pub enum TransportError {
     /// The subject has no listener.
     #[error("the subject has no responder")]
     NoResponders,
-    /// No answer in time; whether the message arrived is unknown.
+    /// No response in time; whether the message arrived is unknown.
     #[error("no response in time")]
     TimedOut,
     /// The connection is closed or lost.
@@ -24,22 +24,22 @@ pub enum TransportError {
     TooLarge {
         /// Bytes of payload and headers.
         size: usize,
-        /// Limit of the server, of the stream or of our own (E-3), in bytes.
+        /// Limit of the server, of the stream or of this crate (E-3), in bytes.
         limit: usize,
     },
     /// The stream's limits are reached (10077 and its like, F-4).
     #[error("the stream is full")]
     Full,
-    /// No stream takes the subject, or the stream or consumer is not there.
+    /// No stream captures the subject, or the stream or consumer does not exist.
     #[error("`{0}` does not exist on the bus")]
     NotProvisioned(String),
     /// A compare-and-set met another revision.
     #[error("the revision has moved")]
     WrongRevision,
-    /// A header that cannot stand on the wire.
+    /// A header that cannot be sent.
     #[error("header `{0}` cannot be sent")]
     Header(String),
-    /// Anything else, with its cause.
+    /// Any other failure, with its cause.
     #[error("the bus failed")]
     Other(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -52,7 +52,8 @@ impl TransportError {
     /// Whether the outcome is unknown or the cause passes by itself.
     pub const fn is_passing(&self) -> bool {
         match self {
-            // The client gives most failures of a connection no kind of their own, so the rest counts as passing too.
+            // The client has no separate kind for most failures of a connection, so all other failures count as passing
+            // too.
             Self::TimedOut | Self::Disconnected | Self::Other(_) => true,
             Self::NoResponders
             | Self::Denied(_)
@@ -127,7 +128,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the server answered and refused the user, the password or the key.
+    /// Whether the server was reached and refused the user, the password or the key.
     pub fn is_refused_identity(&self) -> bool {
         use async_nats::ConnectErrorKind::{Authentication, AuthorizationViolation};
         matches!(
@@ -165,13 +166,13 @@ pub struct SubscribeError {
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The responder answered with this fault.
+    /// The responder returned this fault.
     #[error("the responder answered with a fault: {0}")]
     Fault(Fault),
     /// The subject has no responder.
     #[error("`{0}` has no responder")]
     NoResponder(String),
-    /// The deadline passed without an answer: a dead peer or a bug (C-4).
+    /// The deadline passed without a response: a dead peer or a bug (C-4).
     #[error("no response from `{0}` before the deadline")]
     Timeout(String),
     /// Twenty calls of the area timed out in a row, and its circuit is open (C-10).
@@ -185,7 +186,7 @@ pub enum CallError {
         /// Limit for requests (E-3), in bytes.
         limit: usize,
     },
-    /// The reply is not what the contract says.
+    /// The reply does not match the contract.
     #[error("the reply cannot be read")]
     Reply(#[source] ReplyError),
     /// The transport failed before the request was sent, or while the reply was awaited.
@@ -239,7 +240,7 @@ pub enum PublishError {
     /// The stream stayed full for 15 s.
     #[error("the stream for `{0}` is full")]
     Busy(String),
-    /// No stream takes the subject: the topology is not provisioned.
+    /// No stream captures the subject: the topology is not provisioned.
     #[error("no stream takes `{0}`")]
     NoStream(String),
     /// The stream that acknowledged is not the expected one.
@@ -306,7 +307,7 @@ pub enum WorkError {
 /// Why the readiness probe failed (messaging-reliability 16).
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// JetStream did not answer.
+    /// JetStream did not respond.
     #[error("JetStream does not answer")]
     Transport(#[source] TransportError),
     /// The server refused something since start.

@@ -18,7 +18,7 @@ pub struct EventFilter {
 }
 
 impl EventFilter {
-    /// Messages whose subject matches, from now on. The filter lies within `dray.event.>`, `dray.audit.>`,
+    /// Messages whose subject matches, from now on. The filter has to be within `dray.event.>`, `dray.audit.>`,
     /// `dray.dead.>` or `dray.work.>`.
     pub fn new(subject: impl Into<String>) -> Self {
         Self {
@@ -45,13 +45,13 @@ impl EventFilter {
     /// The same, beginning with this sequence.
     #[must_use]
     pub fn from_sequence(mut self, sequence: u64) -> Self {
-        // The server takes a start sequence of 0 as missing and refuses the consumer.
+        // The server treats a start sequence of 0 as missing and refuses the consumer.
         self.start = CursorStart::Sequence(sequence.max(1));
         self
     }
 }
 
-/// Why nothing can be read.
+/// The reasons why no events can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     /// The filter is not within one of the streams.
@@ -73,7 +73,7 @@ pub struct ObservedEvent {
     pub payload: bytes::Bytes,
     /// Its sequence in the stream.
     pub sequence: u64,
-    /// Unix milliseconds at which the stream took it.
+    /// Unix milliseconds at which the stream stored it.
     pub time_ms: u64,
 }
 
@@ -113,8 +113,8 @@ pub struct EventStream {
     stream: &'static str,
     filter: String,
     cursor: Cursor,
-    /// Sequence behind the last message that was given out: nothing before it is given out, and after an outage
-    /// reading continues at it.
+    /// The sequence after the last returned message. Earlier messages are never returned again, and after an outage
+    /// reading continues here.
     next: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Headers of bus messages: names, a small ordered map, and what may not be in it.
+//! Headers of bus messages: names, a small ordered map, and the headers that are refused.
 
 /// `Nats-Msg-Id`: deduplication id (messaging-reliability 4.2).
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
@@ -31,7 +31,7 @@ pub const CONTENT_TYPE: &str = "Content-Type";
 /// The content type of every payload.
 pub const PROTOBUF_CONTENT_TYPE: &str = "application/x-protobuf";
 
-/// Headers that change what a server does with a message; refused on consumed messages of others (E-1).
+/// Headers that change what a server does with a message; refused in consumed messages (E-1).
 const RESERVED_HEADERS: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trace-", "nats-ttl"];
 
 /// Headers in the order they were set; names keep their case and may repeat.
@@ -39,7 +39,7 @@ const RESERVED_HEADERS: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trac
 pub struct MessageHeaders(Vec<(String, String)>);
 
 impl MessageHeaders {
-    /// An empty map, which takes no bytes on the wire.
+    /// An empty map, which adds no bytes to a message.
     pub fn new() -> Self {
         Self::default()
     }
@@ -93,8 +93,8 @@ impl MessageHeaders {
         })
     }
 
-    /// The first header that a consumed message may not carry, because it would have changed what the server
-    /// did with it (messaging-reliability E-1).
+    /// The first header that is forbidden in a consumed message, because it changes how the server handles a message
+    /// (messaging-reliability E-1).
     pub fn reserved(&self) -> Option<&str> {
         self.iter().map(|(name, _)| name).find(|name| {
             // In any case of letters, although the server itself compares names exactly (4.1).
@@ -105,7 +105,7 @@ impl MessageHeaders {
         })
     }
 
-    /// The first header whose name or value cannot stand on the wire: controls, or a name with a colon.
+    /// The first header whose name or value cannot be sent: control characters, or a colon in a name.
     pub(crate) fn unsendable(&self) -> Option<&str> {
         let clean = |text: &str| !text.bytes().any(|byte| byte.is_ascii_control());
         self.iter()

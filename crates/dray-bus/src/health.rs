@@ -44,13 +44,13 @@ impl ConnectionHealth {
     pub(crate) fn refused(&self, subject: String) {
         self.shared.violations.fetch_add(1, Ordering::SeqCst);
         let mut refused = self.lock();
-        // Bounded: a subject can hold an operation's key, so a wrong permission may refuse a
-        // new one with every message.
+        // Bounded: a subject can contain an operation's key, so with a wrong permission every message may add a new
+        // subject.
         if refused.len() < MAX_REFUSED_SUBJECTS && !refused.contains(&subject) {
             refused.push(subject);
         }
         drop(refused);
-        // After the lock is released: each waiter that this wakes takes it.
+        // Sent after the lock is released, because each woken waiter takes the lock.
         self.shared.refusals.send_modify(|count| *count += 1);
     }
 
@@ -64,7 +64,7 @@ impl ConnectionHealth {
     pub(crate) fn ledger_written(&self, known: u64, revision: u64) -> bool {
         let is_regression = revision <= known;
         if is_regression {
-            // Each loss is reported once; later writes are compared with what is there now.
+            // Each loss is reported once; later writes are compared with the present revision.
             self.shared
                 .ledger_revision
                 .store(revision, Ordering::SeqCst);
@@ -82,29 +82,29 @@ impl ConnectionHealth {
         let mut refusals = self.shared.refusals.subscribe();
         while !self.lock().iter().any(|refused| refused == subject) {
             if refusals.changed().await.is_err() {
-                // The sender lives as long as `self`, so this is not reached; to wait is the
-                // answer that refuses nothing.
+                // The sender lives as long as `self`, so this is not reached. If it were, waiting would be correct: no
+                // refusal can follow.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Notes that the connection was lost.
+    /// Records that the connection was lost.
     pub(crate) fn disconnected(&self) {
         self.connection().is_lost = true;
     }
 
-    /// Notes that there is a connection, the first or another one.
+    /// Records that the connection is up, whether first or restored.
     pub(crate) fn connected(&self) {
         let mut connection = self.connection();
-        // The first connection restores nothing, so no worker has to be given time after it.
+        // No grace period follows the first connection, because no lease was lost before it.
         if std::mem::take(&mut connection.is_lost) {
             connection.restored_at = Some(Instant::now());
         }
     }
 
-    /// What is left of `period` since a lost connection was restored. The other workers most likely lost theirs too,
-    /// and need that time to renew their leases.
+    /// The remainder of `period` after a lost connection was restored. Other workers probably lost their connections
+    /// too, and need that time to renew their leases.
     pub(crate) fn restoring(&self, period: Duration) -> Duration {
         self.connection()
             .restored_at
@@ -123,7 +123,7 @@ impl ConnectionHealth {
         let last = self.shared.skew_measured_ms.load(Ordering::SeqCst);
         let is_due = now_ms.saturating_sub(last) >= SKEW_EVERY_MS;
         if is_due {
-            // Two tasks that come here together both measure, which is harmless.
+            // Two concurrent tasks may both measure, which is harmless.
             self.shared.skew_measured_ms.store(now_ms, Ordering::SeqCst);
         }
         is_due
@@ -148,7 +148,7 @@ impl ConnectionHealth {
         self.shared.skew_ms.load(Ordering::SeqCst)
     }
 
-    /// The refusals since start, when there are any.
+    /// The refusals since the start, if any.
     pub(crate) fn violation(&self) -> Option<ProbeError> {
         let count = self.shared.violations.load(Ordering::SeqCst);
         (count > 0).then(|| ProbeError::Denied {

@@ -4,8 +4,8 @@ use dray_types::OperationId;
 
 /// `<tenant>/<operation>:<step>:<redrives>`.
 ///
-/// The server's deduplication knows no tenants (F-10), so the operation id is scoped by the tenant's token before
-/// it becomes part of an id: one tenant cannot make another's message vanish by using its operation id first.
+/// The server deduplicates across tenants (F-10), so the operation id is scoped by the tenant's token before it becomes
+/// part of an id: otherwise a tenant could suppress the message of another by using its operation id first.
 pub(crate) fn message_id(
     tenant: &str,
     operation: &OperationId,
@@ -17,7 +17,7 @@ pub(crate) fn message_id(
 
 /// The count of deliberate restarts in an id; 0 for ids of any other form.
 pub(crate) fn redrive_count(id: &str, operation: &OperationId, step: &str) -> u32 {
-    // From the end, because an operation id of another publisher may hold `:` and `/` itself.
+    // Split from the end, because an operation id of another publisher may contain `:` and `/`.
     id.rsplit_once(':')
         .and_then(|(head, count)| {
             let head = head.strip_suffix(step)?.strip_suffix(':')?;

@@ -20,7 +20,7 @@ pub struct KeyValueEntry {
     pub value: Bytes,
     /// Revision for [`KeyValue::update`] and [`KeyValue::delete`].
     pub revision: u64,
-    /// Unix milliseconds at which the server took it.
+    /// Unix milliseconds at which the server stored it.
     pub time_ms: u64,
 }
 
@@ -29,11 +29,11 @@ pub struct KeyValueEntry {
 pub struct KeyValueChange {
     /// Key without the bucket, such as `toolcall.resolve.acme.op`.
     pub key: String,
-    /// What it holds now; nothing when it was deleted.
+    /// The current value; `None` if the key was deleted.
     pub value: Option<Bytes>,
     /// Revision of the change. Every later change of any key has a higher one.
     pub revision: u64,
-    /// Unix milliseconds at which the server took it.
+    /// Unix milliseconds at which the server stored it.
     pub time_ms: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct KeyValueChange {
 pub struct KeyListing {
     /// Keys and their values, longest unchanged first.
     pub entries: Vec<(String, KeyValueEntry)>,
-    /// Whether there are more.
+    /// Whether more keys match than were returned.
     pub truncated: bool,
 }
 
@@ -80,7 +80,7 @@ impl KeyValue {
         }
     }
 
-    /// The current value; `None` when there is none or it was deleted.
+    /// The current value; `None` if the key has no value or was deleted.
     ///
     /// # Errors
     /// An invalid key, or the bus.
@@ -102,7 +102,7 @@ impl KeyValue {
             }))
     }
 
-    /// Writes a key that has no value, and gives its revision.
+    /// Writes a key that has no value, and returns its revision.
     ///
     /// # Errors
     /// [`KeyError::Exists`], an invalid key, or the bus.
@@ -133,7 +133,7 @@ impl KeyValue {
         }
     }
 
-    /// Replaces the value of exactly this revision, and gives the new one.
+    /// Replaces the value if it has exactly this revision, and returns the new revision.
     ///
     /// # Errors
     /// [`KeyError::Stale`], an invalid key, or the bus.
@@ -151,9 +151,9 @@ impl KeyValue {
         self.put(key, None, revision).await.map(|_| ())
     }
 
-    /// The first key, in the order of their last changes, that begins with `prefix` and was changed at revision
-    /// `from` or later; `None` when there is none. An empty prefix takes all, any other one stands for whole parts:
-    /// `a` takes `a.b` and not `ab`. One request of the server's.
+    /// The first key, in the order of the last changes, that begins with `prefix` and was changed at revision `from` or
+    /// later; `None` without such a key. An empty prefix matches all keys. Any other prefix matches complete parts: `a`
+    /// matches `a.b` and not `ab`. It takes one request to the server.
     ///
     /// # Errors
     /// An invalid prefix, or the bus.
@@ -176,8 +176,8 @@ impl KeyValue {
         }))
     }
 
-    /// Up to `limit` keys that begin with `prefix`; see [`KeyValue::next`]. It sends one request for each key,
-    /// deleted ones included, so it is for small buckets and rare use. A key that changes meanwhile may come twice,
+    /// Up to `limit` keys that begin with `prefix`; see [`KeyValue::next`]. It sends one request for each key, deleted
+    /// ones included, so it is for small buckets and rare use. A key that changes during the call may appear twice,
     /// with its newest value last.
     ///
     /// # Errors

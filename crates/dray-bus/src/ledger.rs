@@ -1,7 +1,7 @@
 //! The ledger: who works on an operation, and its outcome (messaging-reliability 7).
 //!
-//! Every change is a compare-and-set. A write whose outcome is unknown is repeated; when the first one had
-//! happened after all, the entry reads as what was written, and that is success.
+//! Every change is a compare-and-set. A write whose outcome is unknown is repeated. If the first write was stored after
+//! all, the entry equals the written value, which counts as success.
 
 pub(crate) mod record;
 
@@ -17,7 +17,7 @@ use crate::bus_core::Bus;
 use crate::health::ConnectionHealth;
 use crate::key_value::{KeyError, KeyValue};
 
-/// The bucket that holds it.
+/// The bucket of the ledger.
 pub const LEDGER_BUCKET: &str = "dray_ledger";
 
 /// Tries of one write whose outcome stays unknown.
@@ -60,7 +60,7 @@ impl LedgerKey {
     }
 }
 
-/// Why the ledger gave no answer.
+/// The reasons why a ledger operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// Another worker changed the entry: read again and decide.
@@ -134,7 +134,7 @@ impl Ledger {
         }))
     }
 
-    /// Writes an entry over revision `expected` (0: there is none) and gives it back with its revision.
+    /// Writes an entry over revision `expected` (0: the key has no entry) and returns it with its revision.
     pub(crate) async fn write(
         &self,
         key: &LedgerKey,
@@ -164,8 +164,8 @@ impl Ledger {
                     return Ok(RevisionedRecord { record, revision });
                 }
                 Err(KeyError::Exists | KeyError::Stale) => {
-                    // An earlier attempt of this very write may have been stored although its acknowledgement was
-                    // lost. Then the entry reads as what was to be written.
+                    // An earlier attempt of this very write may have been stored although its acknowledgement was lost
+                    // . Then the entry equals the value of this write.
                     let found = self.read(key).await?;
                     return found
                         .filter(|held| held.record == record)

@@ -1,17 +1,17 @@
-//! One handle for everything that services say to each other: [`Bus`].
+//! One handle for all communication between services: [`Bus`].
 //!
 //! - *Calls* ([`Bus::call`], [`Bus::respond_to`]): a caller waits; retried inside the deadline.
 //! - *Work* ([`Bus::publish_work`], [`Bus::work`]): must not be lost; at least once in, effectively once out, with
 //!   a [`Ledger`], bounded attempts and [`DeadLetters`].
-//! - *Events* and *audit events* ([`Bus::publish_event`], [`Bus::publish_audit`], [`Bus::events`]): what happened.
+//! - *Events* and *audit events* ([`Bus::publish_event`], [`Bus::publish_audit`], [`Bus::events`]): facts about the
+//!   past.
 //! - [`KeyValue`] with compare-and-set.
 //!
-//! Two backends behind the handle, NATS with JetStream and one inside the process, behave the same: one
-//! conformance suite runs on both. The specification is messaging-reliability; docs/messaging.md says what
-//! operators need to know.
+//! Two backends behind the handle, NATS with JetStream and one inside the process, behave the same: one conformance
+//! suite runs on both. The specification is messaging-reliability; docs/messaging.md is the page for operators.
 //!
-//! What it does not do: it runs no business logic, limits no concurrency of responders and sets up no telemetry
-//! (that is `dray-service`), and it keeps no outbox: a publisher that must not lose an operation keeps it itself.
+//! What it does not do: it runs no business logic, limits no concurrency of responders and sets up no telemetry (that
+//! is `dray-service`), and it keeps no outbox: a publisher that must not lose an operation has to store it.
 //!
 //! ```
 //! use dray_bus::{Bus, Topology};

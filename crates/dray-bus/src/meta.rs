@@ -6,16 +6,16 @@ use dray_types::{
 
 use crate::headers::{self, MessageHeaders};
 
-/// Whose operation a message belongs to, until when it matters, and the trace it is part of.
+/// The tenant and operation of a message, its deadline, and its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Created once by the service that accepted the operation.
     pub operation: OperationId,
     /// Whose data it is.
     pub tenant: TenantId,
-    /// The conversation, when there is one.
+    /// The conversation, if any.
     pub session: Option<SessionId>,
-    /// The agent application, when there is one.
+    /// The agent application, if any.
     pub app: Option<AppId>,
     /// Passed on unchanged to everything that follows.
     pub deadline: Deadline,
@@ -97,9 +97,9 @@ impl Meta {
         headers
     }
 
-    /// Reads them back. A malformed trace starts a new one; everything else that is malformed is an error.
+    /// Parses the headers. A malformed trace starts a new trace; any other malformed header is an error.
     pub fn from_headers(headers: &MessageHeaders) -> Result<Self, InvalidEnvelope> {
-        // Before anything else: such a message may have changed the stream it was stored in (F-16).
+        // Checked first: such a message may have changed its stream (F-16).
         if let Some(name) = headers.reserved() {
             return Err(InvalidEnvelope::Reserved(name.to_owned()));
         }
@@ -143,7 +143,7 @@ pub enum InvalidEnvelope {
     /// A header's value breaks its grammar.
     #[error("header `{0}` is not valid")]
     Invalid(&'static str),
-    /// A header that steers the server and must not come from outside (E-1).
+    /// A header that controls the server; messages from outside must not have it (E-1).
     #[error("header `{0}` is not allowed")]
     Reserved(String),
 }

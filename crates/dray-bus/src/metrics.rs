@@ -1,5 +1,5 @@
-//! What the bus counts (messaging-reliability 17). Labels come from closed sets: results, outcomes, codes,
-//! areas of the contracts and names of durables; never ids, tenants or subjects.
+//! The metrics of the bus (messaging-reliability 17). Labels come from closed sets: results, outcomes, codes, areas of
+//! the contracts and names of durables; never ids, tenants or subjects.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
@@ -15,13 +15,13 @@ pub(crate) struct BusMetrics {
     /// `dray_publish_total`, by `result`: `ok`, `duplicate`, `timeout`, `full` or `error`.
     publish_total: Counter<u64>,
     publish_seconds: Histogram<f64>,
-    /// `dray_call_total`, by `area` and `result`; the results are those of a call's `CallError`.
+    /// `dray_call_total`, by `area` and `result`; the results are the variants of `CallError`.
     call_total: Counter<u64>,
-    /// `dray_call_seconds`, by `area`: the whole wait of a caller, retries included.
+    /// `dray_call_seconds`, by `area`: the total wait of a caller, including retries.
     call_seconds: Histogram<f64>,
     /// `dray_call_retries_total`, by `area`: attempts after the first.
     call_retries_total: Counter<u64>,
-    /// `dray_call_late_replies_total`: replies that came after their caller had gone.
+    /// `dray_call_late_replies_total`: replies that arrived after their caller had stopped waiting.
     pub(crate) call_late_replies_total: Counter<u64>,
     /// `dray_process_total`, by `outcome` of the delivery.
     process_total: Counter<u64>,
@@ -32,7 +32,7 @@ pub(crate) struct BusMetrics {
     pub(crate) attempts: Histogram<u64>,
     /// `dray_lease_lost_total`: leases that another worker had taken over.
     pub(crate) lease_lost_total: Counter<u64>,
-    /// `dray_ledger_regression_total`: a write got a revision that an earlier write had, so entries were lost (7.2).
+    /// `dray_ledger_regression_total`: a write got a revision that was already used, so entries were lost (7.2).
     pub(crate) ledger_regression_total: Counter<u64>,
     /// `dray_dead_total`, by `code` of the last failure.
     dead_total: Counter<u64>,

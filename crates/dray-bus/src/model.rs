@@ -1,5 +1,5 @@
-//! The model test (messaging-reliability 19.1): operations, workers that die, lose messages or stand still at any
-//! step, a sweeper; and after all of it exactly one end for every operation.
+//! The model test (messaging-reliability 19.1): operations, workers that crash, lose messages or stall at any step, and
+//! a sweeper. At the end, every operation has exactly one outcome.
 //!
 //! Runs in process on a clock that the test moves, so that minutes pass in milliseconds.
 
@@ -38,7 +38,7 @@ const PROMISED_END: Duration = Duration::from_mins(2);
 struct ModelOperation {
     tool: &'static str,
     deadline: Duration,
-    /// Published again under an id that the stream does not know.
+    /// Published again with an id that the stream has not stored.
     again: bool,
 }
 
@@ -200,7 +200,7 @@ fn bus_over(local: LocalBackend, clock: &Clock) -> Bus {
     )
 }
 
-/// Two workers at a time through all their lives, then one that meets with nothing.
+/// Runs two workers concurrently with all their injected faults, then one worker without faults.
 async fn run_workers(stage: &ModelStage, lives: Vec<ProcessRun>, gone: &CancellationToken) {
     let (odd, even): (Vec<_>, Vec<_>) = lives
         .into_iter()

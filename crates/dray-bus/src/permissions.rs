@@ -47,7 +47,7 @@ pub struct AllowedSubscription {
 }
 
 impl Permissions {
-    /// A client that only has an inbox for replies. `about` says in the generated file what the identity is for.
+    /// A client that only has an inbox for replies. `about` describes the identity in the generated file.
     pub fn client(user: impl Into<String>, about: impl Into<String>) -> Self {
         let user = user.into();
         let mut permissions = Self {
@@ -60,17 +60,17 @@ impl Permissions {
             durables: BTreeSet::new(),
             unknown_durables: BTreeSet::new(),
         };
-        // Every identity has its own prefix, or each could read the replies to all others (18).
+        // Every identity has its own prefix, otherwise each could read the replies to all others (18).
         permissions.allow_subscribe(format!("_INBOX_{user}.>"), None);
         permissions
     }
 
-    /// A service of this name: a client whose readiness check looks at the ledger's stream.
+    /// A service of this name: a client whose readiness check reads the configuration of the ledger's stream.
     pub fn service(name: &str) -> Self {
         Self::client(name, "").with_stream(LEDGER_STREAM)
     }
 
-    /// Says in the generated file what the identity is for.
+    /// Describes the identity in the generated file.
     #[must_use]
     pub fn about(mut self, about: impl Into<String>) -> Self {
         self.about = about.into();
@@ -104,14 +104,14 @@ impl Permissions {
         topology
     }
 
-    /// Durable consumers that [`Self::consumes`] named and the topology does not have. Their work has no reader, so a
-    /// deployment with such an identity is not written.
+    /// Durable consumers that [`Self::consumes`] named and the topology does not have. Their work would have no
+    /// consumer, so no deployment is generated with such an identity.
     pub fn unknown_durables(&self) -> impl Iterator<Item = &str> {
         self.unknown_durables.iter().map(String::as_str)
     }
 
-    /// Answers a call in the queue group of its own name, and subscribes to cancellations without a group: only the
-    /// replica that holds the call knows that it does.
+    /// Responds to a call in the queue group of its own name, and subscribes to cancellations without a group, because
+    /// only one replica handles the call and the caller does not know which.
     #[must_use]
     pub fn answers(mut self, call_subject: &str) -> Self {
         let queue = Some(self.user.clone());
@@ -135,11 +135,12 @@ impl Permissions {
     #[must_use]
     pub fn calls<C: Call>(self) -> Self {
         self.allow_publish(call_subject::<C>())
-            // Without this right a caller that goes away would be refused, which makes its service unready.
+            // Without this permission the cancellation of a caller would be refused, which makes its service unready
+            //
             .allow_publish(subject::cancel_subject(C::AREA))
     }
 
-    /// Publishes work for any tenant, into every queue that takes this kind.
+    /// Publishes work for any tenant, to every queue of this kind.
     #[must_use]
     pub fn publishes_work<W: Work>(self) -> Self {
         self.publishes_work_as::<W>("*").with_stream(WORK_STREAM)
@@ -190,8 +191,8 @@ impl Permissions {
         self
     }
 
-    /// Learns how work of one tenant ended: asks on the tenant's own subject, and reads the durable consumer of
-    /// events that [`Topology::with_publishers`] makes for the tenant.
+    /// Gets the outcomes of the work of one tenant: calls on the tenant's own subject, and reads the durable consumer
+    /// of events that [`Topology::with_publishers`] creates for the tenant.
     #[must_use]
     pub fn learns_outcomes_of<C: Call>(self, tenant: &TenantId) -> Self {
         let durable = format!("publisher-{}", tenant.token());
@@ -203,7 +204,7 @@ impl Permissions {
     }
 
     /// Consumes work from a durable consumer of the topology: pulls and acknowledges, keeps the ledger of its area,
-    /// publishes rejections and dead letters. A name that the topology does not have gives no right, and is one of
+    /// publishes rejections and dead letters. A name that is not in the topology grants no permission and is listed by
     /// [`Self::unknown_durables`].
     #[must_use]
     pub fn consumes<W: Work>(mut self, durable: &str) -> Self {
@@ -278,7 +279,7 @@ impl Permissions {
             .allow_publish(format!("$JS.ACK.{stream}.{durable}.>"))
     }
 
-    /// Relies on a stream and looks at its configuration.
+    /// Permits reading the configuration of a stream on which the identity depends.
     fn with_stream(mut self, stream: &str) -> Self {
         self.streams.insert(stream.to_owned());
         self.allow_publish(format!("$JS.API.STREAM.INFO.{stream}"))

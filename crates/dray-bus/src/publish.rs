@@ -101,7 +101,7 @@ impl Bus {
         .await
     }
 
-    /// Publishes an audit event. Every call of this method is an event of its own, however many an operation has.
+    /// Publishes an audit event. Every call of this method is a separate event; an operation may have several.
     ///
     /// # Errors
     /// See [`PublishError`].
@@ -111,8 +111,8 @@ impl Bus {
         audit: &A,
     ) -> Result<PublishReceipt, PublishError> {
         let subject = audit_subject::<A>(&meta.tenant);
-        // The only id with a random part: equal audit events are separate facts and must not be merged. A repetition
-        // of the same publish keeps it.
+        // The only id with a random part: equal audit events are separate facts and must not be merged. Retries of one
+        // publish keep the id.
         let step = format!(
             "{}.{}.{:032x}",
             A::AREA,
@@ -163,7 +163,7 @@ impl Bus {
         deadline: Deadline,
     ) -> Result<PublishReceipt, PublishError> {
         let span = send_span(&message);
-        // Before the size is taken: it may add headers.
+        // Done before the size is measured, because it may add headers.
         trace::join_trace(&span, &mut message.headers);
         let size = message.size();
         if size > limit {
@@ -209,8 +209,8 @@ impl Bus {
             };
             let (delay, end) = match &error {
                 TransportError::Full => (
-                    // Longer pauses than after a timeout: a full stream recovers by age or by an operator, not by
-                    // being asked (5.3).
+                    // Longer pauses than after a timeout: a full stream recovers when messages expire or an operator
+                    // acts, not through retries (5.3).
                     random_between(Duration::from_secs(1), Duration::from_secs(10)),
                     until.min(borne_until),
                 ),
@@ -220,7 +220,7 @@ impl Bus {
                 }
                 TransportError::TimedOut
                 | TransportError::Disconnected
-                // The message may have been stored; the same id makes a second one a duplicate.
+                // The message may have been stored; because of its id, a second copy is a duplicate.
                 | TransportError::Other(_) => (backoff.next_delay(), until),
                 TransportError::Denied(_)
                 | TransportError::TooLarge { .. }
@@ -294,7 +294,7 @@ fn given_up(message: &OutgoingMessage, error: TransportError) -> PublishError {
 
 fn send_span(message: &OutgoingMessage) -> tracing::Span {
     let header = |name| message.headers.get(name).unwrap_or_default();
-    // Without its last token, the tenant: span names come from a small set (17).
+    // The last token, the tenant, is removed: span names must come from a small set (17).
     let template = message
         .subject
         .rsplit_once('.')

@@ -9,7 +9,7 @@ const MIN_PAYLOAD: usize = 256 * 1024;
 /// Largest difference between the local clock and the server's (7.1).
 const MAX_SKEW_MS: i64 = 2_000;
 
-/// What makes this instance unready, if anything does.
+/// The reason why this instance is not ready, if any.
 pub(crate) async fn probe_connection(bus: &Bus) -> Result<(), ProbeError> {
     let inner = &bus.inner;
     // A violation lasts until the restart: identity and permissions do not match, and waiting repairs neither (16).

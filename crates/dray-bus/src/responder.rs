@@ -17,7 +17,7 @@ use crate::headers::{self, MessageHeaders};
 use crate::meta::Meta;
 use crate::subject;
 
-/// The part of the caller's deadline that a responder keeps for sending its reply (C-3).
+/// The part of the caller's deadline that a responder reserves for sending its reply (C-3).
 pub const RESPONDER_MARGIN: Duration = Duration::from_millis(250);
 
 /// Longest wait to hand a reply to the connection.
@@ -25,7 +25,7 @@ const REPLY_WAIT: Duration = Duration::from_secs(5);
 
 /// Requests on one call subject, shared with the other members of the queue group.
 ///
-/// The reader must only admit (C-5): a reader that does the work lets the subscription fill up.
+/// The reading task must only admit requests (C-5). If it also handled them, the subscription would fill up.
 #[derive(Debug)]
 pub struct Responder {
     bus: Bus,
@@ -71,7 +71,7 @@ impl Responder {
         }
     }
 
-    /// Takes no new requests; [`Responder::next`] yields what the server sent already.
+    /// Stops new requests; [`Responder::next`] still returns those that the server has already sent.
     pub async fn drain(&mut self) {
         self.requests.drain().await;
     }
@@ -90,7 +90,8 @@ struct CancellableOperations {
 impl CancellableOperations {
     fn enter(&self, key: OperationKey) -> InHand {
         let token = CancellationToken::new();
-        // A request that is repeated while the first is in hand has the same key; the id removes only its own token.
+        // A request that is repeated while the first one is being handled has the same key; the id ensures that each
+        // removes only its own token.
         let id = rand::random();
         self.lock()
             .entry(key.clone())
@@ -109,7 +110,7 @@ impl CancellableOperations {
             tracing::debug!("a cancellation without a usable envelope is ignored");
             return;
         };
-        // All requests of the operation: a caller that gave up waits for none of them.
+        // Cancels all requests of the operation: its caller no longer waits for any of them.
         for (_, token) in self
             .lock()
             .get(&(meta.tenant, meta.operation))
@@ -146,7 +147,7 @@ impl Drop for InHand {
     }
 }
 
-/// One request. Dropped without an answer, it is answered with an internal fault.
+/// One request. If it is dropped without a response, the caller gets an internal fault.
 #[derive(Debug)]
 pub struct IncomingRequest {
     bus: Bus,
@@ -168,8 +169,8 @@ impl IncomingRequest {
                 .map_err(Fault::from)
                 .and_then(|meta| check_tenant(&message.subject, meta))
         };
-        // Entered here and not by the service, so that a cancellation that comes before the
-        // service looks still counts.
+        // Registered here and not by the service, so that a cancellation that arrives before the service handles the
+        // request is not lost.
         let in_hand = meta
             .as_ref()
             .ok()
@@ -185,12 +186,12 @@ impl IncomingRequest {
         }
     }
 
-    /// The subject it came on.
+    /// The subject on which it arrived.
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// Headers of the request as received, reserved ones included; [`IncomingRequest::meta`] has checked them.
+    /// Headers of the request as received, including reserved ones; [`IncomingRequest::meta`] has checked them.
     pub const fn headers(&self) -> &MessageHeaders {
         &self.headers
     }
@@ -203,7 +204,7 @@ impl IncomingRequest {
     /// Its envelope.
     ///
     /// # Errors
-    /// The fault to answer with: it is too large, or its headers are not valid.
+    /// The fault to return: the request is too large, or its headers are invalid.
     pub fn meta(&self) -> Result<Meta, Fault> {
         self.meta.clone()
     }
@@ -211,7 +212,7 @@ impl IncomingRequest {
     /// The request itself.
     ///
     /// # Errors
-    /// The fault to answer with: the payload is not what the subject promises.
+    /// The fault to return: the payload does not match the contract of the subject.
     pub fn decode<C: Call>(&self) -> Result<C, Fault> {
         C::decode(self.payload.clone()).map_err(|error| {
             tracing::debug!(
@@ -224,7 +225,7 @@ impl IncomingRequest {
         })
     }
 
-    /// Fires when the caller no longer waits (C-9). Best effort: nothing may depend on it.
+    /// Fires when the caller no longer waits (C-9). Best effort: correctness must not depend on it.
     pub fn cancelled(&self) -> CancellationToken {
         self.in_hand
             .as_ref()
@@ -315,7 +316,7 @@ fn outcome_reply<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
     if reply.size() <= MESSAGE_LIMIT {
         return reply;
     }
-    // A fault may quote what a platform or a web server said, at any length. Code and retry advice stay.
+    // A fault may quote a response of a platform or a web server of any length. Code and retry advice are kept.
     let short = Fault {
         message: "The operation failed; its explanation is too large to be sent.".to_owned(),
         advice: String::new(),

@@ -1,4 +1,4 @@
-//! Subjects: matching filters, and reading what our own ones say.
+//! Subjects: matching of filters, and parsing of this project's subjects.
 
 /// Whether `subject` matches `filter` with NATS's wildcards: `*` for one token, a final `>` for one or more.
 pub(crate) fn matches_filter(filter: &str, subject: &str) -> bool {
@@ -6,7 +6,7 @@ pub(crate) fn matches_filter(filter: &str, subject: &str) -> bool {
     let mut given = subject.split('.');
     loop {
         match (wanted.next(), given.next()) {
-            // `>` stands for one token at least, so it does not match when none is left.
+            // `>` matches at least one token, so it does not match when none is left.
             (Some(">"), Some(_)) | (None, None) => return true,
             (Some("*"), Some(_)) => {}
             (Some(want), Some(give)) if want == give => {}
@@ -83,7 +83,7 @@ fn call_parts(subject: &str) -> Option<(&str, Option<&str>)> {
     is_call.then_some((area, tenant))
 }
 
-/// The subject on which callers of an area say that they no longer wait (C-9).
+/// The subject on which callers of an area report that they no longer wait (C-9).
 pub(crate) fn cancel_subject(area: &str) -> String {
     format!("dray.{area}.v1.cancel")
 }

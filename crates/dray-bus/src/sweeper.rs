@@ -1,8 +1,8 @@
 //! The sweeper finds work that no worker will finish any more and ends it (messaging-reliability 9).
 //!
-//! Messages that ran out of deliveries stay in the stream unseen (F-8); the advisory about them
-//! may never come (F-9). The sweeper reads every piece of work with a durable of its own, lets go of what has
-//! ended, and dead-letters what has not ended a minute after its deadline.
+//! Messages that ran out of deliveries stay in the stream unseen (F-8); the advisory about them may be lost (F-9). The
+//! sweeper reads all work with its own durable consumer, acknowledges work that has ended, and dead-letters work that
+//! has not ended a minute after its deadline.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const STRANDED_AFTER: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Messages of one pull.
 const PULL_BATCH: usize = 64;
-/// How long a pull waits for what is there.
+/// How long a pull waits for available messages.
 const PULL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Advisories that are remembered.
 const MAX_REMEMBERED_ADVISORIES: usize = 10_000;
@@ -63,7 +63,7 @@ pub struct SweepReport {
 }
 
 impl WorkSweeper {
-    /// A sweeper that knows the contracts of this crate's version.
+    /// A sweeper for the contracts of this crate's version.
     pub fn new(bus: Bus) -> Self {
         Self {
             bus,
@@ -96,8 +96,7 @@ impl WorkSweeper {
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let swept = tokio::select! {
-                // A sweep that is dropped midway loses nothing: what it did not acknowledge
-                // comes again after `ack_wait`.
+                // Dropping a sweep loses no message: unacknowledged messages are redelivered after `ack_wait`.
                 () = stop.cancelled() => return,
                 swept = self.sweep() => swept,
             };
@@ -117,7 +116,7 @@ impl WorkSweeper {
         }
     }
 
-    /// One sweep over everything that is there now.
+    /// One sweep over all messages that are available now.
     ///
     /// # Errors
     /// The bus cannot be read. What was not looked at is looked at by the next sweep.
@@ -206,7 +205,7 @@ impl WorkSweeper {
         }
     }
 
-    /// Measures the backlog of its own durable and forgets advisories about what has ended.
+    /// Measures the backlog of its own durable consumer and forgets advisories about work that has ended.
     async fn measure(&mut self) -> Result<(), TransportError> {
         let backend = &self.bus.inner.backend;
         if let Some(state) = backend.consumer(WORK_STREAM, SWEEPER_WORK).await? {
@@ -236,7 +235,8 @@ impl WorkSweeper {
             }
             Ok(SweepVerdict::Waits(delay)) => {
                 report.waiting += 1;
-                // Looked at now and then although the deadline is known: an advisory or an end may come before it.
+                // Checked periodically although the deadline is known, because an advisory or an outcome may arrive
+                // earlier.
                 job::retry_delivery_later(pulled, delay.min(LOOK_AGAIN)).await;
             }
             Err(error) => {
@@ -286,7 +286,7 @@ impl WorkSweeper {
         Ok(SweepVerdict::Buried)
     }
 
-    /// Time left until a minute after the deadline; zero for a message that no worker will get again.
+    /// Time left until a minute after the deadline; zero for a message that is not delivered to workers any more.
     fn patience(&self, pulled: &PulledMessage, now_ms: u64, envelope: &WorkEnvelope) -> Duration {
         if self.exhausted.contains(&pulled.message.sequence) {
             return Duration::ZERO;
@@ -361,7 +361,7 @@ async fn fetch_batch(puller: &mut Puller) -> Result<Vec<PulledMessage>, Transpor
 /// The work message that an advisory says has run out of deliveries.
 fn exhausted_sequence(advisory: &PulledMessage) -> Option<u64> {
     let body: serde_json::Value = serde_json::from_slice(&advisory.message.payload).ok()?;
-    // The stream keeps the advisories of every stream of the account, and those about terminated messages.
+    // The stream contains advisories about every stream of the account, and about terminated messages too.
     let is_ours = body.get("type")?.as_str()? == "io.nats.jetstream.advisory.v1.max_deliver"
         && body.get("stream")?.as_str()? == WORK_STREAM;
     is_ours.then(|| body.get("stream_seq")?.as_u64()).flatten()

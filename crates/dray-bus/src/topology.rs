@@ -36,13 +36,14 @@ pub const SESSION_STREAM: &str = "KV_dray_sessions";
 pub const UPLOAD_STREAM: &str = "KV_dray_uploads";
 /// Stream of the outcome of each delivery.
 pub const DELIVERY_STREAM: &str = "KV_dray_deliveries";
-/// Stream of what was learned about platforms: limits, file ids, positions in their feeds.
+/// Stream of data about platforms: limits, file ids, positions in their feeds.
 pub const PLATFORM_STREAM: &str = "KV_dray_platform";
 /// The bucket of tickets: single-use URLs, and records of the bytes that were received with them.
 pub const TICKET_STREAM: &str = "KV_dray_tickets";
 /// Stream of where the conversions of documents are stored.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
-/// Stream of what the orchestrator keeps for its clients: files, responses and conversations of `OpenAI`'s API.
+/// Stream of the data that the orchestrator stores for its clients: files, responses and conversations of `OpenAI`'s
+/// API.
 pub const CLIENT_STATE_STREAM: &str = "KV_dray_client_state";
 /// Durable with which the sweeper reads work.
 pub const SWEEPER_WORK: &str = "sweeper-work";
@@ -61,7 +62,7 @@ pub enum FullStreamPolicy {
 /// When a stream removes messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamRetention {
-    /// By its limits only: what every stream here does (3.1).
+    /// Only by its limits, as in every stream here (3.1).
     Limits,
     /// By limits, and when no consumer is interested.
     Interest,
@@ -78,7 +79,7 @@ pub enum StreamRetention {
 pub struct StreamSpec {
     /// Name on the server.
     pub name: String,
-    /// Subjects it captures; those of streams must not overlap, nor cover a call (F-17).
+    /// Subjects it captures; subjects of streams must not overlap and must not include a call (F-17).
     pub subjects: Vec<String>,
     /// How messages leave it.
     pub retention: StreamRetention,
@@ -136,7 +137,7 @@ pub struct StreamState {
     pub spec: StreamSpec,
     /// Messages kept at this moment.
     pub messages: u64,
-    /// Bytes of all messages that it keeps.
+    /// Total bytes of its messages.
     pub bytes: u64,
     /// Sequence of the oldest message.
     pub first_sequence: u64,

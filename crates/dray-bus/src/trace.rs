@@ -1,7 +1,7 @@
 //! Ties spans to the trace of a message, and messages to the span that sends them (messaging-reliability 17).
 //!
-//! Without a layer that records traces nothing here has an effect. Which spans are recorded, and where they go, is
-//! decided in `dray-service`.
+//! Without a layer that records traces this module has no effect. `dray-service` decides which spans are recorded and
+//! where they are sent.
 
 use dray_types::TraceContext;
 use opentelemetry::Context;
@@ -15,7 +15,7 @@ use crate::headers::{self, MessageHeaders};
 
 /// The span that a trace context names; `None` outside a trace.
 pub fn span_context(trace: &TraceContext) -> Option<SpanContext> {
-    // The first part is the version; `TraceContext` lets through only what has the form of version 00.
+    // The first part is the version; `TraceContext` accepts only the form of version 00.
     let mut parts = trace.traceparent.split('-').skip(1);
     let trace_id = TraceId::from_hex(parts.next()?).ok()?;
     let span_id = SpanId::from_hex(parts.next()?).ok()?;
@@ -48,10 +48,10 @@ pub fn context_of(span: &Span) -> Option<TraceContext> {
     })
 }
 
-/// Makes a span a child of the span that a message came from.
+/// Makes a span a child of the span that sent a message.
 pub fn set_parent(span: &Span, trace: &TraceContext) {
     if let Some(parent) = span_context(trace) {
-        // Fails only when no layer records traces; then there is nothing to tie together.
+        // Fails only when no layer records traces; then no trace has to be continued.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
 }
@@ -64,7 +64,8 @@ pub(crate) fn join_trace(span: &Span, headers: &mut MessageHeaders) {
         headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
     );
     let current = context_of(&Span::current());
-    // A handler that was linked to the message's trace, and not continued it, keeps its sends below itself.
+    // If the current span is in the trace of the headers, as in a handler that started a trace of its own, the new span
+    // stays its child.
     let is_below = current.is_some_and(|current| current.trace_id() == trace.trace_id());
     if !is_below {
         set_parent(span, &trace);
@@ -72,7 +73,7 @@ pub(crate) fn join_trace(span: &Span, headers: &mut MessageHeaders) {
     if let Some(own) = context_of(span) {
         headers.set(headers::TRACEPARENT_HEADER, own.traceparent);
         if own.tracestate.is_empty() {
-            // A tracestate belongs to one traceparent; that of the replaced one must not stay.
+            // A tracestate belongs to one traceparent; the one of the replaced traceparent must be removed.
             headers.remove(headers::TRACESTATE_HEADER);
         } else {
             headers.set(headers::TRACESTATE_HEADER, own.tracestate);

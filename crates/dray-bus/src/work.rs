@@ -2,7 +2,7 @@
 //! (messaging-reliability 6 to 8).
 //!
 //! [`run_worker`] pulls and starts messages, fairly among tenants ([`pull`]); each delivery goes through [`job`], which
-//! knows the steps and their order.
+//! defines the steps and their order.
 
 mod delivery;
 pub(crate) mod envelope;
@@ -35,16 +35,16 @@ use crate::topology::WORK_STREAM;
 /// headers, and both stay below the message limit.
 pub const RESULT_LIMIT: usize = 112 * 1024;
 
-/// How a work loop behaves. The defaults are those of messaging-reliability.
+/// How a work loop behaves. The defaults are specified in messaging-reliability.
 #[derive(Clone, Debug)]
 pub struct WorkSettings {
     /// Deliveries handled concurrently. A sixth of them, at least one of two, handle only work of tenants of which no
     /// other work runs, so that a tenant whose work is slow leaves slots to others.
     pub concurrency: usize,
-    /// How long a claim keeps other workers away without a renewal. Together with the consumer's `ack_wait` it
-    /// bounds how long work waits after its worker died.
+    /// How long a claim excludes other workers without a renewal. Together with the consumer's `ack_wait` it bounds how
+    /// long work waits after its worker died.
     pub lease: Duration,
-    /// How often the claim is renewed; several times within `lease`, so that one lost renewal does not cost it.
+    /// How often the claim is renewed; several times within `lease`, so that one lost renewal does not lose the claim.
     pub renew: Duration,
     /// How long a handler may continue while its lease cannot be renewed because the bus is unavailable. Another worker may
     /// take the work over after `lease`; the revision of the ledger entry then decides whose end counts.

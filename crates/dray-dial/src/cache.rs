@@ -9,7 +9,7 @@ use dray_types::{Secret, Sha256Digest};
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Most entries. The oldest makes room.
+/// Most entries. Beyond it, the oldest entry is removed.
 const MAX_ENTRIES: usize = 512;
 
 /// Digest of both credentials of the caller, and the path of the metadata.
@@ -38,7 +38,7 @@ impl MetadataCache {
     pub(crate) fn put(&self, caller: &Caller, path: &str, value: &Value) {
         let mut entries = self.lock();
         if entries.len() >= MAX_ENTRIES {
-            // Stale entries go first; a fresh one goes only when all of them are fresh.
+            // Stale entries are removed first; a fresh one only if all are fresh.
             entries.retain(|_, (at, _)| at.elapsed() < self.age);
         }
         if entries.len() >= MAX_ENTRIES {
@@ -55,7 +55,7 @@ impl MetadataCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CacheKey, (Instant, Value)>> {
-        // Entries are inserted and removed whole, so a panic under the lock leaves none half-written.
+        // Entries are inserted and removed in one step, so a panic under the lock leaves no partial entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +67,7 @@ fn cache_key(caller: &Caller, path: &str) -> CacheKey {
             .map_or(String::new(), |secret| secret.expose().to_owned())
     };
     let (key, user) = (part(&caller.api_key), part(&caller.authorization));
-    // The length keeps `ab` and `c` apart from `a` and `bc`: no caller may get the metadata of another (R14).
+    // The length distinguishes `ab` and `c` from `a` and `bc`, because no caller may get the metadata of another (R14).
     let who = format!("{}:{key}{user}", key.len());
     (Sha256Digest::of(who.as_bytes()).to_hex(), path.to_owned())
 }

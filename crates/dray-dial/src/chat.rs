@@ -1,4 +1,4 @@
-//! Chat completions of DIAL deployments and of any model that speaks them (quickapps 3, 17, 18.4).
+//! Chat completions of DIAL deployments and of any model with this API (quickapps 3, 17, 18.4).
 
 mod delta;
 mod error;
@@ -45,7 +45,8 @@ enum ChatTarget {
 }
 
 impl ChatClient {
-    /// Any model at `{base}/chat/completions`. `key` is its own bearer token; nothing of the caller goes there (R2).
+    /// Any model at `{base}/chat/completions`. `key` is the bearer token of the model; no credentials of the caller are
+    /// sent there (R2).
     ///
     /// # Errors
     ///
@@ -102,8 +103,8 @@ impl ChatClient {
         self
     }
 
-    /// Asks for a response, with all forwarded headers of the caller when it is DIAL. `body` says whether it streams.
-    /// Connection errors, 429 and 5xx are tried twice more as long as nothing of the response came.
+    /// Requests a response, with all forwarded headers of the caller if the peer is DIAL. `body` determines whether it
+    /// streams. Connection errors, 429 and 5xx are retried twice as long as no part of the response has arrived.
     pub async fn stream(
         &self,
         caller: &Caller,

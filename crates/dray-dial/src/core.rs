@@ -1,4 +1,4 @@
-//! DIAL Core at one origin, and how it is asked.
+//! The client of DIAL Core at one origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,9 +41,9 @@ pub struct DialOptions {
     pub read_retries: u32,
     /// Longest JSON response that is read, in bytes. Default 4 MiB.
     pub max_json_bytes: usize,
-    /// Code interpreter somewhere else; DIAL's own when absent.
+    /// A separate code interpreter; DIAL's own if absent.
     pub interpreter: Option<InterpreterEndpoint>,
-    /// The trace that chat completions name; none by default.
+    /// The source of the trace in chat completions; none by default.
     pub trace: Option<TraceSource>,
 }
 
@@ -70,7 +70,7 @@ impl DialOptions {
     }
 }
 
-/// A code interpreter of its own (quickapps 7).
+/// A separate code interpreter (quickapps 7).
 #[derive(Clone, Debug)]
 pub struct InterpreterEndpoint {
     /// `PY_INTERPRETER_URL`, without the path of the API.
@@ -128,7 +128,7 @@ pub struct DialClient {
 }
 
 impl DialClient {
-    /// A client; nothing is connected yet.
+    /// Creates a client without connecting.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl DialClient {
             base: options.backoff,
             retries: options.read_retries,
         };
-        // With a client of its own: a completion may take minutes, everything else may not.
+        // Completions have a separate client, because only they may take minutes.
         let chat = ChatClient::of_core(
             HttpClient::trusting(options.chat, &options.authorities)?,
             origin.clone(),
@@ -176,8 +176,8 @@ impl DialClient {
         self.inner.chat.clone()
     }
 
-    /// Lets `receiver`, a toolset or a deployment, read files while this request lives (quickapps 5.2). One call for
-    /// all of them; none without files.
+    /// Permits `receiver`, a toolset or a deployment, to read files for the lifetime of this request (quickapps 5.2).
+    /// Sends one call for all files, and none without files.
     pub async fn grant(
         &self,
         caller: &Caller,
@@ -201,7 +201,7 @@ impl DialClient {
         Ok(())
     }
 
-    /// Asks the code interpreter (quickapps 5.3, 29). Never tried twice: code has effects.
+    /// Calls the code interpreter (quickapps 5.3, 29). Never retried, because code has effects.
     pub async fn interpreter(
         &self,
         caller: &Caller,

@@ -20,13 +20,13 @@ const MAX_TEXT_CHARACTERS: usize = 500;
 pub enum ErrorKind {
     /// The connection could not be made.
     Connect,
-    /// Nothing came in time.
+    /// No data arrived in time.
     Timeout,
     /// The connection broke before the response was complete.
     Broken,
     /// The response is longer than its limit.
     TooLarge,
-    /// The response is not what it should be.
+    /// The response is malformed.
     Malformed,
     /// A status that is not 2xx; 412 excepted.
     Status,
@@ -42,11 +42,11 @@ pub enum ErrorKind {
 pub struct Error {
     /// Kind of the failure, for decisions.
     pub kind: ErrorKind,
-    /// HTTP status, when there was one.
+    /// HTTP status, if any.
     pub status: Option<u16>,
     /// Code of the peer.
     pub code: Option<String>,
-    /// Message of the peer, else a description of the failure; at most 500 characters.
+    /// Message of the peer, otherwise a description of the failure; at most 500 characters.
     pub message: String,
     /// Message of the peer for the user.
     pub display_message: Option<String>,
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// A response with this status that says nothing more.
+    /// The error for a response with this status and without details.
     pub fn refused(status: u16) -> Self {
         let kind = if status == 412 {
             ErrorKind::Conflict
@@ -101,7 +101,7 @@ impl Error {
         self
     }
 
-    /// What the peer said: its message for users, else its message.
+    /// The peer's message for users, otherwise its other message.
     pub fn peer_message(&self) -> Option<&str> {
         let message = self.from_peer.then_some(self.message.as_str());
         self.display_message.as_deref().or(message)
@@ -111,7 +111,7 @@ impl Error {
     pub(crate) async fn of(response: HttpResponse) -> Self {
         let mut error = Self::refused(response.status());
         error.retry_after = response.retry_after();
-        // The status says enough; a body that cannot be read changes nothing.
+        // The status is enough; a body that cannot be read is ignored.
         let body = response.bytes(MAX_ERROR_BODY_BYTES);
         let Ok(Ok(body)) = tokio::time::timeout(ERROR_BODY_TIMEOUT, body).await else {
             return error;
@@ -152,7 +152,7 @@ impl Error {
             ErrorKind::Status => self
                 .status
                 .is_some_and(|status| status == 429 || status >= 500),
-            // A timeout is not repeated: it took all the time that a call may take.
+            // A timeout is not retried, because it has used all of the call's time.
             _ => false,
         }
     }

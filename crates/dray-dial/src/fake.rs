@@ -1,5 +1,5 @@
-//! A DIAL in memory for the tests of what uses [`DialPort`]: it gives scripted responses, keeps files, and records
-//! what it was asked.
+//! A DIAL in memory for tests of users of [`DialPort`]: it returns scripted responses, stores files, and records
+//! requests.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,13 +35,13 @@ type KnownDeployment = Result<(Deployment, Option<Value>), u16>;
 pub struct ChatRequest {
     /// Id of the deployment.
     pub deployment: String,
-    /// Names of the caller's headers that go along; `None` for all.
+    /// Names of the caller's forwarded headers; `None` for all.
     pub headers: Option<Vec<String>>,
     /// The body.
     pub body: Value,
 }
 
-/// The fake. Its fields are what a test sets before and looks at after.
+/// The fake. A test sets its fields before and inspects them afterwards.
 #[derive(Debug)]
 pub struct FakeDial {
     origin: DialOrigin,
@@ -83,7 +83,7 @@ impl Default for FakeDial {
 }
 
 impl FakeDial {
-    /// A DIAL with this URL that knows nothing yet.
+    /// An empty DIAL with this URL.
     ///
     /// # Panics
     ///
@@ -168,7 +168,7 @@ fn entry_of(url: &str, bytes: &Bytes) -> FileMetadata {
     .normalized()
 }
 
-/// A scripted response that a test forgot is an error of its own, not a panic in the code under test.
+/// A scripted response that a test forgot is a separate error and not a panic in the code under test.
 fn unscripted() -> Error {
     Error::new(ErrorKind::Broken, "no response is scripted")
 }
@@ -294,7 +294,7 @@ impl DialPort for FakeDial {
     }
 
     async fn download(&self, _: &Caller, file: &FileUrl, _: u64) -> Result<ByteStream, Error> {
-        // Without the limit: what reads files has to hold its own against wrong lengths.
+        // Without the limit, because code that reads files has to handle wrong lengths.
         let content = self.content(file)?;
         Ok(stream::iter([Ok(content)]).boxed())
     }

@@ -29,15 +29,15 @@ pub struct Bucket {
     pub appdata: Option<String>,
 }
 
-/// Metadata of a file or folder. What is not known here is ignored; lengths that are not whole numbers count as absent.
+/// Metadata of a file or folder. Unknown fields are ignored; lengths that are not integers count as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FileMetadata {
     /// Last segment of the path, decoded.
     #[serde(deserialize_with = "null_as_default")]
     pub name: String,
-    /// `files/{bucket}/{path}` in its one spelling, with a slash at the end of a folder; as the peer spells it when it
-    /// has none.
+    /// `files/{bucket}/{path}` in canonical spelling, with a slash at the end of a folder; in the peer's spelling if it
+    /// has no canonical one.
     #[serde(deserialize_with = "null_as_default")]
     pub url: String,
     /// `ITEM` for a file, `FOLDER` for a folder.
@@ -86,7 +86,7 @@ impl FileMetadata {
 pub struct FolderListing {
     /// The entries, in the order of the peer.
     pub items: Vec<FileMetadata>,
-    /// Whether there are more.
+    /// Whether more items exist.
     pub is_truncated: bool,
 }
 
@@ -120,7 +120,7 @@ impl DialClient {
         from_json(self.get_json(caller, "v1/bucket").await?)
     }
 
-    /// The folder for new files of this service: `appdata` if there is one, else the bucket.
+    /// The folder for new files of this service: `appdata` if there is one, otherwise the bucket.
     pub async fn home(&self, caller: &Caller) -> Result<DialFolder, Error> {
         let Bucket { bucket, appdata } = self.bucket(caller).await?;
         DialFolder::parse(appdata.as_deref().unwrap_or(&bucket))
@@ -173,7 +173,8 @@ impl DialClient {
         Ok(listing)
     }
 
-    /// The content of a file of at most `limit` bytes. The limit holds on what is read, not on what is announced (R3).
+    /// The content of a file of at most `limit` bytes. The limit applies to the read bytes, not to the announced length
+    /// (R3).
     pub async fn download(
         &self,
         caller: &Caller,
@@ -181,7 +182,7 @@ impl DialClient {
         limit: u64,
     ) -> Result<FileDownload, Error> {
         let response = self.get(caller, &format!("v1/{file}")).await?;
-        // Another success, such as 206, would be a part of the file or nothing at all.
+        // Another success, such as 206, would be a part of the file or empty.
         if response.status() != 200 {
             return Err(Error::of(response).await);
         }
@@ -193,7 +194,7 @@ impl DialClient {
             return Err(Error::new(ErrorKind::Malformed, "the content is encoded"));
         }
         let length = response.length();
-        // Early, by the header; `next` checks what is really read (R3).
+        // An early check of the header; `next` checks the bytes that are read (R3).
         check_size(length.unwrap_or_default(), limit)?;
         Ok(FileDownload {
             limit,
@@ -211,7 +212,7 @@ impl DialClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] when the condition does not hold, and those of any call.
+    /// [`ErrorKind::Conflict`] if the condition fails, and the errors of any call.
     pub async fn upload(
         &self,
         caller: &Caller,
@@ -239,8 +240,8 @@ impl DialClient {
         Ok(stored.normalized())
     }
 
-    /// Stores a new file and overwrites nothing: `name.ext`, `name-1.ext`, … (R9). `body` makes the content again for
-    /// every name that is tried.
+    /// Stores a new file without overwriting others: `name.ext`, `name-1.ext`, … (R9). `body` makes the content again
+    /// for every name that is tried.
     pub async fn upload_new(
         &self,
         caller: &Caller,
@@ -296,7 +297,7 @@ impl DialClient {
 }
 
 impl FileDownload {
-    /// The next bytes, `None` after the last.
+    /// The next bytes, `None` after the last ones.
     ///
     /// # Errors
     ///
@@ -311,7 +312,7 @@ impl FileDownload {
         Ok(Some(piece))
     }
 
-    /// All of it in one piece.
+    /// The complete content.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         let mut all = Vec::new();
         while let Some(piece) = self.next().await? {
@@ -327,7 +328,7 @@ impl FileDownload {
             match download.next().await {
                 Ok(Some(piece)) => Some((Ok(piece), Some(download))),
                 Ok(None) => None,
-                // `None` ends the stream: the rest of a broken body is not read.
+                // `None` ends the stream: the remainder of a broken body is not read.
                 Err(error) => Some((Err(Cause::from(error)), None)),
             }
         })

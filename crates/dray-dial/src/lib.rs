@@ -1,4 +1,4 @@
-//! A client of DIAL Core (quickapps 5), and of any model that speaks chat completions (quickapps 17).
+//! A client of DIAL Core (quickapps 5), and of any model with a chat completions API (quickapps 17).
 //!
 //! Keys go to the exact origin that the configuration names. Redirects are not followed, and only metadata are
 //! cached.
@@ -6,7 +6,7 @@
 //! - [`DialClient`]: files, permissions, metadata, sign-in and the code interpreter.
 //! - [`DialPort`]: what other crates need of it, as a trait; `fake` (feature `fake`) is one in memory for tests.
 //! - [`chat`]: streams of chat completions, from DIAL or from anywhere.
-//! - [`origin`]: what a URL is, without any request.
+//! - [`origin`]: the classification of a URL, without a request.
 //!
 //! It decides nothing about files that people may read: DIAL Core checks every key itself.
 //!

@@ -10,19 +10,19 @@ use crate::origin::canonical_path;
 /// A model or an application, as a thing to call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Deployment {
-    /// Name to show; the id when there is none.
+    /// Display name; the id without one.
     pub display_name: String,
-    /// What it does, for people and models.
+    /// Description for people and models.
     pub description: Option<String>,
-    /// MIME types that it takes; empty: none.
+    /// Accepted MIME types; empty means none.
     pub input_attachment_types: Vec<String>,
-    /// Most files that it takes; `None`: unknown.
+    /// Most files that it accepts; `None` if unknown.
     pub max_input_attachments: Option<u64>,
     /// Abilities of the deployment.
     pub features: DeploymentFeatures,
     /// Values of a request that it assumes, `tools` among them.
     pub defaults: Map<String, Value>,
-    /// The whole response, for members that are not typed here.
+    /// The complete response, for members without a type here.
     pub body: Value,
 }
 
@@ -37,23 +37,23 @@ pub struct DeploymentFeatures {
     pub configuration: bool,
 }
 
-/// An MCP server that DIAL knows.
+/// An MCP server that is registered in DIAL.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Toolset {
-    /// Name to show; the id when there is none.
+    /// Display name; the id without one.
     pub display_name: String,
-    /// What it does, for people and models.
+    /// Description for people and models.
     pub description: Option<String>,
     /// `HTTP` or `SSE`, as its owner set it.
     pub transport: Option<String>,
     /// Tools that may be used; empty: all.
     pub allowed_tools: Vec<String>,
-    /// The whole response, for members that are not typed here.
+    /// The complete response, for members without a type here.
     pub body: Value,
 }
 
 impl Toolset {
-    /// Whether it speaks server-sent events and posts rather than one endpoint for all.
+    /// Whether its transport is server-sent events with separate posts instead of one endpoint.
     pub fn is_sse(&self) -> bool {
         let transport = self.transport.as_deref();
         transport.is_some_and(|transport| transport.eq_ignore_ascii_case("sse"))
@@ -65,7 +65,7 @@ impl Toolset {
 pub struct Prompt {
     /// Name, as its author chose it.
     pub name: String,
-    /// What it does, for people and models.
+    /// Description for people and models.
     pub description: Option<String>,
     /// The text, with its front matter if it is a skill.
     pub content: String,
@@ -88,7 +88,7 @@ impl DialClient {
             Err(error) if error.status == Some(404) => self.application(caller, id).await?,
             other => other?,
         };
-        // Under the path of the deployment in both cases, so that the 404 is not asked for again.
+        // Under the path of the deployment in both cases, so that the request with the 404 is not repeated.
         self.cache().put(caller, &path_of, &body);
         Ok(parse_deployment(id, body))
     }
@@ -142,7 +142,7 @@ impl DialClient {
         })
     }
 
-    /// Forgets what is cached about a deployment or toolset, so that the next call asks again (R14).
+    /// Drops the cached data of a deployment or toolset, so that the next call requests it again (R14).
     pub fn forget(&self, caller: &Caller, id: &str) {
         for prefix in ["openai/deployments", "openai/toolsets", "openai/models"] {
             if let Ok(path) = api_path(prefix, id) {
@@ -195,7 +195,7 @@ fn api_path(prefix: &str, id: &str) -> Result<String, Error> {
     canonical_path(prefix, id).ok_or_else(|| Error::new(ErrorKind::Request, "the id is not plain"))
 }
 
-/// A text, or of one in several languages the English or else the first.
+/// A text; of a text in several languages the English one, otherwise the first.
 fn localized_text(body: &Value, name: &str) -> Option<String> {
     let text = match body.get(name)? {
         // DIAL allows a text for each language in the same member.

@@ -1,6 +1,6 @@
 //! Classes of URLs, and the one spelling of a DIAL file (quickapps 5.1, 32; R2, R4). No I/O.
 //!
-//! Every crate that sends a DIAL key uses these rules: nothing in a user's text decides where a key is sent.
+//! Every crate that sends a DIAL key uses these rules: text of a user never determines where a key is sent.
 
 mod reference;
 
@@ -30,7 +30,7 @@ pub enum UrlClass {
     External,
     /// A `data:` URL: the content itself.
     Data,
-    /// Anything else, folders and what is not plain included.
+    /// Any other URL, including folders and paths that are not plain.
     Unsupported,
 }
 
@@ -39,8 +39,8 @@ pub enum UrlClass {
 pub struct FileUrl(String);
 
 impl FileUrl {
-    /// Reads a relative URL of a file; leading slashes, the query and the fragment do not belong to it. `None` when it
-    /// names no file: folders, empty segments, `.` and `..`, slashes and control characters behind an escape.
+    /// Reads a relative URL of a file; leading slashes, the query and the fragment are ignored. `None` if it does not
+    /// identify a file: folders, empty segments, `.` and `..`, escaped slashes and control characters.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_REFERENCE_BYTES {
             return None;
@@ -76,7 +76,7 @@ impl FileUrl {
         percent_decode_str(last).decode_utf8_lossy().into_owned()
     }
 
-    /// The folder that it lies in.
+    /// The folder that contains it.
     pub fn folder(&self) -> DialFolder {
         let end = self.0.rfind('/').unwrap_or_default();
         DialFolder(self.0.get(..end).unwrap_or_default().to_owned())
@@ -94,7 +94,7 @@ impl fmt::Display for FileUrl {
 pub struct DialFolder(String);
 
 impl DialFolder {
-    /// Reads `bucket/path`, with or without `files/` before it. `None` when it is not plain.
+    /// Reads `bucket/path`, with or without `files/` before it. `None` if it is not a plain path.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('/').trim_end_matches('/');
         let inside = strip_path_prefix(text, "files/").unwrap_or(text);
@@ -106,7 +106,7 @@ impl DialFolder {
         format!("{}/", self.0)
     }
 
-    /// A file in it. What no name can hold is replaced by `_`, dots at the end are left out (quickapps 5.1).
+    /// A file in it. Invalid characters are replaced by `_`, and dots at the end are removed (quickapps 5.1).
     pub fn file(&self, name: &str) -> FileUrl {
         let clean: String = name
             .trim()
@@ -127,7 +127,7 @@ impl DialFolder {
     }
 }
 
-/// The exact origin that may receive DIAL keys, and the path under which its API lies.
+/// The exact origin that may receive DIAL keys, and the base path of its API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DialOrigin {
     base: Url,
@@ -203,7 +203,7 @@ impl DialOrigin {
 
 /// The class of a URL. Without an origin every http(s) URL is external.
 pub fn classify_url(text: &str, origin: Option<&DialOrigin>) -> UrlClass {
-    // First: only a URL that is its own content has a good reason to be longer than the limit.
+    // Checked first: only a URL that contains its content may exceed the limit.
     if strip_path_prefix(text.trim_start_matches(' '), "data:").is_some() {
         return UrlClass::Data;
     }
@@ -223,7 +223,7 @@ pub fn encode_path(path: &str) -> String {
     segments.join("/")
 }
 
-/// An id or path in its canonical spelling: segments decoded once and encoded once. `None` when it is not plain.
+/// An id or path in its canonical spelling: segments decoded once and encoded once. `None` if it is not a plain path.
 pub(crate) fn canonical_path(prefix: &str, path: &str) -> Option<String> {
     let mut canonical = prefix.to_owned();
     for segment in path.split('/') {

@@ -1,4 +1,4 @@
-//! What other crates need of DIAL Core, as one trait: [`DialClient`] is the real one, `fake::FakeDial` the one of
+//! The interface of DIAL Core for other crates: [`DialClient`] is the real implementation, `fake::FakeDial` the one for
 //! tests.
 
 use std::fmt;
@@ -20,14 +20,14 @@ use crate::signin::SignIn;
 /// The chunks of a chat completion, parsed, without the last `[DONE]`. Dropping it closes the connection.
 pub type ChunkStream = BoxStream<'static, Result<Value, Error>>;
 
-/// DIAL Core with the rights of one caller at a time. Every call fails with [`Error`]; what the methods say is in the
-/// documentation of those of [`DialClient`] with the same names.
+/// DIAL Core with the rights of one caller at a time. Every call fails with [`Error`]; the methods of [`DialClient`]
+/// with the same names document the details.
 #[async_trait]
 pub trait DialPort: fmt::Debug + Send + Sync {
     /// The origin that keys go to.
     fn origin(&self) -> &DialOrigin;
 
-    /// Forgets what is cached about a deployment or toolset.
+    /// Drops the cached data of a deployment or toolset.
     fn forget(&self, caller: &Caller, id: &str);
 
     /// A deployment. May be cached for a while, per caller.
@@ -57,10 +57,11 @@ pub trait DialPort: fmt::Debug + Send + Sync {
         body: &Value,
     ) -> Result<Value, Error>;
 
-    /// Lets `receiver` read files while this request lives.
+    /// Permits `receiver` to read files for the lifetime of this request.
     async fn grant(&self, caller: &Caller, files: &[FileUrl], receiver: &str) -> Result<(), Error>;
 
-    /// Asks the person at the caller's channel to sign in to toolsets; an outcome for each, in order, within `wait`.
+    /// Asks the user of the caller's channel to sign in to toolsets. Returns one outcome per toolset, in order, within
+    /// `wait`.
     async fn sign_in(&self, caller: &Caller, toolsets: &[String], wait: Duration) -> Vec<SignIn>;
 
     /// The folder for new files of this service.
@@ -99,7 +100,7 @@ pub trait DialPort: fmt::Debug + Send + Sync {
     async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error>;
 }
 
-// `Self::name` is the client's own method: inherent ones come before those of a trait.
+// `Self::name` is the client's own method: inherent methods have priority over trait methods.
 #[async_trait]
 impl DialPort for DialClient {
     fn origin(&self) -> &DialOrigin {

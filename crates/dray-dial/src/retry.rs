@@ -11,18 +11,18 @@ pub(crate) struct RetryPolicy {
     pub(crate) retries: u32,
 }
 
-/// Longest delay that a peer can ask for.
+/// Longest delay that a peer can request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl RetryPolicy {
-    /// Waits before the next attempt; `false` when there is none left. `made` counts attempts from 1; `asked` is
+    /// Waits before the next attempt; `false` if no attempt is left. `made` counts attempts from 1; `asked` is
     /// `Retry-After`.
     pub(crate) async fn again(self, made: u32, asked: Option<Duration>) -> bool {
         if made > self.retries {
             return false;
         }
         let own = self.base.saturating_mul(2_u32.saturating_pow(made - 1));
-        // The peer knows when it is free, but must not hold a turn for minutes.
+        // The peer's delay is used, but it must not block a turn for minutes.
         tokio::time::sleep(asked.unwrap_or(own).min(MAX_RETRY_AFTER)).await;
         true
     }

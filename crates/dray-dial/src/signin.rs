@@ -28,7 +28,7 @@ pub enum SignIn {
 }
 
 impl DialClient {
-    /// Asks for all toolsets concurrently and waits at most `wait` in all. The outcome of each is in the order of
+    /// Asks for all toolsets concurrently and waits at most `wait` in total. Returns the outcomes in the order of
     /// `toolsets`.
     pub async fn sign_in(
         &self,

@@ -8,7 +8,7 @@ use cfb::CompoundFile;
 use crate::container::Input;
 use crate::limits::{Budget, Damage, Failure, Limit};
 
-/// How much is read between two looks at the budget.
+/// Bytes that are read between two checks of the budget.
 const READ_STEP_BYTES: u64 = 256 * 1024;
 
 /// An open compound file.
@@ -21,7 +21,7 @@ impl<'i> Compound<'i> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`] for one that wraps an encrypted package, damage for what is not a compound file.
+    /// [`Failure::Encrypted`] for one that wraps an encrypted package, damage if it is not a compound file.
     pub(crate) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
         let cfb = CompoundFile::open(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
         // An encrypted OOXML package is wrapped in a compound file under this name (MS-OFFCRYPTO 2.3).
@@ -31,7 +31,7 @@ impl<'i> Compound<'i> {
         Ok(Self { cfb })
     }
 
-    /// Reads a whole stream; `None` when the stream is missing or unreadable.
+    /// Reads a complete stream; `None` when the stream is missing or unreadable.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl<'i> Compound<'i> {
         }
     }
 
-    /// A stream that must be there.
+    /// Reads a required stream.
     ///
     /// # Errors
     ///

@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use crate::limits::{Budget, Damage, Failure, Limit};
 
-/// What a conversion reads from: an open file, or bytes.
+/// The source of a conversion: an open file, or bytes.
 pub trait Input: Read + Seek {}
 impl<T: Read + Seek + ?Sized> Input for T {}
 
-/// How much is inflated between two looks at the budget.
+/// Bytes that are inflated between two checks of the budget.
 const INFLATE_STEP_BYTES: usize = 64 * 1024;
 /// First bytes of an OLE2 file.
 const OLE2_SIGNATURE: [u8; 8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
@@ -18,11 +18,11 @@ const OLE2_SIGNATURE: [u8; 8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1]
 /// An open ZIP with its directory in memory; parts are read on demand.
 pub struct Container<'a> {
     zip: zip::ZipArchive<&'a mut dyn Input>,
-    /// By index; an entry whose name cannot be read has none.
+    /// Names by index; empty for a name that cannot be read.
     names: Vec<String>,
     /// Index by name; of equal names the first.
     exact: HashMap<String, usize>,
-    /// Index by name in lower case, with the slashes that the format asks for.
+    /// Index by name in lower case, with the slashes that the format requires.
     folded: HashMap<String, usize>,
     budget: Rc<Budget>,
 }
@@ -81,12 +81,12 @@ impl<'a> Container<'a> {
             .copied()
     }
 
-    /// Whether there is such a part.
+    /// Whether the part exists.
     pub fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
 
-    /// Reads a whole part; `None` when the part is missing.
+    /// Reads a complete part; `None` when the part is missing.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl<'a> Container<'a> {
         read_zip_entry(&mut self.zip, index, max, None, &self.budget).map(Some)
     }
 
-    /// A part that must be there.
+    /// Reads a required part.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl<'a> Container<'a> {
 pub(crate) fn open_zip(input: &mut dyn Input) -> Result<zip::ZipArchive<&mut dyn Input>, Failure> {
     let mut head = [0; 8];
     let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
-    // A package behind a password is not a ZIP but a compound file around one.
+    // A package with a password is not a ZIP, but a compound file that contains one.
     if head == OLE2_SIGNATURE {
         return Err(ole2_failure(input));
     }
@@ -144,7 +144,7 @@ pub(crate) fn read_zip_entry(
     max_ratio: Option<u64>,
     budget: &Budget,
 ) -> Result<Vec<u8>, Failure> {
-    // Looked at before it is opened: not every kind of encryption is known to what opens it.
+    // Checked before it is opened, because the library does not support every kind of encryption.
     let raw = zip.by_index_raw(index);
     if raw.map_err(|error| entry_failure(&error))?.encrypted() {
         return Err(Failure::Encrypted);
@@ -168,7 +168,7 @@ pub(crate) fn read_zip_entry(
         }
         budget.inflated(read)?;
         bytes.extend_from_slice(step.get(..read).unwrap_or_default());
-        // A false small size would pass the checks above: what comes out is counted, not what was declared.
+        // A false small size would pass the checks above: the unpacked bytes are counted, not the declared ones.
         if bytes.len() as u64 > declared {
             return Err(Failure::Corrupt(Damage::Compression));
         }
@@ -190,7 +190,7 @@ fn fold_name(name: &str) -> String {
     name.to_ascii_lowercase().replace('\\', "/")
 }
 
-/// The first bytes of a file, which then is at its beginning; how many there were.
+/// Reads the first bytes of a file and rewinds it. Returns the number of bytes.
 fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
     input.seek(SeekFrom::Start(0))?;
     let mut read = 0;
@@ -204,7 +204,7 @@ fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
-/// What an OLE2 file means where a ZIP was expected: office programs wrap a package so to encrypt it.
+/// What an OLE2 file means where a ZIP was expected: office programs store an encrypted package in such a file.
 fn ole2_failure(input: &mut dyn Input) -> Failure {
     match cfb::CompoundFile::open(input) {
         Ok(file) if file.exists("/EncryptedPackage") => Failure::Encrypted,
@@ -212,7 +212,7 @@ fn ole2_failure(input: &mut dyn Input) -> Failure {
     }
 }
 
-/// What an entry that cannot be opened means.
+/// The failure for an entry that cannot be opened.
 fn entry_failure(error: &zip::result::ZipError) -> Failure {
     match error {
         zip::result::ZipError::UnsupportedArchive(words)
@@ -225,7 +225,7 @@ fn entry_failure(error: &zip::result::ZipError) -> Failure {
     }
 }
 
-/// What a read that fails means.
+/// The failure for a read error.
 fn read_failure(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         Failure::Corrupt(Damage::Truncated)

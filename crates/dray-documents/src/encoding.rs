@@ -40,7 +40,7 @@ impl DetectedEncoding {
 
 /// The encoding that a byte-order mark names, and the mark's length.
 pub fn of_mark(bytes: &[u8]) -> Option<(DetectedEncoding, usize)> {
-    // Before the others: the mark of UTF-32 LE begins like that of UTF-16 LE.
+    // Checked before the others: the mark of UTF-32 LE begins like that of UTF-16 LE.
     if bytes.starts_with(&[0xFF, 0xFE, 0, 0]) {
         return Some((DetectedEncoding::Utf32Le, 4));
     }
@@ -80,7 +80,8 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
     (all > 0 && plausible * 10 >= all * 9).then_some(DetectedEncoding::Known(encoding))
 }
 
-/// Whether zeros are strewn among plain ASCII. Read as UTF-16 that gives letters too, from unlikely scripts.
+/// Whether the text is ASCII with scattered zero bytes. Decoded as UTF-16, such text has letters, too, but of unlikely
+/// scripts.
 fn is_ascii_with_zeros(sample: &[u8]) -> bool {
     let others = sample.iter().filter(|byte| **byte != 0).count();
     others * 4 > sample.len() * 3 && sample.is_ascii()
@@ -96,8 +97,8 @@ fn is_iso_2022_jp(sample: &[u8]) -> bool {
         && !ISO_2022_JP.decode_without_bom_handling(sample).1
 }
 
-/// The encoding of a text: by its mark, else ISO-2022-JP by its escapes, else UTF-8 when valid, else UTF-16 by its
-/// zeros, else by statistics. Never fails; the last resort is windows-1252.
+/// The encoding of a text: by its byte-order mark, otherwise ISO-2022-JP by its escapes, UTF-8 if valid, UTF-16 by its
+/// zeros, or by statistics, in this order. Never fails; the last resort is windows-1252.
 pub fn find_encoding(bytes: &[u8]) -> DetectedEncoding {
     if let Some((found, _)) = of_mark(bytes) {
         return found;
@@ -113,7 +114,7 @@ pub fn find_encoding(bytes: &[u8]) -> DetectedEncoding {
     if let Some(found) = utf16_without_mark(sample) {
         return found;
     }
-    // A few broken bytes in what is else UTF-8 do not make it Latin.
+    // A few invalid bytes in UTF-8 text do not make it Latin-1.
     let text = String::from_utf8_lossy(sample);
     let broken = text.chars().filter(|c| *c == '\u{FFFD}').count();
     let beyond = text.chars().filter(|c| !c.is_ascii()).count();
@@ -122,12 +123,12 @@ pub fn find_encoding(bytes: &[u8]) -> DetectedEncoding {
     }
     let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Allow);
     detector.feed(sample, true);
-    // Valid UTF-8 was found above; what is left is broken or not UTF-8.
+    // Valid UTF-8 was found above; other text is broken or not UTF-8.
     DetectedEncoding::Known(detector.guess(None, chardetng::Utf8Detection::Deny))
 }
 
-/// Decodes with the given label when it is one, else with what [`find_encoding`] finds. A byte-order mark wins over both and
-/// does not appear in the text; what cannot be decoded becomes U+FFFD.
+/// Decodes with the given label if it is valid, otherwise with the result of [`find_encoding`]. A byte-order mark
+/// overrides both and does not appear in the text; invalid bytes become U+FFFD.
 pub fn decode_text<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
     let (found, mark) = match of_mark(bytes) {
         Some(marked) => marked,

@@ -2,7 +2,7 @@
 
 /// The number of hexadecimal digits alone.
 ///
-/// `from_str_radix` of the standard library also takes a leading sign, so a writer could give `+41` for `041`.
+/// `from_str_radix` of the standard library also accepts a leading sign, so a writer could give `+41` for `041`.
 pub(crate) fn parse_hex(digits: &str) -> Option<u32> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u32::from_str_radix(digits, 16).ok())?

@@ -1,14 +1,14 @@
 //! Detects the type of a document from its content and converts it to Markdown, within limits.
 //!
 //! - [`classify`]: the type of a file, from its content.
-//! - [`limits`]: the budget that every loop counts into, and what stops a conversion.
+//! - [`limits`]: the budget in which every loop counts its work, and the limits that stop a conversion.
 //! - [`markdown`]: the writer that all formats share: blocks, inline text, tables, escapes, parts of a document.
 //! - [`container`]: ZIP containers within bounds.
 //! - [`encoding`]: bytes to text.
 //! - [`formats`]: one module for each family of formats.
 //!
-//! Conversion takes an open file and returns text. It opens no path, no connection and no process. A file that makes a
-//! library loop or crash is contained by a worker process, which `dray-reading` starts.
+//! Conversion takes an open file and returns text. It opens no paths or connections and starts no processes.
+//! `dray-reading` runs it in a worker process, which contains a file that makes a library loop or crash.
 //!
 //! ```
 //! use dray_documents::classify::classify;

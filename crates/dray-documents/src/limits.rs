@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What one conversion may use (read-attachment 6).
+/// The resources that one conversion may use (read-attachment 6).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -17,7 +17,7 @@ pub struct Limits {
     pub max_elements: u64,
     /// Bytes of extracted text.
     pub max_text_bytes: u64,
-    /// Time for the whole conversion, milliseconds.
+    /// Time for the complete conversion, in milliseconds.
     pub wall_ms: u64,
     /// Bytes inflated from all parts of a container together.
     pub max_inflated_bytes: u64,
@@ -81,7 +81,7 @@ impl Limit {
     }
 }
 
-/// What is wrong with a damaged file. A closed list: the words never come from the file.
+/// The kind of damage of a file. A closed list: the words never come from the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Damage {
@@ -89,7 +89,7 @@ pub enum Damage {
     Truncated,
     /// The ZIP, OLE2 or PDF structure cannot be read.
     Structure,
-    /// The part that holds the text is missing.
+    /// The part with the text is missing.
     MissingPart,
     /// XML, JSON or another grammar is broken where it must not be.
     Malformed,
@@ -126,7 +126,7 @@ pub enum Failure {
     /// The archive has no file of the name that was requested.
     #[error("no such member")]
     NoMember,
-    /// The document holds no text, such as a scan (read-attachment 7.9).
+    /// The document has no text, such as a scan (read-attachment 7.9).
     #[error("no text")]
     NoText,
     /// No converter for this type.
@@ -148,7 +148,7 @@ const ELEMENTS_PER_LOOK: u64 = 256;
 /// Inflated bytes between two checks of the time limit.
 const BYTES_PER_LOOK: u64 = 256 * 1024;
 
-/// What is left of the [`Limits`] of one conversion.
+/// The remaining part of the [`Limits`] of one conversion.
 ///
 /// Shared by reference between a format and the writer; single-threaded by design.
 #[derive(Debug)]

@@ -1,13 +1,13 @@
 //! Checks which URLs are accepted, and normalises them (agent-file-context 3).
 //!
-//! Origins are compared as parsed, never as prefixes of text, and what is left after the own origin was taken away is
-//! looked at again.
+//! Origins are compared after parsing, never as text prefixes, and the URL that remains after removing the own origin
+//! is checked again.
 
 use url::{Host, Url};
 
 use crate::generation::ContractGeneration;
 
-/// Takes URLs of one request.
+/// Normalises the URLs of one request.
 #[derive(Clone, Debug)]
 pub struct UrlNormaliser {
     generation: ContractGeneration,
@@ -24,9 +24,9 @@ impl UrlNormaliser {
         Self { generation, origin }
     }
 
-    /// The normalised URL, or `None` when the file is dropped. A URL of the own origin becomes a relative path.
+    /// The normalised URL, or `None` if the file is dropped. A URL of the own origin becomes a relative path.
     pub fn normalise(&self, url: &str) -> Option<String> {
-        // Parsers remove tabs and line feeds (WHATWG URL), so what was checked would not be what is fetched.
+        // Parsers remove tabs and line feeds (WHATWG URL), so the checked URL would differ from the fetched one.
         if url.chars().any(char::is_control) {
             return None;
         }
@@ -81,7 +81,7 @@ impl UrlNormaliser {
     }
 
     fn is_own(&self, url: &Url) -> bool {
-        // Credentials would be lost together with the authority.
+        // A URL with credentials keeps its origin, because they would be lost together with the authority.
         let bare = url.username().is_empty() && url.password().is_none();
         bare && self
             .origin
@@ -95,7 +95,7 @@ impl UrlNormaliser {
 /// origin. `None` for the origin alone, which is dropped.
 fn own_rest(url: &str) -> Option<String> {
     let (_, after) = url.split_once("://")?;
-    // Nothing after the authority: the URL is the origin itself, which is dropped (section 3, step 4).
+    // Without text after the authority, the URL is the origin itself, which is dropped (section 3, step 4).
     let at = after.find(['/', '\\', '?', '#'])?;
     let (_, rest) = after.split_at(at);
     if is_own_path(rest) {
@@ -142,8 +142,8 @@ pub(crate) fn without_signature(url: &str) -> String {
     format!("{path}?{}", kept.join("&"))
 }
 
-/// Parameters of the usual ways to sign a URL. A bare `token` is none of them: it often names the file. The short
-/// names are only taken for a signature beside a `sig`.
+/// Parameters of common URL signatures. A plain `token` is not among them, because it often identifies the file. The
+/// short names count as a signature only together with `sig`.
 fn is_signature(pair: &str, has_sig: bool) -> bool {
     let name = pair.split('=').next().unwrap_or_default();
     let name = name.to_ascii_lowercase();

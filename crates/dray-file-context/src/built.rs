@@ -13,7 +13,7 @@ use crate::renew::RenewalRefusal;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BuiltContext {
-    /// The history that the model sees, unmodified.
+    /// The history for the model, unmodified.
     pub chat_histories: Vec<ChatItem>,
     /// The same messages in the same order, those with files rewritten. Never stored.
     pub rewritten_histories: Vec<ChatItem>,
@@ -35,7 +35,7 @@ pub struct BuiltContext {
     pub current_attachments: Vec<Attachment>,
     /// Files of the history that cannot be fetched any more.
     pub warnings: Vec<FileWarning>,
-    /// Files that have no id; the reminder of their message says so.
+    /// Files without an id; the reminder of their message lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
 }
@@ -48,7 +48,7 @@ pub struct LeftOut {
     pub name: String,
     /// The reason why it has no id.
     pub reason: ExclusionReason,
-    /// Whether it came with this message or with an earlier one.
+    /// Whether it is from this message or from an earlier one.
     pub turn: FileTurn,
 }
 
@@ -83,9 +83,9 @@ impl From<RenewalRefusal> for ExclusionReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileWarning {
-    /// Id by which the model knows it.
+    /// Id that the model uses.
     pub id: String,
-    /// Name by which the model knows it.
+    /// Name that the model uses.
     pub name: String,
     /// Why its link could not be renewed.
     pub reason: RenewalRefusal,
@@ -99,7 +99,7 @@ pub(crate) fn files_map(
     let documents = catalog
         .entries()
         .iter()
-        // An unavailable file is listed for the model, but nothing can open it.
+        // An unavailable file is listed for the model, but no tool can open it.
         .filter(|entry| entry.file.file_type.is_document() && !entry.unavailable)
         .filter(|_| generation != ContractGeneration::G6);
     documents
@@ -122,7 +122,7 @@ pub(crate) fn all_files_map(
     generation: ContractGeneration,
 ) -> BTreeMap<String, AnyTarget> {
     let usable = catalog.entries().iter().filter(|entry| !entry.unavailable);
-    // G6 removed the maps: there the URL itself is the handle (section 1).
+    // G6 has no maps: its handle is the URL itself (section 1).
     let usable = usable.filter(|_| generation != ContractGeneration::G6);
     usable
         .map(|entry| {

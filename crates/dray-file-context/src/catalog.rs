@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{AgentInputFile, FileType};
 
-/// The turn in which a file came.
+/// The turn of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileTurn {
     /// With an earlier message.
     History,
-    /// With the message being answered.
+    /// The file is from the current message.
     Current,
 }
 
@@ -24,9 +24,9 @@ pub struct CatalogEntry {
     /// Id, name, type and the URL that the server itself fetches.
     #[serde(flatten)]
     pub file: AgentInputFile,
-    /// Whether it came with this message or with an earlier one.
+    /// Whether it is from this message or from an earlier one.
     pub turn: FileTurn,
-    /// The URL that others can open; absent when there is none.
+    /// The URL that other services can open; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
     /// The file can no longer be fetched.
@@ -108,12 +108,12 @@ impl FileCatalog {
         &self.entries
     }
 
-    /// Whether there is none.
+    /// Whether the catalog is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The file of an id or of an older form of one. Nothing is trimmed, case counts.
+    /// The file with this id, or with this older form of an id. The id is not trimmed, and case matters.
     pub fn find(&self, id: &str) -> Option<&CatalogEntry> {
         let by_id = self.entries.iter().find(|entry| entry.file.id == id);
         by_id.or_else(|| {
@@ -154,7 +154,7 @@ impl FileCatalog {
         readable.map(|entry| entry.file.id.as_str()).collect()
     }
 
-    /// Id to URL for tools: what others can open, and nothing that is dead or empty.
+    /// Map from id to URL for tools: only URLs that other services can open, without expired or empty ones.
     pub fn urls(&self) -> BTreeMap<String, String> {
         let usable = self.entries.iter().filter(|entry| !entry.unavailable);
         usable
@@ -192,7 +192,7 @@ impl DocumentTarget {
 pub struct AnyTarget {
     /// Name of the file for the model.
     pub name: String,
-    /// Type as the model sees it.
+    /// The type for the model.
     #[serde(rename = "type")]
     pub file_type: FileType,
     /// URL that the server itself fetches.

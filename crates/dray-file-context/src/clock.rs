@@ -1,11 +1,11 @@
-//! The current time as a model sees it (agent-file-context 10).
+//! The current time as a model gets it (agent-file-context 10).
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::{Offset, TimeZone};
 use serde::{Deserialize, Serialize};
 
-/// An instant and the zone that a person reads it in. Handed in: nothing here asks a clock.
+/// An instant and a person's time zone. The caller provides both; this module does not read a clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalTime {

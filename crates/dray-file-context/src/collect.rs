@@ -94,7 +94,8 @@ impl<'a> CollectRules<'a> {
         parts.retain(|part| {
             let url = part.url.clone().filter(|url| !url.is_empty());
             let is_named = part.key.is_some() || self.says_what_is_left_out();
-            // Without a URL only a key names a file. The default keeps such parts to report them.
+            // Without a URL, only a key identifies a file. The default generation keeps parts without both in order to
+            // report them.
             url.map_or(is_named, |url| seen.insert(url))
         });
         let attachments = message.map_or(&[] as &[_], |item| &item.attachments);
@@ -105,12 +106,12 @@ impl<'a> CollectRules<'a> {
         self.generation == ContractGeneration::Stable
     }
 
-    /// Drops, deduplicates, limits and indexes. What has no type vanishes last, so indexes may have gaps.
+    /// Drops, deduplicates, limits and indexes. Files without a type are dropped last, so indexes may have gaps.
     fn keep(&self, candidates: Vec<FileCandidate<'_>>, turn: FileTurn) -> CollectedMessage {
         let mut seen = BTreeSet::new();
         let mut kept = CollectedMessage::default();
         let leave_out = |part: &FilePart, url: &str, reason: ExclusionReason| {
-            // Never a whole `data:` URL.
+            // Never a complete `data:` URL.
             let name: String = self
                 .hint(part, url)
                 .chars()
@@ -132,7 +133,7 @@ impl<'a> CollectRules<'a> {
             if !seen.insert(identity.clone()) {
                 continue;
             }
-            // A file that was persisted keeps its place even if the limit is lower now.
+            // A persisted file keeps its index even if the limit is lower now.
             if index >= self.max_files && candidate.attachment.is_none() {
                 let left_out = leave_out(&candidate.part, &url, ExclusionReason::Limit);
                 kept.left_out.extend(left_out);
@@ -159,8 +160,8 @@ impl<'a> CollectRules<'a> {
         kept
     }
 
-    /// Whether a file that cannot be fetched has no id. One of history keeps its id unless it never had one: the model
-    /// may name it.
+    /// Whether a file that cannot be fetched gets no id. A file of history keeps its id if it had one, because the
+    /// model may use it.
     fn is_left_out(&self, refusal: RenewalRefusal, turn: FileTurn) -> bool {
         self.says_what_is_left_out()
             && (turn == FileTurn::Current || refusal == RenewalRefusal::Name)
@@ -197,7 +198,7 @@ impl<'a> CollectRules<'a> {
         })
     }
 
-    /// The URL of this request, and why it does not work. `None` drops the candidate.
+    /// The URL for this request, and the reason if it cannot be used. `None` drops the candidate.
     fn renewed(&self, part: &FilePart) -> Option<(String, Option<RenewalRefusal>)> {
         let stored = part.url.as_deref().unwrap_or_default();
         let Some(renewals) = self.renewals else {
@@ -250,7 +251,7 @@ impl<'a> CollectRules<'a> {
         if let Some(known) = known {
             return Some(*known);
         }
-        // The default also listens to the name when the URL has none.
+        // The default generation also uses the name if the URL has no file name.
         if self.generation == ContractGeneration::Stable && kind::file_name(url).is_none() {
             let key = part.key.as_deref().and_then(kind::file_name);
             let named = key.or_else(|| Some(part.name.clone()));
@@ -277,7 +278,7 @@ impl<'a> CollectRules<'a> {
     }
 }
 
-/// The parts, each with what was persisted of it, then what was persisted of no part: files of a node's input.
+/// The parts, each with its persisted data, then persisted files without a part: files of a node's input.
 fn file_candidates<'a>(
     parts: &[FilePart],
     attachments: &'a [Attachment],

@@ -19,7 +19,7 @@ use crate::window;
 /// The folder of a sandbox that uploads are written to.
 pub const SANDBOX_FOLDER: &str = "user_files";
 
-/// Builds contexts. There is nothing to set up: everything is in the request.
+/// Builds contexts. It has no settings: all data is in the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ContextBuilder;
 
@@ -174,8 +174,8 @@ impl<'a> BuildState<'a> {
         }
     }
 
-    /// The history that is seen, as it is and rewritten. The default names what is not seen too, so that ids and names
-    /// do not depend on the window.
+    /// The visible history, unmodified and rewritten. The default generation also assigns names in hidden history, so
+    /// that ids and names do not depend on the window.
     fn histories(
         &mut self,
         stored: &'a [ChatItem],
@@ -378,7 +378,7 @@ impl<'a> BuildState<'a> {
         named
     }
 
-    /// The files to list. The tool-call layout lists documents whose text is there, and nothing else.
+    /// The files to list. The tool-call layout lists only documents whose text is available.
     fn lines(&self, named: &[NamedEntry]) -> Vec<ReminderLine> {
         let all = self.layout != ReminderLayout::ToolCall;
         let entries = named.iter().map(|one| &one.entry);
@@ -417,7 +417,7 @@ struct NamedEntry {
 /// The id that this turn's files take their prefix from.
 fn source_of(generation: ContractGeneration, owner: &IdOwner<'_>) -> Option<String> {
     let answer = owner.answer.filter(|_| generation.names_by_answer());
-    // G1 writes `current` when the answer has no id yet (6.2).
+    // G1 writes `current` if the answer has no id yet (6.2).
     let literal = (generation == ContractGeneration::G1).then_some("current");
     let found = answer.or(literal).or(owner.question).or(owner.fallback);
     found.map(str::to_owned)

@@ -1,5 +1,4 @@
-//! The datasets that a reminder names (agent-file-context 9). Who may read what, and what it is called, is asked of the
-//! caller.
+//! The datasets in a reminder (agent-file-context 9). The caller provides their permissions and names.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generation::ContractGeneration;
 
-/// A dataset as a model gets to know it.
+/// A dataset as it is described to a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dataset {
     /// Id under which it is stored.
@@ -51,7 +50,7 @@ pub trait DatasetLibrary {
     fn stored(&self, ids: &[String]) -> Vec<StoredDataset>;
 }
 
-/// Answers that were looked up before.
+/// A library with results of earlier look-ups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DatasetCache {
@@ -61,7 +60,7 @@ pub struct DatasetCache {
     /// The node's switch "authorise by member". G1 and G2 always authorise.
     #[serde(default)]
     pub authorise_by_member: bool,
-    /// Ids that the acting member may read. Absent means none.
+    /// Ids that the acting member may read. Empty means none.
     #[serde(default)]
     pub readable: BTreeSet<String>,
     /// Datasets that exist now.
@@ -88,8 +87,8 @@ impl DatasetCache {
     }
 }
 
-/// The datasets to name, in the order of the selection: authorised ones only where that is requested, each once, with
-/// the stored name, else the selection's, else the id. An empty selection asks nothing.
+/// The datasets to list, in the order of the selection. On request, only authorised ones. Each appears once, with the
+/// stored name, otherwise the name in the selection, otherwise the id. An empty selection causes no look-up.
 pub fn resolve_datasets(
     selected: &[DatasetSelection],
     generation: ContractGeneration,
@@ -119,7 +118,7 @@ pub fn resolve_datasets(
     if chosen.is_empty() {
         return Vec::new();
     }
-    // After the check of rights: what may not be read is not even looked up (section 9, step 4).
+    // After the check of permissions: datasets without permission are not looked up (section 9, step 4).
     let stored = library.stored(&ids(&chosen));
     let name_it = |one: &DatasetSelection| {
         let row = stored.iter().find(|row| row.id == one.dataset_id);
@@ -156,7 +155,7 @@ mod tests {
                 name: name.into(),
                 intro: intro.into(),
             };
-            // In another order than asked.
+            // In another order than requested.
             vec![row("b", "", "about b"), row("a", "Alpha", "")]
         }
     }

@@ -1,4 +1,4 @@
-//! Escaping of what others wrote, so that no name, URL or content ends the wrapper.
+//! Escaping of untrusted text, so that no name, URL or content can close the wrapper.
 
 /// The tag around everything that is reported about files.
 pub const WRAPPER_TAG: &str = "system-reminder";
@@ -25,12 +25,12 @@ pub fn unescape_xml(text: &str) -> String {
         .replace("&quot;", "\"")
         .replace("&gt;", ">")
         .replace("&lt;", "<")
-        // Last, in reverse of `escape_xml`: `&amp;lt;` stands for the text `&lt;`.
+        // Last, in reverse of `escape_xml`: `&amp;lt;` encodes the text `&lt;`.
         .replace("&amp;", "&")
 }
 
-/// Disarms every opening or closing wrapper tag in a question that has to stand inside the wrapper (R-12). Anything
-/// else of the question stays as it is.
+/// Disarms every opening or closing wrapper tag in a question that is written inside the wrapper (R-12). Other text of
+/// the question is not changed.
 pub fn disarm_wrapper_tags(question: &str) -> String {
     let mut disarmed = String::with_capacity(question.len());
     let mut rest = question;
@@ -45,12 +45,12 @@ pub fn disarm_wrapper_tags(question: &str) -> String {
     disarmed
 }
 
-/// Whether what follows a `<` names the wrapper, in any case and with any blanks or slashes before it.
+/// Whether the text after a `<` is the name of the wrapper, in any case and after any blanks or slashes.
 fn opens_wrapper(after: &str) -> bool {
     let name = after.trim_start_matches(|c: char| {
         c.is_whitespace() || c.is_control() || c == '/' || is_unseen(c)
     });
-    // `<sys\u{200b}tem-reminder>` looks like the tag to a model that drops what has no width.
+    // `<sys\u{200b}tem-reminder>` looks like the tag to a model that ignores zero-width characters.
     let mut letters = name.chars().filter(|&c| !is_unseen(c));
     WRAPPER_TAG.chars().all(|expected| {
         letters

@@ -1,7 +1,7 @@
 //! The observable states of the feature, and the layouts of the reminder.
 //!
-//! A conversation stored under one generation may be resumed under another, so nothing here is written into stored
-//! messages; a caller chooses for each request.
+//! A conversation stored under one generation may be resumed under another, so the generation is not written into
+//! stored messages; the caller chooses it for each request.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,7 +70,7 @@ impl ContractGeneration {
         }
     }
 
-    /// `data:` URLs are candidates (3.2). The default lets them in so that indexes stay those of G1.
+    /// `data:` URLs are candidates (3.2). The default includes them, so that indexes equal those of G1.
     pub(crate) fn takes_data(self) -> bool {
         matches!(self, Self::G0 | Self::G1 | Self::G2 | Self::Stable)
     }
@@ -95,7 +95,7 @@ impl ContractGeneration {
         !matches!(self, Self::G0 | Self::G1 | Self::G2)
     }
 
-    /// A declared type other than `file` wins over what the URL says (5.1).
+    /// A declared type other than `file` overrides the type in the URL (5.1).
     pub(crate) fn trusts_declared(self) -> bool {
         matches!(self, Self::G4 | Self::G5 | Self::G6 | Self::Stable)
     }
@@ -105,12 +105,12 @@ impl ContractGeneration {
         matches!(self, Self::G4 | Self::G5 | Self::G6 | Self::Stable)
     }
 
-    /// The map of documents holds names as well (11).
+    /// The map of documents contains names, too (11).
     pub(crate) fn maps_names(self) -> bool {
         matches!(self, Self::G4 | Self::G5)
     }
 
-    /// There is a map of URLs for tools (11).
+    /// The result has a map of URLs for tools (11).
     pub(crate) fn maps_urls(self) -> bool {
         matches!(self, Self::G3 | Self::G4 | Self::G5 | Self::Stable)
     }
@@ -160,13 +160,13 @@ pub enum ReminderLayout {
     BDocuments,
     /// 8.2: type and URL, the question after the wrapper.
     B,
-    /// 8.2 as G4 wrote it: media are said to be attached.
+    /// 8.2 in the form of G4: it says that media are attached.
     BMedia,
     /// 8.3: no ids, sandbox paths.
     C,
     /// 8.4: `## File input` before `## Query`.
     Legacy,
-    /// 18.2: the tool-call node's own, with contents.
+    /// 18.2: the layout of the tool-call node, with contents.
     ToolCall,
 }
 
@@ -205,7 +205,7 @@ impl fmt::Display for ReminderLayout {
 impl FromStr for ReminderLayout {
     type Err = UnknownName;
 
-    /// A layout's own name, or the generation whose layout is meant.
+    /// The name of a layout, or of the generation whose layout is used.
     fn from_str(text: &str) -> Result<Self, UnknownName> {
         let named = Self::ALL
             .into_iter()
@@ -237,7 +237,7 @@ impl From<ReminderLayout> for &'static str {
     }
 }
 
-/// A name that is none of the known ones.
+/// An unknown name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such {what}; there are: {known}")]
 pub struct UnknownName {

@@ -17,11 +17,11 @@ pub(crate) struct IdOwner<'a> {
     pub(crate) answer: Option<&'a str>,
     /// Id of the message itself.
     pub(crate) question: Option<&'a str>,
-    /// Index of the message in the history that the model sees.
+    /// Index of the message in the history for the model.
     pub(crate) position: Option<usize>,
-    /// Prefix that the caller gives for messages without an id.
+    /// The caller's prefix for messages without an id.
     pub(crate) fallback: Option<&'a str>,
-    /// Whether this is the message that is being answered.
+    /// Whether this is the current message.
     pub(crate) current: bool,
 }
 
@@ -81,8 +81,8 @@ impl IdAllocator {
         }
     }
 
-    /// Returns the persisted id, else an id made from the message, else an id made from the file. Two files never get
-    /// the same id.
+    /// Returns the persisted id, otherwise an id made from the message, otherwise an id made from the file. Two files
+    /// never get the same id.
     fn stable(&mut self, owner: &IdOwner<'_>, found: &FoundFile) -> String {
         let identity = lasting_identity(found);
         let prefix = owner.answer.or(owner.question);

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::model::FileType;
 
-/// The type of an extension without its dot. Compared whole and in any case.
+/// The type of an extension without its dot. The complete extension is compared, ignoring case.
 pub fn of_extension(extension: &str) -> FileType {
     let among = |list: &[&str]| {
         list.iter()
@@ -24,7 +24,7 @@ pub fn of_extension(extension: &str) -> FileType {
     }
 }
 
-/// The type that a URL suggests; `None` when it is one that cannot be resolved: `data:` that is not a base64 image.
+/// The type that a URL suggests; `None` for a URL that cannot be resolved: `data:` that is not a base64 image.
 pub fn of_url(url: &str) -> Option<FileType> {
     if url.starts_with("data:") {
         return data_image(url).map(|_| FileType::Image);
@@ -47,8 +47,8 @@ pub(crate) fn data_image(url: &str) -> Option<String> {
     plain.then(|| subtype.to_owned())
 }
 
-/// The file name that a URL or storage key suggests: its query parameter `filename`, else its last path segment when
-/// that has a dot. Decoded once.
+/// The file name that a URL or storage key suggests: its query parameter `filename`, otherwise its last path segment if
+/// that contains a dot. Decoded once.
 pub fn file_name(url: &str) -> Option<String> {
     if let Some(subtype) = data_image(url) {
         return Some(format!("image.{subtype}"));
@@ -72,7 +72,7 @@ pub fn file_name(url: &str) -> Option<String> {
     segment.contains('.').then(|| percent_decode(segment))
 }
 
-/// Percent-decoded, or as it is when that gives no text.
+/// Percent-decoded, or unchanged if the result is not UTF-8.
 fn percent_decode(segment: &str) -> String {
     let decoded = percent_decode_str(segment).decode_utf8();
     decoded.map_or_else(|_| segment.to_owned(), std::borrow::Cow::into_owned)
@@ -84,7 +84,7 @@ pub fn name_extension(name: &str) -> Option<&str> {
     (!extension.is_empty()).then_some(extension)
 }
 
-/// Whether an extension says enough that the server need not be asked (16.5).
+/// Whether an extension determines the type, so that no request to the server is needed (16.5).
 pub(crate) fn is_known(extension: &str) -> bool {
     of_extension(extension) != FileType::File
         || DOCUMENT_EXTENSIONS

@@ -79,14 +79,14 @@ pub(crate) fn build_legacy(
     })
 }
 
-/// This turn's files, then the history's; later ones of a known name are left out; from 1.
+/// Numbers this turn's files, then those of the history, from 1. Later files with a repeated name are left out.
 fn number_files(current: Vec<FoundFile>, history: Vec<FoundFile>) -> Vec<CatalogEntry> {
     let current = current.into_iter().map(|found| (FileTurn::Current, found));
     let history = history.into_iter().map(|found| (FileTurn::History, found));
     let mut names = BTreeSet::new();
     let mut entries = Vec::new();
     for (turn, found) in current.chain(history) {
-        // Before the number is given: a repeated name has none (18.3).
+        // Checked before a number is assigned, because a repeated name gets none (18.3).
         if !names.insert(found.hint.clone()) {
             continue;
         }

@@ -1,8 +1,8 @@
 //! The files of a conversation, as they are presented to a model.
 //!
-//! A person attaches files to messages. This crate decides which files the model sees, with which name and id, and
-//! writes their description. It finds a file by its id in later turns, plans which files are read, records what was
-//! read, and replaces ids by URLs in the arguments of other tools.
+//! A person attaches files to messages. This crate decides which files the model gets, with which name and id, and
+//! writes their description. It finds a file by its id in later turns, plans which files are read, records the results
+//! of reading, and replaces ids by URLs in the arguments of other tools.
 //!
 //! All functions are pure: they open no file, read no clock and do not wait. For signing, reading and writing, this
 //! crate returns a plan, the caller carries the plan out, and this crate assembles the results.

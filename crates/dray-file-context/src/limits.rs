@@ -1,4 +1,4 @@
-//! Numbers of the contract in one place (agent-file-context 21), and the ones that we chose.
+//! The numbers of the contract (agent-file-context 21), and those that this project chose.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(3);
 pub const PARSED_TEXT_TTL: Duration = Duration::from_mins(20);
 /// How long a URL signed for a run is good for.
 pub const SIGNED_URL_TTL: Duration = Duration::from_hours(2);
-/// How long links to images of own documents are good for.
+/// How long links to images of own documents are valid.
 pub const OWN_IMAGE_TTL: Duration = Duration::from_hours(90 * 24);
 /// How long links to images out of external documents are good for.
 pub const EXTERNAL_IMAGE_TTL: Duration = Duration::from_hours(24);
@@ -24,25 +24,25 @@ pub const PROBE_BYTES: u64 = 8192;
 pub const PROBE_TIME: Duration = Duration::from_secs(3);
 /// Type probes at the same time.
 pub const PROBES_AT_ONCE: usize = 5;
-/// Characters that stand for one token when sizes are reckoned.
+/// Characters that count as one token in estimates of sizes.
 pub const CHARS_PER_TOKEN: usize = 3;
 /// Least tokens that the limits of tool results are reckoned from.
 pub const TOKEN_FLOOR: usize = 4096;
 /// Characters of text of all files of one reading call together.
 pub const READ_BUDGET: usize = 60_000;
-/// Least characters of a budget that a caller may ask for.
+/// Smallest budget that a caller may request, in characters.
 pub const READ_BUDGET_MIN: usize = 256;
 /// Characters at each end of a file in the record of a node.
 pub const PREVIEW_CHARS: usize = 1000;
 /// Ids that one reading call may name. More are refused, not read.
 pub const READ_IDS: usize = 200;
-/// Ids that the answer to an unknown one lists.
+/// Most ids that the response to an unknown id lists.
 pub const LISTED_IDS: usize = 50;
 /// Bytes of a cleaned file name; a path segment of most file systems.
 pub const NAME_BYTES: usize = 255;
-/// Characters of the name of a file that was left out.
+/// Most characters of the name of a file that was left out.
 pub const LEFT_OUT_NAME_CHARS: usize = 200;
-/// Depth to which arguments are searched for ids. What lies deeper stays as it is.
+/// Depth to which arguments are searched for ids. Deeper values are not changed.
 pub const ARGUMENT_DEPTH: usize = 128;
 
 /// The limit that counts: zero and unset mean [`DEFAULT_MAX_FILES`].

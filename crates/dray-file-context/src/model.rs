@@ -1,7 +1,7 @@
 //! Messages, parts and files of a chat, as they are stored and as they are passed on.
 //!
-//! Stored messages are kept as the JSON that they are. Only what is needed is looked at, and leniently, so that a
-//! message that nothing has to be done to comes back exactly as it went in.
+//! Stored messages are kept as their original JSON. Only needed fields are read, and leniently, so that a message
+//! without changes is returned exactly as it was received.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 pub enum MessageRole {
     /// Instructions to the model.
     System,
-    /// The person who asks.
+    /// The user.
     Human,
     /// The model, or the agent around it.
     #[serde(rename = "AI")]
@@ -22,7 +22,7 @@ pub enum MessageRole {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileType {
-    /// Any document, and what has no known extension.
+    /// Any document, and a file with an unknown extension.
     #[default]
     File,
     /// A picture, for models that see.
@@ -55,7 +55,7 @@ impl FileType {
         }
     }
 
-    /// Whether text can be read out of it.
+    /// Whether text can be read from it.
     pub fn is_document(self) -> bool {
         self == Self::File
     }
@@ -76,13 +76,13 @@ pub struct ChatItem {
     /// Everything older was compressed into this message (6.1).
     #[serde(default, skip_serializing_if = "is_false")]
     pub checkpoint: bool,
-    /// The answer stopped to ask a person something and has to be resumed (6.1).
+    /// The answer stopped with a question to the user and has to be resumed (6.1).
     #[serde(default, skip_serializing_if = "is_false")]
     pub awaiting_input: bool,
     /// Ids, names and URLs of this message's files, persisted when it was the current one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
-    /// Everything else that is stored with it.
+    /// All other stored fields.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
@@ -121,7 +121,7 @@ impl ChatItem {
         }
     }
 
-    /// All its text parts with nothing between them.
+    /// All of its text parts, joined without a separator.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for part in self.parts() {
@@ -147,14 +147,14 @@ impl ChatItem {
     pub(crate) fn with_parts(&self, parts: Vec<MessagePart>) -> Self {
         Self {
             value: Value::Array(parts.into_iter().map(MessagePart::into_json).collect()),
-            // A model has no use for what was persisted with the message: its links may have expired.
+            // Persisted attachments are left out for the model, because their links may have expired.
             attachments: Vec::new(),
             ..self.clone()
         }
     }
 
-    /// The `content` for a model's provider: a string when there is one text part and nothing else, else an array in
-    /// which an image is an `image_url` part and sound or moving pictures are a `file_url` part (7).
+    /// The `content` for a model's provider: a string for a single text part; otherwise an array in which an image is
+    /// an `image_url` part, and audio and video are `file_url` parts (7).
     pub fn provider_content(&self) -> Value {
         let mut parts = self.parts();
         if let [MessagePart::Text(text)] = parts.as_mut_slice() {
@@ -207,10 +207,10 @@ pub struct FilePart {
     pub file_type: Option<FileType>,
     /// Name that the uploader gave; may be empty.
     pub name: String,
-    /// Address of the content. `None` when it was stored as something else than a string.
+    /// Address of the content. `None` if the stored value is not a string.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The object in our own storage, if it is there.
+    /// Key of the object in this system's storage, if it is stored there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -221,26 +221,26 @@ impl FilePart {
         Self {
             file_type: text("type").and_then(|name| FileType::named(&name)),
             name: text("name").unwrap_or_default(),
-            // Something else than text is dropped later and without an error (section 3, step 1).
+            // A value that is not text is dropped later without an error (section 3, step 1).
             url: text("url"),
             key: text("key").filter(|key| !key.is_empty()),
         }
     }
 }
 
-/// A file as a model, a tool or a node of a workflow gets to know it.
+/// A file as it is described to a model, a tool or a node of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentInputFile {
     /// The name that opens it in this turn and every later one.
     pub id: String,
     /// Name for models and people.
     pub name: String,
-    /// Type, as the model sees it.
+    /// The type for the model.
     #[serde(rename = "type")]
     pub file_type: FileType,
     /// Address of the content in this request.
     pub url: String,
-    /// The object in our own storage, if it is there.
+    /// Key of the object in this system's storage, if it is stored there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -251,7 +251,7 @@ impl AgentInputFile {
     pub fn identity(&self) -> String {
         match &self.key {
             Some(key) => format!("chat:{key}"),
-            // A server never sees the fragment (RFC 3986 section 3.5), so it does not distinguish files.
+            // A server never gets the fragment (RFC 3986 section 3.5), so it does not distinguish files.
             None => format!("external:{}", crate::address::without_fragment(&self.url)),
         }
     }
@@ -270,7 +270,7 @@ pub struct Attachment {
     pub file_type: FileType,
     /// The URL as it was handed in, not as it was signed.
     pub url: String,
-    /// The object in our own storage, if it is there.
+    /// Key of the object in this system's storage, if it is stored there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! The second agent engine, which keeps its own memory (agent-file-context 18.1).
 //!
-//! It takes one prompt, so only the text of this turn's message counts, and rewritten history is not used: what it
-//! remembers it stores with its last answer. Files of history stay readable anyway, since the maps hold them.
+//! It accepts one prompt, so only the text of this turn's message is used. It does not use rewritten history, because
+//! it stores its memory with its last answer. Files of history can still be read, because the maps contain them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::built::BuiltContext;
 use crate::model::{ChatItem, MessageRole};
 
-/// How often a running engine looks whether it was stopped.
+/// How often a running engine checks whether it was stopped.
 pub const STOP_POLL: Duration = Duration::from_millis(200);
 
 /// The prompt of one call.
@@ -37,7 +37,7 @@ pub fn node_memory<'a>(histories: &'a [ChatItem], node_id: &str) -> Option<&'a V
     memories.or_else(|| last.extra.get(&key))
 }
 
-/// Stores a node's memory with an answer. Nodes share the place.
+/// Stores a node's memory with an answer. All nodes share one field.
 pub fn remember_messages(answer: &mut ChatItem, node_id: &str, messages: Value) {
     let memories = answer.extra.entry("memories").or_insert_with(|| json!({}));
     if !memories.is_object() {
@@ -54,7 +54,7 @@ pub fn remember_messages(answer: &mut ChatItem, node_id: &str, messages: Value) 
 pub struct TurnRecord {
     /// The part of the answer that was received so far.
     pub answer: String,
-    /// Sentence on what failed, if anything did.
+    /// Message of the failure, if any.
     pub error: Option<String>,
     /// Memory of the engine after this turn.
     pub memory: Value,

@@ -1,5 +1,5 @@
-//! Finds the type behind a URL whose suffix gives none (agent-file-context 16.5). Decisions between two requests that
-//! the caller makes: at most [`crate::limits::PROBES_AT_ONCE`] concurrently and [`crate::limits::PROBE_TIME`] for
+//! Detects the type of a URL without a known suffix (agent-file-context 16.5). Contains the decisions for two requests
+//! that the caller sends: at most [`crate::limits::PROBES_AT_ONCE`] concurrently and [`crate::limits::PROBE_TIME`] for
 //! both.
 //!
 //! HEAD is only ever a hint: many signatures cover GET alone, so every failure of HEAD leads to GET.
@@ -21,18 +21,18 @@ pub const RANGE_HEADER: &str = "bytes=0-8191";
 pub enum ProbeStep {
     /// The type is known.
     Done(FileType),
-    /// Ask with GET, [`RANGE_HEADER`], and read [`crate::limits::PROBE_BYTES`] at most.
+    /// Send a GET request with [`RANGE_HEADER`], and read [`crate::limits::PROBE_BYTES`] at most.
     Get,
 }
 
-/// Whether a URL has to be asked: absolute `http(s)`, with no suffix that is known.
+/// Whether a URL has to be probed: it is absolute `http(s)` without a known suffix.
 pub fn is_needed(url: &str) -> bool {
     let name = kind::file_name(url);
     let extension = name.as_deref().and_then(kind::name_extension);
     address::is_absolute_http(url) && !extension.is_some_and(kind::is_known)
 }
 
-/// The URLs to ask, each once, fragments ignored.
+/// The URLs to probe, each once, ignoring fragments.
 pub fn urls_to_probe<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
     urls.into_iter()
@@ -50,13 +50,13 @@ pub fn may_follow(allowed_hosts: Option<&[String]>, location: &str) -> bool {
 /// After HEAD; `None` is a request that failed.
 pub fn after_head(answer: Option<(u16, Option<&str>)>) -> ProbeStep {
     let Some((200..=299, Some(mime))) = answer else {
-        // A refusal of HEAD says nothing: many signatures cover GET alone (section 20).
+        // A refused HEAD has no meaning: many signatures are valid only for GET (section 20).
         return ProbeStep::Get;
     };
     of_mime(mime).map_or(ProbeStep::Get, ProbeStep::Done)
 }
 
-/// After GET; `None` is a request that failed. What stays unknown is a document.
+/// After GET; `None` is a request that failed. An unknown type counts as a document.
 pub fn after_get(answer: Option<(u16, Option<&str>, &[u8])>) -> FileType {
     let Some((200..=299, mime, bytes)) = answer else {
         return FileType::File;
@@ -66,11 +66,11 @@ pub fn after_get(answer: Option<(u16, Option<&str>, &[u8])>) -> FileType {
         .unwrap_or_default()
 }
 
-/// The type of a MIME type that says something.
+/// The file type of a specific MIME type; `None` for a generic one.
 fn of_mime(mime: &str) -> Option<FileType> {
     let essence = dray_media_type::essence(mime);
     let (major, minor) = essence.split_once('/')?;
-    // What servers send for files whose type they do not know.
+    // Types that servers send for files of unknown type.
     let generic = matches!(
         minor,
         "" | "*"
@@ -92,7 +92,7 @@ fn of_mime(mime: &str) -> Option<FileType> {
 
 /// The type by the first bytes, of formats that people attach.
 fn of_bytes(bytes: &[u8]) -> Option<FileType> {
-    // A probe reads the start only; the size says that more follows.
+    // A probe reads only the start of the file; the size means that more bytes follow.
     match detect_kind(bytes, "", u64::MAX).kind {
         ContentKind::Image(_) => Some(FileType::Image),
         ContentKind::Audio(_) => Some(FileType::Audio),

@@ -10,14 +10,14 @@ use crate::limits;
 use crate::model::FilePart;
 use crate::renew::{RenewalRefusal, RenewedLinks};
 
-/// The place where a file was found; it decides what a failure means.
+/// The place where a file was found; it determines the effect of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReferencePlace {
-    /// The message being answered: a failure fails the run.
+    /// The current message: a failure fails the run.
     Current,
     /// An earlier message: a failure is a warning.
     History,
-    /// A variable, a form, or something else of that name: a failure names it.
+    /// A variable, a form, or another source with this name, which a failure mentions.
     Source(String),
 }
 
@@ -117,9 +117,9 @@ impl ReferenceTable {
         &self.warnings
     }
 
-    /// The references of a child run: only what is handed to it. Private files are inherited or refused, unknown
-    /// external ones are the child's alone. Over the limit the child's message counts before what is passed, that
-    /// before the newest of history; the order stays. `history` is oldest first.
+    /// The references of a child run: only the files that are passed to it. Private files are inherited or refused;
+    /// unknown external ones belong only to the child. If there are too many, files of the child's message have
+    /// priority over passed files, and these over the newest of history; the order is kept. `history` is oldest first.
     pub fn child(
         &self,
         handed: &HandedReferences<'_>,
@@ -163,7 +163,7 @@ impl ReferenceTable {
         Ok(child)
     }
 
-    /// The reference that a child gets for a part of its parent. A file of history that is not available is left out.
+    /// The reference that a child gets for a part of its parent. An unavailable file of history is left out.
     fn inherited(
         &self,
         part: &FilePart,

@@ -1,5 +1,5 @@
-//! Fresh URLs for stored objects (agent-file-context 16.2, R-15). Who can sign is asked before the build; what it
-//! answered is handed in with the request.
+//! Fresh URLs for stored objects (agent-file-context 16.2, R-15). The caller requests the signatures before the build
+//! and passes the results in the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,8 @@ impl StoreScope {
         }
     }
 
-    /// The objects of one chat: `chat/{app}/{user}/{chat}/…`. Ids that would leave the folder give a scope of nothing.
+    /// The objects of one chat: `chat/{app}/{user}/{chat}/…`. Ids that would leave the directory result in an empty
+    /// scope.
     pub fn of_chat(app: &str, user: &str, chat: &str) -> Self {
         let ids = [app, user, chat];
         if ids.iter().any(|id| id.contains('/') || !is_plain(id)) {
@@ -34,8 +35,8 @@ impl StoreScope {
         Self::of([format!("chat/{app}/{user}/{chat}")])
     }
 
-    /// Whether a key lies below one of the folders. A key with an empty, `.` or `..` segment, a backslash or a control
-    /// character lies nowhere.
+    /// Whether a key is below one of the directories. False for a key with an empty, `.` or `..` segment, a backslash
+    /// or a control character.
     pub fn holds(&self, key: &str) -> bool {
         is_plain(key)
             && self.folders.iter().any(|folder| {
@@ -49,7 +50,7 @@ impl StoreScope {
     }
 }
 
-/// No segment that a store could read as something else.
+/// Whether no segment has a special meaning for a store.
 fn is_plain(key: &str) -> bool {
     !key.contains(|c: char| c == '\\' || c.is_control())
         && key
@@ -57,7 +58,7 @@ fn is_plain(key: &str) -> bool {
             .all(|segment| !matches!(segment, "" | "." | ".."))
 }
 
-/// Fresh URLs by the signer, and the limits of what may be fetched.
+/// Fresh URLs from the signer, and the restrictions on fetching.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RenewedLinks {
@@ -71,7 +72,7 @@ pub struct RenewedLinks {
     /// Hosts of external files that may be fetched; `*.example.com` means every host below. Absent means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_hosts: Option<Vec<String>>,
-    /// Keys that are not names of files at all, such as a path with `..` in it.
+    /// Keys that are invalid, such as a path with `..` in it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub invalid: BTreeSet<String>,
 }
@@ -97,7 +98,7 @@ pub enum RenewalRefusal {
 impl RenewedLinks {
     /// The fresh URL of a key.
     pub fn url(&self, key: &str) -> Result<&str, RenewalRefusal> {
-        // The scope first, so that a refusal says nothing about objects of others.
+        // The scope is checked first, so that a refusal reveals nothing about objects of others.
         if self.scope.as_ref().is_some_and(|scope| !scope.holds(key)) {
             return Err(RenewalRefusal::Scope);
         }
@@ -115,7 +116,7 @@ impl RenewedLinks {
         allows_host(self.allowed_hosts.as_deref(), url)
     }
 
-    /// The keys among these that should be signed: each once, those of other conversations never.
+    /// The keys among these that should be signed: each once, and none of other conversations.
     pub fn wanted<'a>(
         scope: Option<&StoreScope>,
         keys: impl IntoIterator<Item = &'a str>,
@@ -142,7 +143,7 @@ pub(crate) fn allows_host(hosts: Option<&[String]>, url: &str) -> bool {
         match allowed.strip_prefix("*.") {
             Some(parent) => host
                 .strip_suffix(parent)
-                // The dot keeps `evilexample.com` out, and the parent itself is not below.
+                // The dot excludes `evilexample.com`, and the parent domain itself is not included.
                 .is_some_and(|below| below.ends_with('.') && below.len() > 1),
             None => host == allowed,
         }

@@ -22,41 +22,41 @@ pub struct ContextRequest {
     /// The reminder's layout; absent means the generation's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<ReminderLayout>,
-    /// The reminder's language. Absent means English, or the peer's Chinese where a `generation` or a `layout` of the
-    /// peer is chosen by name.
+    /// The reminder's language. Absent means English, or the peer's Chinese if a `generation` or a `layout` of the peer
+    /// is selected by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<ReminderLanguage>,
     /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs anyway.
     #[serde(skip_serializing_if = "is_false")]
     pub hide_urls: bool,
-    /// Whether images, sound and moving pictures stay parts of their message; absent means as the generation has it.
-    /// The reminder says that they are attached only where they are.
+    /// Whether images, audio and video stay parts of their message; absent means the default of the generation. The
+    /// reminder mentions attached media only if they are attached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_media: Option<bool>,
     /// Everything stored before this turn, oldest first.
     pub histories: Vec<ChatItem>,
-    /// How much of it the model sees.
+    /// How much of the history the model gets.
     pub history: HistoryWindow,
     /// The raw message of this turn: its files and its text as they were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_message: Option<ChatItem>,
-    /// The question that goes to the model; a workflow may have changed it.
+    /// The question for the model; a workflow may have changed it.
     pub question: String,
-    /// The node's file input. Absent when the node does not declare one; what is not text is dropped.
+    /// The node's file input. Absent if the node does not declare one; values that are not text are dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_input: Option<Vec<Value>>,
-    /// The id that the answer will be stored under.
+    /// The id under which the answer will be stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_chat_item_id: Option<String>,
-    /// The prefix when neither message has an id. Absent means one made from the file itself.
+    /// The prefix if neither message has an id. Absent means an id made from the file itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_id: Option<String>,
-    /// Files of one message; zero means 20.
+    /// Most files of one message; zero means 20.
     pub max_files: usize,
     /// How the model reaches files above that limit, as the end of a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<String>,
-    /// The public name of the server that the request came to.
+    /// The public origin of the server that got the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Types that the caller knows, by exact URL.
@@ -68,7 +68,7 @@ pub struct ContextRequest {
     /// The sandbox's working directory, when the node uses one; empty is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
-    /// Skills that lie in the sandbox.
+    /// Skills in the sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<SandboxSkill>,
     /// Folder in which skills may be written.
@@ -77,7 +77,7 @@ pub struct ContextRequest {
     /// Datasets that the node selects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub datasets: Option<DatasetCache>,
-    /// Fresh URLs. Absent means that stored URLs never expire, and no scope is checked.
+    /// Fresh URLs. Absent means that stored URLs never expire, and that the scope is not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewals: Option<RenewedLinks>,
     /// Texts of files by id, for the tool-call layout.
@@ -113,18 +113,17 @@ impl ContextRequest {
         self.keep_media.unwrap_or(self.generation.keeps_media())
     }
 
-    /// The messages that the history setting speaks of.
+    /// The messages to which the history setting applies.
     pub fn stored(&self) -> &[ChatItem] {
         match &self.history {
-            // An explicit array stands in for the stored history (6.1).
+            // An explicit array replaces the stored history (6.1).
             HistoryWindow::Given(items) => items,
             HistoryWindow::None | HistoryWindow::Rounds(_) => &self.histories,
         }
     }
 
-    /// The URLs whose type only their server knows, each once (16.5). What it says goes into
-    /// [`ContextRequest::declared_types`]. Files that bear a type of their own, or whose type was persisted, are not
-    /// asked for.
+    /// The URLs whose type only their server knows, each once (16.5). The results are passed in
+    /// [`ContextRequest::declared_types`]. Files with a declared or persisted type are not included.
     pub fn urls_to_probe(&self) -> Vec<String> {
         let rules = crate::collect::CollectRules::of(self);
         let stored = self.stored();
@@ -147,8 +146,8 @@ impl ContextRequest {
         urls.into_iter().map(str::to_owned).collect()
     }
 
-    /// The keys that have to be signed before [`crate::ContextBuilder::build`]: of the current message and of the
-    /// history that the model sees, each once, those outside `scope` never.
+    /// The keys that have to be signed before [`crate::ContextBuilder::build`]: keys of the current message and of the
+    /// history for the model, each once, and none outside `scope`.
     pub fn keys_to_sign(&self, scope: Option<&StoreScope>) -> Vec<String> {
         let stored = self.stored();
         let seen = crate::window::kept_positions(stored, &self.history, self.generation);

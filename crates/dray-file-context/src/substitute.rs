@@ -1,8 +1,8 @@
 //! URLs in the place of ids, in the arguments of tools (agent-file-context 15).
 //!
-//! A model names files by id; other tools need links. Only a whole string that is an id is replaced: nothing within a
-//! string, no key, nothing else. Values go in and values come out; what is looked up is looked up in the caller's map
-//! and nowhere else.
+//! A model names files by id; other tools need links. A string value is replaced only if the complete string is an id;
+//! parts of strings, keys and other values are never replaced. The functions map values to values, and look ids up only
+//! in the caller's map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,11 @@ mod text;
 
 pub use text::{SubstitutedText, named_in_text, substitute_text};
 
-/// Replaces every string that is an id of the map by its URL. A falsy value, an empty map and an empty URL change
-/// nothing.
+/// Replaces every string that is an id of the map by its URL. A falsy value, an empty map and an empty URL have no
+/// effect.
 ///
-/// This is the contract's own function: it trusts the map. [`substitute_ids`] also takes older forms, renews links and
-/// never gives out a relative one.
+/// This is the function of the contract, which trusts the map. [`substitute_ids`] also accepts older forms of ids,
+/// renews links and never returns a relative one.
 pub fn replace_agent_file_ids_with_urls(value: &Value, urls: &BTreeMap<String, String>) -> Value {
     if urls.is_empty() || is_falsy(value) {
         return value.clone();
@@ -41,7 +41,7 @@ fn is_falsy(value: &Value) -> bool {
     }
 }
 
-/// The same shape with other strings. What lies deeper than `depth` stays as it is.
+/// The same shape with other strings. Values deeper than `depth` are not changed.
 fn replace_strings(
     value: &Value,
     depth: usize,
@@ -66,8 +66,8 @@ fn replace_strings(
     }
 }
 
-/// The arguments of a call: what the tool was configured with, and what the model said, which wins on a shared key. A
-/// model's argument that is not an object is ignored.
+/// The arguments of a call: the configured ones, overridden by those of the model. A model's argument that is not an
+/// object is ignored.
 pub fn merge_arguments(
     configured: &Map<String, Value>,
     said: &Map<String, Value>,
@@ -89,9 +89,9 @@ pub enum CalleeKind {
     SubWorkflow,
     /// A workflow that a plugin brings along.
     Plugin,
-    /// `read_files`, which takes ids itself.
+    /// `read_files`, which itself accepts ids.
     ReadFiles,
-    /// `dataset_search`, which takes no links.
+    /// `dataset_search`, which accepts no links.
     DatasetSearch,
     /// A tool of the sandbox.
     Sandbox,
@@ -112,7 +112,7 @@ pub struct SubstitutedArguments {
     pub value: Value,
     /// Ids whose URL was put in.
     pub replaced: Vec<String>,
-    /// Ids that stayed, because nothing gave a URL that others can open.
+    /// Ids that were kept, because they have no URL that other services can open.
     pub unresolved: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ pub fn named_entries<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a Cat
     let handles = FileHandles::of(catalog);
     let mut found: Vec<&CatalogEntry> = Vec::new();
     let mut seen = BTreeSet::new();
-    // Walked like a replacement that changes nothing, so that both find the same strings.
+    // Uses the walk of the replacement without changes, so that both find the same strings.
     replace_strings(value, limits::ARGUMENT_DEPTH, &mut |text| {
         let entry = handles.find(text)?;
         if seen.insert(&entry.file.id) {
@@ -133,9 +133,9 @@ pub fn named_entries<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a Cat
     found
 }
 
-/// Replaces every string that is a file's id, an older form of one, or a URL that it once had, by the URL that `renew`
-/// gives for it now. `renew` is asked once for each file; what it gives must be an absolute `http(s)` URL, or the string
-/// stays. Positions of the oldest conversations (`3-0`) are never replaced: too much else looks like them.
+/// Replaces every string that is a file's id, an older form of one, or a former URL, by the current URL from `renew`.
+/// `renew` is called once per file; if its result is not an absolute `http(s)` URL, the string is kept.
+/// Positions of the oldest conversations (`3-0`) are never replaced, because many other texts look like them.
 pub fn substitute_ids(
     value: &Value,
     catalog: &FileCatalog,
@@ -162,7 +162,7 @@ pub fn substitute_ids(
     }
 }
 
-/// A substitution as it comes from elsewhere.
+/// A substitution as another service requests it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubstituteRequest {
@@ -172,13 +172,13 @@ pub struct SubstituteRequest {
     pub arguments: Map<String, Value>,
     /// The files of the conversation, from [`crate::BuiltContext::catalog`].
     pub catalog: FileCatalog,
-    /// Links that were renewed just now, by id; null for one that could not be. A file that is absent here keeps the
-    /// link of the build, which is right only within the life of that.
+    /// Renewed links by id; null if the renewal failed. A file without an entry keeps the link of the build, which must
+    /// still be valid.
     pub urls: BTreeMap<String, Option<String>>,
 }
 
 impl SubstituteRequest {
-    /// The merged arguments before anything is replaced; [`named_entries`] says whose links to renew.
+    /// The merged arguments before anything is replaced; [`named_entries`] returns the files whose links to renew.
     pub fn merged(&self) -> Value {
         Value::Object(merge_arguments(&self.configured, &self.arguments))
     }
@@ -218,7 +218,7 @@ impl<'a> FileHandles<'a> {
         Self { by_text }
     }
 
-    /// The file of a whole string; a URL also as a model copies it out of a reminder (17.3).
+    /// The file that a complete string identifies; a URL may have the spelling of a reminder (17.3).
     fn find(&self, text: &str) -> Option<&'a CatalogEntry> {
         if let Some(entry) = self.by_text.get(text) {
             return Some(entry);
@@ -234,7 +234,7 @@ impl<'a> FileHandles<'a> {
 pub mod texts {
     /// The arguments are not a JSON object.
     pub const NOT_AN_OBJECT: &str = "Params is not object";
-    /// Nothing can call this kind of tool.
+    /// The message for an unsupported kind of tool.
     pub const INVALID_TYPE: &str = "Invalid tool type";
 
     /// Result of a tool that failed, with its message.

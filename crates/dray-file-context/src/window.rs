@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::generation::ContractGeneration;
 use crate::model::{ChatItem, MessageRole};
 
-/// How much history an app asks for.
+/// How much history an app requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum HistoryWindow {
     /// No history; its files are neither shown nor readable. Unset, null, false and 0 mean this.
@@ -33,7 +33,7 @@ impl Serialize for HistoryWindow {
 impl<'de> Deserialize<'de> for HistoryWindow {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
-            // Everything that counts as false in the peer's language means no history (6.1).
+            // Every value that is falsy in the peer's language means no history (6.1).
             Value::Null | Value::Bool(false) => Ok(Self::None),
             Value::String(text) if text.is_empty() => Ok(Self::None),
             Value::Number(number) => {
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for HistoryWindow {
     }
 }
 
-/// A whole number that JSON wrote with a point.
+/// An integer that JSON has in decimal notation.
 fn whole_number(number: f64) -> Option<u64> {
     (number >= 0.0 && number.fract() == 0.0 && number < f64::from(u32::MAX))
         // Through text: integers have no `TryFrom<f64>`, and `as` would hide a loss.
@@ -88,12 +88,12 @@ fn recent_rounds(histories: &[ChatItem], rounds: u32) -> Vec<usize> {
         .unwrap_or(usize::MAX)
         .saturating_mul(2);
     let recent = histories.len().saturating_sub(wanted);
-    // Everything after a checkpoint is kept without a limit: the checkpoint sums up what is older (6.1).
+    // All messages after a checkpoint are kept without a limit, because the checkpoint summarises older ones (6.1).
     let from = newest.filter(|&at| at >= lead).unwrap_or(recent.max(lead));
     (0..lead).chain(from..histories.len()).collect()
 }
 
-/// Without history: the last pair, when its answer waits for a person (G5 on).
+/// Without history: the last pair, if its answer waits for a person (from G5 on).
 fn resumed_positions(histories: &[ChatItem], generation: ContractGeneration) -> Vec<usize> {
     let resumes = matches!(
         generation,

@@ -1,7 +1,7 @@
 //! Finds the `file:` references in the arguments of a tool call (quickapps 30.1, R5).
 //!
-//! The arguments stay the text they came as: what is not a reference is copied byte by byte, so numbers of any
-//! size, the order of members and white space come out as they went in. Nothing is loaded here.
+//! The arguments are handled as text: everything except references is copied byte by byte, so numbers of any size, the
+//! order of members and white space are unchanged. This module loads no files.
 
 mod walk;
 
@@ -45,14 +45,14 @@ pub struct ReferenceSlot {
 pub enum ReferenceFinding {
     /// A reference to a file.
     Reference {
-        /// What to put in place of the value.
+        /// The form of the replacement.
         form: ReferenceForm,
         /// The text after the prefix, not trimmed.
         target: String,
     },
     /// `file:` without one of the prefixes.
     MissingPrefix,
-    /// A reference that contains half of a surrogate pair, which no file name can hold.
+    /// A reference that contains half of a surrogate pair, which no file name can contain.
     BrokenUnicode,
 }
 
@@ -79,7 +79,7 @@ pub enum ArgumentsError {
     /// The pointer of a reference is longer than [`MAX_POINTER`].
     #[error("the name of an argument is longer than {MAX_POINTER} bytes")]
     LongName,
-    /// An object names the same member twice, so that it is not clear which one is meant.
+    /// An object names the same member twice, so that it is ambiguous.
     #[error("the arguments name a member twice")]
     DuplicateMember {
         /// JSON pointer (RFC 6901) of the second one.
@@ -129,7 +129,7 @@ pub fn find_slots(
     reach: ReferenceScope,
 ) -> Result<Vec<ReferenceSlot>, ArgumentsError> {
     let text = std::str::from_utf8(arguments).map_err(|_| ArgumentsError::NotUtf8)?;
-    // Checked whole before the walk, which relies on valid JSON, and without making values of it.
+    // Checked completely before the walk, which requires valid JSON, and without building values.
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         return Err(ArgumentsError::Syntax {
             line: error.line(),

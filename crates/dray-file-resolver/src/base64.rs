@@ -1,6 +1,6 @@
 //! Standard base64 of a stream (quickapps 30.3, R7; RFC 4648 section 4): with padding, without line breaks.
 //!
-//! It holds at most two bytes between pieces, so memory does not grow with the file.
+//! It keeps at most two bytes between chunks, so memory does not grow with the file.
 
 use base64_simd::STANDARD;
 

@@ -1,8 +1,8 @@
 //! One file of DIAL Core for a tool call (quickapps 5.1, 31; R2, R3).
 //!
-//! [`dray_dial::DialClient`] sends the requests and holds the rule for the origin. Here is what the resolver asks of
-//! it: no retries, since the deadline of the tool call decides about them; metadata first; in the end the bytes that
-//! were read decide.
+//! [`dray_dial::DialClient`] sends the requests and enforces the rule for the origin. The resolver uses it without
+//! retries, because the deadline of the tool call limits them. It requests the metadata first; the bytes that were read
+//! are authoritative.
 
 mod error;
 #[cfg(test)]
@@ -53,7 +53,7 @@ pub struct DialFile {
 /// [`dray_dial::ErrorKind::Request`] when the URL or the file of authorities is not usable.
 pub(crate) fn dial_client(url: &str, config: &Config) -> Result<DialClient, dray_dial::Error> {
     DialClient::new(DialOptions {
-        // They replace the public ones: an operator with a private authority sends keys to its hosts alone.
+        // They replace the public ones, so that an operator with a private authority sends keys only to its hosts.
         authorities: config
             .dial_ca_file
             .clone()
@@ -71,7 +71,7 @@ impl DialFile {
     ///
     /// # Errors
     ///
-    /// [`DialError`]. With a credential that cannot stand in a header nothing is sent.
+    /// [`DialError`]. With a credential that is not a valid header value, no request is sent.
     pub async fn open(
         client: &DialClient,
         file: &FileUrl,
@@ -88,7 +88,7 @@ impl DialFile {
         if let Some(size) = stated.filter(|size| *size > limit.as_u64()) {
             return Err(DialError::TooLarge { size, limit });
         }
-        // Metadata may be older than the file, so its limit holds again on what is read.
+        // Metadata may be older than the file, so the limit is applied again to the bytes that are read.
         let download = client.download(&caller, file, limit.as_u64()).await;
         let download = download.map_err(failed)?;
         let media_type = download
@@ -109,8 +109,8 @@ impl DialFile {
         &self.media_type
     }
 
-    /// Returns the next bytes, or `None` after the last ones. It counts them: more than the limit is an error, and so
-    /// is another number than the metadata stated.
+    /// Returns the next bytes, or `None` after the last ones. More bytes than the limit are an error, and so is another
+    /// number of bytes than in the metadata.
     pub async fn next(&mut self) -> Result<Option<Bytes>, DialError> {
         let chunk = self.download.next().await;
         match chunk.map_err(|error| DialError::from_client(error, self.limit))? {
@@ -144,7 +144,7 @@ fn to_caller(credentials: &CallerCredentials) -> Result<Caller, DialError> {
     })
 }
 
-/// Makes a label of a media type: empty when it is not short printable ASCII.
+/// Makes a label from a media type; empty if it is not short printable ASCII.
 fn media_type_label(media_type: &str) -> String {
     let is_label = media_type.len() <= MAX_MEDIA_TYPE_BYTES
         && media_type.bytes().all(|byte| (0x20..0x7f).contains(&byte));

@@ -1,10 +1,10 @@
-//! Files that were loaded a moment ago, and loads that are under way: callers that ask for the same file under the
-//! same conditions share one load (single-flight; quickapps 31, agent-file-context R-8).
+//! Files that were recently loaded, and running loads: callers that request the same file under the same conditions
+//! share one load (single-flight; quickapps 31, agent-file-context R-8).
 //!
-//! An entry holds the place of the bytes: a claim, or the bytes themselves while they fit a message. Entries end
-//! after a fixed time, the least recently used ones earlier when there are too many. Failures are not kept. An entry
-//! belongs to one [`DownloadKey`]: another tenant, conversation, policy, credential or limit is checked and loaded by
-//! itself.
+//! An entry has a reference to the bytes: a claim, or the bytes themselves if they fit a message. Entries expire after
+//! a fixed time; if there are too many, the least recently used ones are removed earlier. Failures are not stored. An
+//! entry belongs to one [`DownloadKey`]: another tenant, conversation, policy, credential or limit is checked and
+//! loaded by itself.
 //!
 //! The index is in memory. Replicas share downloads from outside through [`SharedDownloads`].
 
@@ -28,13 +28,13 @@ use crate::dial::CallerCredentials;
 use crate::loader::LoadedFile;
 use dray_dial::origin::LoadTarget;
 
-/// Most bytes of small files that one index holds.
+/// Most bytes of small files in one index.
 const MAX_INLINE_BYTES: usize = 32 << 20;
 
 /// The calls that share a load.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DownloadScope {
-    /// One call alone, which shares nothing.
+    /// Only one call, without sharing.
     Call,
     /// All calls of one request of an agent, by its name.
     Request(String),
@@ -56,7 +56,8 @@ pub struct DownloadKey {
     scope: DownloadScope,
     target: LoadTarget,
     limit: ByteSize,
-    /// Digest of what decides whether the caller may have the file: DIAL credentials, or the policy of the app.
+    /// Digest of the data that determines whether the caller may get the file: DIAL credentials, or the policy of the
+    /// app.
     authority: [u8; 32],
 }
 
@@ -88,19 +89,19 @@ impl DownloadKey {
         }
     }
 
-    /// Whether replicas may share it. DIAL decides for each caller, so its files stay in the process that asked; what
-    /// a call loads for itself is not shared at all.
+    /// Whether replicas may share it. DIAL checks permissions per caller, so its files stay in the process that loaded
+    /// them. Files that a call loads for itself are not shared.
     fn is_shared(&self) -> bool {
         matches!(self.target, LoadTarget::External(_)) && self.scope != DownloadScope::Call
     }
 }
 
-/// Bounds on what is kept, and for how long.
+/// The limits on the index.
 #[derive(Clone, Copy, Debug)]
 pub struct DownloadLimits {
-    /// Time from the end of a load; zero keeps nothing.
+    /// Time from the end of a load; zero disables the index.
     pub lifetime: Period,
-    /// Most entries; beyond, the least recently used ones go.
+    /// Most entries; beyond that the least recently used ones are removed.
     pub max_entries: usize,
 }
 
@@ -119,7 +120,7 @@ struct DownloadIndexInner {
 #[derive(Debug, Default)]
 struct DownloadMap {
     entries: HashMap<DownloadKey, DownloadEntry>,
-    /// Counts lookups, so that the least recently used entry is known.
+    /// Counts lookups, to find the least recently used entry.
     lookups: u64,
 }
 
@@ -150,7 +151,7 @@ impl DownloadIndex {
         Self::shared_with(clock, limits, None)
     }
 
-    /// Starts with an empty index that finds what other replicas downloaded.
+    /// Creates an empty index that also finds downloads of other replicas.
     pub fn shared_with(
         clock: Clock,
         limits: DownloadLimits,
@@ -169,12 +170,12 @@ impl DownloadIndex {
         self.0.limits.lifetime > Period::default()
     }
 
-    /// Returns what was loaded under this key, or the result of `load`. Callers with the same key wait for one load;
-    /// when it fails or its caller goes away, the next one loads.
+    /// Returns the file that was loaded under this key, or the result of `load`. Callers with the same key wait for one
+    /// load; if it fails or its caller is dropped, the next caller loads the file.
     ///
     /// # Errors
     ///
-    /// Those of `load`.
+    /// The errors of `load`.
     pub async fn get_or_load<E>(
         &self,
         key: DownloadKey,
@@ -202,7 +203,7 @@ impl DownloadIndex {
         Ok(loaded)
     }
 
-    /// What another replica downloaded, for the rest of its lifetime.
+    /// Returns the download of another replica, for the remainder of its lifetime.
     async fn find_shared(
         &self,
         shared: Option<&SharedDownloads>,
@@ -218,7 +219,7 @@ impl DownloadIndex {
         })
     }
 
-    /// Removes a load whose bytes are gone.
+    /// Removes a load whose bytes were deleted.
     pub async fn forget(&self, key: &DownloadKey) {
         self.lock().entries.remove(key);
         if let Some(shared) = self.0.shared.as_ref().filter(|_| key.is_shared()) {
@@ -236,14 +237,14 @@ impl DownloadIndex {
             used,
         });
         entry.used = used;
-        // A new cell: callers that hold the old one still get the file that they waited for.
+        // A new cell: callers with the old cell still get the file for which they waited.
         if entry.cell.get().is_some_and(|kept| kept.ends_at_ms <= now) {
             entry.cell = Arc::default();
         }
         Arc::clone(&entry.cell)
     }
 
-    /// Drops what has ended or failed, then the least recently used loads above the limits. Loads under way stay.
+    /// Removes expired and failed loads, then the least recently used ones above the limits. Running loads are kept.
     fn evict(&self) {
         let now = self.0.clock.now_ms();
         let mut index = self.lock();

@@ -25,7 +25,7 @@ pub enum ResolveError {
         /// Most bytes allowed.
         limit: ByteSize,
     },
-    /// The arguments hold more references than the operator allows.
+    /// The arguments have more references than the operator allows.
     #[error("{count} references are over the limit of {limit}")]
     TooManyReferences {
         /// Number of references in the arguments.

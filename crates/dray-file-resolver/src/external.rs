@@ -39,7 +39,7 @@ pub async fn fetch_external(
         tool_timeout_ms: fetch.tool_timeout_ms,
         sink: v1::Sink::Unspecified.into(),
     };
-    // The fetcher decides what is fetched again; a repeated call would multiply its attempts.
+    // The fetcher itself retries; a repeated call would multiply its attempts.
     match bus.call_once(&fetch.meta, &request).await {
         Ok(answer) => Ok(check_reply(answer, fetch)?),
         Err(error) => Err(load_error(error, url)),
@@ -82,7 +82,7 @@ fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFi
     let (size, is_consistent) = match &content {
         ContentSource::Inline(bytes) => (
             u64::try_from(bytes.len()).unwrap_or(u64::MAX),
-            // Inline bytes are cheap to hash; those of a claim are checked by each reader (K-5).
+            // Inline bytes are cheap to hash; each reader checks the bytes of a claim (K-5).
             Sha256Digest::of(bytes) == sha256,
         ),
         ContentSource::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),

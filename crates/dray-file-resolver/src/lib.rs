@@ -1,19 +1,19 @@
 //! The file-resolver: puts the content of files in the place of `file:{base64|text|url}::…` arguments before a tool
 //! runs.
 //!
-//! It answers `Resolve` calls, and consumes `ToolCallRequested` work. Files come from DIAL Core, at the exact origin
-//! that is configured, or through the egress-fetcher; this service opens no other connection. Contents stream: what
-//! does not fit a message goes to the store and is answered as a claim.
+//! It handles `Resolve` calls, and consumes `ToolCallRequested` work. Files come from DIAL Core, at the exact origin
+//! that is configured, or through the egress-fetcher; this service opens no other connection. Contents are streamed: a
+//! result that does not fit a message is stored and returned as a claim.
 //!
 //! - [`arguments`], [`text`], [`base64`], [`reply`], [`shown`]: rules without I/O.
-//! - [`dial`], [`external`]: the two places files come from.
+//! - [`dial`], [`external`]: the two sources of files.
 //! - [`downloads`]: files that were loaded a moment ago.
-//! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its answer.
+//! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its result.
 //! - [`reading`]: documents for an agent to read, and the files of a conversation.
 //! - [`service`], [`config`], [`metrics`]: the service around it.
 //!
-//! What it does not do: it decides nothing about external URLs (the egress-fetcher does), runs no tools and keeps no
-//! conversation.
+//! What it does not do: it does not decide which external URLs are allowed (the egress-fetcher does), runs no tools and
+//! stores no conversations.
 //!
 //! ```
 //! use dray_file_resolver::arguments::{ReferenceScope, find_slots};

@@ -1,9 +1,9 @@
 //! Loads the files of tool calls, each at most once per request (quickapps 31; R3, R4, R7).
 //!
-//! Loaded files are kept in an index of downloads, by default one of the call's own, otherwise one that all calls of
-//! a request or a conversation share. The index holds no large contents: a file that is used more than once goes to
-//! the store, unless it is small, and is read back from there. A file that a call of its own uses once streams
-//! straight through. Failures are not kept.
+//! Loaded files are kept in an index of downloads: by default a separate one per call, otherwise one that all calls of
+//! a request or a conversation share. The index contains no large contents: a file that is used more than once is
+//! written to the store, unless it is small, and is read from there. A file that only one call uses, and only once, is
+//! streamed directly. Failures are not stored.
 
 use bytes::{Bytes, BytesMut};
 
@@ -26,7 +26,7 @@ use dray_dial::origin::{FileUrl, LoadTarget};
 /// The files of one call: owner, credentials and bounds.
 #[derive(Clone, Debug)]
 pub struct LoadScope {
-    /// Tenant who owns what is stored.
+    /// Tenant that owns the stored files.
     pub tenant: TenantId,
     /// Operation of the tool call.
     pub operation: OperationId,
@@ -58,7 +58,7 @@ pub struct LoadedFile {
 /// A file that could not be loaded, by who can do something about it.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The model can correct the argument; the fault's message says how.
+    /// The model can correct the argument; the fault's message explains how.
     Correctable(Fault),
     /// The model cannot do anything about it.
     Failed(ResolveError),
@@ -82,7 +82,7 @@ pub struct FileLoader {
 }
 
 impl FileLoader {
-    /// Makes a loader that shares nothing with other calls.
+    /// Creates a loader without sharing.
     pub fn new(bus: Bus, store: Store, dial: Option<DialClient>, scope: LoadScope) -> Self {
         let limits = DownloadLimits {
             // For as long as the call: the index is dropped with the loader.
@@ -99,7 +99,7 @@ impl FileLoader {
         }
     }
 
-    /// Shares the downloads of others. With an index that keeps nothing, the loader stays as it is.
+    /// Shares the downloads of others. A disabled index does not change the loader.
     #[must_use]
     pub fn sharing(mut self, downloads: &DownloadIndex, shared_by: DownloadScope) -> Self {
         if downloads.is_on() {
@@ -109,13 +109,13 @@ impl FileLoader {
         self
     }
 
-    /// Opens a file that this call uses once. Nothing of it is kept unless other calls share it.
+    /// Opens a file that this call uses once. It is not stored unless other calls share it.
     pub async fn open_once(&self, target: &LoadTarget) -> Result<FileSource, LoadError> {
         if self.shared_by != DownloadScope::Call {
             return self.open(target).await;
         }
         match target {
-            // Straight from DIAL: no copy in the store, and no wait for the whole file.
+            // Directly from DIAL: without a copy in the store, and without waiting for the complete file.
             LoadTarget::Dial(path) => self.open_dial(path).await,
             LoadTarget::External(_) => self.reopen(self.fetch(target).await?).await,
         }
@@ -154,9 +154,9 @@ impl FileLoader {
         }
     }
 
-    /// Loads a file, waits for a load under way, or takes the result of an earlier one.
+    /// Loads a file, waits for a running load, or uses the result of an earlier one.
     pub async fn load(&self, target: &LoadTarget) -> Result<LoadedFile, LoadError> {
-        // Boxed: every layer that waits for it would hold all of it, ten times its 4 KiB together.
+        // Boxed, because otherwise every outer future would contain its 4 KiB, ten times in total.
         let fetch = Box::pin(self.fetch(target));
         let load = self.downloads.get_or_load(self.key(target), fetch);
         match target {
@@ -180,7 +180,7 @@ impl FileLoader {
     async fn fetch(&self, target: &LoadTarget) -> Result<LoadedFile, LoadError> {
         match target {
             LoadTarget::Dial(path) => self.spool(self.open_dial(path).await?).await,
-            // The other server decides how long this takes; other tenants must not wait for it.
+            // The duration depends on the external server; other tenants must not wait for it.
             LoadTarget::External(url) => {
                 release_permit_while(external::fetch_external(&self.bus, &self.scope.fetch, url))
                     .await

@@ -1,7 +1,7 @@
-//! The file-resolver as a process of its own.
+//! The file-resolver as a separate process.
 
 fn main() -> std::process::ExitCode {
-    // A conversion starts this executable again, as a process of its own.
+    // A conversion starts this executable again as a worker process.
     if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
         return code;
     }

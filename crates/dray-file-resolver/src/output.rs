@@ -9,9 +9,9 @@ use dray_types::{Deadline, OperationId, TenantId};
 /// Media type of resolved arguments in the store.
 pub const MEDIA_TYPE: &str = "application/json";
 
-/// Resolved arguments on their way out. Dropping them gives up; what was stored is removed in the background.
+/// The output of resolved arguments. Dropping it cancels the output; stored data is removed in the background.
 ///
-/// It holds at most the inline limit and what an [`ArtifactWriter`] holds.
+/// Its memory is at most the inline limit plus that of an [`ArtifactWriter`].
 #[derive(Debug)]
 pub struct ArgumentsOutput<'a> {
     store: &'a Store,
@@ -62,7 +62,7 @@ impl<'a> ArgumentsOutput<'a> {
         });
         let held = std::mem::take(&mut self.held);
         if !held.is_empty() {
-            // What was held comes first in the stored object as well.
+            // The buffered bytes are the beginning of the stored object.
             writer.write(held.into()).await?;
         }
         writer.write(bytes).await
@@ -79,7 +79,7 @@ impl<'a> ArgumentsOutput<'a> {
         }
     }
 
-    /// Gives up, and returns when what was stored is removed.
+    /// Cancels the output, and waits until stored data is removed.
     pub async fn abort(self) {
         if let Some(writer) = self.writer {
             writer.abort().await;

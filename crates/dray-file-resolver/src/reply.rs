@@ -43,7 +43,7 @@ pub fn shown_name(name: &str) -> String {
     shown
 }
 
-/// Characters that change how a line reads without being seen: controls, separators, bidirectional overrides.
+/// Invisible characters that change how a line reads: controls, separators, bidirectional overrides.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(

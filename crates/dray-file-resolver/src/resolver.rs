@@ -61,7 +61,7 @@ pub struct ResolveJob {
     pub meta: Meta,
     /// Number of the attempt, part of staging keys; 0 for calls.
     pub epoch: u64,
-    /// Time at which the reply has to be there.
+    /// Time by which the reply must be sent.
     pub work_until: Deadline,
     /// Name of the tool, for the log; empty when unknown.
     pub tool: String,
@@ -143,7 +143,7 @@ impl ToolCallResolver {
             let count = slots.len();
             return Err(ResolveError::TooManyReferences { count, limit });
         }
-        // The arguments are answered as they came, without a copy through the output.
+        // The arguments are returned unchanged, without a copy through the output.
         if slots.is_empty() {
             return self
                 .fit(
@@ -225,7 +225,7 @@ impl ToolCallResolver {
         }
     }
 
-    /// Copies the text and fills every slot. The first failure discards what was written.
+    /// Copies the text and fills every slot. The first failure discards the written output.
     async fn write(
         &self,
         job: &ResolveJob,
@@ -282,7 +282,7 @@ impl ToolCallResolver {
         .await
     }
 
-    /// Makes sure that the reply fits its message: inline arguments go to the store when it does not.
+    /// Ensures that the reply fits its message: if it does not, inline arguments are moved to the store.
     async fn fit(
         &self,
         job: &ResolveJob,
@@ -306,7 +306,7 @@ impl ToolCallResolver {
             resolved.arguments =
                 Some(ContentSource::Claim(claim.map_err(ResolveError::Store)?).into());
         }
-        // Nothing else can move: the list of files alone is too long.
+        // No other part can be moved to the store: the list of files alone is too long.
         if resolved.encoded_len() > job.room.message {
             return Err(ResolveError::AnswerTooLarge);
         }

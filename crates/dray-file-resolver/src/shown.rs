@@ -14,14 +14,14 @@ use dray_dial::origin::{FileUrl, LoadTarget};
 pub struct DisplayName(String);
 
 impl DisplayName {
-    /// Makes the name of a URL, or of a text that was meant as one.
+    /// Makes the name of a URL, or of a text that resembles one.
     pub fn url(named: &str) -> Self {
         Self(RedactedUrl::from_text(named).to_string())
     }
 
-    /// Makes the name of a text that cannot be loaded from, such as `mailto:a@b.example?subject=c`: as it was
-    /// written, so that the model finds it again, without the user info of an authority. URLs of the web are shown
-    /// like any other.
+    /// Makes the name of a text that cannot be loaded, such as `mailto:a@b.example?subject=c`. The text is unchanged
+    /// except for the user info of an authority, so that the model recognizes it. URLs of the web are shown like any
+    /// other.
     pub fn unsupported(named: &str) -> Self {
         let is_web = ["http://", "https://"].iter().any(|scheme| {
             let head = named.trim_start_matches(' ').get(..scheme.len());
@@ -36,19 +36,19 @@ impl DisplayName {
         let end = rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let host = authority
-            // The last `@` ends the user info, which may hold others.
+            // The last `@` ends the user info, which may contain others.
             .rsplit_once('@')
             .map_or(authority, |(_, host)| host);
         Self(shown_name(&format!("{scheme}//{host}{path}")))
     }
 
-    /// Makes the name of a DIAL file, percent-decoded, so that all its spellings look alike.
+    /// Makes the name of a DIAL file, percent-decoded, so that all of its spellings are displayed in the same way.
     pub fn dial(path: &FileUrl) -> Self {
         let decoded = percent_decode_str(path.as_str()).decode_utf8_lossy();
         Self(shown_name(&decoded))
     }
 
-    /// Makes the name of a file in either place.
+    /// Makes the name of a file from either source.
     pub fn target(target: &LoadTarget) -> Self {
         match target {
             LoadTarget::Dial(path) => Self::dial(path),

@@ -30,7 +30,7 @@ enum SourceBody {
     },
 }
 
-/// The digest: known where a reader checks it, otherwise computed so far.
+/// The digest: known if the reader checks it, otherwise computed from the bytes read so far.
 #[derive(Debug)]
 enum SourceDigest {
     Known(Sha256Digest),
@@ -67,7 +67,7 @@ impl FileSource {
         )
     }
 
-    /// Reads a file from DIAL while it comes.
+    /// Streams a file from DIAL.
     pub fn dial(file: DisplayName, content: DialFile) -> Self {
         let media_type = content.media_type().to_owned();
         let body = SourceBody::Dial {
@@ -86,7 +86,7 @@ impl FileSource {
         }
     }
 
-    /// Returns the next bytes, or `None` after the last ones, when everything is proven.
+    /// Returns the next bytes, or `None` after the last ones, when all bytes are verified.
     pub async fn next(&mut self) -> Result<Option<Bytes>, LoadError> {
         let chunk = match &mut self.body {
             SourceBody::Memory(bytes) => bytes.take(),
@@ -107,7 +107,7 @@ impl FileSource {
         Ok(chunk)
     }
 
-    /// The result of reading. Complete once [`FileSource::next`] has given `None`.
+    /// The result of reading. Complete after [`FileSource::next`] has returned `None`.
     pub fn summary(self) -> SourceSummary {
         SourceSummary {
             size: self.size,

@@ -1,12 +1,12 @@
-//! Turns file content into text while it streams, and refuses what is not text (quickapps 30.4, R6).
+//! Turns file content into text while it streams, and refuses binary content (quickapps 30.4, R6).
 //!
 //! - UTF-8 of any script passes; one leading BOM is removed, invalid sequences become U+FFFD.
 //! - UTF-16 and UTF-32 are decoded when a BOM announces them.
 //! - Known signatures, NUL and a high share of control characters are binary.
 //!
-//! Nothing is given out before the first [`SNIFF_BYTES`] bytes, or the whole file, have been judged. What shows only
-//! later still ends in [`BinaryContent`]: a caller that wrote the text out has to discard it. At most `SNIFF_BYTES`
-//! bytes and one chunk are held.
+//! No text is returned before the first [`SNIFF_BYTES`] bytes, or the complete file, were checked. Later binary content
+//! also results in [`BinaryContent`]: a caller that has written the text has to discard it. At most `SNIFF_BYTES` bytes
+//! and one chunk are in memory.
 
 mod decode;
 
@@ -15,8 +15,8 @@ use decode::TextDecoder;
 /// Bytes that are judged before any text is given out.
 pub const SNIFF_BYTES: usize = 8 * 1024;
 
-/// Starts of files that are never text, with the name for the message. The first five are wire format. All but `GIF8`
-/// and `%PDF-` hold a byte that text does not (docs/decisions/resolver-text.md).
+/// Starts of files that are never text, with the name for the message. The first five are wire format. All except
+/// `GIF8` and `%PDF-` contain a byte that does not occur in text (docs/decisions/resolver-text.md).
 const BINARY_SIGNATURES: [(&[u8], &str); 15] = [
     (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"\xff\xd8\xff", "JPEG image"),
@@ -35,7 +35,7 @@ const BINARY_SIGNATURES: [(&[u8], &str); 15] = [
     (b"\xca\xfe\xba\xbe", "Java class"),
 ];
 
-/// The content is not text; holds the name for the message.
+/// The content is not text; contains the name for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not text: {0}")]
 pub struct BinaryContent(pub &'static str);
@@ -49,7 +49,7 @@ pub struct TextStream {
 }
 
 impl TextStream {
-    /// Takes the next bytes, and appends to `text` the part of the text that is certain.
+    /// Decodes the next bytes, and appends the text that is already certain to `text`.
     pub fn push(&mut self, chunk: &[u8], text: &mut String) -> Result<(), BinaryContent> {
         if self.decoder.is_some() {
             return self.decode(chunk, text);
@@ -89,7 +89,7 @@ impl TextStream {
         self.decode(head.get(bom..).unwrap_or_default(), text)?;
         let judged = self.tally.judge();
         if judged.is_err() {
-            // The caller must not write out what was judged to be binary.
+            // The caller must not write content that was detected as binary.
             text.truncate(start);
         }
         judged
@@ -119,7 +119,7 @@ impl ControlCharacterCount {
             match byte {
                 // Valid UTF-8, but found in archives, disk images and UTF-16 without a BOM.
                 0 => return Err(BinaryContent("NUL bytes")),
-                // Tab, line ends, form feed, and what terminals are steered with: BEL, BS, ESC.
+                // Tab, line ends, form feed, and control characters of terminals: BEL, BS, ESC.
                 b'\t' | b'\n' | b'\r' | 0x0c | 0x07 | 0x08 | 0x1b => self.characters += 1,
                 ..0x20 | 0x7f => {
                     self.characters += 1;
@@ -133,8 +133,8 @@ impl ControlCharacterCount {
         Ok(())
     }
 
-    /// Judges the counts. Valid text may hold up to 30 % control characters; text with broken sequences 5 %: Latin-1
-    /// prose has none, compressed bytes have 10 %.
+    /// Checks the counts. Valid text may have up to 30 % control characters; text with invalid sequences up to 5 %,
+    /// because Latin-1 prose has none and compressed bytes have 10 %.
     fn judge(&self) -> Result<(), BinaryContent> {
         let percent = if self.has_broken { 5 } else { 30 };
         if self.controls.saturating_mul(100) > self.characters.saturating_mul(percent) {

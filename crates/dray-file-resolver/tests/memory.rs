@@ -1,6 +1,6 @@
 //! R7: memory of parallel calls is bounded by their number, not by the size of their files.
 //!
-//! A test binary of its own, because it measures its whole process: the resolver, the store's client and server, and
+//! A separate test binary, because it measures its complete process: the resolver, the store's client and server, and
 //! the fake DIAL Core.
 
 #![cfg(test)]
@@ -23,7 +23,7 @@ use dray_types::{Clock, Deadline, TenantId};
 
 const CALL_COUNT: u64 = 8;
 const FILE_BYTES: u64 = 32 << 20;
-/// What one call may hold: the store's window on the client's and on the server's side, and pieces on the network.
+/// Most memory of one call: the store's window at the client and at the server, and chunks on the network.
 const PER_CALL: u64 = 20 << 20;
 
 /// A value of `/proc/self/status` in bytes.

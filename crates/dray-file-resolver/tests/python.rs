@@ -1,5 +1,5 @@
-//! Publishers in other languages against a real server with the shipped accounts: the example that has nothing of ours
-//! but the contracts, and the clients.
+//! Publishers in other languages against a real server with the shipped accounts: the example that uses only the
+//! contracts of this project, and the clients.
 
 #![cfg(test)]
 
@@ -101,7 +101,7 @@ impl PublisherFixture {
         self.running = Some(started.unwrap());
     }
 
-    /// What the tests of a client need, as JSON: where the bus is, and references to a small and a large file.
+    /// The input of a client's tests, as JSON: the address of the bus, and references to a small and a large file.
     fn story(&self) -> serde_json::Value {
         self.core.put("b/note.txt", "Grüße", "text/plain");
         self.core.put("b/large", vec![b'x'; 120_000], "image/x");
@@ -220,7 +220,7 @@ const OPERATION_ID: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
 async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
     let mut fixture = PublisherFixture::start().await;
     fixture.core.put("b/note.txt", "hello", "text/plain");
-    // No resolver runs, so the publisher gives up before the event arrives.
+    // No resolver runs, so the publisher stops waiting before the event arrives.
     fixture.running.take().unwrap().stop().await;
     let deadline = ["--operation", OPERATION_ID, "--timeout", "1"];
     let given_up = fixture
@@ -253,7 +253,7 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
         "{nothing_more:?}"
     );
 
-    // Another tenant's outcome is refused by the server, before any service sees the question.
+    // Another tenant's outcome is refused by the server, before the request reaches any service.
     let foreign = ["--operation", OPERATION_ID, "--timeout", "1"];
     let foreign = fixture.run_as("publisher-acme", "other", &foreign).await;
     assert_ne!(foreign.status.code(), Some(1), "{foreign:?}");

@@ -1,5 +1,5 @@
-//! A request body whose chunks must arrive in time. It counts waits, not the whole body: a large upload over a slow
-//! line is fine as long as it moves.
+//! A request body whose chunks must arrive in time. Each wait is limited, not the complete body, so a large upload over
+//! a slow connection succeeds as long as it makes progress.
 
 use std::error::Error;
 use std::future::Future as _;
@@ -25,8 +25,8 @@ pub enum BodyError {
     Broken(#[source] hyper::Error),
 }
 
-/// The status for a request whose body cannot be read, by the first cause that tells it (RFC 9110 section 15.5): 413
-/// where a limit of bytes ended the read, 408 where the peer stalled, otherwise 400.
+/// The status for a request whose body cannot be read, by the first cause that determines it (RFC 9110 section 15.5):
+/// 413 if a limit of bytes ended the read, 408 if the peer stalled, otherwise 400.
 pub fn body_failure_status(error: &(dyn Error + 'static)) -> StatusCode {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -22,7 +22,7 @@ use crate::RequestBody;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Wait after a connection that could not be accepted, such as for want of descriptors.
+/// Wait after a connection that could not be accepted, for example for lack of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Default of [`ConnectionLimits::head_timeout`].
 const DEFAULT_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,13 +33,13 @@ const DEFAULT_MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Default of [`ConnectionLimits::max_connections`].
 const DEFAULT_MAX_CONNECTIONS: usize = 4_096;
 
-/// What a peer may take of a listener.
+/// The limits for peers of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Longest time for the whole head of a request, counted from the accepted connection or the end of the request
-    /// before. So it closes idle keep-alive connections too.
+    /// Longest time for the complete head of a request, counted from the accepted connection or the end of the previous
+    /// request. It also closes idle keep-alive connections.
     pub head_timeout: Duration,
-    /// Longest wait for the next bytes of a request body, or `None` where the service limits that itself.
+    /// Longest wait for the next bytes of a request body, or `None` if the service itself limits that.
     pub body_idle_timeout: Option<Duration>,
     /// Most bytes of a request head; a longer one is refused with status 431. At least 8 KiB.
     pub max_head_bytes: usize,
@@ -48,7 +48,7 @@ pub struct ConnectionLimits {
     /// Longest time that requests may take after the stop, or `None` to wait for all of them.
     pub drain_timeout: Option<Duration>,
     /// Whether a peer that closed its sending side still gets its response (`shutdown(SHUT_WR)`, as `nc -N` does).
-    /// Without it, the end of the peer's data cancels the request, so that work for a client that left ends.
+    /// Without it, the end of the peer's data cancels the request, so that work for a disconnected client ends.
     pub half_close: bool,
 }
 
@@ -69,7 +69,7 @@ impl Default for ConnectionLimits {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
 pub enum DrainOutcome {
-    /// Each request got its whole response.
+    /// Each request got its complete response.
     Complete,
     /// [`ConnectionLimits::drain_timeout`] passed, and the requests that still ran were cut off.
     CutOff,
@@ -97,7 +97,7 @@ where
     let permits = Arc::new(Semaphore::new(limits.max_connections));
     let mut connections = JoinSet::new();
     loop {
-        // Ended tasks stay in the set until they are taken out; it would grow with each connection.
+        // Ended tasks stay in the set until they are joined; otherwise it would grow with each connection.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = stop.cancelled() => break,

@@ -2,10 +2,10 @@
 //!
 //! A peer that sends its request byte by byte ("slow loris") holds a connection for as long as it likes unless the
 //! server sets a timeout for the request head and for each wait in the body. [`serve`] sets both, bounds the number of
-//! connections, and turns Nagle's algorithm off, so that small responses leave immediately. RFC 9112 is the wire.
+//! connections, and turns Nagle's algorithm off, so that small responses leave immediately. The protocol is RFC 9112.
 //!
-//! It does not terminate TLS, does not speak HTTP/2, and knows no routes: the service decides what a request means. A
-//! handler that runs for long is the handler's own affair; no timeout ends it here.
+//! It does not terminate TLS, does not support HTTP/2, and has no routes: the service interprets requests. It has no
+//! timeout for handlers.
 //!
 //! ```
 //! use axum::{Router, routing::get};

@@ -1,5 +1,5 @@
-//! Clients that stall, lie about lengths, or stay at a stop, over real sockets. The clock is paused: it advances to the
-//! next timer when all tasks wait, so no test takes the time of the timeout that it checks.
+//! Clients that stall, send wrong lengths, or stay connected at a stop, over real sockets. The clock is paused: it
+//! advances to the next timer when all tasks wait, so no test takes the time of the timeout that it checks.
 
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ async fn a_body_that_moves_may_take_longer_than_the_idle_timeout() {
     for _ in 0..6 {
         tokio::time::advance(Duration::from_secs(8)).await;
         client.write_all(b"x").await.unwrap();
-        // Until the server has read the byte: it makes a new timer for each wait.
+        // Waits until the server has read the byte, because it creates a new timer for each wait.
         for _ in 0..64 {
             tokio::task::yield_now().await;
         }

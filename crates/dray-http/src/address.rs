@@ -1,12 +1,12 @@
-//! The part of an address that says whom a request reaches.
+//! The part of a URL that identifies the receiver of a request.
 
 use reqwest::Url;
 
-/// Host, with its port if one is named that is not the scheme's own. `None` for an address without a host.
+/// Host, with its port if it is not the default port of the scheme. `None` for a URL without a host.
 pub fn url_authority(url: &Url) -> Option<String> {
     let host = url.host_str()?;
     Some(match url.port() {
-        // The `url` crate drops a port that is the scheme's own, so two spellings of one peer compare equal.
+        // The `url` crate drops a default port, so two spellings of one peer compare equal.
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     })

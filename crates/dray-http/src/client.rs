@@ -1,4 +1,4 @@
-//! The connection pool, and what holds for all its connections.
+//! The connection pool, and the settings of all of its connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::error::{FailureKind, HttpError};
 use crate::guard::{DestinationGuard, GuardedResolver};
 use crate::request::RequestBuilder;
 
-/// How long things may take. Nothing limits a whole transfer: what moves may continue (sandbox-transfer 1.6).
+/// The timeouts of a client. No timeout limits a complete transfer: it may continue while it makes progress
+/// (sandbox-transfer 1.6).
 #[derive(Clone, Copy, Debug)]
 pub struct HttpTimeouts {
     /// To connect, name resolution and TLS included.
@@ -38,17 +39,17 @@ impl Default for HttpTimeouts {
 /// The certificate authorities that a client trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TrustedAuthorities {
-    /// The public ones that are compiled in.
+    /// The public authorities that are compiled in.
     #[default]
     Public,
-    /// The public ones and those of a PEM file.
+    /// The public authorities and those of a PEM file.
     PublicAnd(PathBuf),
-    /// Those of a PEM file and no others.
+    /// Only the authorities of a PEM file.
     Only(PathBuf),
 }
 
 impl TrustedAuthorities {
-    /// The public authorities, with those of `file` when there is one.
+    /// The public authorities, and those of `file` if given.
     pub fn public_and(file: Option<&Path>) -> Self {
         file.map_or(Self::Public, |file| Self::PublicAnd(file.to_owned()))
     }
@@ -67,7 +68,7 @@ impl HttpClient {
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Options`] when the file cannot be read or holds no certificate.
+    /// [`FailureKind::Options`] when the file cannot be read or has no certificate.
     pub fn new(limits: HttpTimeouts, authorities: Option<&Path>) -> Result<Self, HttpError> {
         Self::trusting(limits, &TrustedAuthorities::public_and(authorities))
     }
@@ -76,7 +77,7 @@ impl HttpClient {
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Options`] when the file cannot be read or holds no certificate.
+    /// [`FailureKind::Options`] when the file cannot be read or has no certificate.
     pub fn trusting(
         limits: HttpTimeouts,
         authorities: &TrustedAuthorities,
@@ -109,7 +110,7 @@ impl HttpClient {
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
-            // A second attempt may act twice. The caller knows whether it may (`HttpError::sent`).
+            // A second attempt may have its effect twice. The caller decides whether that is safe (`HttpError::sent`).
             .retry(reqwest::retry::never())
             // Switching protocols needs HTTP/1.1, and over HTTP/2 E2B's proxy sends an empty DATA frame every 32 KiB
             // (sandbox-transfer 8.2).
@@ -118,7 +119,7 @@ impl HttpClient {
             .user_agent(concat!("drayage/", env!("CARGO_PKG_VERSION")));
         if let Some(guard) = &guard {
             let guard = Arc::clone(guard);
-            // For names; literal addresses do not come by here, so `send` checks the URL.
+            // For names; literal addresses are not resolved, so `send` checks the URL.
             builder = builder.dns_resolver(Arc::new(GuardedResolver { guard }));
         }
         let inner = builder

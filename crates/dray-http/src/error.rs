@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use crate::Cause;
 
-/// Whether the peer may have got the whole request.
+/// Whether the peer may have received the complete request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestProgress {
     /// It cannot have it: no connection was made, or the body did not leave completely.
     Incomplete,
-    /// It may have it: everything was handed to the connection, and no response came.
+    /// It may have: all bytes were passed to the connection, and no response arrived.
     Complete,
 }
 
-/// What failed, with its cause for the log.
+/// The kind of a failure, with its cause for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum FailureKind {
     /// The client cannot be made from its options.
     #[error("could not build the HTTP client")]
     Options(#[source] Cause),
-    /// The URL or a header cannot be written as one; nothing was sent.
+    /// The URL or a header is invalid; the request was not sent.
     #[error("the request is malformed: {0}")]
     Request(String),
     /// No connection: refused, unreachable, unknown name, TLS.
@@ -42,19 +42,19 @@ pub enum FailureKind {
     Malformed(String),
 }
 
-/// A failed request. Holds no URL: those of some platforms carry tokens.
+/// A failed request. Contains no URL, because URLs of some platforms contain tokens.
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
 pub struct HttpError {
     /// What failed, without the URL.
     #[source]
     pub failure: FailureKind,
-    /// Whether the peer may have got the whole request: only then may it have had its effect.
+    /// Whether the peer may have received the complete request. Only then can the request have had an effect.
     pub sent: RequestProgress,
 }
 
 impl HttpError {
-    /// Whether a time limit passed, that of connecting included.
+    /// Whether a time limit passed, including that of connecting.
     pub fn is_timeout(&self) -> bool {
         match &self.failure {
             FailureKind::Idle(_) => true,

@@ -12,8 +12,8 @@ type Bodies<E> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
 
 /// The same stream, which fails unless it has exactly `size` bytes.
 ///
-/// `wrong` makes the error from the number of bytes that were seen. A surplus fails with the piece that exceeds
-/// `size`, and a shortage at the end. Nothing follows an error.
+/// `wrong` makes the error from the number of received bytes. The stream fails with the chunk that exceeds `size`, or
+/// at its end if bytes are missing. It ends after an error.
 pub fn exact_length_stream<E: Send + 'static>(
     size: u64,
     body: Bodies<E>,

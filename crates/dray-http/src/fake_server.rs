@@ -1,7 +1,7 @@
 //! A small HTTP server (feature `fake-server`) for fake servers of platforms and providers.
 //!
-//! Bodies are counted and digested while they arrive, not held, so that a fake server can take what a test sends. It
-//! keeps its state behind one lock, and returns [`ConnectionClosed`] to break a connection without a response.
+//! Bodies are counted and hashed while they arrive and are not stored, so that a fake server can receive bodies of any
+//! size. It has its state behind one lock, and returns [`ConnectionClosed`] to break a connection without a response.
 
 mod form;
 mod reader;
@@ -90,12 +90,12 @@ impl ReceivedRequest {
         self.header("content-length")?.parse().ok()
     }
 
-    /// What the connection becomes after a response with status 101.
+    /// The upgraded connection after a response with status 101.
     pub fn into_upgrade(self) -> OnUpgrade {
         self.upgrade
     }
 
-    /// Takes the body, to be read in pieces.
+    /// Returns a reader of the body.
     pub fn into_reader(self) -> BodyReader {
         BodyReader::new(self.body, self.count)
     }
@@ -126,7 +126,7 @@ pub fn json_reply(status: u16, value: &serde_json::Value) -> Reply {
     bytes_reply(status, "application/json", value.to_string().into())
 }
 
-/// Makes a response with a body at hand. An impossible status becomes 200.
+/// Makes a response with this body. An impossible status becomes 200.
 pub fn bytes_reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
     let whole = Full::new(body)
         .map_err(|never: Infallible| match never {})
@@ -140,11 +140,11 @@ pub fn bytes_reply(status: u16, media_type: &'static str, body: Bytes) -> Reply 
     reply
 }
 
-/// Makes a response that announces all of `body` and breaks after `sent_bytes` of it.
+/// Makes a response that announces all of `body` and breaks the connection after `sent_bytes` of it.
 pub fn cut_reply(media_type: &'static str, body: &Bytes, sent_bytes: usize) -> Reply {
     let first = body.slice(..sent_bytes.min(body.len()));
     let first = futures_util::stream::iter([Ok(Frame::data(first))]);
-    // What was given is written out before the connection breaks.
+    // The given bytes are sent before the connection breaks.
     let broken = futures_util::stream::once(async {
         tokio::task::yield_now().await;
         Err(ConnectionClosed)
@@ -159,7 +159,7 @@ pub fn cut_reply(media_type: &'static str, body: &Bytes, sent_bytes: usize) -> R
     reply
 }
 
-/// The same response with one more header. A value that no header can have is left out.
+/// The same response with one more header. An invalid value is left out.
 pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
     if let Ok(value) = HeaderValue::from_str(value) {
         reply
@@ -169,9 +169,9 @@ pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
     reply
 }
 
-/// Answers the requests of one fake server; closures of this shape do.
+/// Handles the requests of one fake server; implemented by closures of this type.
 pub trait RequestHandler<S>: Send + Sync + 'static {
-    /// Answers, or breaks the connection.
+    /// Returns a response, or breaks the connection.
     fn answer(
         &self,
         state: Arc<SharedState<S>>,
@@ -198,7 +198,7 @@ where
     }
 }
 
-/// What the responses of a fake server share: its state, its address and a count.
+/// The shared state of a fake server's handlers: its state, its address and a counter.
 #[derive(Debug)]
 pub struct SharedState<S> {
     state: Mutex<S>,
@@ -207,7 +207,7 @@ pub struct SharedState<S> {
 }
 
 impl<S> SharedState<S> {
-    /// The state, locked. Never held while awaiting.
+    /// The state, locked. The lock must not be held across an `await`.
     pub fn lock(&self) -> MutexGuard<'_, S> {
         // A test that panicked shows its own failure, not a poisoned lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -256,7 +256,7 @@ impl<S: Send + 'static> FakeServer<S> {
         })
     }
 
-    /// What the server shares with its responses, for tests to look at.
+    /// The state that the server shares with its handlers, for inspection in tests.
     pub fn shared(&self) -> &Arc<SharedState<S>> {
         &self.shared
     }
@@ -279,7 +279,7 @@ async fn serve_connections<S: Send + 'static>(
         }
         connections.spawn(async move {
             let service = service_fn(move |mut request: http::Request<Incoming>| {
-                // Before the request is taken apart: it takes its handle out of the extensions.
+                // Called before the request is destructured, because it removes its handle from the extensions.
                 let upgrade = hyper::upgrade::on(&mut request);
                 let (head, body) = request.into_parts();
                 let received = ReceivedRequest {
@@ -293,7 +293,7 @@ async fn serve_connections<S: Send + 'static>(
                 };
                 response.answer(Arc::clone(&shared), received)
             });
-            // Connections that break are what some tests are about.
+            // Errors are ignored, because some tests break connections.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
                 .with_upgrades()

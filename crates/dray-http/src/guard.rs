@@ -1,7 +1,7 @@
-//! Which destinations a client may connect to, decided by its owner. Decides nothing by itself.
+//! The destinations to which a client may connect. The owner of the client decides; this module only enforces.
 //!
-//! A name is resolved once, the guard judges the addresses, and the connection is made to an address that the guard
-//! returned: a name that resolves to something else a moment later (DNS rebinding) changes nothing.
+//! A name is resolved once, the guard checks the addresses, and the connection is made to an address that the guard
+//! returned: so a name that resolves to another address later (DNS rebinding) has no effect.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,13 +14,12 @@ use crate::Cause;
 
 /// Decides where the connections of one client may go. Many tasks call it at the same time.
 pub trait DestinationGuard: fmt::Debug + Send + Sync + 'static {
-    /// Checks the URL of a request before anything is resolved or connected. A literal address is checked here alone:
-    /// there is nothing to resolve.
+    /// Checks the URL of a request before a name is resolved or a connection is made. A literal address is checked only
+    /// here, because it is not resolved.
     ///
     /// # Errors
     ///
-    /// Why it is refused. The cause goes to the log, as part of
-    /// [`FailureKind::Connect`](crate::FailureKind::Connect).
+    /// Why it is refused. The cause is for the log, as part of [`FailureKind::Connect`](crate::FailureKind::Connect).
     fn check_url(&self, url: &Url) -> Result<(), Cause>;
 
     /// The addresses of `host` that may be connected to, in the order in which to try them.
@@ -31,7 +30,7 @@ pub trait DestinationGuard: fmt::Debug + Send + Sync + 'static {
     fn check_addresses(&self, host: &str, resolved: Vec<IpAddr>) -> Result<Vec<IpAddr>, Cause>;
 }
 
-/// Resolves names with the resolver of the system and returns what the guard allows.
+/// Resolves names with the resolver of the system and returns the addresses that the guard allows.
 pub(crate) struct GuardedResolver {
     pub(crate) guard: Arc<dyn DestinationGuard>,
 }
@@ -41,12 +40,12 @@ impl Resolve for GuardedResolver {
         let guard = Arc::clone(&self.guard);
         Box::pin(async move {
             let host = name.as_str();
-            // The only lookup: what is judged here is what the connector gets.
+            // The only lookup: the connector gets exactly the addresses that are checked here.
             let resolved = tokio::net::lookup_host((host, 0)).await?;
             let resolved = resolved.map(|address| address.ip()).collect();
-            // On the whole DNS answer: a guard may refuse a name because of one of its addresses.
+            // Called with the complete DNS response: a guard may refuse a name because of one of its addresses.
             let allowed = guard.check_addresses(host, resolved)?;
-            // Port 0 stands for the port of the URL.
+            // Port 0 means the port of the URL.
             let allowed = allowed
                 .into_iter()
                 .map(|address| SocketAddr::new(address, 0));

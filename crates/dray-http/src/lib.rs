@@ -3,12 +3,12 @@
 //! - [`HttpClient`]: one connection pool without redirects, proxies, cookies or environment; time limits by progress.
 //! - [`RequestBuilder`]: bodies with an exact length, streamed, multipart included.
 //! - [`HttpResponse`]: a bounded response or a stream.
-//! - [`HttpError`]: what failed, and whether the peer may have got the whole request.
+//! - [`HttpError`]: the failure, and whether the peer may have received the complete request.
 //! - [`DestinationGuard`]: decides where a client of [`HttpClient::guarded`] may connect.
 //! - `fake_server` (feature `fake-server`): the other end, for fake servers of platforms and providers.
 //!
-//! What it does not do: it never dials what a model, a user or a document chose (the egress-fetcher does), follows no
-//! redirect and sends nothing twice. Only a guarded client dials what a caller's manifest chose.
+//! What it does not do: it never connects to a URL from a model, a user or a document (the egress-fetcher does),
+//! follows no redirects and never retries. Only a guarded client connects to a URL from a caller's manifest.
 //!
 //! ```no_run
 //! use dray_http::{HttpClient, HttpTimeouts};

@@ -28,7 +28,7 @@ impl Default for MultipartForm {
 }
 
 impl MultipartForm {
-    /// An empty form with a boundary of 128 random bits, which no file holds by chance or by intent.
+    /// An empty form with a boundary of 128 random bits, which no file contains by chance or by intent.
     pub fn new() -> Self {
         Self {
             boundary: format!("dray-{:032x}", rand::random::<u128>()),
@@ -70,7 +70,7 @@ impl MultipartForm {
         body: ByteStream,
     ) -> Self {
         self.head(name, Some(file_name), Some(media_type));
-        // As announced; `finish` holds the stream to it.
+        // The announced size; `finish` enforces it on the stream.
         self.length += size;
         self.pieces.push(FormPiece::Stream(size, body));
         self.bytes(Bytes::from_static(b"\r\n"));
@@ -140,7 +140,7 @@ impl MultipartForm {
 /// Escapes as browsers write names: raw UTF-8, with quotes and line ends percent-encoded (WHATWG HTML, 4.10.21.8).
 fn escape_field_name(name: &str) -> String {
     name.chars()
-        // The escapes know line ends alone; other control characters have no place in a header.
+        // Escapes exist only for line ends; other control characters are not allowed in a header.
         .filter(|letter| !letter.is_control() || matches!(letter, '\r' | '\n'))
         .fold(String::with_capacity(name.len()), |mut escaped, letter| {
             match letter {

@@ -25,7 +25,7 @@ use crate::{ByteStream, Cause};
 /// How often progress is reported and silence is measured: the resolution of both.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What RFC 3986 leaves as it is; everything else is escaped in forms and queries.
+/// The unreserved characters of RFC 3986 are kept; all others are escaped in forms and queries.
 const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -114,7 +114,7 @@ impl RequestBuilder {
     /// Adds to the query, escaped. A fragment of the URL is dropped; it is never sent (RFC 9110, 7.1).
     #[must_use]
     pub fn query(mut self, pairs: &[(&str, &str)]) -> Self {
-        // What follows `#` is the fragment to its end, `?` included: pairs after it would not be sent.
+        // All text after `#` is the fragment, including `?`, so pairs after it would not be sent.
         if let Some(fragment) = self.url.find('#') {
             self.url.truncate(fragment);
         }
@@ -126,7 +126,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Longest wait for the head of the response after the body left; for long polls.
+    /// Longest wait for the head of the response after the body was sent; for long polls.
     #[must_use]
     pub const fn response_within(mut self, wait: Duration) -> Self {
         self.response_within = wait;
@@ -205,13 +205,13 @@ impl RequestBuilder {
         }
     }
 
-    /// Sends it. `progress` gets the number of further bytes of the body that have left.
+    /// Sends the request. `progress` gets the number of further sent bytes of the body.
     ///
-    /// Any response of the peer is `Ok`, with any status, also one that came before the body was complete.
+    /// Any response of the peer is `Ok`, with any status, even one that arrived before the body was complete.
     ///
     /// # Errors
     ///
-    /// See [`FailureKind`]; [`HttpError::sent`] says whether the peer may have got the whole request.
+    /// See [`FailureKind`]; [`HttpError::sent`] shows whether the peer may have received the complete request.
     pub async fn send(
         mut self,
         progress: &(dyn Fn(u64) + Sync),
@@ -223,7 +223,7 @@ impl RequestBuilder {
         let url = reqwest::Url::parse(&self.url)
             .map_err(|error| HttpError::before(FailureKind::Request(error.to_string())))?;
         if let Some(guard) = &self.client.guard {
-            // What is behind a name is checked where it is resolved; a literal address is not resolved.
+            // The addresses of a name are checked during resolution; a literal address is not resolved.
             guard
                 .check_url(&url)
                 .map_err(|cause| HttpError::before(FailureKind::Connect(cause)))?;
@@ -240,18 +240,18 @@ impl RequestBuilder {
                 .header(CONTENT_LENGTH, size)
                 .body(reqwest::Body::wrap_stream(gauge.clone().watch(size, bytes)));
         } else {
-            // Without a body the head is the whole request.
+            // Without a body the head is the complete request.
             gauge.complete.store(true, Ordering::Release);
         }
         let idle = self.client.limits.idle;
         let sending = request.send();
         tokio::pin!(sending);
         let mut watch = ProgressWatch::new(idle, self.response_within);
-        // Limits by progress, which reqwest's own timeouts do not know for a body on its way out.
+        // Limits by progress, which reqwest's timeouts do not support for a request body.
         loop {
             tokio::select! {
                 response = &mut sending => {
-                    // What left since the last look, before the response ends the call.
+                    // Reports the bytes since the last check before the response ends the call.
                     watch.look(&gauge, progress);
                     return match response {
                         Ok(response) => Ok(HttpResponse::new(response, idle)),
@@ -276,7 +276,7 @@ fn encode_pair(name: &str, value: &str) -> String {
     )
 }
 
-/// Compares what moved with the limits, each time it looks.
+/// Compares the progress with the limits at each check.
 struct ProgressWatch {
     idle: Duration,
     response: Duration,
@@ -315,7 +315,7 @@ impl ProgressWatch {
     }
 }
 
-/// What is known of a body while the HTTP stack reads it.
+/// The state of a body while the HTTP stack reads it.
 #[derive(Default)]
 struct BodyGauge {
     left: AtomicU64,
@@ -324,20 +324,20 @@ struct BodyGauge {
 }
 
 impl BodyGauge {
-    /// Counts what the stack takes, and keeps the failure of the body for our own error.
+    /// Counts the bytes that the stack reads, and stores a failure of the body for this crate's error.
     fn watch(
         self: Arc<Self>,
         size: u64,
         body: ByteStream,
     ) -> impl futures_util::Stream<Item = Result<Bytes, Cause>> + Send + 'static {
-        // Such a body yields no piece that could mark its end.
+        // An empty body has no chunk that could mark its end.
         if size == 0 {
             self.complete.store(true, Ordering::Release);
         }
         body.map(move |chunk| match chunk {
             Ok(chunk) => {
                 let more = chunk.len() as u64;
-                // Taken by the stack, which may still hold it: `Complete` says "may have got".
+                // The stack has read it but may not have sent it yet: `Complete` means "may have received".
                 if self.left.fetch_add(more, Ordering::AcqRel) + more >= size {
                     self.complete.store(true, Ordering::Release);
                 }
@@ -345,7 +345,7 @@ impl BodyGauge {
             }
             Err(cause) => {
                 *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
-                // The stack gets a stand-in: it would wrap the cause as a broken connection.
+                // The stack gets a placeholder, because it would wrap the cause as a broken connection.
                 Err("the body failed".into())
             }
         })

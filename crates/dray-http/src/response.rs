@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 use crate::error::{FailureKind, HttpError};
 use crate::{ByteStream, Cause};
 
-/// Longest JSON or text answer in bytes (4 MiB); a peer chooses the length, and it is held in memory.
+/// Largest JSON or text response in bytes (4 MiB), because the peer chooses its length and it is kept in memory.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
-/// The head of a response, with its body still to come.
+/// The head of a response, whose body was not read yet.
 pub struct HttpResponse {
     response: reqwest::Response,
     idle: Duration,
@@ -43,19 +43,20 @@ impl HttpResponse {
 
     /// `Retry-After` in seconds, fractions included; `None` for a date. At most a week.
     pub fn retry_after(&self) -> Option<Duration> {
-        // RFC 9110 10.2.3 has whole seconds; platforms send fractions too.
+        // RFC 9110 10.2.3 defines whole seconds; some platforms send fractions.
         let seconds: f64 = self.header("retry-after")?.trim().parse().ok()?;
-        // `from_secs_f64` panics on anything else, and the number comes from the peer.
+        // `from_secs_f64` panics on other values, and the number comes from the peer.
         (seconds.is_finite() && seconds >= 0.0)
             .then(|| Duration::from_secs_f64(seconds.min(604_800.0)))
     }
 
-    /// `Content-Length` as the peer announced it; what arrives may be less.
+    /// `Content-Length` as the peer announced it; the received body may be shorter.
     pub fn length(&self) -> Option<u64> {
         self.header("content-length")?.parse().ok()
     }
 
-    /// The next piece of the body, of any size; `None` at the end. Cancel safe: a piece is taken or left.
+    /// The next piece of the body, of any size; `None` at the end. Cancel safe: a chunk is either returned or stays
+    /// unread.
     ///
     /// # Errors
     ///
@@ -72,11 +73,11 @@ impl HttpResponse {
         }
     }
 
-    /// The whole body, if it has at most `limit` bytes.
+    /// The complete body, if it has at most `limit` bytes.
     ///
     /// # Errors
     ///
-    /// [`FailureKind::TooLong`], and those of [`HttpResponse::chunk`].
+    /// [`FailureKind::TooLong`], and the errors of [`HttpResponse::chunk`].
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = Vec::new();
         // Counted, not taken from `Content-Length`: that may be absent or wrong.
@@ -93,7 +94,7 @@ impl HttpResponse {
     ///
     /// # Errors
     ///
-    /// Those of [`HttpResponse::bytes`].
+    /// The errors of [`HttpResponse::bytes`].
     pub async fn text(self) -> Result<String, HttpError> {
         let bytes = self.bytes(MAX_RESPONSE_BYTES).await?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -103,14 +104,14 @@ impl HttpResponse {
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Malformed`], and those of [`HttpResponse::bytes`].
+    /// [`FailureKind::Malformed`], and the errors of [`HttpResponse::bytes`].
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, HttpError> {
         let bytes = self.bytes(MAX_RESPONSE_BYTES).await?;
         serde_json::from_slice(&bytes)
             .map_err(|error| HttpError::after(FailureKind::Malformed(error.to_string())))
     }
 
-    /// What the connection becomes after a response with status 101.
+    /// The upgraded connection after a response with status 101.
     ///
     /// # Errors
     ///
@@ -120,7 +121,7 @@ impl HttpResponse {
         upgraded.map_err(|error| HttpError::after(FailureKind::Broken(error.without_url().into())))
     }
 
-    /// The body as it comes; each wait for a piece is bounded by the idle limit.
+    /// The body as a stream; each wait for a chunk is limited by the idle timeout.
     pub fn into_stream(self) -> ByteStream {
         stream::unfold(Some(self), |state| async move {
             let mut response = state?;

@@ -18,7 +18,7 @@ pub struct SseEvent {
     pub retry: Option<u64>,
 }
 
-/// Takes a stream in chunks of any size and returns whole events.
+/// Decodes a stream in chunks of any size and returns complete events.
 #[derive(Debug)]
 pub struct SseDecoder {
     /// The line that has not ended yet.
@@ -44,7 +44,7 @@ impl SseDecoder {
         }
     }
 
-    /// Takes a chunk and returns the events that end in it.
+    /// Decodes a chunk and returns the events that end in it.
     ///
     /// # Errors
     ///

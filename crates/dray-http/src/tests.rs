@@ -40,7 +40,7 @@ fn body(pieces: usize, size: usize) -> (u64, ByteStream) {
     (all, stream::iter(vec![chunk; pieces]).map(Ok).boxed())
 }
 
-/// Number of bytes of a whole request, by its `Content-Length`; `None` before its head is complete.
+/// Number of bytes of a complete request, by its `Content-Length`; `None` before its head is complete.
 fn request_length(received: &[u8]) -> Option<usize> {
     let head = received
         .windows(4)
@@ -53,7 +53,7 @@ fn request_length(received: &[u8]) -> Option<usize> {
     Some(head + 4 + body)
 }
 
-/// Reads one whole request, answers it with `response`, and returns what came.
+/// Reads one complete request, responds with `response`, and returns the received bytes.
 async fn counting(response: &'static [u8]) -> (String, JoinSet<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -98,7 +98,7 @@ async fn a_streamed_body_has_its_exact_length_and_reports_progress() {
     assert_eq!(reported.load(Ordering::Relaxed), 300_000);
 }
 
-/// Sends a form with a content type that the caller set too, before or after it. Returns the content types that left.
+/// Sends a form with a content type that the caller set too, before or after it. Returns the sent content types.
 async fn content_types_of_form(
     build: impl FnOnce(RequestBuilder, MultipartForm) -> RequestBuilder,
 ) -> Vec<String> {

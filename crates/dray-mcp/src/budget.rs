@@ -8,7 +8,7 @@ use dray_types::Fault;
 
 use crate::failure;
 
-/// Largest result unless the caller asks for more, in tokens.
+/// Largest result unless the caller requests more, in tokens.
 pub(crate) const DEFAULT_RESULT_TOKENS: u64 = 20_000;
 /// Smallest limit that a caller may set; less leaves no room for the frame of a document.
 pub(crate) const MIN_RESULT_TOKENS: u64 = 1_000;

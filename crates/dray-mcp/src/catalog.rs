@@ -1,4 +1,4 @@
-//! What a client learns about each tool: its words, its annotations and its schemas.
+//! The description of each tool for clients: its texts, its annotations and its schemas.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub(crate) fn definition(tool: ToolName, permissions: Permissions) -> Tool {
     )
     .with_title(text.title)
     .with_raw_output_schema(object(output_schema(tool)))
-    // Without the title: that of the tool comes first (2025-11-25, `BaseMetadata`), and twice would cost tokens.
+    // Without a title: the title of the tool has priority (2025-11-25, `BaseMetadata`), and a second one would waste
+    // tokens.
     .with_annotations(annotations(tool, permissions))
 }
 
@@ -280,7 +281,7 @@ fn list_output(name: &str) -> Value {
     })
 }
 
-/// What both kinds of tickets say. The names of the other properties say what they are.
+/// The output schema of both kinds of tickets. The names of the other properties are self-explanatory.
 fn ticket_output() -> Value {
     json!({"type": "object", "required": ["url", "curl", "expires_at_ms"]})
 }

@@ -31,7 +31,7 @@ pub struct ServiceClient {
 
 /// Adds every call that tools, resources and completions make. A new call of a tool belongs here.
 ///
-/// The identity of the server in a deployment is made of it, so a call that is missing is refused there.
+/// The identity of the server in a deployment is created from it, so a missing call would be refused there.
 #[must_use]
 pub fn declare_calls(identity: Permissions) -> Permissions {
     identity

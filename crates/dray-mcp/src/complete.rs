@@ -10,7 +10,7 @@ use crate::content::ContentAccess;
 /// Most entries of a directory that are looked at for one completion.
 const MAX_LISTED: u32 = 1_000;
 
-/// Values that begin with what the user typed.
+/// Values that begin with the user's input.
 pub(crate) async fn complete(
     access: &ContentAccess,
     request: &CompleteRequestParams,
@@ -33,7 +33,7 @@ pub(crate) async fn complete(
     Ok(CompleteResult::new(completion))
 }
 
-/// Paths in the directory of the typed one. Without a sandbox there are none.
+/// Paths in the directory of the typed one. Empty without a sandbox.
 async fn sandbox_paths(access: &ContentAccess, typed: &str) -> Vec<String> {
     let directory = typed
         .rsplit_once('/')
@@ -50,7 +50,7 @@ async fn sandbox_paths(access: &ContentAccess, typed: &str) -> Vec<String> {
         limit: MAX_LISTED,
     };
     let Ok(reply) = access.client.call(SHORT_TIMEOUT, &request).await else {
-        // A person who types gets no suggestions; the request itself reports what is wrong.
+        // A failure results in no suggestions; the later request reports the problem.
         return Vec::new();
     };
     let prefix = typed

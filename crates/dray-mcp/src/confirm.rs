@@ -1,7 +1,7 @@
-//! What a person is asked before files are sent: to which chat, and whether at all.
+//! Questions to a user before files are sent: to which chat, and whether to send.
 //!
-//! Both are for the operator to turn on. An answer of a client is worth no more than the client: it may choose among
-//! the chats that the operator offers, and no other.
+//! The operator enables both. An answer is only as trustworthy as the client, so it can select only chats that the
+//! operator offers.
 
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode, OperationId, Sha256Digest};
@@ -22,10 +22,10 @@ const MAX_SHOWN_CHARACTERS: usize = 200;
 const CHAT_KEY: &str = "chat";
 const CONFIRM_KEY: &str = "confirm";
 
-/// A chat that a person may choose where the session has none.
+/// A chat that a user may select if the session has none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OfferedChat {
-    /// How the person sees it, as `PLATFORM:CHAT`.
+    /// Its displayed name, as `PLATFORM:CHAT`.
     pub name: String,
     /// The chat.
     pub target: v1::ChatTarget,
@@ -35,9 +35,9 @@ pub struct OfferedChat {
 pub(crate) enum SendDecision {
     /// The files may be sent, under this id where the question has decided it.
     Send(Option<OperationId>),
-    /// The client asks the person and repeats the request.
+    /// The client asks the user and repeats the request.
     Pending(InputRequiredResult),
-    /// The client cannot ask, or sent an answer that does not count.
+    /// The client cannot ask, or sent an invalid answer.
     Refused(ErrorData),
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct SendQuestions<'a> {
     pub(crate) gate: &'a InputGate,
     pub(crate) context: &'a RequestContext<RoleServer>,
     pub(crate) round: InputRound<'a>,
-    /// Whom an answer counts for, and for which call.
+    /// The caller and call for which an answer is valid.
     pub(crate) binding: String,
 }
 
 impl SendQuestions<'_> {
-    /// Asks what has to be asked.
+    /// Asks the necessary questions.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl SendQuestions<'_> {
         chats: &[OfferedChat],
         confirm: bool,
     ) -> Result<SendDecision, Fault> {
-        // Nothing to ask: the call must not fail for a client that cannot ask a person.
+        // No question is needed, so the call must not fail for a client that cannot ask a user.
         if chats.is_empty() && !confirm {
             return Ok(SendDecision::Send(None));
         }
@@ -115,14 +115,14 @@ impl SendQuestions<'_> {
         };
         let chosen = content.get(CHAT_KEY).and_then(Value::as_str);
         let chosen = chats.iter().find(|chat| Some(chat.name.as_str()) == chosen);
-        // The form is a wish: nothing but the list decides.
+        // The form is not trusted: only a chat in the list is accepted.
         let chosen = chosen.ok_or_else(declined)?;
         let request = v1::BindSessionRequest {
             session: self.client.session.as_str().to_owned(),
             chat: Some(chosen.target.clone()),
             ..v1::BindSessionRequest::default()
         };
-        // The choice holds for later calls of the session as well, so that the person is asked once.
+        // The choice also applies to later calls of the session, so that the user is asked once.
         self.client.call(SHORT_TIMEOUT, &request).await?;
         Ok(Ok(chosen.target.clone()))
     }
@@ -152,7 +152,7 @@ impl SendQuestions<'_> {
     /// The id of the delivery that was confirmed with this request state: the same answer, sent again, is the same
     /// delivery.
     fn confirmed_id(&self) -> Option<OperationId> {
-        // The state holds a nonce for each question: a second question about the same files is another delivery.
+        // The state has a nonce for each question: a second question about the same files is another delivery.
         let digest = Sha256Digest::of(self.round.state?.as_bytes());
         OperationId::new(format!("confirmed-{digest}")).ok()
     }
@@ -205,7 +205,7 @@ fn confirmation_text(send: &SendArguments, chat: Option<&v1::ChatTarget>) -> Str
     )
 }
 
-/// What an answer counts for: one caller, and exactly these arguments.
+/// The binding of an answer: one caller, and exactly these arguments.
 pub(crate) fn binding(client: &ServiceClient, subject: &str, arguments: Option<&Value>) -> String {
     let arguments = arguments.map_or_else(String::new, |arguments| sorted(arguments).to_string());
     let whole = json!([

@@ -1,4 +1,4 @@
-//! Content on its way into the store, and out of it into a local file.
+//! Transfer of content into the store, and from it into a local file.
 
 use bytes::{Bytes, BytesMut};
 use dray_media_type::kind::{HEAD_BYTES, detect_kind};
@@ -19,7 +19,7 @@ use crate::tools::tickets::principal;
 
 /// Size of one read, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Label of content whose type is not known.
+/// Label of content of unknown type.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// A file that is in the store.
@@ -36,7 +36,7 @@ impl StoredFile {
         location::artifact_uri(self.claim.artifact.sha256)
     }
 
-    /// What a result says about a file: everything but its bytes.
+    /// The description of a file in a result, without its bytes.
     pub(crate) fn describe(&self) -> Value {
         let artifact = &self.claim.artifact;
         json!({
@@ -49,14 +49,14 @@ impl StoredFile {
     }
 }
 
-/// Where content comes from and goes to.
+/// The sources and destinations of content.
 #[derive(Clone, Debug)]
 pub(crate) struct ContentAccess {
     pub(crate) client: ServiceClient,
-    /// The directory of this machine; `None` where tools may use none.
+    /// The directory of this machine; `None` if tools may not use one.
     pub(crate) root: Option<LocalRoot>,
     pub(crate) limits: FileLimits,
-    /// The ticket endpoint; `None` where tools make no tickets.
+    /// The ticket endpoint; `None` if tools create no tickets.
     pub(crate) tickets: Option<TicketAccess>,
 }
 
@@ -129,7 +129,7 @@ impl ContentAccess {
                 break;
             }
             done += count as u64;
-            // A file that grows while it is copied: the writer is dropped, and nothing of it stays.
+            // If a file grows during the copy, the writer is dropped, which removes the partial copy.
             check_size(path, done, limit)?;
             let missing = HEAD_BYTES.saturating_sub(head.len()).min(buffer.len());
             head.extend_from_slice(buffer.get(..missing).unwrap_or_default());
@@ -147,7 +147,7 @@ impl ContentAccess {
         })
     }
 
-    /// Fetches an outside URL under the policy of the operator. `max_bytes` 0 stands for the operator's default.
+    /// Fetches an outside URL under the policy of the operator. `max_bytes` 0 means the operator's default.
     pub(crate) async fn fetch(
         &self,
         url: &str,
@@ -225,7 +225,7 @@ impl ContentAccess {
         Ok(StoredFile { claim, media_type })
     }
 
-    /// What came in through an upload ticket of this session.
+    /// The content of an upload ticket of this session.
     async fn find_upload(&self, id: Sha256Digest) -> Result<StoredFile, Fault> {
         let unknown = || {
             Fault::new(FaultCode::NotFound, "No file came in under this URI.")
@@ -246,7 +246,7 @@ impl ContentAccess {
         })
     }
 
-    /// The start of stored content. The digest of the whole is checked when all of it is read.
+    /// The start of stored content. The digest of the complete content is checked only when all of it is read.
     async fn head(&self, claim: &Claim) -> Result<Bytes, Fault> {
         let client = &self.client;
         let deadline = client.deadline(TRANSFER_TIMEOUT);

@@ -22,7 +22,7 @@ pub(crate) fn fault_json(fault: &Fault) -> Value {
     })
 }
 
-/// The fault as sentences for an agent: what happened, what to do, and whether to try again.
+/// The fault as sentences for an agent: the cause, the advice, and whether to retry.
 pub(crate) fn fault_text(fault: &Fault) -> String {
     let mut text = fault.message.clone();
     if !fault.advice.is_empty() {

@@ -20,7 +20,7 @@ use crate::{McpServer, ServiceClient};
 
 /// Path of the endpoint.
 const ENDPOINT_PATH: &str = "/mcp";
-/// Largest request: arguments name files and do not hold them.
+/// Largest request: arguments refer to files and do not contain them.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
 /// How the endpoint is reached.
@@ -32,7 +32,7 @@ pub struct HttpOptions {
     pub auth: AuthOptions,
     /// Further names of this server in `Host`, `NAME` or `NAME:PORT`. Loopback names are always accepted.
     pub allowed_hosts: Vec<String>,
-    /// Origins of pages that may call this server, `https://app.example.org`. By default none may.
+    /// Origins of pages that may call this server, `https://app.example.org`. By default none.
     pub allowed_origins: Vec<String>,
 }
 

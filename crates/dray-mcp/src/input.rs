@@ -1,8 +1,8 @@
 //! Questions to the person at the client, in both eras of the protocol.
 //!
 //! With 2025-11-25 the server sends `elicitation/create` and waits. With 2026-07-28 the result is `input_required`, and
-//! the client repeats its request with the answer and with the request state, which the client holds and may not
-//! change: it is signed, expires, and counts only for what the person was asked.
+//! the client repeats its request with the answer and with the request state, which the client keeps and cannot change:
+//! it is signed, expires, and is valid only for the question that the user was asked.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 
-/// How long an answer of a person counts, and how long the server waits for one.
+/// How long an answer of a user is valid, and how long the server waits for one.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 /// Length of the signing key, in bytes.
 const KEY_BYTES: usize = 32;
 
-/// What is asked.
+/// A question to a user.
 #[derive(Clone, Debug)]
 pub struct InputQuestion {
     /// Its name among the questions of one result.
@@ -29,12 +29,12 @@ pub struct InputQuestion {
     pub message: String,
     /// The form of the answer.
     pub schema: ElicitationSchema,
-    /// What the answer is for, such as the tool and its arguments. An answer counts for the same binding only. `None`
-    /// accepts an answer that no earlier result asked for.
+    /// The context of the answer, such as the tool and its arguments. An answer is valid only for the same binding.
+    /// `None` accepts an answer without an earlier question.
     pub binding: Option<String>,
 }
 
-/// What a repeated request brings of earlier results.
+/// The data of earlier results in a repeated request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InputRound<'a> {
     /// The answers, by the keys of the questions.
@@ -68,14 +68,14 @@ pub enum InputAnswer {
     Accepted(Value),
     /// The person declined, or closed the question.
     Refused,
-    /// The answer is pending: the client asks the person and repeats the request.
+    /// The answer is pending: the client asks the user and repeats the request.
     Pending(InputRequiredResult),
 }
 
 /// Why the form was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// The client cannot ask a person.
+    /// The client cannot ask a user.
     #[error("the client cannot ask a person: it does not declare elicitation")]
     NotSupported,
     /// The request state was changed, has expired, or belongs to another request.
@@ -99,7 +99,7 @@ impl From<InputError> for ErrorData {
     }
 }
 
-/// Asks persons and signs the request state. The key is random and belongs to the process: a request that was begun
+/// Asks users and signs the request state. The key is random and belongs to the process: a request that was begun
 /// before a restart asks again.
 #[derive(Clone, Debug)]
 pub struct InputGate {
@@ -111,7 +111,7 @@ impl Default for InputGate {
         // In memory only: a key on disk would let another process forge confirmations.
         let key: [u8; KEY_BYTES] = rand::random();
         Self {
-            // The length, which this constructor does not check, is that of the array.
+            // This constructor does not check the length, which the array type ensures.
             codec: RequestStateCodec::new_unchecked(key),
         }
     }
@@ -139,7 +139,7 @@ impl InputGate {
             .map_err(InputError::InvalidState)
     }
 
-    /// Asks the person, or takes the answer that the repeated request brings.
+    /// Asks the user, or uses the answer in the repeated request.
     ///
     /// # Errors
     ///
@@ -151,8 +151,8 @@ impl InputGate {
         question: InputQuestion,
     ) -> Result<InputAnswer, InputError> {
         let capabilities = context.client_capabilities();
-        // Before anything is sent: a client without elicitation answers with an error that reads like a bug of this
-        // server.
+        // Checked before a message is sent: a client without elicitation would respond with an error that looks like a
+        // bug of this server.
         if capabilities.is_none_or(|capabilities| capabilities.elicitation.is_none()) {
             return Err(InputError::NotSupported);
         }
@@ -177,7 +177,7 @@ impl InputGate {
         }
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
         let requests = InputRequests::from([(question.key.to_owned(), request)]);
-        // Another one each time, so that a repeated answer can be distinguished from another answer.
+        // A new nonce each time, so that a repeated answer can be distinguished from a new one.
         let asked = format!("{}#{:016x}", question.key, rand::random::<u64>());
         let state = binding.map(|binding| self.seal(&asked, binding));
         Ok(InputAnswer::Pending(InputRequiredResult::new(
@@ -198,7 +198,7 @@ impl InputGate {
             (Some(_), None) => Ok(false),
             (Some(binding), Some(state)) => {
                 let asked = self.open(state, binding)?;
-                // Behind `#` stands the nonce.
+                // The nonce is after `#`.
                 Ok(asked.split('#').next() == Some(key))
             }
         }

@@ -1,8 +1,8 @@
 //! Writes the entry of this server into the configuration of a client, or removes it.
 //!
 //! - [`install`] does both, for one [`Client`]. Everything that it needs from the environment is in [`InstallOptions`].
-//! - Other entries, comments, order, permissions and line breaks of the file stay. A file that cannot be parsed, or not
-//!   be edited without another change, is refused with the entry to paste; then nothing was changed.
+//! - Other entries, comments, order, permissions and line breaks of the file are kept. A file that cannot be parsed, or
+//!   cannot be edited without another change, is refused and not changed; the error contains the entry to paste.
 //! - A file is replaced by a rename, so a client never reads a part of it. When another program changes the file while
 //!   it is edited, the edit starts again with the new content.
 //!
@@ -74,7 +74,7 @@ pub const SERVER_DESCRIPTION: &str = "Moves files between agents, sandboxes, the
 /// How often an edit starts again when another program changes the file.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What happens to the entry.
+/// The action on the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallAction {
     /// Writes the entry.
@@ -82,8 +82,8 @@ pub enum InstallAction {
         /// Whether an entry of the same name with other values is overwritten. Without this it is an error.
         replace: bool,
     },
-    /// Removes the entry of this name, and tables that hold nothing else. A file that then is empty is deleted, unless
-    /// it is reached through a symbolic link.
+    /// Removes the entry of this name, and tables without other content. A file that is empty afterwards is deleted,
+    /// unless it is reached through a symbolic link.
     Remove,
 }
 
@@ -92,13 +92,13 @@ pub enum InstallAction {
 pub struct InstallOptions {
     /// The client.
     pub client: Client,
-    /// For whom; [`Client::default_scope`] when none is named.
+    /// The scope; `None` uses [`Client::default_scope`].
     pub scope: Option<InstallScope>,
     /// The name of the entry: up to 32 of `a-z`, `0-9`, `-` and `_`. Clients show it before the names of tools.
     pub name: String,
     /// How the client reaches the server. Not used when the entry is removed.
     pub server: ServerLaunch,
-    /// What happens.
+    /// The action.
     pub action: InstallAction,
     /// Reports what would happen, and writes nothing.
     pub print_only: bool,
@@ -113,7 +113,7 @@ pub struct InstallOptions {
 ///
 /// # Errors
 ///
-/// Every [`InstallError`] means that the file is as it was.
+/// After every [`InstallError`] the file is unchanged.
 pub fn install(options: &InstallOptions) -> Result<InstallReport, InstallError> {
     entry::validate_name(&options.name)?;
     if options.action != InstallAction::Remove {
@@ -223,7 +223,7 @@ impl InstallAttempt<'_> {
         }
     }
 
-    /// The entry alone, as the file would hold it.
+    /// Only the entry, in the format of the file.
     fn snippet(&self, keys: &[&str]) -> String {
         let format = self.options.client.format();
         edit::render_entry(format, keys, self.entry).unwrap_or_default()
@@ -246,8 +246,8 @@ impl InstallAttempt<'_> {
     }
 }
 
-/// Whether a configuration of opencode has the layout of version 2, with servers below `mcp.servers`. A server of version
-/// 1 that is called `servers` has fields of its own.
+/// Whether a configuration of opencode has the layout of version 2, with servers below `mcp.servers`. A server of
+/// version 1 that is called `servers` has other fields.
 fn has_nested_servers(values: &Value) -> bool {
     let servers = edit::lookup_value(values, &["mcp", "servers"]);
     servers.and_then(Value::as_object).is_some_and(|servers| {

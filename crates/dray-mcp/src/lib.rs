@@ -5,9 +5,10 @@
 //! content through the artifact store. It serves both eras of the protocol: 2025-11-25 with sessions, and 2026-07-28
 //! without `initialize`. [`serve_stdio`] connects it with the standard streams, [`HttpEndpoint`] with streamable HTTP.
 //!
-//! What a caller may do is never decided by an argument. When the server starts it fixes the tenant and the session
+//! Arguments never determine the permissions of a caller. At its start, the server fixes the tenant and the session
 //! ([`ServiceClient`]), the directory of this machine ([`LocalRoot`]), and the tools with effects ([`ServerOptions`]).
-//! Over HTTP the token of a request can name another tenant and session, and narrow the rest ([`AuthOptions`]).
+//! Over HTTP the token of a request can select another tenant and session, and restrict the permissions
+//! ([`AuthOptions`]).
 //!
 //! [`install::install`] writes the entry of this server into the configuration of a client, or removes it;
 //! [`install::bundle`] builds an `.mcpb` file, and [`install::registry`] the `server.json` of the registry.
@@ -23,7 +24,8 @@
 //! assert!(!options.offers(ToolName::SendFile));
 //! ```
 //!
-//! What it does not do: know a service, keep files, decide which address may be fetched, or serve the URLs of tickets.
+//! What it does not do: implement services, store files, decide which address may be fetched, or serve the URLs of
+//! tickets.
 
 mod arguments;
 mod auth;

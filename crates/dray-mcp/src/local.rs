@@ -1,8 +1,8 @@
 //! The one directory of this machine that tools may use.
 //!
-//! Every path is resolved by the kernel beneath the open directory (`openat2` with `RESOLVE_BENEATH`), so no `..`, no
-//! absolute path, no symbolic link and no race of a rename leads out of it. Without `openat2` (Linux before 5.6)
-//! nothing is opened.
+//! Every path is resolved by the kernel beneath the open directory (`openat2` with `RESOLVE_BENEATH`), so neither `..`,
+//! absolute paths, symbolic links nor concurrent renames lead out of it. Without `openat2` (Linux before 5.6) no file
+//! can be opened.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -167,7 +167,7 @@ impl LocalRoot {
         })
     }
 
-    /// The path relative to the root. An absolute path has to begin with the whole name of the root.
+    /// The path relative to the root. An absolute path has to begin with the complete path of the root.
     fn beneath(&self, path: &str) -> Result<PathBuf, Fault> {
         let given = Path::new(path);
         if path.contains('\0') {
@@ -200,7 +200,7 @@ impl LocalRoot {
         };
         let mut opened = open();
         for _ in 0..MAX_RACE_RETRIES {
-            // A rename elsewhere while `..` was resolved: nothing is known of the path (openat2(2), EAGAIN).
+            // A rename during the resolution of `..`: the result is unknown (openat2(2), EAGAIN).
             if !matches!(opened, Err(Errno::AGAIN)) {
                 break;
             }
@@ -310,7 +310,7 @@ fn write_fault(path: &str, error: &std::io::Error) -> Fault {
 
 fn refused(path: &str, error: Errno) -> Fault {
     match error {
-        // What `RESOLVE_BENEATH` reports for a path that leads out, and what a link to /proc gives.
+        // `RESOLVE_BENEATH` reports these for a path that leaves the root, and for a magic link in /proc.
         Errno::XDEV | Errno::LOOP => outside(path),
         Errno::NOENT => Fault::new(
             FaultCode::NotFound,

@@ -10,7 +10,7 @@ use crate::failure;
 const MAX_LOCATION_BYTES: usize = 8_192;
 /// Begins the URI of a stored file.
 const ARTIFACT_PREFIX: &str = "dray://artifact/";
-/// Begins the URI of a file that comes in through a ticket.
+/// Prefix of the URI of a file that is uploaded through a ticket.
 const TICKET_PREFIX: &str = "dray://ticket/";
 /// Begins the URI of a file in a sandbox.
 const SANDBOX_PREFIX: &str = "dray://sandbox/";
@@ -28,7 +28,7 @@ pub(crate) enum Location {
     Url(String),
     /// A stored file.
     Artifact(Sha256Digest),
-    /// A file that came in through an upload ticket of the session, by the id of the ticket.
+    /// A file that was uploaded through a ticket of the session, by the id of the ticket.
     Ticket(Sha256Digest),
     /// A path in the sandbox of the session.
     Sandbox(String),
@@ -99,7 +99,7 @@ pub(crate) fn artifact_uri(sha256: Sha256Digest) -> String {
     format!("{ARTIFACT_PREFIX}{sha256}")
 }
 
-/// The URI of a file that comes in through the upload ticket with this id.
+/// The URI of a file that is uploaded through the ticket with this id.
 pub(crate) fn ticket_uri(id: &str) -> String {
     format!("{TICKET_PREFIX}{id}")
 }

@@ -1,4 +1,4 @@
-//! What a server offers, decided when it starts.
+//! The tools and permissions of a server, which are fixed at its start.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,11 +27,11 @@ pub enum ToolName {
     Receipts,
     /// Resolves the `file:` references in the arguments of another tool.
     ResolveFileArguments,
-    /// Says whether a URL may be fetched, and why.
+    /// Explains whether a URL may be fetched.
     PolicyCheck,
-    /// Makes a URL through which one file comes in.
+    /// Creates a URL for the upload of one file.
     UploadTicket,
-    /// Makes a URL through which one file goes out.
+    /// Creates a URL for the download of one file.
     DownloadTicket,
 }
 
@@ -104,10 +104,10 @@ pub struct Permissions {
     pub send: bool,
 }
 
-/// Largest files of this machine that tools take. A larger one is refused before anything of it is stored.
+/// Largest local files that tools accept. A larger one is refused before any of its bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimits {
-    /// Largest document that `read` takes.
+    /// Largest document that `read` accepts.
     pub read: ByteSize,
     /// Largest file that the other tools take.
     pub transfer: ByteSize,
@@ -126,13 +126,13 @@ impl Default for FileLimits {
 /// The ticket endpoint of a server: files go past the model through its URLs.
 #[derive(Clone, Debug)]
 pub struct TicketAccess {
-    /// Makes the tickets.
+    /// Creates the tickets.
     pub service: TicketService,
     /// Base of their URLs, such as `http://127.0.0.1:7340`.
     pub base_url: String,
 }
 
-/// What a server offers.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// The tools to offer; `None` offers all that the permissions allow.
@@ -141,16 +141,16 @@ pub struct ServerOptions {
     pub permissions: Permissions,
     /// Largest files of this machine that tools take.
     pub limits: FileLimits,
-    /// The ticket endpoint; without one there are no ticket tools.
+    /// The ticket endpoint; without one, the server has no ticket tools.
     pub tickets: Option<TicketAccess>,
-    /// Whether a person at the client has to confirm each call of `send_file`. Clients that cannot ask are refused.
+    /// Whether the user of the client has to confirm each call of `send_file`. Clients that cannot ask are refused.
     pub confirm_send: bool,
-    /// Chats among which a person at the client may choose, where the session has none.
+    /// Chats from which the user of the client may select, if the session has none.
     pub offered_chats: Vec<OfferedChat>,
 }
 
 impl ServerOptions {
-    /// Whether a client sees this tool and may call it.
+    /// Whether the tool is listed and may be called.
     pub fn offers(&self, tool: ToolName) -> bool {
         let permitted = match tool {
             ToolName::Put => self.permissions.write,

@@ -1,4 +1,4 @@
-//! Progress of a call, for clients that asked for it.
+//! Progress of a call, for clients that requested it.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ impl ProgressReporter {
         self.send(message).await;
     }
 
-    /// Reports bytes. Most calls send nothing: at most a few notifications in a second.
+    /// Reports bytes. Sends at most a few notifications per second, so most calls have no effect.
     pub(crate) async fn bytes(&mut self, done: u64, total: u64) {
         let is_due = self
             .sent_at
@@ -55,7 +55,7 @@ impl ProgressReporter {
         self.count += 1;
         let params = ProgressNotificationParam::new(token.clone(), f64::from(self.count))
             .with_message(message);
-        // A client that left needs no progress; the call itself ends by its cancellation.
+        // A disconnected client needs no progress; the call itself ends through its cancellation.
         let _ = peer.notify_progress(params).await;
     }
 }

@@ -8,7 +8,7 @@ use rmcp::model::{
 use crate::failure;
 use crate::options::{ServerOptions, ToolName};
 
-/// A prompt and what it needs.
+/// A prompt and its arguments.
 struct PromptTemplate {
     name: &'static str,
     title: &'static str,
@@ -24,7 +24,7 @@ struct PromptParameter {
     name: &'static str,
     description: &'static str,
     required: bool,
-    /// What an absent argument stands for.
+    /// The value of an absent argument.
     default: &'static str,
 }
 

@@ -16,7 +16,7 @@ use crate::tools;
 
 /// Largest resource that is sent in one response.
 const MAX_RESOURCE_BYTES: ByteSize = ByteSize::mib(1);
-/// How long content by digest stays what it is: one year, in milliseconds.
+/// How long clients may cache content by digest, which never changes: one year, in milliseconds.
 const CONTENT_LIFETIME_MS: u64 = 31_536_000_000;
 
 /// The templates, in a fixed order.
@@ -68,7 +68,7 @@ pub(crate) async fn read(
     let contents = read_contents(access, &stored, uri).await?;
     Ok(ReadResourceResult::new(vec![contents])
         .with_ttl_ms(lifetime_ms)
-        // Private: a tenant's content is for its own clients.
+        // Private, because only clients of the tenant may get its content.
         .with_cache_scope(CacheScope::Private))
 }
 

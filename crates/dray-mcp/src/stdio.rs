@@ -16,7 +16,8 @@ pub enum StdioError {
     Failed(#[source] tokio::task::JoinError),
 }
 
-/// Serves one client until it closes the standard input. Nothing but the protocol is written to the standard output.
+/// Serves one client until it closes the standard input. Only messages of the protocol are written to the standard
+/// output.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Subscriptions to resources that change: receipts, and files and directories of the sandbox.
 //!
-//! The server asks the services in intervals and compares. Their events would say the same sooner, but reading a stream
-//! of events takes rights on all tenants, and this server has none. A subscription ends with its session, with its
+//! The server polls the services and compares the results. Events would be faster, but reading an event stream needs
+//! permissions for all tenants, which this server does not have. A subscription ends with its session, with its
 //! request, or with the token of its caller.
 
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ impl WatchedResource {
         }
     }
 
-    /// What stands for the present state of the resource, and whether it is the last one.
+    /// A digest of the present state of the resource, and whether that state is final.
     async fn fingerprint(&self, access: &ContentAccess) -> Result<(Sha256Digest, bool), Fault> {
         let mut is_last = false;
         let bytes = match self {
@@ -86,7 +86,7 @@ impl WatchedResource {
     }
 }
 
-/// One watched resource. It holds a place of the server until it is dropped.
+/// One watched resource. It counts towards the server's limit until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ResourceWatch {
     access: ContentAccess,
@@ -104,8 +104,7 @@ impl ResourceWatch {
         &self.uri
     }
 
-    /// Waits until the resource is another one than before. A failure is not a change: the client learns of it when it
-    /// reads.
+    /// Waits until the resource has changed. A failure is not a change: the client gets it when it reads the resource.
     pub(crate) async fn changed(&mut self) {
         if std::mem::take(&mut self.is_due) {
             return;
@@ -150,7 +149,7 @@ impl WatchLimiter {
         let resource = WatchedResource::parse(access, uri)?;
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| too_many("The server"))?;
-        // A file that is missing may come; another failure would say so for ever.
+        // A missing file may appear later; another failure would repeat forever.
         let (last, is_due) = match resource.fingerprint(access).await {
             // A delivery that ended while the subscription began: its client must not wait for ever.
             Ok(found) => found,
@@ -195,11 +194,11 @@ struct SubscriptionTasks {
 
 impl SessionSubscriptions {
     fn state(&self) -> MutexGuard<'_, SubscriptionTasks> {
-        // No lock is held while anything can panic.
+        // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room for another resource.
+    /// Checks the limit for another resource.
     pub(crate) fn check_room(&self) -> Result<(), Fault> {
         let mut state = self.state();
         while state.tasks.try_join_next().is_some() {}
@@ -219,7 +218,7 @@ impl SessionSubscriptions {
         }
     }
 
-    /// Ends a subscription, where there is one.
+    /// Ends a subscription, if there is one.
     pub(crate) fn end(&self, uri: &str) {
         if let Some(handle) = self.state().handles.remove(uri) {
             handle.abort();

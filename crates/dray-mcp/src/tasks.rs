@@ -1,8 +1,8 @@
 //! Tasks (`io.modelcontextprotocol/tasks`, SEP-2663): deliveries that take longer than a call.
 //!
-//! The id of a task is the id of its delivery, and its state is what the delivery's record says. Nothing is kept in this
-//! process, so a task survives the end of the server, and every server of the same system knows it. Calls that move a
-//! file are not tasks: they have no record, and end with their connection.
+//! The id of a task is the id of its delivery, and its state comes from the delivery's record. This process stores
+//! nothing, so a task survives the end of the server, and every server of the same system can access it. Calls that
+//! move a file are not tasks: they have no record, and end with their connection.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::tools;
 
 /// How long a call waits for the end of a delivery before it becomes a task.
 pub(crate) const TASK_AFTER: Duration = Duration::from_secs(2);
-/// How often a client should ask, in milliseconds.
+/// Poll interval for clients, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 2_000;
 
 /// The task of a delivery that is not over.
@@ -37,11 +37,12 @@ pub(crate) async fn state(client: &ServiceClient, task_id: &str) -> Result<GetTa
     let report = tools::outcome(client, task_id, Duration::ZERO).await?;
     let payload = if !report.finished {
         TaskPayload::Working
-    // Before the result: a cancelled delivery has one too, but the protocol gives it no payload.
+    // Checked before the result: a cancelled delivery has a result, too, but the protocol does not allow a payload for
+    // it.
     } else if report.cancelled {
         TaskPayload::Cancelled
     } else {
-        // Also of a delivery that failed: the tool ran, and its result says so.
+        // This includes a failed delivery: the tool ran, and its result reports the failure.
         let result = serde_json::to_value(tools::report_result(&report));
         match result.map_err(|_| Fault::internal())? {
             Value::Object(result) => TaskPayload::Completed { result },
@@ -54,7 +55,7 @@ pub(crate) async fn state(client: &ServiceClient, task_id: &str) -> Result<GetTa
     )))
 }
 
-/// Ends a delivery: nothing more of it is sent. One that is over stays as it is.
+/// Cancels a delivery: no further file is sent. A completed delivery does not change.
 ///
 /// # Errors
 ///

@@ -58,7 +58,7 @@ pub(crate) struct AuthorizeDownload {
     uri: String,
 }
 
-/// A digest of a whole file.
+/// A digest of a complete file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileDigest {
     algorithm: String,
@@ -66,7 +66,7 @@ struct FileDigest {
     value: String,
 }
 
-/// What a file is, beside its bytes.
+/// The properties of a file, without its bytes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct FileValue {
@@ -81,7 +81,7 @@ struct FileValue {
     digest: Option<FileDigest>,
 }
 
-/// What the server says about itself; nothing where it makes no tickets.
+/// The capabilities of the server; empty if it creates no tickets.
 pub(crate) fn capabilities(options: &ServerOptions) -> ExperimentalCapabilities {
     let Some(tickets) = &options.tickets else {
         return ExperimentalCapabilities::new();
@@ -112,7 +112,7 @@ fn transport(tickets: &TicketAccess) -> &'static str {
 }
 
 impl TransferRequest {
-    /// Parses a request. A method that is not offered is not known.
+    /// Parses a request. A method that is not offered counts as unknown.
     pub(crate) fn parse(
         options: &ServerOptions,
         method: &str,
@@ -171,7 +171,7 @@ impl AuthorizeUpload {
         let media_type = self.mime_type.as_deref().map(dray_media_type::essence);
         let request = TicketRequest::upload(self.size.unwrap_or(DEFAULT_UPLOAD_BYTES))
             .size(self.size)
-            // It says nothing about the content, so it is not a condition.
+            // This type has no information about the content, so it is not used as a condition.
             .media_type(media_type.filter(|media_type| media_type != "application/octet-stream"))
             .sha256(sha256)
             .name(self.name.clone().unwrap_or_default());
@@ -216,7 +216,7 @@ impl AuthorizeDownload {
     ) -> Result<(IssuedTicket, Option<String>), Fault> {
         let location = access.parse(&self.uri)?;
         let ticket = issue_download(access, tickets, &location, progress, |request| request);
-        // What came in through a ticket never changes; the content of other places may.
+        // The content of a ticket never changes; the content of other locations may.
         let uri = matches!(location, Location::Ticket(_)).then(|| self.uri.clone());
         Ok((ticket.await?, uri))
     }

@@ -1,4 +1,4 @@
-//! The bundle and `server.json`: content, digest, and that the same input gives the same bytes.
+//! The bundle and `server.json`: content, digest, and equal bytes for equal input.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 

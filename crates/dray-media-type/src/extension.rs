@@ -1,9 +1,9 @@
 //! The extension of a file name.
 
-/// Bytes of the longest text behind a dot that counts as an extension.
+/// Most bytes of a text after a dot that counts as an extension.
 const MAX_EXTENSION_BYTES: usize = 24;
 
-/// The extension of a name in lower case without its dot: `gz` of `a.TAR.GZ`. Empty when there is none.
+/// The extension of a name in lower case without its dot: `gz` of `a.TAR.GZ`. Empty without one.
 pub fn extension_of(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let dotted = extension_start(last).and_then(|at| last.get(at + 1..));

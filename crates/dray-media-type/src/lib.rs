@@ -4,10 +4,10 @@
 //! - [`type_of_name`] and [`usual_extension`] look into the one table of media types and extensions.
 //! - [`kind::detect_kind`] finds a [`kind::ContentKind`] from the first bytes of a file.
 //! - [`names`] has the media types that document conversion distinguishes.
-//! - [`lists`] holds the extensions that a specification lists by itself, each with its section.
+//! - [`lists`] holds the extensions that a specification lists separately, each with its section.
 //!
-//! Every function takes values and returns values. Nothing here opens a file. The type of a name or of a header is a
-//! claim of its writer; only the content says what a file is.
+//! Every function takes values and returns values. No function opens a file. The type in a name or a header is an
+//! unverified claim; only the content shows the type of a file.
 //!
 //! ```
 //! use dray_media_type::{essence, kind, type_of_name, usual_extension};

@@ -1,5 +1,5 @@
-//! Lists that a specification fixes by itself. They differ from the table of extensions on purpose, so they stand here
-//! in full, each with its section.
+//! Lists that a specification defines. They intentionally differ from the table of extensions, so they are listed here
+//! completely, each with its section.
 
 use crate::names;
 
@@ -29,8 +29,8 @@ pub const DOCUMENT_EXTENSIONS: &[&str] = &[
     "yaml", "yml", "log",
 ];
 
-/// Extensions that help to find the end of a path behind `MEDIA:` (platform-delivery 3.7.5). They never decide whether
-/// a file may go.
+/// Extensions that help to find the end of a path after `MEDIA:` (platform-delivery 3.7.5). They never decide whether a
+/// file may be sent.
 pub const PATH_EXTENSIONS: [&str; 62] = [
     "png", "jpg", "jpeg", "gif", "webp", "bmp", "tiff", "svg", "mp4", "mov", "avi", "mkv", "webm",
     "3gp", "mp3", "m2a", "wav", "ogg", "opus", "m4a", "flac", "pdf", "docx", "doc", "odt", "rtf",
@@ -39,7 +39,7 @@ pub const PATH_EXTENSIONS: [&str; 62] = [
     "7z", "rar", "apk", "ipa", "html", "htm", "heic", "py", "toml", "vcf",
 ];
 
-/// Text types that document classification gives by the structure of a text and never by its extension
+/// Text types that document classification detects by the structure of a text and never by its extension
 /// (read-attachment 5.3).
 pub const TYPES_BY_STRUCTURE: &[&str] = &[
     names::XML,

@@ -18,7 +18,7 @@ pub const BZIP2: &str = "application/x-bzip2";
 pub const XZ: &str = "application/x-xz";
 /// One file compressed with Zstandard.
 pub const ZSTANDARD: &str = "application/zstd";
-/// An OLE2 file of no known kind.
+/// An OLE2 file of unknown kind.
 pub const OLE: &str = "application/x-ole-storage";
 /// Word 97 to 2003 (MS-DOC).
 pub const DOC: &str = "application/msword";
@@ -70,7 +70,7 @@ pub const ODT: &str = "application/vnd.oasis.opendocument.text";
 pub const ODS: &str = "application/vnd.oasis.opendocument.spreadsheet";
 /// Presentation document of ODF (`.odp`).
 pub const ODP: &str = "application/vnd.oasis.opendocument.presentation";
-/// Every Open document type; templates and masters keep their own.
+/// Every Open document type; templates and masters have separate types.
 pub const OPEN_DOCUMENT: &[&str] = &[
     ODT,
     ODS,
@@ -98,17 +98,17 @@ pub const FODT: &str = "application/vnd.oasis.opendocument.text-flat-xml";
 pub const FODS: &str = "application/vnd.oasis.opendocument.spreadsheet-flat-xml";
 /// Open document presentation in one XML file.
 pub const FODP: &str = "application/vnd.oasis.opendocument.presentation-flat-xml";
-/// Mail as it travels (RFC 5322), with a name that says so.
+/// Internet message format (RFC 5322), with a matching extension.
 pub const EML: &str = "message/rfc822";
-/// Text of no known subtype.
+/// Text of unknown subtype.
 pub const PLAIN: &str = "text/plain";
-/// A log, by the extension alone; document classification keeps it apart from other plain text.
+/// A log, detected only by its extension; document classification distinguishes it from other plain text.
 pub const LOG: &str = "text/x-log";
 /// HTML, or a fragment that begins with one of its elements.
 pub const HTML: &str = "text/html";
 /// HTML whose root names the XHTML namespace.
 pub const XHTML: &str = "application/xhtml+xml";
-/// XML of no vocabulary known here.
+/// XML of an unknown vocabulary.
 pub const XML: &str = "application/xml";
 /// SVG; a text, never an image.
 pub const SVG: &str = "image/svg+xml";
@@ -116,11 +116,11 @@ pub const SVG: &str = "image/svg+xml";
 pub const RSS: &str = "application/rss+xml";
 /// Atom feed (RFC 4287), by its namespace.
 pub const ATOM: &str = "application/atom+xml";
-/// JSON that parses, as far as the sample goes.
+/// JSON that parses up to the end of the sample.
 pub const JSON: &str = "application/json";
 /// Lines of JSON, by the extension alone.
 pub const JSON_LINES: &str = "application/x-ndjson";
-/// Jupyter notebook: JSON with cells, and a name that says so.
+/// Jupyter notebook: JSON with cells, and a matching extension.
 pub const NOTEBOOK: &str = "application/x-ipynb+json";
 /// Values separated by commas, by the extension alone.
 pub const CSV: &str = "text/csv";

@@ -1,7 +1,7 @@
 //! The one table of media types and file extensions.
 //!
-//! A type of the table is the one that IANA registers, or the one in common use where IANA has none. No extension and no
-//! type stands twice.
+//! The types in the table are registered by IANA, or in common use if IANA has none. Each extension and each type
+//! appears once.
 
 use crate::extension::extension_of;
 use crate::names;
@@ -97,7 +97,7 @@ const OTHER_ROWS: &[Row] = &[
     ("application/vnd.android.dex", &["dex"], &[]),
 ];
 
-/// Types that text of no structure of its own gets by its extension.
+/// Types that text without a detectable structure gets by its extension.
 const TEXT_ROWS: &[Row] = &[
     (names::PLAIN, &["txt", "text", "log"], &[]),
     (names::MARKDOWN, &["md", "markdown", "mdown", "mkd"], &[]),
@@ -176,7 +176,7 @@ pub fn type_of_extension(extension: &str) -> Option<&'static str> {
     found.map(|(media_type, ..)| *media_type)
 }
 
-/// The media type of a text by its extension in any case; `None` when the extension is not one of a text.
+/// The media type of a text by its extension in any case; `None` if it is not the extension of a text.
 pub fn text_type(extension: &str) -> Option<&'static str> {
     row_of(TEXT_ROWS, extension).map(|(media_type, ..)| *media_type)
 }
@@ -186,7 +186,8 @@ pub fn type_of_name(name: &str) -> Option<&'static str> {
     type_of_extension(&extension_of(name))
 }
 
-/// The usual extension of a media type, without a dot. Case, parameters and known other spellings do not matter.
+/// The usual extension of a media type, without a dot. Case and parameters are ignored, and known other spellings are
+/// recognized.
 pub fn usual_extension(media_type: &str) -> Option<&'static str> {
     let essence = essence(media_type);
     let (_, extensions, _) = TEXT_ROWS

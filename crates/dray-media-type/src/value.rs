@@ -11,7 +11,7 @@ pub fn essence(media_type: &str) -> String {
 
 /// The value of a parameter such as `charset`, with quotes removed; `None` when it is absent or empty.
 ///
-/// A quoted value that holds a semicolon is cut there: no parameter that this project reads has one.
+/// A quoted value with a semicolon is cut there, because no parameter that this project reads contains one.
 pub fn parameter(media_type: &str, name: &str) -> Option<String> {
     media_type.split(';').skip(1).find_map(|parameter| {
         let (key, value) = parameter.split_once('=')?;
@@ -20,8 +20,8 @@ pub fn parameter(media_type: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Whether a type is of a pattern: `*/*` is any type, `x/*` any that begins with `x/`, anything else must be equal
-/// but for the case of ASCII letters. No type is of no pattern (quickapps 19.2).
+/// Whether a type matches a pattern: `*/*` matches any type, `x/*` any type that begins with `x/`, and other patterns
+/// match the same type, ignoring ASCII case. A missing type matches no pattern (quickapps 19.2).
 pub fn matches_pattern(media_type: Option<&str>, pattern: &str) -> bool {
     let Some(media_type) = media_type.filter(|media_type| !media_type.is_empty()) else {
         return false;

@@ -12,7 +12,7 @@ const MAX_MESSAGE_ID_BYTES: usize = 500;
 /// Bytes in one encoded word: with its frame it stays below the 75 characters of RFC 2047, section 2.
 const MAX_ENCODED_WORD_BYTES: usize = 42;
 
-/// Returns the address of a recipient if it can stand in a command as it is.
+/// Returns the address of a recipient if it is valid in a command without escapes.
 pub(crate) fn checked_address(text: &str) -> Result<&str, PlatformError> {
     if is_address(text) {
         Ok(text)
@@ -25,7 +25,7 @@ pub(crate) fn checked_address(text: &str) -> Result<&str, PlatformError> {
 }
 
 fn is_address(text: &str) -> bool {
-    // Quoted local parts are valid and left out: they may hold spaces and angle brackets.
+    // Quoted local parts are valid but not supported, because they may contain spaces and angle brackets.
     let is_atom = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -67,7 +67,7 @@ pub(crate) fn message_id(text: &str) -> Result<String, PlatformError> {
 pub(crate) struct MailSender {
     /// The bare address, for the envelope.
     pub(crate) address: String,
-    /// The value of `From`: the address, with the name before it where there is one.
+    /// The value of `From`: the address, with the name before it, if any.
     pub(crate) header: String,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn header_words(text: &str) -> String {
     // Short enough for one line of 78 characters with any name of a field.
     if text.len() <= 60
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
-        // Text that looks like an encoded word would be decoded by the reader.
+        // Text that looks like an encoded word would be decoded by mail readers.
         && !text.contains("=?")
     {
         return text.to_owned();

@@ -2,8 +2,8 @@
 //! (IMAP, RFC 3501, 9051 and 2177).
 //!
 //! - [`EmailPlatform`]: one address, as [`Platform`] and [`InboundSource`].
-//! - [`EmailOptions`]: what an operator sets about it.
-//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
+//! - [`EmailOptions`]: its configuration.
+//! - `fake_server` (feature `fake-server`): a server with the same protocol, for tests and the demo.
 //!
 //! What it does not do: it never repeats a mail whose response was lost, and never removes a mail from the mailbox.
 //!

@@ -1,6 +1,6 @@
 //! A mail with its attachments, as chunks of known length (RFC 5322, 2045, 2046).
 //!
-//! All content is in base64; only headers and boundaries are not. So no line begins with a dot, and none is long.
+//! All content is base64, except headers and boundaries, so no line begins with a dot, and none is too long.
 
 use std::fmt::{self, Write as _};
 
@@ -30,7 +30,7 @@ pub(crate) enum MailChunk<'a> {
 /// A mail, ready to be written. Files are not open yet.
 #[derive(Debug)]
 pub(crate) struct OutgoingMail<'a> {
-    /// `Message-ID`, with its brackets. The same key gives the same id.
+    /// `Message-ID`, with its brackets. Equal keys result in equal ids.
     pub(crate) id: String,
     /// Address of the recipient.
     pub(crate) to: &'a str,
@@ -39,7 +39,7 @@ pub(crate) struct OutgoingMail<'a> {
 }
 
 impl<'a> OutgoingMail<'a> {
-    /// Makes a mail of a step. `now` is in Unix milliseconds.
+    /// Makes the mail of a step. `now` is in Unix milliseconds.
     pub(crate) fn new(
         options: &EmailOptions,
         sender: &MailSender,
@@ -141,7 +141,7 @@ fn write_thread(
             .split_once('@')
             .map_or("", |(local, _)| local);
         let address = format!("{local}+{tag}@{}", sender.domain());
-        // Checked as a whole: with a tag, the local part may become too long.
+        // The complete address is checked: with a tag, the local part may become too long.
         if !mail::is_tag(tag) || address::checked_address(&address).is_err() {
             return Err(PlatformError::new(
                 ErrorKind::NoThread,
@@ -205,7 +205,7 @@ pub(crate) struct Base64LineEncoder {
 }
 
 impl Base64LineEncoder {
-    /// Takes bytes, and returns all whole lines that can be written now.
+    /// Adds bytes, and returns all complete lines.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.len() / BASE64_LINE_BYTES * BASE64_LINE_BYTES;

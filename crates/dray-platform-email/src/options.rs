@@ -87,7 +87,7 @@ impl Default for EmailOptions {
 }
 
 impl EmailOptions {
-    /// Checks what does not need the network.
+    /// Checks the options without the network.
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
         let wrong = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
         if !is_host(&self.host) {
@@ -97,7 +97,7 @@ impl EmailOptions {
         if !is_host(&self.hello) {
             return wrong("hello is not a host name");
         }
-        // A line end would begin a header of its own.
+        // A line end would begin a new header.
         if self.subject.chars().any(char::is_control) {
             return wrong("the subject has more than one line");
         }
@@ -110,7 +110,7 @@ impl EmailOptions {
         self.inbox.as_ref().map_or(Ok(()), InboxOptions::check)
     }
 
-    /// Limits for the size of a mail that the server announced, in bytes; 0 for none.
+    /// Limits for the size of a mail that the server announced, in bytes; 0 for no limit.
     pub(crate) fn limits(&self, announced_limit: u64) -> ChatLimits {
         let own = self.upload_limit.map_or(MAX_FILES_BYTES, ByteSize::as_u64);
         let any = match announced_limit {
@@ -139,7 +139,7 @@ pub(crate) fn is_host(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b".-[]:".contains(&byte))
 }
 
-/// Whether this host is this machine, where a password cannot be read on the way.
+/// Whether this host is this machine, so that a password cannot be intercepted.
 pub(crate) fn is_near(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1")
 }

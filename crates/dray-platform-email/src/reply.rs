@@ -13,21 +13,21 @@ pub(crate) struct SmtpReply {
     pub(crate) lines: Vec<String>,
 }
 
-/// The command that a reply is for, because the same code means different things.
+/// The command to which a reply belongs, because the same code means different things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SmtpStage {
     /// Greeting, `EHLO` and `STARTTLS`.
     Hello,
     /// `AUTH` and the lines that follow it.
     Login,
-    /// `MAIL FROM`, or the whole mail.
+    /// `MAIL FROM`, or the complete mail.
     Mail,
     /// `RCPT TO`: the only stage in which a refusal is about the address.
     Recipient,
 }
 
 impl SmtpReply {
-    /// The enhanced code, such as `5.1.1`; empty when there is none.
+    /// The enhanced code, such as `5.1.1`; may be empty.
     fn enhanced(&self) -> &str {
         let first = self.lines.first().map_or("", String::as_str);
         let word = first.split_whitespace().next().unwrap_or_default();
@@ -40,7 +40,7 @@ impl SmtpReply {
         if is_code { word } else { "" }
     }
 
-    /// Returns the reply if it has this code, or the error that it stands for.
+    /// Returns the reply if it has this code, or the corresponding error.
     pub(crate) fn expect(self, code: u16, stage: SmtpStage) -> Result<Self, PlatformError> {
         if self.code == code {
             Ok(self)
@@ -49,16 +49,16 @@ impl SmtpReply {
         }
     }
 
-    /// The error that it stands for. A refusal means that the server took nothing, so it is never ambiguous.
+    /// The error for a refusal. The server has not accepted the mail, so it is never ambiguous.
     pub(crate) fn refused(&self, stage: SmtpStage) -> PlatformError {
         let enhanced = self.enhanced();
         let kind = match (self.code, enhanced) {
-            // 4xx asks for another attempt later; greylisting works like this.
+            // 4xx requests another attempt later; greylisting works like this.
             (400..=499, _) => ErrorKind::Transient,
             (530 | 534 | 535 | 538, _) => ErrorKind::Auth,
             (500..=599, _) if stage == SmtpStage::Login => ErrorKind::Auth,
             (_, "5.3.4" | "5.2.3") => ErrorKind::TooLarge,
-            // Large providers answer this to programs, and to archives that hold programs.
+            // Large providers refuse programs, and archives that contain programs, with this code.
             (552, "5.7.0") => ErrorKind::UnsupportedKind,
             // 5.2.2 is a full mailbox, which a smaller file does not help.
             (552, enhanced) if enhanced != "5.2.2" => ErrorKind::TooLarge,
@@ -68,7 +68,7 @@ impl SmtpReply {
             (500 | 501 | 555, _) => ErrorKind::BadFormat,
             _ => ErrorKind::Unknown,
         };
-        // The text is for the log: it may quote what others wrote.
+        // The text is for the log: it may quote text of other people.
         let text: String = self.lines.join(" ");
         let printable: String = text
             .chars()

@@ -1,4 +1,4 @@
-//! Sends one mail through a connection, and decides whether it may have been taken.
+//! Sends one mail through a connection, and determines whether it may have been accepted.
 
 use std::time::Duration;
 
@@ -51,9 +51,9 @@ pub(crate) async fn send_mail(
     }
     let start = connection.command("DATA").await?;
     start.expect(354, SmtpStage::Mail)?;
-    // RFC 5321, section 4.1.1.4: without the dot nothing is taken, so an error up to here is never ambiguous.
+    // RFC 5321, section 4.1.1.4: without the dot the mail is not accepted, so an error up to here is never ambiguous.
     send_body(&mut connection, mail, progress).await?;
-    // Content never begins a line with a dot, so nothing was stuffed.
+    // Content never begins a line with a dot, so no dot-stuffing was needed.
     connection
         .write(b".\r\n")
         .await
@@ -63,7 +63,7 @@ pub(crate) async fn send_mail(
         .reply(wait)
         .await
         .map_err(PlatformError::ambiguous)?;
-    // Only a final reply decides; anything else leaves it open.
+    // Only a final reply determines the outcome; otherwise it is unknown.
     match reply.code {
         250 => {
             connection.quit().await;
@@ -85,11 +85,11 @@ async fn send_body(
             MailChunk::File(read) => send_file(connection, read, progress).await,
         };
         if let Err(error) = written {
-            // A source that cannot be read has nothing to do with the server.
+            // A source that cannot be read is not a failure of the server.
             if error.kind() != ErrorKind::Transient {
                 return Err(error);
             }
-            // A server that refuses a mail in the middle says why and closes.
+            // A server that refuses a mail in the middle sends the reason and closes.
             return match connection.reply(LAST_WORDS).await {
                 Ok(reply) if reply.code >= 400 => Err(reply.refused(SmtpStage::Mail)),
                 _ => Err(error),

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::options::{ConnectionSecurity, EmailOptions};
 use crate::reply::{SmtpReply, SmtpStage};
 
-/// Longest line of a reply, in bytes, and most lines. The standard says 512 bytes; servers send longer ones.
+/// Longest line of a reply, in bytes, and most lines. The standard allows 512 bytes, but servers send longer ones.
 const MAX_LINE_BYTES: u64 = 2048;
 const MAX_LINES: usize = 100;
 
@@ -37,13 +37,13 @@ pub(crate) struct SmtpConnection {
 }
 
 impl SmtpConnection {
-    /// Connects, starts TLS and logs in, as the options say.
+    /// Connects, starts TLS and logs in, according to the options.
     pub(crate) async fn open(
         options: &EmailOptions,
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
         let connecting = async {
-            // Brackets mark an IPv6 address in the options, and are not part of it.
+            // Brackets mark an IPv6 address in the options and do not belong to it.
             let host = options.host.trim_start_matches('[').trim_end_matches(']');
             #[expect(
                 clippy::disallowed_methods,
@@ -93,7 +93,7 @@ impl SmtpConnection {
         options: &EmailOptions,
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
-        // Never without: an attacker on the way could remove the offer.
+        // TLS is always required, because an attacker in the network could remove the offer.
         if !self.offers.iter().any(|offer| offer == "STARTTLS") {
             return Err(PlatformError::new(
                 ErrorKind::Auth,
@@ -103,7 +103,7 @@ impl SmtpConnection {
         self.command("STARTTLS")
             .await?
             .expect(220, SmtpStage::Hello)?;
-        // What came before the handshake was not protected; it must not count as if it had been.
+        // Data before the handshake was not protected, so it must not be used.
         if !self.io.buffer().is_empty() {
             return Err(PlatformError::new(
                 ErrorKind::Auth,
@@ -118,7 +118,7 @@ impl SmtpConnection {
         let mut connection = Self {
             io: BufReader::new(io.await?),
             idle: self.idle,
-            // RFC 3207, section 4.2: what was offered before the handshake is forgotten.
+            // RFC 3207, section 4.2: extensions that were offered before the handshake are discarded.
             offers: Vec::new(),
         };
         connection.hello(options).await?;
@@ -136,7 +136,7 @@ impl SmtpConnection {
             let mut words = offered.iter().flat_map(|offer| offer.split([' ', '=']));
             words.any(|word| word == name)
         };
-        // Without any known mechanism `PLAIN` is tried, whose refusal then says more.
+        // Without any known mechanism `PLAIN` is tried, because its refusal has a more precise reason.
         let reply = if has("PLAIN") || !has("LOGIN") {
             let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
             self.command(&format!("AUTH PLAIN {credentials}")).await?
@@ -152,7 +152,7 @@ impl SmtpConnection {
         reply.expect(235, SmtpStage::Login).map(drop)
     }
 
-    /// Largest mail that the server takes, in bytes; `None` when it announces no limit.
+    /// Largest mail that the server accepts, in bytes; `None` if it announces no limit.
     pub(crate) fn largest(&self) -> Option<u64> {
         let announced = self
             .offers
@@ -162,7 +162,7 @@ impl SmtpConnection {
         announced.trim().parse().ok().filter(|size| *size > 0)
     }
 
-    /// Whether the server knows `SIZE` (RFC 1870), which lets us announce the size of a mail.
+    /// Whether the server supports `SIZE` (RFC 1870), which allows announcing the size of a mail.
     pub(crate) fn knows_size(&self) -> bool {
         self.offers
             .iter()

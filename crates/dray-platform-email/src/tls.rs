@@ -8,7 +8,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
-/// A client configuration that trusts the public authorities, and those of a PEM file too.
+/// A client configuration that trusts the public authorities, and those of a PEM file.
 pub(crate) fn tls_config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, PlatformError> {
     let wrong = || PlatformError::new(ErrorKind::BadFormat, "ca_file cannot be read");
     let mut roots = RootCertStore::empty();

@@ -43,7 +43,7 @@ pub(crate) fn encode_path_segment(text: &str) -> String {
     utf8_percent_encode(text, PATH_SEGMENT_SET).to_string()
 }
 
-/// Server and id of `mxc://server/id`. `None` unless both can stand in a path unescaped.
+/// Server and id of `mxc://server/id`. `None` unless both are valid in a path without escapes.
 pub(crate) fn media_parts(uri: &str) -> Option<(&str, &str)> {
     let (server, id) = uri.strip_prefix("mxc://")?.split_once('/')?;
     let is_server = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
@@ -98,7 +98,7 @@ impl MatrixApi {
         Err(refusal_error(response).await)
     }
 
-    /// Reads a path. Errors are never ambiguous: reading shows nothing.
+    /// Reads a path. Errors are never ambiguous, because reading has no visible effect.
     pub(crate) async fn get(
         &self,
         path: &str,
@@ -128,7 +128,7 @@ impl MatrixApi {
         self.ask(request.response_within(wait)).await
     }
 
-    /// Puts an event into a room. The same `key` gives the same event: it is the transaction id.
+    /// Puts an event into a room. Requests with the same `key` create only one event, because it is the transaction id.
     pub(crate) async fn put(
         &self,
         room: &str,
@@ -145,7 +145,7 @@ impl MatrixApi {
         Ok(response.json().await?)
     }
 
-    /// Uploads bytes and returns their `mxc` address. Nothing is visible yet.
+    /// Uploads bytes and returns their `mxc` address. The upload is not visible.
     pub(crate) async fn upload(
         &self,
         (name, media_type): (&str, &str),
@@ -170,7 +170,7 @@ impl MatrixApi {
         }
     }
 
-    /// Opens a file. The token goes to our homeserver alone, which fetches files of other servers itself.
+    /// Opens a file. The token is sent only to the configured homeserver, which itself fetches files of other servers.
     pub(crate) async fn download(&self, uri: &str) -> Result<HttpResponse, PlatformError> {
         let gone = || PlatformError::new(ErrorKind::NotFound, "not a content URI");
         let (server, id) = media_parts(uri).ok_or_else(gone)?;
@@ -187,7 +187,7 @@ impl MatrixApi {
         opened.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
-    /// Largest file that the homeserver takes, in bytes; `None` when it announces no limit.
+    /// Largest file that the homeserver accepts, in bytes; `None` if it announces no limit.
     pub(crate) async fn largest(&self) -> Result<Option<u64>, PlatformError> {
         let config = match self.get("/client/v1/media/config", &[]).await {
             Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
@@ -224,7 +224,8 @@ impl MatrixApi {
                 let error = PlatformError::new(ErrorKind::Forbidden, "the room is encrypted");
                 Err(error.code("encrypted"))
             }
-            // No such state: the room is not encrypted. A room that we are not in gives `M_FORBIDDEN`.
+            // Without this state the room is not encrypted. For a room in which the user is not a member, the error is
+            // `M_FORBIDDEN`.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(id),
             Err(error) => Err(error),
         }
@@ -233,7 +234,7 @@ impl MatrixApi {
 
 async fn refusal_error(response: HttpResponse) -> PlatformError {
     let (status, header) = (response.status(), response.retry_after());
-    // A proxy's page has no code; its status says enough.
+    // The page of a proxy has no code, so the status is used.
     let refusal: ErrorBody = response.json().await.unwrap_or_default();
     error_of(status, &refusal, header)
 }
@@ -257,7 +258,7 @@ fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> Platf
             | "M_INVALID_ROOM_ID" | "M_BAD_ALIAS",
             _,
         ) => ErrorKind::BadFormat,
-        // Callers use the code to find out what an old homeserver does not have.
+        // Callers use the code to detect calls that an old homeserver does not support.
         ("M_UNRECOGNIZED", _) => ErrorKind::Unknown,
         ("M_NOT_YET_UPLOADED", _) | (_, 500..=599) => ErrorKind::Transient,
         (_, 403) => ErrorKind::Forbidden,
@@ -273,8 +274,7 @@ fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> Platf
     let wait = refusal.retry_after_ms.map(Duration::from_millis).or(header);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // A server failure after the whole request leaves open its outcome.
-        // 5xx, and statuses that no homeserver should send.
+        // For 5xx and unexpected statuses: a server failure after the complete request leaves its outcome unknown.
         _ if !(400..500).contains(&status) => error.ambiguous(),
         _ => error,
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::PLATFORM_NAME;
 use crate::api::media_parts;
 
-/// A message of another user than `me`. `None` for everything else: notices of bots, corrections, other events.
+/// A message of another user than `me`. `None` for other events: notices of bots, corrections and others.
 pub(crate) fn inbound_message(
     account: &str,
     me: &str,
@@ -25,7 +25,7 @@ pub(crate) fn inbound_message(
         return None;
     }
     let relation = text("/content/m.relates_to/rel_type");
-    // A correction repeats a message that was taken already.
+    // A correction repeats a message that was already received.
     if relation == "m.replace" {
         return None;
     }
@@ -37,7 +37,7 @@ pub(crate) fn inbound_message(
         "m.audio" if event.pointer("/content/org.matrix.msc3245.voice").is_some() => "voice",
         "m.audio" => "audio",
         "m.file" => "document",
-        // `m.notice` is missing on purpose: bots write it, and must not be answered.
+        // `m.notice` is intentionally missing: bots write it, and the agent must not reply to them.
         "m.text" | "m.emote" => "",
         _ => return None,
     };

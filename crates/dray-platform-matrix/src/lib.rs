@@ -1,10 +1,10 @@
 //! Matrix, by the client-server API (platform-delivery 8): outbound by upload and event, inbound by sync.
 //!
 //! - [`MatrixPlatform`]: one user on one homeserver, as [`Platform`] and [`InboundSource`].
-//! - [`MatrixOptions`]: what an operator sets about it.
-//! - `fake_server` (feature `fake-server`): a homeserver that speaks the same wire, for tests and the demo.
+//! - [`MatrixOptions`]: its configuration.
+//! - `fake_server` (feature `fake-server`): a homeserver with the same protocol, for tests and the demo.
 //!
-//! What it does not do: it writes into no encrypted room, joins no room by itself, and keeps no state.
+//! What it does not do: it does not write into encrypted rooms, does not join rooms automatically, and has no state.
 //!
 //! ```rust
 //! use dray_platform::Platform as _;
@@ -96,7 +96,7 @@ impl Platform for MatrixPlatform {
         DuplicateProtection::ResendAlways
     }
 
-    /// Homeservers have limits of their own and name the delay when one is reached.
+    /// Homeservers have their own limits and report the delay when one is reached.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
@@ -124,7 +124,7 @@ impl Platform for MatrixPlatform {
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         let mut steps =
             plan::plan_attachments(delivery, limits, send::FILE_ROUTE, CaptionUnit::Bytes);
-        // The plan knows one route; here each file gets the one by which clients show it best.
+        // The plan uses one route; here each file gets the route with the best display in clients.
         for step in &mut steps {
             let SendStep::Files(step) = step else {
                 continue;

@@ -45,11 +45,11 @@ pub(crate) async fn prepare_upload(
         }
         other => other,
     }
-    // Nothing is visible after an upload, on success or on failure.
+    // An upload is never visible, neither after success nor after failure.
     .map_err(|error| error.at(SendOutcome::NotSent))
 }
 
-/// Turns a broken upload into a refusal for size, if the file is larger than the homeserver takes.
+/// Converts a broken upload into a size error, if the file exceeds the limit of the homeserver.
 async fn size_refusal(api: &MatrixApi, file: &OutgoingFile, broke: PlatformError) -> PlatformError {
     match api.largest().await {
         Ok(Some(largest)) if file.size > largest => {
@@ -87,7 +87,7 @@ pub(crate) async fn send_event(
     let event = event_content(send)?;
     let response = api.put(&room, send.key, &event).await.map_err(too_long)?;
     let id = response.get("event_id").and_then(Value::as_str);
-    // Ids of events begin with a dollar sign; anything else is not a confirmation.
+    // Ids of events begin with a dollar sign; another value is not a confirmation.
     let Some(id) = id.filter(|id| id.starts_with('$')) else {
         let error = PlatformError::new(ErrorKind::Unknown, "the response has no event id");
         return Err(error.ambiguous());
@@ -102,7 +102,7 @@ pub(crate) async fn send_event(
     }])
 }
 
-/// The size of an event is that of its text: files are only referred to.
+/// The size of an event is the size of its text, because files are only referenced.
 fn too_long(error: PlatformError) -> PlatformError {
     if error.kind() == ErrorKind::TooLarge {
         let code = error.platform_code().to_owned();
@@ -175,7 +175,7 @@ fn file_content(
 
 /// The relation to a thread or to a message; `None` for neither.
 fn event_relation(thread: &str, reply_to: &str) -> Option<Value> {
-    // In a thread without a reply, clients that know no threads show a reply to its root.
+    // In a thread without a reply, clients without support for threads show a reply to its root.
     let answered = json!({ "event_id": if reply_to.is_empty() { thread } else { reply_to } });
     if !thread.is_empty() {
         return Some(json!({

@@ -15,10 +15,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Most messages of one room in one response.
 const MAX_ROOM_MESSAGES: u64 = 100;
-/// Most further responses for a room with more messages than one holds.
+/// Most further responses for a room with more messages than fit one response.
 const MAX_PAGES: usize = 20;
 
-/// Requests, hands over, and requests what is newer.
+/// Requests messages, passes them on, and requests newer ones.
 #[derive(Debug)]
 pub(crate) struct SyncLoop<'a> {
     pub(crate) account: &'a str,
@@ -43,14 +43,14 @@ impl SyncLoop<'_> {
                 response = self.ask(&mut me, next.as_deref()) => response,
                 () = stop.cancelled() => break,
             };
-            // Not inside the select: what was received is stored to its end, even when we are to stop.
+            // Not inside the select: received messages are stored completely, even if the receiver should stop.
             let done = match response {
                 Ok(synced) => self.hand_over(&me, next.as_deref(), &synced, deliver).await,
                 Err(error) => Err(error),
             };
             let error = match done {
                 Ok(newer) => {
-                    // Only here: after an error the same events come again.
+                    // Updated only here, so that the same events are returned again after an error.
                     next = Some(newer);
                     pause = FIRST_PAUSE;
                     continue;
@@ -103,8 +103,8 @@ impl SyncLoop<'_> {
         self.api.wait(&query, longest).await
     }
 
-    /// Stores the messages in their order, and returns the token of the next request. The first message that cannot
-    /// be stored ends it; the whole response comes again then, and known messages are dropped by their ids.
+    /// Stores the messages in their order, and returns the token of the next request. The first message that cannot be
+    /// stored ends it; the complete response is then requested again, and known messages are dropped by their ids.
     async fn hand_over(
         &self,
         me: &str,
@@ -125,7 +125,7 @@ impl SyncLoop<'_> {
             let mut events = self.missed(room, since, timeline).await?;
             events.extend(event_list(timeline.get("events")));
             for event in &events {
-                // Bounds the first response, which holds messages of any age.
+                // Limits the first response, which contains messages of any age.
                 let at = event.get("origin_server_ts").and_then(Value::as_u64);
                 if at.is_some_and(|at| at < self.since) {
                     continue;
@@ -147,7 +147,7 @@ impl SyncLoop<'_> {
     ) -> Result<Vec<Value>, PlatformError> {
         let text = |name: &str| timeline.get(name).and_then(Value::as_str);
         let is_cut = timeline.get("limited").and_then(Value::as_bool) == Some(true);
-        // On the first request nothing can have been missed.
+        // On the first request, no message can have been missed.
         let (true, Some(since), Some(from)) = (is_cut, since, text("prev_batch")) else {
             return Ok(Vec::new());
         };

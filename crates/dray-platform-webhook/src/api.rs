@@ -21,7 +21,7 @@ pub(crate) struct WebhookApi {
 impl WebhookApi {
     pub(crate) fn new(options: &WebhookOptions) -> Result<Self, PlatformError> {
         let wrong = |name: &str, what: &str| {
-            // The name of the hook and not its address, which may hold a token.
+            // The name of the hook, not its address, which may contain a token.
             PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {what}"))
         };
         for (name, hook) in &options.hooks {
@@ -46,7 +46,7 @@ impl WebhookApi {
         })
     }
 
-    /// Opens a file on one of the configured hosts. Nothing secret is sent there, and redirects are not followed.
+    /// Opens a file on one of the configured hosts. No secret is sent there, and redirects are not followed.
     pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
         let response = self.client.get(url).send(&|_| {}).await?;
@@ -79,7 +79,7 @@ fn is_allowed(url: &Url, allow_http: bool) -> bool {
     url.has_host() && (url.scheme() == "https" || (allow_http && url.scheme() == "http"))
 }
 
-/// The error that a status stands for, other than success and 409 (platform-delivery 7.6).
+/// The error for a status other than success and 409 (platform-delivery 7.6).
 pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
     let kind = match status {
         401 => ErrorKind::Auth,

@@ -1,6 +1,6 @@
 //! A receiver of webhooks for tests and the demo.
 //!
-//! It verifies signatures, compares files with the digests in their event, and takes every key once.
+//! It verifies signatures, compares files with the digests in their event, and accepts every key once.
 
 use std::io;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ pub const SHARED_SECRET: &str = "fake-secret-of-a-webhook";
 /// A fault to inject, once, with the next event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// The event is refused with this status; nothing is taken.
+    /// The event is refused with this status; it is not accepted.
     Refuse(u16),
-    /// The event is refused with 429 and this delay; nothing is taken.
+    /// The event is refused with 429 and this delay; it is not accepted.
     RateLimit(Duration),
-    /// The event is taken, and the connection closed.
+    /// The event is accepted, and the connection is closed.
     LoseAnswer,
     /// The connection is closed after the first bytes.
     CloseDuringBody,
-    /// The event is answered with success and an empty list of files; nothing is taken.
+    /// The response is a success with an empty list of files, but the event is not accepted.
     ForgetFiles,
-    /// The event is taken, and answered with half of a response.
+    /// The event is accepted, and the response is truncated.
     Gibberish,
-    /// The event is taken, and answered with this status and an empty body.
+    /// The event is accepted, and the response has this status and an empty body.
     Bare(u16),
-    /// The event is taken, and answered with the digest of other bytes.
+    /// The event is accepted, and the response has the digest of other bytes.
     OtherBytes,
 }
 
-/// An event as the receiver took it.
+/// An event as the receiver got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedEvent {
     /// Its id at the receiver, which becomes the message id of the sender.
     pub id: String,
     /// Path that it was posted to.
     pub path: String,
-    /// Value of `Idempotency-Key`; empty for none.
+    /// Value of `Idempotency-Key`; may be empty.
     pub key: String,
     /// The JSON of the event, as signed.
     pub event: Value,
@@ -97,7 +97,7 @@ impl FakeReceiver {
         self.server.shared().lock().faults.push(fault);
     }
 
-    /// The events that came to a path, oldest first.
+    /// The received events of a path, oldest first.
     pub fn received_events(&self, path: &str) -> Vec<ReceivedEvent> {
         let state = self.server.shared().lock();
         let of_path = state.events.iter().filter(|event| event.path == path);
@@ -246,8 +246,8 @@ fn take_event(
     }
 }
 
-/// Whether an event lists the files that came with it: sizes, digests and types, in order. Names are not compared:
-/// quotes and line breaks in them are written in several ways.
+/// Whether an event lists the files in its request: sizes, digests and types, in order. Names are not compared: quotes
+/// and line breaks in them have several encodings.
 fn lists_same_files(event: &Value, received: &[Value]) -> bool {
     let none = Vec::new();
     let listed = event

@@ -58,7 +58,7 @@ pub(crate) fn read_webhook(
     if message.id.is_empty() {
         return Err(wrong("the message has no id"));
     }
-    // A message for an unknown name could not be answered.
+    // The agent could not reply to a message with an unknown name.
     options.hook(&message.target)?;
     let attachments = message.files.into_iter().enumerate();
     Ok(WebhookReply {
@@ -82,7 +82,7 @@ pub(crate) fn read_webhook(
     })
 }
 
-/// Takes the claims of the message; the address is checked when the file is fetched.
+/// Parses the claims of the message; the address is checked when the file is fetched.
 fn inbound_attachment(message: &str, index: usize, file: PostedFile) -> InboundAttachment {
     let unavailable = if file.url.is_empty() {
         "the message has no URL of this file"

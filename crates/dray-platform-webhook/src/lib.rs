@@ -1,10 +1,10 @@
 //! Webhooks: files sent to programs of the operator (platform-delivery 7.6), and signed messages from them.
 //!
 //! - [`WebhookPlatform`]: the configured addresses, as [`Platform`] and [`InboundSource`].
-//! - [`WebhookOptions`]: what an operator sets about them.
-//! - `fake_server` (feature `fake-server`): a receiver that speaks the same wire, for tests and the demo.
+//! - [`WebhookOptions`]: their configuration.
+//! - `fake_server` (feature `fake-server`): a receiver with the same protocol, for tests and the demo.
 //!
-//! What it does not do: a delivery names a configured address and never brings one of its own. It keeps no state; the
+//! What it does not do: a delivery selects a configured address and cannot use another one. It has no state; the
 //! receiver detects repetitions by the key.
 //!
 //! ```rust
@@ -102,11 +102,11 @@ impl Platform for WebhookPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
-        // The key is a header of every request, and receivers answer a known one with 409.
+        // The key is a header of every request, and receivers respond 409 to a known one.
         DuplicateProtection::ResendAlways
     }
 
-    /// High: a receiver that wants less answers 429.
+    /// A high limit, because a receiver can request fewer with 429.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 3000,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Largest file, in bytes, where the options set no other limit.
 const MAX_FILE_BYTES: u64 = 100 << 20;
-/// Longest text of one event, in characters; longer ones become several events.
+/// Longest text of one event, in characters; longer texts become several events.
 const MAX_TEXT_CHARACTERS: usize = 40_000;
 /// Most files of one event.
 const MAX_FILES: usize = 10;

@@ -11,7 +11,7 @@ use crate::api::{WebhookApi, of_status};
 use crate::options::WebhookAddress;
 use crate::sign;
 
-/// Longest id that is taken from a response, in bytes.
+/// Longest id that is accepted from a response, in bytes.
 const MAX_ID_BYTES: usize = 512;
 
 fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
@@ -77,12 +77,12 @@ fn event_json(send: SendRequest<'_>) -> Value {
     })
 }
 
-/// Reads what the receiver says about the event. An empty response is enough, but statements in it must be right.
+/// Checks the receiver's response to the event. An empty response is enough, but its statements must be correct.
 async fn confirm_files(
     send: SendRequest<'_>,
     response: HttpResponse,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    // Taken before the body, which consumes the response.
+    // Read before the body, which consumes the response.
     let location = response.header("location").map(str::to_owned);
     let is_json = response
         .header("content-type")
@@ -98,7 +98,7 @@ async fn confirm_files(
     if let Some(listed) = receipt.get("files").and_then(Value::as_array) {
         compare_files(send, listed)?;
     }
-    // The id of the body, then `Location`, then our own key: receipts need some id.
+    // The id of the body, then `Location`, then the event's key: receipts need some id.
     let id = match receipt.get("id") {
         Some(Value::String(id)) => Some(id.clone()),
         Some(Value::Number(id)) => Some(id.to_string()),

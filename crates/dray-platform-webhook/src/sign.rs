@@ -31,7 +31,7 @@ pub(crate) fn sign_body(
     Ok(format!("sha256={}", Sha256Digest::from_bytes(sum).to_hex()))
 }
 
-/// Verifies that a signature is right and fresh. `now` is in Unix seconds; the comparison takes constant time.
+/// Verifies that a signature is correct and recent. `now` is in Unix seconds; the comparison takes constant time.
 pub(crate) fn verify_signature(
     secret: &Secret,
     (stamp, signature): (&str, &str),
@@ -39,7 +39,7 @@ pub(crate) fn verify_signature(
     now: u64,
 ) -> Result<(), PlatformError> {
     let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
-    // HMAC accepts an empty key, which everyone knows.
+    // HMAC accepts an empty key, with which anyone could sign.
     if secret.is_empty() {
         return Err(refused("no secret is configured"));
     }

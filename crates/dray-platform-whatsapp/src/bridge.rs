@@ -1,4 +1,4 @@
-//! A bridge process on loopback that holds a phone's session. It reads files from a directory shared with it alone.
+//! A bridge process on loopback that has a phone's session. It reads files from a directory that only it shares.
 
 mod message;
 
@@ -29,7 +29,7 @@ use url::Url;
 use crate::kinds;
 use message::BridgeMessage;
 
-/// Largest file, in bytes: the bridge holds it in memory (platform-delivery 6).
+/// Largest file, in bytes: the bridge keeps it in memory (platform-delivery 6).
 const MAX_FILE_BYTES: u64 = 100_000_000;
 /// Bytes of a file for which the bridge gets one more second: it uploads the file before it responds.
 const BYTES_PER_SECOND: u64 = 250_000;
@@ -67,8 +67,7 @@ impl Default for BridgeOptions {
     }
 }
 
-/// One bridge process, with the account that it holds. Each file in transit has a directory of its own below the
-/// shared one.
+/// One bridge process, with its account. Each file in transit has a separate directory below the shared one.
 #[derive(Debug)]
 pub struct BridgePlatform {
     account: String,
@@ -76,8 +75,8 @@ pub struct BridgePlatform {
     client: HttpClient,
     /// Messages that the bridge gave and that are not stored yet, oldest first.
     ///
-    /// `GET /messages` empties the bridge's queue, so a message that could not be stored exists only here. It outlives
-    /// one poll: the next one begins with what is left.
+    /// `GET /messages` empties the bridge's queue, so a message that could not be stored exists only here. It is kept
+    /// between polls: the next poll begins with the remaining messages.
     pending: Mutex<VecDeque<InboundMessage>>,
 }
 
@@ -147,7 +146,7 @@ impl BridgePlatform {
         let reply: Value = response.json().await?;
         let is_done = reply.get("success").and_then(Value::as_bool) == Some(true);
         let id = reply.get("messageId").and_then(Value::as_str);
-        // A success without an id confirms nothing, but the message may exist.
+        // A success without an id is no confirmation, but the message may exist.
         match (is_done, id) {
             (true, Some(id)) if !id.is_empty() => Ok(id.to_owned()),
             _ => Err(
@@ -167,7 +166,7 @@ impl BridgePlatform {
             PlatformError::new(ErrorKind::Source, "could not write to the shared directory")
                 .caused_by(cause)
         };
-        // Two files may have one name, so each has a directory of its own.
+        // Two files may have the same name, so each has a separate directory.
         let folder = tempfile_name(&self.options.folder);
         tokio::fs::create_dir(&folder).await.map_err(failed)?;
         // Made before anything is written, so that every error below removes the directory.
@@ -176,10 +175,10 @@ impl BridgePlatform {
             path: folder.join(name::clean_name(&file.name)),
         };
         let mut options = tokio::fs::OpenOptions::new();
-        // For the group too: the bridge may run as another user of it.
+        // Readable for the group, too, because the bridge may run as another user of it.
         options.write(true).create_new(true).mode(0o640);
         let mut target = options.open(&placed.path).await.map_err(failed)?;
-        // Errors of the source pass unchanged: they say whether another attempt can help.
+        // Errors of the source pass unchanged: they show whether another attempt can succeed.
         let mut body = file.source.open().await?;
         let mut written = 0;
         while let Some(chunk) = body.try_next().await? {
@@ -198,7 +197,7 @@ impl BridgePlatform {
         Ok(placed)
     }
 
-    /// A path of ours as the bridge sees it.
+    /// A local path in the form for the bridge.
     fn theirs(&self, path: &Path) -> PathBuf {
         match (
             &self.options.bridge_folder,
@@ -235,7 +234,7 @@ struct PlacedFile {
 
 impl Drop for PlacedFile {
     fn drop(&mut self) {
-        // Blocks, because a destructor cannot wait; the directory holds one file.
+        // Blocks, because a destructor cannot wait; the directory has one file.
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             tracing::warn!(%error, "could not remove a file from the shared directory");
         }
@@ -260,7 +259,7 @@ fn refusal_error(response: &HttpResponse) -> PlatformError {
     let error = PlatformError::new(kind, why).code(status.to_string());
     match status {
         429 => error.with_retry_after(response.retry_after().unwrap_or(Duration::from_secs(5))),
-        // Not connected means that nothing was sent; any other failure may come after it was.
+        // Not connected means that the message was not sent; any other failure may follow a send.
         500..=502 | 504..=599 => error.ambiguous(),
         _ => error,
     }
@@ -285,7 +284,7 @@ impl Platform for BridgePlatform {
         DuplicateProtection::Unknown
     }
 
-    /// As a careful person writes: the account is that of a phone.
+    /// A rate like that of a careful person, because the account belongs to a phone.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
@@ -386,7 +385,7 @@ impl InboundSource for BridgePlatform {
         stop: CancellationToken,
     ) -> Result<(), PlatformError> {
         loop {
-            // Nothing more is taken from the bridge while it could not be stored.
+            // No further messages are fetched from the bridge while received ones could not be stored.
             self.store_pending(deliver).await?;
             match self.messages().await {
                 Ok(messages) => self.pending().extend(messages),
@@ -436,7 +435,7 @@ impl BridgePlatform {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores what the bridge gave, in order. What is not stored stays for the next poll.
+    /// Stores the messages of the bridge in order. Those that cannot be stored are kept for the next poll.
     async fn store_pending(&self, deliver: &dyn InboundSink) -> Result<(), PlatformError> {
         loop {
             let Some(message) = self.pending().front().cloned() else {
@@ -455,12 +454,12 @@ impl BridgePlatform {
             .authorization("Bearer", &self.options.token)
             .send(&|_| {})
             .await
-            // Reading shows nothing, so its errors are never ambiguous.
+            // Reading has no visible effect, so its errors are never ambiguous.
             .map_err(|error| PlatformError::from(error).at(SendOutcome::NotSent))?;
         if !response.is_success() {
             return Err(refusal_error(&response));
         }
-        // Read one by one: they left the bridge's queue, so a malformed one must not take the others with it.
+        // Parsed one by one: they were removed from the bridge's queue, so a malformed one must not lose the others.
         let reported: Vec<Value> = response.json().await?;
         Ok(reported
             .into_iter()

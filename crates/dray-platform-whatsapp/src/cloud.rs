@@ -93,7 +93,7 @@ impl CloudOptions {
     }
 }
 
-/// One business phone number. Holds a token and a connection pool, and no state of chats.
+/// One business phone number. Has a token and a connection pool, but no state of chats.
 #[derive(Debug)]
 pub struct CloudPlatform {
     account: String,
@@ -189,13 +189,13 @@ impl Platform for CloudPlatform {
                 body,
             );
         let report_progress = |bytes| progress.sent(bytes);
-        // An upload is not visible, so its errors leave nothing open.
+        // An upload is not visible, so its errors are never ambiguous.
         let response = self
             .api
             .post("media", |request| request.multipart(form), &report_progress)
             .await
             .map_err(|error| error.at(SendOutcome::NotSent))?;
-        // An upload without an id can be repeated: nothing shows it.
+        // An upload without an id can be repeated, because it is not visible.
         let id = response.get("id").and_then(Value::as_str);
         id.map(str::to_owned).ok_or_else(|| {
             PlatformError::new(ErrorKind::Unknown, "the response to the upload has no id")
@@ -269,7 +269,7 @@ fn message_json(send: SendRequest<'_>) -> Result<Value, PlatformError> {
         // A preview robot would fetch, and so use up, a one-time link.
         None => ("text", json!({ "body": step.text(), "preview_url": false })),
         Some((_, file)) => {
-            // `prepare` did not run, or gave nothing; as if the id had expired, so that the bytes are uploaded.
+            // `prepare` did not run, or returned no id. This counts as an expired id, so that the bytes are uploaded.
             if send.prepared.is_empty() {
                 return Err(PlatformError::new(
                     ErrorKind::StaleFileId,

@@ -1,5 +1,5 @@
-//! Fake servers of both wires, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge
-//! ([`FakeBridge`]). They keep what users see; the bodies of uploads are counted and digested while they arrive.
+//! Fake servers of both wires, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge ([`FakeBridge`]).
+//! They store visible messages; the bodies of uploads are counted and hashed while they arrive.
 
 mod bridge;
 mod cloud;
@@ -17,7 +17,7 @@ use serde_json::Value;
 pub enum InjectedFault {
     /// The next message is refused for rate, with this delay.
     RateLimit(Duration),
-    /// The next message is answered with this status and a page; nothing appears.
+    /// The response to the next message is a page with this status; the message does not appear.
     Fail(u16),
     /// The next message appears, and the connection is closed.
     LoseAnswer,
@@ -27,7 +27,7 @@ pub enum InjectedFault {
     TooLarge,
     /// The next message is refused with this code.
     Refuse(i64),
-    /// The next message appears, and the response names none.
+    /// The next message appears, but the response contains no message.
     ForgetMessage,
     /// The next message appears, and the response is not of the wire.
     Gibberish,
@@ -38,11 +38,11 @@ pub enum InjectedFault {
 pub struct StoredMessage {
     /// Its id, unique in its server.
     pub id: String,
-    /// Text, or caption of the file; empty for none.
+    /// Text, or caption of the file; may be empty.
     pub text: String,
     /// Kind in the API's words: `text`, `image`, `document` …
     pub kind: String,
-    /// The message to which it replies; empty for none.
+    /// The message to which it replies; empty without one.
     pub reply_to: String,
     /// Name (where the kind shows one) and content of its file.
     pub file: Option<(Option<String>, ContentDigest)>,

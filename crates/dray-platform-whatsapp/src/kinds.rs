@@ -16,8 +16,8 @@ pub(crate) const DOCUMENT_ROUTE: Route = Route::Document;
 pub(crate) const MAX_CAPTION_CHARACTERS: usize = 1024;
 pub(crate) const MAX_TEXT_CHARACTERS: usize = 4096;
 
-/// The steps of a delivery: text, then pictures, then the rest in its order. `more_kinds` for a bridge, which takes
-/// kinds that the Cloud API refuses. Files over all limits are left out.
+/// The steps of a delivery: text, then pictures, then other files in their order. `more_kinds` is set for a bridge,
+/// which accepts kinds that the Cloud API refuses. Files over all limits are left out.
 pub(crate) fn plan_steps(
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
@@ -73,7 +73,7 @@ fn file_step(route: Route, file: usize) -> SendStep {
     })
 }
 
-/// The way of a file by what it is; a bridge takes more kinds than the Cloud API.
+/// The route of a file by its kind; a bridge accepts more kinds than the Cloud API.
 fn native_route(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> Route {
     if flags.as_document {
         return DOCUMENT_ROUTE;
@@ -94,7 +94,7 @@ fn native_route(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> Rout
 
 /// The route of documents for a file that was refused on another one; `None` when that would not help.
 pub(crate) fn fallback_step(step: &SendStep, error: &PlatformError) -> Option<SendStep> {
-    // Only while nothing is visible: sending again, on any route, would show a second message.
+    // Only while no message is visible, because sending again on any route would show a second message.
     let is_refused = matches!(
         error.kind(),
         ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLarge

@@ -2,11 +2,11 @@
 //!
 //! - [`CloudPlatform`]: one business phone number, as `Platform` and `InboundSource`.
 //! - [`BridgePlatform`]: a bridge process on loopback, as `Platform` and `InboundSource`.
-//! - [`CloudOptions`], [`BridgeOptions`]: what an operator sets about them.
+//! - [`CloudOptions`], [`BridgeOptions`]: their configuration.
 //! - `fake_server` (feature `fake-server`): servers that speak the same wires, for tests and the demo.
 //!
-//! What it does not do: it keeps no state, and repeats no request whose message may already be visible. It neither
-//! starts the bridge process nor converts files.
+//! What it does not do: it has no state, and retries no request whose message may already be visible. It neither starts
+//! the bridge process nor converts files.
 //!
 //! ```rust
 //! use dray_platform::Platform as _;

@@ -1,8 +1,8 @@
-//! The conformance suite: what every platform does alike, checked for each of them (platform-delivery 17).
+//! The conformance suite: checks the common behaviour of all platforms (platform-delivery 17).
 //!
-//! A platform implements a [`PlatformFixture`] for itself and its fake server, and calls [`run_all`]. Every case has
-//! a chat of its own. A case that does not apply, for instance because the wire has no rate limits, is reported as
-//! skipped; the test of the platform names the cases that it expects there, so that none is left out silently.
+//! A platform implements a [`PlatformFixture`] for itself and its fake server, and calls [`run_all`]. Every case has a
+//! separate chat. A case that does not apply, for instance because the protocol has no rate limits, is reported as
+//! skipped. The test of the platform lists the expected skipped cases, so that none is skipped silently.
 
 mod bytes;
 mod context;
@@ -41,13 +41,13 @@ pub trait PlatformFixture: Debug + Send + Sync {
     /// files do less.
     fn platform(&self) -> Arc<dyn Platform>;
 
-    /// A chat in which nothing was written yet; another one on every call.
+    /// An empty chat; a new one for every call.
     async fn chat(&self) -> DeliveryTarget;
 
-    /// What a user of that chat sees now, oldest first: one entry per visible message, also for each of an album.
+    /// The visible messages of that chat, oldest first: one entry per message, also for each message of an album.
     async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage>;
 
-    /// Injects a fault, once. Returns `false` when the wire has no such fault; the case is skipped then.
+    /// Injects a fault, once. Returns `false` if the protocol has no such fault; the case is skipped then.
     async fn script(&self, fault: PlatformFault) -> bool;
 
     /// A chat that does not exist. `None` when every address is accepted.
@@ -72,12 +72,12 @@ pub trait PlatformFixture: Debug + Send + Sync {
 }
 
 /// A fault for the fake server, once. "The next visible request" is the one that makes a message appear; "the next
-/// upload" the one that carries the bytes of a file, where that is another.
+/// upload" the one that carries the bytes of a file, if that is a different request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlatformFault {
     /// The next visible request is refused: too many requests, with this delay (whole seconds).
     RateLimit(Duration),
-    /// The next visible request is read to its end and answered with a server failure. Nothing becomes visible.
+    /// The next visible request is read completely, and the response is a server failure. No message becomes visible.
     FailAfterBody,
     /// The next visible request is carried out, and the connection closed without a response.
     LoseAnswer,
@@ -85,13 +85,13 @@ pub enum PlatformFault {
     CloseDuringBody,
     /// The next upload is refused as too large for the chat, for any size.
     TooLarge,
-    /// The next visible request with a file is answered with success, but the response shows no file.
+    /// The next visible request with a file gets a success response, but the response contains no file.
     ForgetFiles,
-    /// The next visible request is answered with success, and a body that is cut or not of the wire.
+    /// The next visible request gets a success response with a truncated or malformed body.
     Gibberish,
 }
 
-/// A message as a user sees it.
+/// A message as it is shown to a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VisibleMessage {
     /// The id that [`crate::ConfirmedFile::message_id`] must have for this message.
@@ -100,16 +100,16 @@ pub struct VisibleMessage {
     pub text: String,
     /// Its files in order.
     pub files: Vec<SeenFile>,
-    /// Thread or topic; empty for none.
+    /// Thread or topic; empty without one.
     pub thread: String,
-    /// The message to which it replies; empty for none.
+    /// The message to which it replies; empty without one.
     pub reply_to: String,
 }
 
-/// A file as a user sees it.
+/// A file as it is shown to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenFile {
-    /// Its name; `None` where the platform shows none (a photo).
+    /// Its name; `None` if the platform shows none (a photo).
     pub name: Option<String>,
     /// Number of bytes that the user would download.
     pub size: u64,
@@ -117,7 +117,7 @@ pub struct SeenFile {
     pub sha256: Sha256Digest,
 }
 
-/// The facts in which platforms differ. The default is what most of them have.
+/// The facts in which platforms differ. The default applies to most of them.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own about a platform"
@@ -128,11 +128,11 @@ pub struct PlatformTraits {
     pub unit: CaptionUnit,
     /// Files without bytes are delivered; otherwise they are refused as `empty` before anything is sent.
     pub empty_files: bool,
-    /// A server failure after the whole request leaves open whether it was carried out. False where such a response
-    /// is a refusal by the protocol (SMTP).
+    /// Whether a server failure after the complete request leaves its outcome unknown. False if the protocol defines
+    /// such a response as a refusal (SMTP).
     pub failures_are_ambiguous: bool,
-    /// [`DeliveryTarget::thread`] is a place of its own that the server shows in [`VisibleMessage::thread`]; the value
-    /// is one that the server knows in every chat.
+    /// [`DeliveryTarget::thread`] is a separate thread that the server shows in [`VisibleMessage::thread`]; the value
+    /// is valid in every chat.
     pub thread: Option<&'static str>,
     /// [`DeliveryTarget::reply_to`] is shown in [`VisibleMessage::reply_to`].
     pub replies: bool,

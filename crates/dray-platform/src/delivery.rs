@@ -1,4 +1,4 @@
-//! The content of a delivery, its target, and what the platform confirmed of it.
+//! The content of a delivery, its target, and the platform's confirmations.
 
 use std::fmt;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, PlatformError};
 
-/// Where a message goes. Written `platform[/account]:chat[#thread]`; the written form has no message to reply to.
+/// The target of a message. Written `platform[/account]:chat[#thread]`; the written form has no message to reply to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeliveryTarget {
     /// A name in the list of platforms ([`dray_types::PlatformKind`]).
@@ -24,9 +24,9 @@ pub struct DeliveryTarget {
     pub account: String,
     /// Chat, channel, room, recipient or webhook name, in the platform's own spelling.
     pub chat: String,
-    /// Thread or topic within the chat; empty for none.
+    /// Thread or topic within the chat; empty without one.
     pub thread: String,
-    /// Message to answer; empty for none.
+    /// Message to reply to; empty without one.
     pub reply_to: String,
 }
 
@@ -104,17 +104,17 @@ pub struct OutgoingFile {
     pub detected: DetectedKind,
     /// Opens the bytes, once per attempt.
     pub source: Arc<dyn ByteSource>,
-    /// The platform's id of the same bytes in the same kind from an earlier delivery of this account; `None` when
-    /// there is none. It may have expired: then [`ErrorKind::StaleFileId`] asks for the bytes.
+    /// The platform's id of the same bytes in the same kind from an earlier delivery of this account; `None` without
+    /// one. If it has expired, [`ErrorKind::StaleFileId`] requests the bytes.
     pub file_id: Option<String>,
 }
 
 /// Switches of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendFlags {
-    /// Audio goes as a voice message, where the platform can and the format allows it.
+    /// Audio is sent as a voice message if the platform and the format allow it.
     pub as_voice: bool,
-    /// Everything goes as a plain document, so that the bytes stay exact.
+    /// All files are sent as plain documents, so that their bytes are not changed.
     pub as_document: bool,
     /// Pictures are hidden until clicked, where the platform can.
     pub spoiler: bool,
@@ -140,15 +140,15 @@ pub enum Route {
     Album,
     /// A file of a message with text.
     Attachment,
-    /// A file of its own.
+    /// A plain file.
     File,
     /// A picture.
     Image,
-    /// A text that holds the link to a file.
+    /// A text with the link to a file.
     Link,
     /// A text.
     Text,
-    /// The notice on what failed; platforms send it as a text.
+    /// The notice about failures; platforms send it as a text.
     Notice,
     /// A copy into a directory.
     Copy,
@@ -175,7 +175,7 @@ impl Route {
         }
     }
 
-    /// Whether it shows a text alone; a link stands for its file.
+    /// Whether it shows only a text. A link is a text that replaces its file.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Link | Self::Text | Self::Notice)
     }
@@ -189,12 +189,12 @@ impl fmt::Display for Route {
 
 /// One visible request: a text, a text with a link, one file, or an album.
 ///
-/// A text and a link have no files by their type, so that a platform cannot attach the file that a link stands for.
+/// Texts and links have no files in their type, so that a platform cannot attach the file of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendStep {
     /// Text without files, in the platform's own length limit.
     Text(String),
-    /// Text that holds the link to a file. It is sent without a preview: preview robots use up one-time links.
+    /// Text with the link to a file. It is sent without a preview: preview robots use up one-time links.
     Link(String),
     /// Files, with their caption.
     Files(FilesStep),
@@ -207,9 +207,9 @@ pub struct FilesStep {
     pub route: Route,
     /// Indices of the files of the delivery that it shows.
     pub files: Vec<usize>,
-    /// Caption; empty for none.
+    /// Caption; may be empty.
     pub text: String,
-    /// Whether what the user gets may differ from the bytes (a photo is recompressed).
+    /// Whether the user's file may differ from the bytes (a photo is recompressed).
     pub lossy: bool,
 }
 
@@ -233,7 +233,7 @@ impl SendStep {
         }
     }
 
-    /// Caption or text; empty for none.
+    /// Caption or text; may be empty.
     pub fn text(&self) -> &str {
         match self {
             Self::Text(text) | Self::Link(text) => text,
@@ -249,7 +249,7 @@ impl SendStep {
         }
     }
 
-    /// Indices of the files of the delivery that it shows; none of a text or a link.
+    /// Indices of the files of the delivery that it shows; none for a text or a link.
     pub fn files(&self) -> &[usize] {
         match self {
             Self::Text(_) | Self::Link(_) => &[],
@@ -257,7 +257,7 @@ impl SendStep {
         }
     }
 
-    /// Whether what the user gets may differ from the bytes.
+    /// Whether the user's file may differ from the bytes.
     pub fn is_lossy(&self) -> bool {
         matches!(self, Self::Files(step) if step.lossy)
     }
@@ -276,18 +276,18 @@ impl SendStep {
     }
 }
 
-/// A file of a delivery, and what the platform confirmed of it.
+/// A file of a delivery, and the platform's confirmation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfirmedFile {
     /// Index of the file in the delivery; `None` for text.
     pub file: Option<usize>,
     /// The platform's id of the visible message.
     pub message_id: String,
-    /// The platform's id of the file, reusable as [`OutgoingFile::file_id`]; empty when it gave none.
+    /// The platform's id of the file, reusable as [`OutgoingFile::file_id`]; empty without one.
     pub file_id: String,
     /// Number of bytes that the platform reports, when it does.
     pub size: Option<u64>,
-    /// Route that was taken in the end, which may differ from the planned one.
+    /// Route that was finally used, which may differ from the planned one.
     pub route: Route,
     /// True when acceptance was confirmed but a later status may still correct it (`WhatsApp`).
     pub provisional: bool,

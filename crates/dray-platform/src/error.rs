@@ -4,8 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// The kind of an error. It decides whether the delivery service retries, takes another route or gives
-/// up.
+/// The kind of an error. It determines whether the delivery service retries, uses another route or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ErrorKind {
     /// Text or caption over the platform's limit.
@@ -16,27 +15,27 @@ pub enum ErrorKind {
     Forbidden,
     /// No such chat, channel, room or recipient.
     NotFound,
-    /// Rate limited; [`PlatformError::retry_after`] holds the delay.
+    /// Rate limited; [`PlatformError::retry_after`] has the delay.
     RateLimited,
-    /// A failure that may pass: connection lost, server overloaded.
+    /// A temporary failure: connection lost, server overloaded.
     Transient,
-    /// Over the size limit of this chat. [`PlatformError::numbers`] has the size and the limit when they are known.
+    /// Over the size limit of this chat. [`PlatformError::numbers`] has the size and the limit if known.
     TooLarge,
-    /// The platform takes no empty files.
+    /// The platform does not accept empty files.
     Empty,
     /// The platform refused our credentials. No chat of the account works.
     Auth,
-    /// Outside the time window in which the platform lets a bot write; a message of the user opens it again.
+    /// Outside the time window in which the platform allows a bot to write; a message of the user reopens it.
     WindowClosed,
     /// The platform does not take this kind of file on this route; another route may work.
     UnsupportedKind,
     /// A file id of the platform expired; the bytes must be uploaded again.
     StaleFileId,
-    /// A thread, or the message to reply to, is gone; the same step may work without it.
+    /// A thread, or the message to reply to, no longer exists; the same step may succeed without it.
     NoThread,
     /// The stored bytes could not be read, or their digest or size was not the expected one.
     Source,
-    /// A refusal that we do not know; treated as final.
+    /// An unknown refusal; treated as final.
     Unknown,
 }
 
@@ -112,9 +111,9 @@ impl fmt::Display for ErrorKind {
 /// Whether a visible message may exist although the request failed (platform-delivery 10.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It cannot exist: nothing was sent, the body was not complete, or the platform refused the request.
+    /// It cannot exist: the request was not sent, its body was not complete, or the platform refused it.
     NotSent,
-    /// It may exist: the whole request left, and the response was lost or a 5xx.
+    /// It may exist: the complete request was sent, and the response was lost or a 5xx.
     Ambiguous,
     /// A part of the step is visible; the confirmations list that part.
     Partial,
@@ -136,8 +135,8 @@ pub struct PlatformError {
 }
 
 impl PlatformError {
-    /// Creates a failure after which nothing can be visible in the chat. `context` is for the operator's log and must
-    /// not contain a token.
+    /// Creates a failure after which no message can be visible in the chat. `context` is for the operator's log and
+    /// must not contain a token.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
             kind,
@@ -186,7 +185,7 @@ impl PlatformError {
         self
     }
 
-    /// Adds the new id of the chat. Nothing was sent to the old id, so the step may be repeated with the new one.
+    /// Adds the new id of the chat. No message was sent to the old id, so the step may be repeated with the new one.
     #[must_use]
     pub fn with_moved_to(mut self, chat: impl Into<String>) -> Self {
         self.moved_to = Some(chat.into().into_boxed_str());
@@ -210,22 +209,22 @@ impl PlatformError {
         self.moment
     }
 
-    /// The platform's own code; empty when the platform gave none.
+    /// The platform's own code; empty without one.
     pub fn platform_code(&self) -> &str {
         &self.code
     }
 
-    /// What happened, for the operator's log. It may name hosts and chats: never show it to an agent.
+    /// Description for the operator's log. It may name hosts and chats: never show it to an agent.
     pub fn context(&self) -> &str {
         &self.context
     }
 
-    /// The number of bytes found and the number allowed, when both are known.
+    /// The number of bytes found and the number allowed, if both are known.
     pub const fn numbers(&self) -> Option<(u64, u64)> {
         self.numbers
     }
 
-    /// The delay that the platform asked for; `None` when the platform named none.
+    /// The delay that the platform requested; `None` without one.
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use crate::delivery::ByteStream;
 use crate::error::{ErrorKind, PlatformError};
 
-/// The stream as a request body. Its error comes back as [`ErrorKind::Source`].
+/// The stream as a request body. Its error becomes [`ErrorKind::Source`].
 pub fn request_body(stream: ByteStream) -> dray_http::ByteStream {
     stream
         .map(|chunk| chunk.map_err(|error| Box::new(error).into()))
@@ -39,7 +39,7 @@ pub fn exact_length_stream(size: u64, body: ByteStream) -> ByteStream {
 
 /// Decodes a SHA-256 signature as headers carry it: 64 hexadecimal digits, in either case. `None` for anything else.
 pub fn decode_signature(text: &str) -> Option<Vec<u8>> {
-    // `from_str_radix` takes a plus sign, too.
+    // `from_str_radix` also accepts a plus sign.
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
@@ -49,7 +49,7 @@ pub fn decode_signature(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Maps a request without a usable response. It is ambiguous when all of it may have arrived.
+/// Maps a request without a usable response. It is ambiguous if the complete request may have arrived.
 impl From<dray_http::HttpError> for PlatformError {
     fn from(error: dray_http::HttpError) -> Self {
         let kind = match &error.failure {
@@ -57,9 +57,9 @@ impl From<dray_http::HttpError> for PlatformError {
             FailureKind::Connect(_) | FailureKind::Broken(_) | FailureKind::Idle(_) => {
                 ErrorKind::Transient
             }
-            // The body comes from our own store, so the peer is not to blame.
+            // The body comes from this system's store, so the failure is not the peer's.
             FailureKind::Body(_) => ErrorKind::Source,
-            // A response came, but not one of the wire: it may confirm or refuse.
+            // A response arrived that is not valid in the protocol, so the outcome is unknown.
             FailureKind::TooLong(_) | FailureKind::Malformed(_) => ErrorKind::Unknown,
             // The request could not be built, and never will be.
             FailureKind::Options(_) | FailureKind::Request(_) => ErrorKind::BadFormat,

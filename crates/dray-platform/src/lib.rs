@@ -1,13 +1,12 @@
 //! The interface of a chat platform, and the code that is the same for all of them.
 //!
 //! - [`platform`]: the traits that a platform implements, outbound and inbound.
-//! - [`plan`]: which file goes with which message, on platforms that show every file as an attachment.
+//! - [`plan`]: the assignment of files to messages, on platforms that show every file as an attachment.
 //! - [`http`]: conversions between this crate's types and those of the HTTP client.
 //! - [`delivery`], [`limits`], [`error`]: the types that these share.
 //! - `conformance` (feature `conformance`): the test suite that every platform passes.
 //!
-//! What it does not do: it knows no message bus, no store and no sandbox, and it never retries: the delivery service
-//! does.
+//! What it does not do: it uses no message bus, store or sandbox, and never retries: the delivery service does.
 //!
 //! ```rust
 //! use dray_platform::DeliveryTarget;

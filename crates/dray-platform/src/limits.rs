@@ -7,7 +7,7 @@ use crate::delivery::Route;
 /// Limits of one chat. All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatLimits {
-    /// Largest file per route; a route that is not named takes `any`.
+    /// Largest file per route; a route without an entry has the limit `any`.
     pub routes: Vec<(Route, u64)>,
     /// Largest file on any other route.
     pub any: u64,
@@ -17,9 +17,9 @@ pub struct ChatLimits {
     pub text: usize,
     /// Most files in one visible request, at least 1.
     pub per_message: usize,
-    /// Largest sum of files in one visible request; `None` when unknown.
+    /// Largest sum of files in one visible request; `None` if unknown.
     pub request: Option<u64>,
-    /// Largest file that the platform lets us download; `None` for no limit of its own.
+    /// Largest file that can be downloaded from the platform; `None` without a limit.
     pub download: Option<u64>,
 }
 

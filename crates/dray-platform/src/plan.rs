@@ -7,9 +7,9 @@ use crate::delivery::{FilesStep, OutgoingFile, Route, SendStep};
 use crate::limits::ChatLimits;
 use crate::platform::OutgoingDelivery;
 
-/// The steps of a delivery: text first, alone or as the text of the first files; then pictures, then the rest, as
-/// many in one message as the limits allow. Files without bytes are alone, so that their refusal drops no other file.
-/// Files over the limit are left out: the caller makes links of them.
+/// The steps of a delivery: text first, alone or as the text of the first files; then pictures, then other files, as
+/// many in one message as the limits allow. Empty files are alone, so that their refusal affects no other file. Files
+/// over the limit are left out: the caller replaces them by links.
 pub fn plan_attachments(
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
@@ -29,7 +29,7 @@ fn plan_files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: Route) ->
         .filter(|(_, file)| file.size <= limits.of(route));
     let (pictures, rest): (Vec<_>, Vec<_>) =
         fitting.partition(|(_, file)| matches!(file.detected.kind, ContentKind::Image(_)));
-    // Only into the last step: filling up earlier ones would change the order.
+    // Files are added only to the last step, because filling earlier ones would change the order.
     let mut steps: Vec<SendStep> = Vec::new();
     for (index, file) in pictures.into_iter().chain(rest) {
         match steps.last_mut() {
@@ -64,10 +64,10 @@ fn fits_into_step(
             .is_none_or(|limit| sizes().sum::<u64>() <= limit)
 }
 
-/// The message as the text of the first step, or in steps of its own before it.
+/// The message as the text of the first step, or in separate steps before it.
 fn plan_message(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
-        // A text without files has no file whose caption it could be, so it is a message of its own.
+        // A text without files has no file whose caption it could be, so it is a separate message.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit,

@@ -1,8 +1,8 @@
 //! The interface that every platform implements.
 //!
-//! A platform speaks a wire. It keeps no state and decides nothing that is the same for all: recording an intent
-//! before sending, retries, rate limits, ambiguity, reuse of file ids, links for large files and receipts are the
-//! work of the delivery service.
+//! A platform implements a protocol. It has no state, and does not implement what is common to all platforms: recording
+//! an intent before sending, retries, rate limits, ambiguity, reuse of file ids, links for large files and receipts are
+//! the work of the delivery service.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::delivery::{
 use crate::error::PlatformError;
 use crate::limits::ChatLimits;
 
-/// What the platform offers against duplicates after a lost response (the table of messaging-reliability 12).
+/// The platform's protection against duplicates after a lost response (the table of messaging-reliability 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateProtection {
     /// The same [`SendRequest::key`] returns the same message for this long after the first attempt.
@@ -27,7 +27,7 @@ pub enum DuplicateProtection {
     ResendAlways,
     /// [`Platform::reconcile`] can find out the outcome of a request.
     Reconcile,
-    /// Nothing: it stays unknown whether the message exists.
+    /// None: it stays unknown whether the message exists.
     Unknown,
 }
 
@@ -40,14 +40,14 @@ pub struct RateLimits {
     pub chat_per_minute: u32,
 }
 
-/// A delivery as a platform sees it.
+/// A delivery for a platform.
 #[derive(Clone, Debug)]
 pub struct OutgoingDelivery {
     /// Its id, as in its receipt; a UUID that the caller made once.
     pub id: String,
-    /// The chat that it goes to; the same for all of its files.
+    /// The target chat, the same for all of its files.
     pub target: DeliveryTarget,
-    /// Text of the agent; empty for none. Mentions are not yet neutralised.
+    /// Text of the agent; may be empty. Mentions are not disabled yet.
     pub message: String,
     /// The files, in the agent's order.
     pub files: Vec<OutgoingFile>,
@@ -60,28 +60,28 @@ pub struct OutgoingDelivery {
 pub struct SendRequest<'a> {
     /// The delivery that it belongs to.
     pub delivery: &'a OutgoingDelivery,
-    /// What the request shows: a text, a link, or files of the delivery.
+    /// The content of the request: a text, a link, or files of the delivery.
     pub step: &'a SendStep,
-    /// The result of [`Platform::prepare`] for this step; empty when it has none.
+    /// The result of [`Platform::prepare`] for this step; may be empty.
     pub prepared: &'a str,
     /// Key against duplicates, the same for every attempt of this step: 22 characters of base64url.
     pub key: &'a str,
 }
 
-/// Receives how many bytes of a body have left.
+/// Receives the number of sent bytes of a body.
 pub trait UploadProgress: Debug + std::marker::Send + Sync {
-    /// `bytes` more have left. Called often and from within the upload, so it must not block.
+    /// `bytes` more were sent. Called often and from within the upload, so it must not block.
     fn sent(&self, bytes: u64);
 }
 
-/// What the platform says about a request whose response was lost.
+/// The platform's information about a request whose response was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
     /// The message exists, with these files.
     Sent(Vec<ConfirmedFile>),
     /// It does not exist and will not appear: sending again is right.
     NotSent,
-    /// The platform cannot say.
+    /// The platform has no information.
     Unknown,
 }
 
@@ -91,7 +91,7 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     /// Its name in the list of platforms ([`dray_types::PlatformKind`]).
     fn name(&self) -> &'static str;
 
-    /// What it offers against duplicates, for all of its steps.
+    /// Its protection against duplicates, for all of its steps.
     fn ambiguity(&self) -> DuplicateProtection;
 
     /// Its rates for this target.
@@ -101,20 +101,20 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     ///
     /// # Errors
     ///
-    /// Only when the target cannot be served at all. When the limits alone are unknown, defaults are returned.
+    /// Only if the target cannot be served. If only the limits are unknown, defaults are returned.
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError>;
 
-    /// The visible requests of a delivery, in order: text first, pictures in albums, the rest in the given order
-    /// (platform-delivery 4). Files that fit no route within `limits` are left out; the caller makes links of them.
-    /// Pure.
+    /// The visible requests of a delivery, in order: text first, pictures in albums, other files in the given order
+    /// (platform-delivery 4). Files that exceed `limits` on every route are left out; the caller replaces them by
+    /// links. A pure function.
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep>;
 
-    /// Makes invisible uploads. The result is stored before anything visible happens, and is given back on every
-    /// later attempt. Empty where the platform has no such step, which is the default.
+    /// Makes invisible uploads. The result is stored before a visible request, and is passed to every later attempt.
+    /// Empty without such uploads, which is the default.
     ///
     /// # Errors
     ///
-    /// Nothing is visible yet, so an error is never ambiguous.
+    /// No message is visible yet, so an error is never ambiguous.
     async fn prepare(
         &self,
         _send: SendRequest<'_>,
@@ -128,19 +128,19 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`PlatformError::moment`] says whether something may be visible. Dropping the future leaves that unknown.
+    /// [`PlatformError::moment`] shows whether a message may be visible. If the future is dropped, this is unknown.
     async fn send(
         &self,
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError>;
 
-    /// Asks the platform the outcome of a step whose response was lost. The default cannot say.
+    /// Requests the outcome of a step whose response was lost. The default has no information.
     async fn reconcile(&self, _send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
         Ok(ReconcileResult::Unknown)
     }
 
-    /// Another way for a step that was refused: a refused photo goes as a document. `None` when there is none.
+    /// Another route for a refused step: a refused photo is sent as a document. `None` if there is none.
     fn fallback(
         &self,
         _delivery: &OutgoingDelivery,
@@ -151,8 +151,8 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     }
 }
 
-/// The configuration of one account on a platform: what a platform's options implement, so that the delivery service
-/// opens accounts of all platforms alike.
+/// The configuration of one account on a platform: the options of each platform implement it, so that the delivery
+/// service opens all accounts in the same way.
 pub trait AccountOptions {
     /// The opened account.
     type Account: Platform + InboundSource + 'static;
@@ -165,8 +165,8 @@ pub trait AccountOptions {
     fn open_account(&self, account: &str, clock: &Clock) -> Result<Self::Account, PlatformError>;
 }
 
-/// A request that came to our webhook address for a platform. Not trusted before [`InboundSource::webhook`] has
-/// checked its signature.
+/// A request to the webhook address of a platform. Not trusted before [`InboundSource::webhook`] has checked its
+/// signature.
 #[derive(Clone, Debug)]
 pub struct WebhookRequest {
     /// HTTP method, in upper case.
@@ -179,10 +179,10 @@ pub struct WebhookRequest {
     pub body: bytes::Bytes,
 }
 
-/// The response to a webhook request, and what the request brought.
+/// The response to a webhook request, and the messages in the request.
 #[derive(Clone, Debug, Default)]
 pub struct WebhookReply {
-    /// HTTP status of the response; 0, the default, stands for 200.
+    /// HTTP status of the response; 0, the default, means 200.
     pub status: u16,
     /// Content type and body of the response; `None` for an empty one.
     pub body: Option<(&'static str, String)>,
@@ -195,15 +195,15 @@ pub struct WebhookReply {
 /// A message of a user, with its attachments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboundMessage {
-    /// Where it was written; `reply_to` is empty. A reply to the user goes to this target.
+    /// The chat of the message; `reply_to` is empty. A reply to the user is sent to this target.
     pub target: DeliveryTarget,
     /// The platform's id of the message. A message that arrives again has the same id, and counts once.
     pub message_id: String,
     /// Who wrote it, in the platform's spelling.
     pub sender: String,
-    /// Its text; empty for none.
+    /// Its text; may be empty.
     pub text: String,
-    /// Its attachments, in order. None of them was downloaded yet.
+    /// Its attachments, in order. They are not downloaded yet.
     pub attachments: Vec<InboundAttachment>,
 }
 
@@ -212,7 +212,7 @@ pub struct InboundMessage {
 pub struct InboundAttachment {
     /// The platform's id, unique within its message.
     pub id: String,
-    /// The name as sent; it may hold any characters.
+    /// The name as sent; it may contain any characters.
     pub name: String,
     /// Number of bytes as claimed; 0 when unknown.
     pub size: u64,
@@ -222,7 +222,7 @@ pub struct InboundAttachment {
     pub reference: String,
     /// How the user sent it: `photo`, `voice`, `audio`, `video`, `document` …
     pub kind: String,
-    /// Why it cannot be downloaded, when that is known already (over the platform's limit); empty otherwise.
+    /// Why it cannot be downloaded, if that is already known (over the platform's limit); otherwise empty.
     pub unavailable: String,
 }
 
@@ -237,7 +237,7 @@ pub struct StatusUpdate {
     pub code: String,
 }
 
-/// Takes the messages that an inbound source received.
+/// Stores the messages of an inbound source.
 #[async_trait]
 pub trait InboundSink: Debug + std::marker::Send + Sync {
     /// Stores the message durably. Only after `Ok` may the source acknowledge it to the platform.

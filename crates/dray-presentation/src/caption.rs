@@ -3,7 +3,7 @@
 
 use crate::chars;
 
-/// What a platform counts.
+/// The unit in which a platform counts text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptionUnit {
     /// UTF-16 code units (Telegram).
@@ -14,12 +14,12 @@ pub enum CaptionUnit {
     Bytes,
 }
 
-/// How much text a platform takes, in its own unit.
+/// How much text a platform accepts, in its own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptionLimits {
     /// With a file. Zero when files carry no text.
     pub caption: usize,
-    /// In a message of its own. Below 4 it counts as 4, which every character fits.
+    /// In a separate message. Below 4 it counts as 4, which every character fits.
     pub message: usize,
     /// The unit of both limits.
     pub unit: CaptionUnit,
@@ -32,7 +32,7 @@ pub enum CaptionPlacement {
     None,
     /// With the first file.
     Fits(String),
-    /// In messages of their own before the files, in this order.
+    /// In separate messages before the files, in this order.
     Separate(Vec<String>),
 }
 
@@ -69,8 +69,8 @@ pub fn fit_caption(text: &str, limits: CaptionLimits) -> CaptionPlacement {
     CaptionPlacement::Separate(split_text(text, limits.message, limits.unit))
 }
 
-/// Cuts a text into pieces of at most `limit` (at least 4) units: between paragraphs, else between lines, else
-/// between words, else between characters as readers see them. Nothing but white space at the cuts is lost.
+/// Splits a text into parts of at most `limit` (at least 4) units: between paragraphs if possible, otherwise between
+/// lines, words or grapheme clusters, in this order. Only white space at the cuts is dropped.
 pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
     // A lower limit could not take one character of four bytes, and the loop below would never end.
     let limit = limit.max(4);
@@ -89,7 +89,7 @@ pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
             after.trim_start_matches(['\n', '\r'])
         };
     }
-    // Only white space stood between two cuts; an empty message is refused by every platform.
+    // Only white space was between two cuts; an empty message is refused by every platform.
     pieces.retain(|piece| !piece.is_empty());
     pieces
 }
@@ -114,8 +114,8 @@ fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
         }
         used += unit.of(character);
         if used > limit {
-            // A grapheme cluster longer than the limit is cut between characters, and the first character
-            // always goes, however small the limit: each call has to consume something.
+            // A grapheme cluster longer than the limit is cut between characters, and the first character is always
+            // taken, even with a smaller limit, because each call has to make progress.
             let best = [paragraph, line, word, whole, any, character.len_utf8()];
             return best.into_iter().find(|at| *at > 0).unwrap_or(text.len());
         }
@@ -135,9 +135,9 @@ const ROOM_WORDS: [&str; 5] = ["everyone", "channel", "here", "room", "all"];
 /// Words that notify everyone in `<!…>`.
 const BANG_WORDS: [&str; 5] = ["everyone", "channel", "here", "group", "subteam"];
 
-/// Takes the power from mass mentions by a zero-width space behind the `@` of `@everyone @here @channel @room @all`
-/// and behind the `<` of `<!channel>` and its like. What reads like an e-mail address stays, except before
-/// `everyone`, which some platforms find inside words as well. Doing it twice changes nothing.
+/// Disables mass mentions with a zero-width space after the `@` of `@everyone @here @channel @room @all` and after the
+/// `<` of `<!channel>` and similar. E-mail addresses are not changed, except before `everyone`, which some platforms
+/// also detect inside words. The function is idempotent.
 pub fn neutralise_mentions(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + 8);
     let mut before: Option<char> = None;
@@ -160,7 +160,7 @@ pub fn neutralise_mentions(text: &str) -> String {
     safe
 }
 
-/// Whether an `@` with this before and behind it notifies everyone.
+/// Whether an `@` with this text before and after it notifies everyone.
 fn calls_room(before: Option<char>, rest: &str) -> bool {
     let address =
         before.is_some_and(|last| last.is_alphanumeric() || matches!(last, '.' | '_' | '-' | '+'));

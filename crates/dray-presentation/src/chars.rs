@@ -20,14 +20,14 @@ pub(crate) fn is_separator(character: char) -> bool {
     matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Whether a character must never be shown in a terminal, a log line or a prompt. The two joiners are harmless and hold
-/// words and emoji together.
+/// Whether a character must never be shown in a terminal, a log line or a prompt. The two joiners are harmless, and
+/// words and emoji need them.
 pub(crate) fn is_unsafe(character: char) -> bool {
     !matches!(character, ZERO_WIDTH_JOINER | NON_JOINER)
         && (is_control_or_format(character) || is_separator(character))
 }
 
-/// Whether a text may be cut between `before` and `after` without tearing what a reader sees as one character.
+/// Whether a text may be cut between `before` and `after` without breaking a grapheme cluster.
 ///
 /// An approximation of UAX #29: it never allows a tear inside a combining sequence, a joined emoji, a Hangul syllable
 /// or CR LF, and allows one between regional indicators only when `indicators` (how many end with `before`) is even.
@@ -43,7 +43,7 @@ pub(crate) fn may_part(before: char, after: char, indicators: usize) -> bool {
         | (Break::LV | Break::V, Break::V | Break::T)
         // A control always ends a cluster, even before a combining mark (GB4), and CR LF is one (GB3).
         | (Break::LVT | Break::T, Break::T) => matches!(before, '\n' | '\r') && after != '\n',
-        // Flags are pairs: the break is behind every second indicator (GB12, GB13).
+        // Flags are pairs: the break is after every second indicator (GB12, GB13).
         (Break::RegionalIndicator, Break::RegionalIndicator) => indicators.is_multiple_of(2),
         _ => true,
     }

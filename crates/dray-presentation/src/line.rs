@@ -1,4 +1,4 @@
-//! The lines by which an agent learns what a person sent (platform-delivery 11.5), and their parser for histories.
+//! The lines that tell an agent which files a user sent (platform-delivery 11.5), and their parser for histories.
 
 use crate::{chars, name, size};
 
@@ -6,7 +6,7 @@ mod read;
 
 pub use read::{FileLine, UploadOutcome, read_all, read_line};
 
-/// Why a file is missing, when no reason is known.
+/// The reason for a missing file if none is known.
 const NO_REASON: &str = "unknown reason";
 
 /// Characters of the longest reason.
@@ -14,8 +14,8 @@ const REASON_MAX: usize = 300;
 
 /// `[User uploaded: report.csv (42 KB) at /workspace/uploads/report.csv]`.
 ///
-/// `path` is the path in the agent's sandbox. It is given as it is, less what would end the line or the bracket;
-/// files kept under [`name::upload_name`] in a folder of ours lose nothing.
+/// `path` is the path in the agent's sandbox. It is written unchanged, except for characters that would end the line or
+/// the bracket. A path with a name from [`name::upload_name`] in a directory of this system has none.
 pub fn uploaded_line(raw_name: &str, bytes: u64, path: &str) -> String {
     // `]` would end the line early and let the rest of a path speak as the person (prompt injection).
     let path: String = path.chars().map(bracket_safe).collect();
@@ -56,7 +56,7 @@ pub fn lines_before_words(lines: &[String], words: &str) -> String {
     }
 }
 
-/// What cannot stand inside the brackets becomes `?`.
+/// Characters that are not allowed inside the brackets become `?`.
 fn bracket_safe(character: char) -> char {
     if character == ']' || chars::is_unsafe(character) {
         '?'

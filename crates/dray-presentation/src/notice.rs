@@ -11,16 +11,16 @@ const NAME_MAX: usize = 80;
 /// Why a file did not arrive, in the words people get.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
-    /// Larger than the chat takes; both in bytes.
+    /// The file is larger than the chat accepts; both in bytes.
     TooLarge {
-        /// What the file has.
+        /// Size of the file.
         size: u64,
-        /// What it may have.
+        /// Limit of the chat.
         limit: u64,
     },
     /// A rule forbids it. Which one is for the operator's log.
     NotAllowed,
-    /// It has no bytes, and the platform takes no such file.
+    /// The file is empty, and the platform does not accept empty files.
     Empty,
     /// The file does not exist.
     NotFound,
@@ -28,13 +28,13 @@ pub enum FailureReason {
     NoAccount,
     /// The chat does not exist, or the account cannot reach it.
     ChatMissing,
-    /// The platform takes no file of this kind.
+    /// The platform does not accept files of this kind.
     Unsupported,
-    /// The person has not written lately, and the platform lets us answer only then.
+    /// The user has not written recently, which the platform requires for a message to the user.
     WindowClosed,
     /// A temporary failure of the platform, the store or the network; the same request may work later.
     TryLater,
-    /// It was sent and the answer was lost: it may have arrived.
+    /// It was sent and the response was lost: it may have arrived.
     Ambiguous,
 }
 
@@ -72,8 +72,8 @@ impl FailureReason {
 
 /// The one notice of a turn: `⚠️ Couldn't deliver: a.pdf, b.csv. Reason: not allowed.`
 ///
-/// Equal failures are reported once. Where reasons differ, each group is named with its own. Files that may have
-/// arrived get a sentence that does not claim otherwise. Nothing when nothing failed.
+/// Equal failures are reported once. If the reasons differ, each group is listed with its reason. Files that may have
+/// arrived get a separate sentence. `None` without failures.
 pub fn failure_notice(failures: &[FileFailure]) -> Option<String> {
     let mut lost = ReasonGroups::default();
     let mut ambiguous = ReasonGroups::default();
@@ -96,7 +96,7 @@ pub fn failure_notice(failures: &[FileFailure]) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join("\n"))
 }
 
-/// Names by the reason they share, both in the order they came.
+/// Names by the reason they share, both in the order of their first appearance.
 #[derive(Default)]
 struct ReasonGroups(Vec<(String, Vec<String>)>);
 
@@ -110,7 +110,7 @@ impl ReasonGroups {
     }
 }
 
-/// The sentence for what certainly did not arrive.
+/// The sentence for files that certainly did not arrive.
 fn undelivered_sentence(groups: &[(String, Vec<String>)]) -> String {
     let mut all: Vec<String> = Vec::new();
     for name in groups.iter().flat_map(|(_, names)| names) {

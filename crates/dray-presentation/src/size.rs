@@ -1,6 +1,6 @@
 //! Sizes as people read them (platform-delivery 11.5).
 
-/// Units above bytes. There is none above `GB`: larger sizes stay in it.
+/// Units above bytes. `GB` is the largest: larger sizes use it, too.
 const SIZE_UNITS: [&str; 3] = ["KB", "MB", "GB"];
 
 /// `16 B`, `2.0 KB`, `42 KB`, `1.5 GB`: divided by 1024 until below 1024, one decimal below 10, an integer above,
@@ -23,7 +23,7 @@ pub fn human_size(bytes: u64) -> String {
     format!("{} {unit}", (bytes + divisor / 2) / divisor)
 }
 
-/// `62 MB of 50 MB`: what a file has and what it may have. Where both would read the same, the bytes are shown.
+/// `62 MB of 50 MB`: the size of a file and the limit. If both would have the same text, the bytes are shown.
 pub fn over_limit(size: u64, limit: u64) -> String {
     let (has, may) = (human_size(size), human_size(limit));
     if has == may {

@@ -31,7 +31,7 @@ pub trait NamedCode: Copy + PartialEq + TryFrom<i32> + 'static {
     /// The code with this name; the unspecified one for an empty name.
     fn from_name(name: &str) -> Option<Self>;
 
-    /// Reads a code with the deprecated name beside it; `None` when neither is set.
+    /// Reads a code and the deprecated name of the same field; `None` if neither is set.
     ///
     /// # Errors
     /// A newer peer wrote it.
@@ -226,7 +226,7 @@ names!(TicketState {
     Expired => "expired",
 });
 
-/// How a code of a newer peer, or none, is shown.
+/// The displayed name of an unset code or a code of a newer peer.
 const UNKNOWN_NAME: &str = "unknown";
 
 fn shown<E: NamedCode>(read: &Result<Option<E>, UnknownCode>) -> &'static str {
@@ -239,8 +239,8 @@ fn shown<E: NamedCode>(read: &Result<Option<E>, UnknownCode>) -> &'static str {
 
 #[expect(deprecated, reason = "names are written and read here alone")]
 impl v1::DeliveredFile {
-    /// What happened to the file. A state of a newer peer is [`FileState::Unknown`], never a success; a file without a
-    /// state is queued.
+    /// The state of the file. An unknown code of a newer peer becomes [`FileState::Unknown`], never a success; a file
+    /// without a state is queued.
     pub fn file_state(&self) -> FileState {
         match FileState::read(self.state_code, &self.state) {
             Ok(state) => state.unwrap_or(FileState::Queued),
@@ -254,7 +254,7 @@ impl v1::DeliveredFile {
         state.name().clone_into(&mut self.state);
     }
 
-    /// How it travelled; `None` before, and for a route of a newer peer.
+    /// The route that was taken; `None` before a send, and for a route of a newer peer.
     pub fn route_taken(&self) -> Option<DeliveryRoute> {
         DeliveryRoute::read(self.route_code, &self.route)
             .ok()
@@ -272,7 +272,8 @@ impl v1::DeliveredFile {
         route.name().clone_into(&mut self.route);
     }
 
-    /// Why it did not arrive; `None` for no failure. A kind of a newer peer is [`DeliveryErrorKind::Unknown`].
+    /// Why it did not arrive; `None` without a failure. An unknown code of a newer peer becomes
+    /// [`DeliveryErrorKind::Unknown`].
     pub fn failure(&self) -> Option<DeliveryErrorKind> {
         DeliveryErrorKind::read(self.error_code, &self.error_kind)
             .unwrap_or(Some(DeliveryErrorKind::Unknown))
@@ -294,12 +295,13 @@ impl FileState {
 
 #[expect(deprecated, reason = "names are written and read here alone")]
 impl v1::DeliveryReport {
-    /// What the delivery waits for; `None` for nothing. A reason of a newer peer is [`WaitingReason::Queue`].
+    /// What the delivery waits for; `None` if it does not wait. An unknown code of a newer peer becomes
+    /// [`WaitingReason::Queue`].
     pub fn waiting_reason(&self) -> Option<WaitingReason> {
         WaitingReason::read(self.waiting_code, &self.waiting).unwrap_or(Some(WaitingReason::Queue))
     }
 
-    /// Sets what it waits for; the unspecified reason for nothing.
+    /// Sets the reason for waiting; the unspecified reason if it does not wait.
     pub fn set_waiting_reason(&mut self, reason: WaitingReason) {
         self.waiting_code = reason.into();
         reason.name().clone_into(&mut self.waiting);
@@ -308,12 +310,13 @@ impl v1::DeliveryReport {
 
 #[expect(deprecated, reason = "names are written and read here alone")]
 impl v1::DeliveryRecord {
-    /// What the delivery waits for; `None` for nothing. A reason of a newer worker is [`WaitingReason::Queue`].
+    /// What the delivery waits for; `None` if it does not wait. An unknown code of a newer worker becomes
+    /// [`WaitingReason::Queue`].
     pub fn waiting_reason(&self) -> Option<WaitingReason> {
         WaitingReason::read(self.waiting_code, &self.waiting).unwrap_or(Some(WaitingReason::Queue))
     }
 
-    /// Sets what it waits for; the unspecified reason for nothing.
+    /// Sets the reason for waiting; the unspecified reason if it does not wait.
     pub fn set_waiting_reason(&mut self, reason: WaitingReason) {
         self.waiting_code = reason.into();
         reason.name().clone_into(&mut self.waiting);
@@ -322,8 +325,8 @@ impl v1::DeliveryRecord {
 
 #[expect(deprecated, reason = "names are written and read here alone")]
 impl v1::DeliveryStep {
-    /// Where the step stands; ready without a state. A state of a newer worker is [`StepState::Sending`]: something of
-    /// the step may be visible.
+    /// The state of the step; ready if unset. An unknown code of a newer worker becomes [`StepState::Sending`], because
+    /// the step may be visible in part.
     pub fn step_state(&self) -> StepState {
         match StepState::read(self.state_code, &self.state) {
             Ok(state) => state.unwrap_or(StepState::Ready),
@@ -339,13 +342,14 @@ impl v1::DeliveryStep {
         DeliveryRoute::read(self.route_code, &self.route)
     }
 
-    /// Why the last attempt failed; `None` for no failure. A kind of a newer worker is [`DeliveryErrorKind::Unknown`].
+    /// Why the last attempt failed; `None` without a failure. An unknown code of a newer worker becomes
+    /// [`DeliveryErrorKind::Unknown`].
     pub fn failure(&self) -> Option<DeliveryErrorKind> {
         DeliveryErrorKind::read(self.error_code, &self.error_kind)
             .unwrap_or(Some(DeliveryErrorKind::Unknown))
     }
 
-    /// Sets state, route and the last failure (the unspecified kind for none).
+    /// Sets state, route and the last failure (the unspecified kind without a failure).
     pub fn set_codes(&mut self, state: StepState, route: DeliveryRoute, kind: DeliveryErrorKind) {
         self.state_code = state.into();
         state.name().clone_into(&mut self.state);
@@ -386,10 +390,10 @@ impl v1::DeliveryProgressed {
     }
 }
 
-/// What work of a platform's queue asks for.
+/// The task of a work message in a platform's queue.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeliveryTask {
-    /// Go on as the record says.
+    /// Continue the delivery according to its record.
     Continue,
     /// Begin a delivery of stored files.
     New(v1::NewDelivery),
@@ -399,7 +403,7 @@ pub enum DeliveryTask {
 
 #[expect(deprecated, reason = "old work is written and read here alone")]
 impl v1::DeliverFiles {
-    /// What the work asks for. Work of the version before says it by which fields it has.
+    /// The task of the work message. In messages of the previous version, the set fields determine it.
     pub fn delivery_task(&self) -> DeliveryTask {
         use v1::deliver_files::Task;
         match &self.task {
@@ -440,7 +444,7 @@ impl v1::DeliverFiles {
 
 #[expect(deprecated, reason = "names are written and read here alone")]
 impl v1::SandboxEntry {
-    /// What the path is. A kind of a newer peer, and none, is [`SandboxEntryKind::Other`].
+    /// The kind of the path. An unset kind and one of a newer peer become [`SandboxEntryKind::Other`].
     pub fn entry_kind(&self) -> SandboxEntryKind {
         SandboxEntryKind::read(self.kind_code, &self.kind)
             .ok()

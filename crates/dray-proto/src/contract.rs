@@ -1,7 +1,7 @@
 //! Marks a message as call, work, event or audit event, and defines its subject.
 //!
-//! Subjects are built here and nowhere else (messaging-reliability 3.2). The version token is `v1`; it changes only
-//! with an incompatible envelope.
+//! Subjects are built only here (messaging-reliability 3.2). The version token is `v1`; it changes only with an
+//! incompatible envelope.
 
 use std::borrow::Cow;
 
@@ -23,18 +23,18 @@ pub trait Call: Message + Name + Default + 'static {
     const GRPC_PATH: &'static str;
 }
 
-/// Work: something happens in the world, or nothing may be lost. It is stored until a terminal event ends it.
+/// Work: a message with external effects, or one that must not be lost. It is stored until a terminal event.
 pub trait Work: Message + Name + Default + 'static {
-    /// Area token of the subject for messages without one of their own.
+    /// Area token of the subject for messages without their own area.
     const AREA: &'static str;
     /// Verb token of the subject, an imperative.
     const VERB: &'static str;
     /// The event for every end that is not success.
     type Rejected: Event;
 
-    /// Area of this message. It differs from [`Work::AREA`] where each platform has a queue of its own.
+    /// Area of this message. It differs from [`Work::AREA`] if each platform has a separate queue.
     fn area(&self) -> Cow<'static, str> {
-        // Only kinds with a queue for each platform need a name of their own.
+        // Only kinds with one queue per platform need another name.
         Cow::Borrowed(Self::AREA)
     }
 
@@ -43,7 +43,7 @@ pub trait Work: Message + Name + Default + 'static {
         area == Self::AREA
     }
 
-    /// Makes the event for an end that is not success, from what the bus knows of it.
+    /// Creates the event for an unsuccessful outcome from the data that the bus has.
     fn rejected(
         &self,
         operation: &OperationId,
@@ -52,7 +52,7 @@ pub trait Work: Message + Name + Default + 'static {
     ) -> Self::Rejected;
 }
 
-/// An event: something happened. A stream keeps it for any number of readers.
+/// An event: a message about something that happened. A stream keeps it for any number of readers.
 pub trait Event: Message + Name + Default + 'static {
     /// Area token of the subject, such as `toolcall`.
     const AREA: &'static str;
@@ -60,7 +60,7 @@ pub trait Event: Message + Name + Default + 'static {
     const PAST_PARTICIPLE: &'static str;
 }
 
-/// An audit event: an event that goes to the audit stream.
+/// An audit event: an event in the audit stream.
 pub trait Audit: Message + Name + Default + 'static {
     /// Area token of the subject, such as `egress`.
     const AREA: &'static str;
@@ -128,7 +128,7 @@ pub fn event_step<E: Event>() -> String {
     format!("{}.{}", E::AREA, E::PAST_PARTICIPLE)
 }
 
-/// `Nats-Msg-Id` as other publishers write it: `<operation>:<step>:<redrives>` (messaging-reliability 4.2). Those of
+/// `Nats-Msg-Id` as other publishers write it: `<operation>:<step>:<redrives>` (messaging-reliability 4.2). Ids of
 /// `dray-bus` begin with the tenant.
 pub fn message_id(operation: &OperationId, step: &str, redrives: u32) -> String {
     // The count stays for technical retries of one send, so that the server drops the copy.
@@ -152,7 +152,7 @@ impl Work for v1::ToolCallRequested {
             tool: self.tool.clone(),
             state: state.into(),
             fault: Some(fault.clone().into()),
-            // For the handler's own event to fill, as are such fields below; the bus knows the fault alone.
+            // Only a handler's own event sets this and the similar fields below; the bus only has the fault.
             invalid: None,
         }
     }
@@ -225,7 +225,7 @@ impl Work for v1::DeliverFiles {
     }
 
     fn serves(area: &str) -> bool {
-        // Any platform: which ones there are is known to the configuration alone.
+        // Any platform: only the configuration defines which platforms exist.
         area.starts_with(PLATFORM_AREA)
     }
 

@@ -1,4 +1,4 @@
-//! Conversions between wire types and `dray-types`. Structures are taken apart field by field, so that a new field
+//! Conversions between wire types and `dray-types`. Structures are destructured field by field, so that a new field
 //! cannot be forgotten.
 
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl From<v1::FaultCode> for FaultCode {
             v1::FaultCode::RateLimited => Self::RateLimited,
             v1::FaultCode::Timeout => Self::Timeout,
             v1::FaultCode::Unavailable => Self::Unavailable,
-            // Also what a peer of a later revision sends: numbers that are unknown here are read as `Unspecified`.
+            // This includes codes of a peer of a later revision: unknown numbers are read as `Unspecified`.
             v1::FaultCode::Internal | v1::FaultCode::Unspecified => Self::Internal,
         }
     }
@@ -89,7 +89,7 @@ impl From<Fault> for v1::Fault {
         let (retryable, retry_after_ms) = match retry {
             RetryAdvice::Never => (false, 0),
             RetryAdvice::After(delay) => {
-                // Cut to whole milliseconds, at most one too early.
+                // Cut to whole milliseconds, so at most 1 ms too early.
                 (true, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
             }
         };
@@ -107,7 +107,8 @@ impl From<Fault> for v1::Fault {
 
 impl From<v1::Fault> for Fault {
     fn from(fault: v1::Fault) -> Self {
-        // Before the fields are taken apart: the getter reads unknown numbers, the field is a bare integer.
+        // Read before the fields are destructured: the getter handles unknown numbers, while the field is a plain
+        // integer.
         let code = fault.code().into();
         let v1::Fault {
             code: _,
@@ -165,7 +166,7 @@ impl TryFrom<v1::Artifact> for Artifact {
             name,
         } = artifact;
         Ok(Self {
-            // What was consumed is checked as if it came from outside (messaging-reliability 18).
+            // Consumed messages are checked like input from outside (messaging-reliability 18).
             tenant: TenantId::new(tenant)
                 .map_err(|error| InvalidMessage::field("artifact.tenant", error))?,
             sha256: Sha256Digest::try_from(sha256.as_slice())
@@ -225,7 +226,7 @@ impl TryFrom<v1::Claim> for Claim {
 pub enum ContentSource {
     /// The bytes, which travel in the message.
     Inline(bytes::Bytes),
-    /// Where to read the bytes, with what is needed to check them.
+    /// A reference to the stored bytes, with the data to verify them.
     Claim(Claim),
 }
 

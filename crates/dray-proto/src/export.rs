@@ -1,6 +1,6 @@
 //! Copying a file or a directory out of a sandbox: stat, then get or get-tree, then the proof.
 //!
-//! Every service that exports follows these steps, each with its own way to call and its own timeouts
+//! Every service that exports follows these steps, each with its own implementation of the calls and their timeouts
 //! ([`ExportCalls`]). This module does no I/O itself.
 
 use std::future::Future;
@@ -12,7 +12,7 @@ use crate::contract::Call;
 use crate::convert::InvalidMessage;
 use crate::v1::{self, SandboxEntryKind};
 
-/// How soon a copy without proof is worth another attempt.
+/// Delay before a retry after a copy without proof.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Format of the archive that a directory becomes.
@@ -20,7 +20,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub enum TreeFormat {
     /// A ZIP, which every desktop opens.
     Zip,
-    /// A tar, which keeps names as bytes.
+    /// A tar, which stores names as bytes.
     Tar,
 }
 
@@ -33,7 +33,7 @@ impl TreeFormat {
     }
 }
 
-/// What to copy out of a sandbox into the artifact store.
+/// A file or directory to copy out of a sandbox into the artifact store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Export {
     /// The sandbox.
@@ -46,18 +46,18 @@ pub struct Export {
     pub max_bytes: u64,
 }
 
-/// The calls that an export makes. The implementation chooses envelope, timeout and retries of each.
+/// The calls that an export makes. The implementation chooses the envelope, timeout and retries of each call.
 pub trait ExportCalls: Sync {
     /// Why an export failed.
     type Error: From<ExportError>;
 
-    /// Asks what the path is.
+    /// Requests the kind and attributes of the path.
     fn stat(
         &self,
         request: &v1::StatSandboxRequest,
     ) -> impl Future<Output = Result<v1::SandboxEntry, Self::Error>> + Send;
 
-    /// Asks for the copy of a file or directory that was found to be `entry`.
+    /// Requests the copy of a file or directory; `entry` is the result of the stat.
     fn copy<C: Call>(
         &self,
         entry: &v1::SandboxEntry,
@@ -72,14 +72,14 @@ pub struct Exported {
     pub claim: Claim,
     /// Proof of the transfer.
     pub receipt: v1::TransferReceipt,
-    /// What an archive leaves out, each as `reason: name`.
+    /// The entries that an archive omits, each as `reason: name`.
     pub skipped: Vec<String>,
 }
 
 /// Why a copy cannot be used, although each call got its reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// The path is a FIFO, a socket, a device or the like. None of these is opened (sandbox-transfer R-2).
+    /// The path is a FIFO, a socket, a device or similar, which is never opened (sandbox-transfer R-2).
     #[error("the path is neither a file nor a directory")]
     NotExportable,
     /// The reply breaks its contract.
@@ -112,11 +112,11 @@ impl From<ExportError> for Fault {
 }
 
 impl Export {
-    /// Copies the file or directory into the store and checks the proof. Returns also what it is in the sandbox.
+    /// Copies the file or directory into the store and checks the proof. Also returns its entry in the sandbox.
     ///
     /// # Errors
-    /// What the calls fail with; for a path of another kind [`ExportError::NotExportable`] before anything is copied,
-    /// and [`ExportError::Unproven`] for a copy whose receipt does not agree with it.
+    /// The errors of the calls; [`ExportError::NotExportable`] before a copy, for a path of another kind;
+    /// [`ExportError::Unproven`] for a copy that does not match its receipt.
     pub async fn run<C: ExportCalls>(
         self,
         calls: &C,
@@ -156,7 +156,7 @@ impl Exported {
     /// The copy of a file, once its receipt agrees with it.
     ///
     /// # Errors
-    /// The reply is not valid, or proves nothing.
+    /// The reply is not valid, or has no proof.
     pub fn from_file(reply: v1::SandboxFile) -> Result<Self, ExportError> {
         let claim = claim_of(reply.claim)?;
         let receipt = reply.receipt.ok_or(ExportError::Unproven)?;

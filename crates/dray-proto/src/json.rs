@@ -1,6 +1,6 @@
 //! Messages of the contracts as JSON, for people and scripts: fields by name, contents by size.
 //!
-//! [`hide_secrets`] is for pages that show the messages of others; [`message_json`] alone keeps every text as it is.
+//! [`hide_secrets`] is for pages that show messages of others; [`message_json`] without it keeps every text unchanged.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,8 @@ use dray_types::RedactedUrl;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
 
-/// The contracts, decoded once. `None` cannot occur in a correct build, and then messages are shown by size.
+/// The contracts, decoded once. `None` cannot occur in a correct build; messages would then be shown only by their
+/// size.
 static CONTRACT_POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET).ok());
 
@@ -23,7 +24,7 @@ const SECRET_NAME_PARTS: [&str; 8] = [
     "token",
     "api_key",
 ];
-/// What is in the place of a secret.
+/// The replacement of a secret.
 const HIDDEN_TEXT: &str = "(hidden)";
 
 /// A message as JSON. `schema` is the value of its `Dray-Schema` header, `MESSAGE/REVISION`. File contents are replaced by
@@ -43,7 +44,7 @@ fn decode_payload(schema: &str, payload: &[u8]) -> Option<Value> {
     Some(value)
 }
 
-/// Replaces base64 of contents by the number of bytes that it stands for: contents are long, and belong to users.
+/// Replaces base64 contents by their number of bytes, because contents are long and private.
 fn hide_contents(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(hide_contents),
@@ -65,8 +66,8 @@ fn decoded_length(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
 
-/// Hides what may open something for its reader: fields with the name of a credential, and user info, query and
-/// fragment of URLs, which may hold a signature.
+/// Hides values that may grant access: fields with the name of a credential, and user info, query and fragment of URLs,
+/// which may contain a signature.
 pub fn hide_secrets(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(hide_secrets),
@@ -88,7 +89,7 @@ pub fn hide_secrets(value: &mut Value) {
     }
 }
 
-/// Whether a field or a header of this name holds a credential.
+/// Whether a field or a header of this name contains a credential.
 pub fn is_secret_name(name: &str) -> bool {
     // `apiKey`, `api-key` and `api_key` are one name.
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
@@ -98,7 +99,7 @@ pub fn is_secret_name(name: &str) -> bool {
         .any(|part| name.contains(&plain(part)))
 }
 
-/// A text of words in which every URL has lost its user info, query and fragment.
+/// Removes user info, query and fragment of every URL in a text.
 fn without_url_secrets(text: &str) -> String {
     let words = text.split_inclusive(char::is_whitespace).map(|word| {
         let end = word.trim_end().len();

@@ -1,8 +1,8 @@
 //! The queues of work: which durable consumer hands out which area of the work stream.
 //!
-//! One queue for each service that takes work, and one for each platform, so that a platform that is slow or down holds
-//! up no other. The topology, the accounts of the bus and the routes of services are derived from this list. What it
-//! does not do: provision anything; that is `dray-bus`.
+//! Each service that consumes work has one queue, and each platform has one, so that a slow or unavailable platform
+//! does not block the others. The topology, the accounts of the bus and the routes of services are derived from this
+//! list. What it does not do: provision anything; that is `dray-bus`.
 
 use dray_types::PlatformKind;
 
@@ -12,7 +12,8 @@ use crate::v1;
 /// One queue of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkQueue {
-    /// Name of the durable consumer: that of the service that pulls from it, or one that a service names itself.
+    /// Name of the durable consumer: the name of the service that pulls from it, or another name that the service
+    /// chooses.
     pub durable: String,
     /// Area of the work stream that it hands out.
     pub area: String,
@@ -22,8 +23,8 @@ pub struct WorkQueue {
     pub max_batch: u64,
 }
 
-/// More than a tenant usually queues: what is given back for a while, or parked, counts until it ends, and a message
-/// behind so many of another tenant is not handed out.
+/// More than a tenant usually queues. Returned and parked messages count until their work ends, and beyond this number
+/// no further message is delivered, not even one of another tenant.
 const MAX_ACK_PENDING: u64 = 8_192;
 
 impl WorkQueue {
@@ -54,7 +55,7 @@ pub fn platform_queue(platform: PlatformKind) -> String {
     format!("platform-delivery-{}", platform.as_str())
 }
 
-/// Every queue of work, those of the platforms included.
+/// Every queue of work, including those of the platforms.
 pub fn work_queues() -> Vec<WorkQueue> {
     let mut queues = vec![
         WorkQueue::of::<v1::ToolCallRequested>("file-resolver", 32),

@@ -1,7 +1,7 @@
 //! Paths that an agent's text names with `MEDIA:` tags (platform-delivery 3): how each is looked up in the sandbox.
 //!
-//! Every service that sends tagged files asks the same question and reads the answer in the same way. This module does
-//! no I/O itself.
+//! Every service that sends tagged files sends the same request and interprets the reply in the same way. This module
+//! does no I/O itself.
 
 use dray_types::{Fault, FaultCode};
 
@@ -23,13 +23,13 @@ pub fn lookup_request(sandbox: v1::SandboxRef, path: &str) -> v1::StatSandboxReq
     }
 }
 
-/// The path to send for `path`: where its links lead. Nothing for what is neither a file nor a directory.
+/// The real path to send for `path`, with links resolved. `None` if it is neither a file nor a directory.
 pub fn real_path(path: &str, entry: v1::SandboxEntry) -> Option<String> {
     let kind = entry.entry_kind();
     if !matches!(kind, SandboxEntryKind::File | SandboxEntryKind::Directory) {
         return None;
     }
-    // A path that is not UTF-8 cannot be named in a text, so the tag's own spelling stays.
+    // A path that is not UTF-8 cannot be part of a text, so the spelling of the tag is kept.
     let real = String::from_utf8(entry.real_path).unwrap_or_default();
     Some(if real.is_empty() {
         path.to_owned()
@@ -38,7 +38,7 @@ pub fn real_path(path: &str, entry: v1::SandboxEntry) -> Option<String> {
     })
 }
 
-/// Whether a fault says that the path is not there or not allowed. After any other the answer is not known.
+/// Whether a fault means that the path is missing or not allowed. For any other fault this is unknown.
 pub const fn is_missing(fault: &Fault) -> bool {
     matches!(
         fault.code,

@@ -1,6 +1,6 @@
-//! Tests with golden files, which hold the encoded bytes of every message of every released revision.
+//! Tests with golden files, which contain the encoded bytes of every message of every released revision.
 //!
-//! `tests/golden/<Message>.<n>.hex` holds one message with every field set (one file for each choice of a `oneof`
+//! `tests/golden/<Message>.<n>.hex` contains one message with every field set (one file for each choice of a `oneof`
 //! and for each revision), made from the descriptors. Every file must decode with the current code and encode to the
 //! same bytes. When a message has no file of its current shape, the test writes one and fails, so that a person reviews
 //! it. When a file no longer decodes, the contract is broken: never rewrite a golden file.

@@ -1,5 +1,4 @@
-//! Conversions that were made before, by content and by everything else that changes what comes out
-//! (read-attachment 13.7).
+//! Earlier conversions, by content and by everything else that affects the result (read-attachment 13.7).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,8 +10,7 @@ use dray_documents::markdown::Selection;
 use dray_types::Sha256Digest;
 use serde::Serialize;
 
-/// What a conversion is found by: content, version of the converters, type, selection, and the limits that change what
-/// comes out.
+/// The key of a conversion: content, version of the converters, type, selection, and the limits that affect the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey(Sha256Digest);
 
@@ -38,7 +36,7 @@ impl CacheKey {
             content: content.to_hex(),
             hint,
             selection,
-            // Time and memory end a conversion or do not; what they ended is not kept.
+            // Limits of time and memory are not part of the key: a conversion that they ended is not cached.
             limits: Limits {
                 wall_ms: 0,
                 memory_bytes: 0,
@@ -56,7 +54,7 @@ impl CacheKey {
     }
 }
 
-/// Whether a conversion would come out the same again.
+/// Whether the same conversion would have the same result again.
 pub(crate) fn is_lasting(converted: &Converted) -> bool {
     let passing = |limit: Limit| matches!(limit, Limit::Time | Limit::Memory);
     let failed = match converted.failure {
@@ -68,17 +66,17 @@ pub(crate) fn is_lasting(converted: &Converted) -> bool {
     !failed && !converted.stopped.is_some_and(passing)
 }
 
-/// Where conversions are kept. A cache that fails has nothing and keeps nothing; it never fails a call.
+/// A store of conversions. A failing cache behaves as if it were empty; it never makes a call fail.
 #[async_trait]
 pub trait Cache: Send + Sync {
     /// A conversion that was kept.
     async fn get(&self, key: &CacheKey) -> Option<Converted>;
 
-    /// Keeps a conversion under its key, in place of an earlier one. A failure to keep it is not reported.
+    /// Stores a conversion under its key, replacing an earlier one. A failure is not reported.
     async fn put(&self, key: &CacheKey, value: &Converted);
 }
 
-/// Conversions in memory, up to a size; the ones that were not used for longest go first.
+/// Conversions in memory, up to a total size; the least recently used ones are removed first.
 #[derive(Debug)]
 pub struct MemoryCache {
     max_bytes: usize,
@@ -126,7 +124,7 @@ impl Default for MemoryCache {
     }
 }
 
-/// About what a conversion takes in memory.
+/// Approximate size of a conversion in memory.
 fn size(converted: &Converted) -> usize {
     let parts: usize = converted
         .parts
@@ -154,7 +152,7 @@ impl Cache for MemoryCache {
 
     async fn put(&self, key: &CacheKey, value: &Converted) {
         let bytes = size(value);
-        // It would evict everything else and still not fit.
+        // It would evict all other conversions and still not fit.
         if bytes > self.max_bytes {
             return;
         }
@@ -182,7 +180,7 @@ impl Cache for MemoryCache {
     }
 }
 
-/// Conversions that run now, so that of several callers who want the same one, one works and the others wait.
+/// Conversions that run now: of several callers that need the same conversion, one converts and the others wait.
 #[derive(Debug, Default)]
 pub(crate) struct ConversionFlights {
     running: Mutex<HashMap<CacheKey, Weak<tokio::sync::Mutex<()>>>>,
@@ -194,8 +192,7 @@ impl ConversionFlights {
         // The lock of the map ends with this block; waiting for the turn happens without it.
         let turn = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            // Only callers hold turns strongly. Without this line the map would grow by every document ever
-            // read.
+            // Only callers have strong references to turns. Without this line the map would grow with every document.
             running.retain(|_, turn| turn.strong_count() > 0);
             if let Some(turn) = running.get(&key).and_then(Weak::upgrade) {
                 turn

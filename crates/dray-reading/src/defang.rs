@@ -1,8 +1,8 @@
-//! Takes from a text what a reader cannot see and a model might obey (read-attachment 11.3).
+//! Removes characters from a text that a reader cannot see and a model might obey (read-attachment 11.3).
 //!
-//! Controls, invisible and direction-changing characters, tags and the like go; joiners and variation selectors stay
-//! only where they make words and emoji; heaps of combining marks are cut. Compatibility forms stay: `10 m²` is not
-//! `10 m2`. A text is never judged or rewritten for what it says.
+//! It removes controls, invisible and direction-changing characters, tags and similar ones. It keeps joiners and
+//! variation selectors only where they form words and emoji, and limits the number of combining marks in a row. It
+//! keeps compatibility forms: `10 m²` does not become `10 m2`. It does not evaluate or change the meaning of a text.
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_properties::props::{Emoji, ExtendedPictographic, GeneralCategory, Ideographic, Script};
@@ -11,15 +11,15 @@ use icu_properties::{CodePointMapData, CodePointSetData};
 /// Combining marks in a row that are kept.
 const MAX_COMBINING_MARKS: usize = 8;
 
-/// The text without what is dangerous in it, in NFC. Doing it twice changes nothing.
+/// Returns the text without dangerous characters, in NFC. The function is idempotent.
 pub fn defang(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();
     }
     let tables = DefangTables::new();
     let mut text = tables.pass(text);
-    // A removal can bring a mark next to another base or two joiners together, so it is repeated until nothing
-    // changes. Each pass but the last shortens the text or composes it, so the loop ends.
+    // A removal can move a mark to another base or bring two joiners together, so the removal is repeated until the
+    // text no longer changes. Each pass but the last shortens the text or composes it, so the loop ends.
     loop {
         let next = tables.pass(&text);
         if next == text {
@@ -82,7 +82,7 @@ impl DefangTables {
         out
     }
 
-    /// Whether a joiner or a variation selector stands where it means something; any other character does.
+    /// Whether a joiner or a variation selector has a meaning at this position. True for any other character.
     fn fits(&self, before: Option<char>, character: char, after: Option<char>) -> bool {
         let Some(before) = before else {
             return !matches!(character, '\u{200C}' | '\u{200D}') && !is_selector(character);
@@ -94,8 +94,8 @@ impl DefangTables {
             _ if is_selector(character) => {
                 self.ideographic.contains(before)
                     || (self.emoji.contains(before)
-                        // Digits, `#` and `*` have the Emoji property too; a selector behind them means
-                        // something in a keycap alone.
+                        // Digits, `#` and `*` have the Emoji property too; a selector after them has a meaning only in
+                        // a keycap.
                         && (!before.is_ascii() || after == Some('\u{20E3}')))
             }
             _ => true,
@@ -161,7 +161,7 @@ impl DefangTables {
     }
 }
 
-/// What goes wherever it stands; separators of lines become line feeds.
+/// Removes characters that are dangerous at any position; line separators become line feeds.
 fn always(character: char) -> Option<char> {
     match character {
         '\n' | '\t' => Some(character),
@@ -188,7 +188,7 @@ fn always(character: char) -> Option<char> {
     }
 }
 
-/// Variation selectors, those of Mongolian included.
+/// Variation selectors, including the Mongolian ones.
 fn is_selector(character: char) -> bool {
     matches!(
         character,

@@ -13,7 +13,8 @@ const MAX_QUERY_CHARACTERS: usize = 200;
 /// The hits as Markdown: how many, then one list item each. Compared without regard to case; white space in the text
 /// sought matches any white space.
 pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
-    // The query is a model's; its length would multiply with that of the document.
+    // A model writes the query. The time is proportional to its length times that of the document, so the length is
+    // limited.
     let sought: String = sought.chars().take(MAX_QUERY_CHARACTERS).collect();
     let sought = normal(&sought);
     let mut out = Vec::new();
@@ -59,7 +60,7 @@ fn location_text(parts: &[Part], offset: usize, line: usize, heading: &str) -> S
     format!("{}line {line}{heading}", part.unwrap_or_default())
 }
 
-/// Every place of a line, with what is around it.
+/// Every match in a line, with the text around it.
 fn hits(line: &str, sought: &str) -> Vec<(String, String, String)> {
     if sought.is_empty() {
         return Vec::new();

@@ -45,7 +45,7 @@ fn frame_with(
     let body = body.strip_suffix('\n').unwrap_or(body);
     for _ in 0..MAX_DRAWS {
         let nonce = draw().ok_or(NoRandom)?;
-        // A text that holds the nonce could close its own frame.
+        // A text that contains the nonce could close its own frame.
         if !body.contains(&nonce) && !header.contains(&nonce) {
             return Ok(format!(
                 "{header}\n--BEGIN {nonce}--\n{body}\n--END {nonce}--"
@@ -55,12 +55,12 @@ fn frame_with(
     Err(NoRandom)
 }
 
-/// How the text between the markers came to be.
+/// The origin of the text between the markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made<'a> {
-    /// The whole document, converted to Markdown.
+    /// The complete document, converted to Markdown.
     Converted,
-    /// Converted, and this part of it.
+    /// This part of the document, converted to Markdown.
     Range(&'a str),
     /// Hits of a search in the converted document.
     Found,

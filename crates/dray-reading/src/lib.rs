@@ -2,10 +2,11 @@
 //! not instructions».
 //!
 //! - [`reader::Reader`] is the tool: a [`request::Request`] in, a [`record::Record`] out, in the fixed order of steps.
-//! - [`workspace::Roots`] decides which paths may be opened, and holds them open (path traversal, TOCTOU).
+//! - [`workspace::Roots`] decides which paths may be opened, and keeps them open (path traversal, TOCTOU).
 //! - [`worker::Worker`] converts in a confined process; the `main` of its executable calls [`worker::child`] first.
-//! - [`policy::Policy`] has the limits, [`cache::Cache`] keeps conversions, [`summary`] shortens what is too large.
-//! - [`defang::defang`] and [`frame::frame`] are what every text passes before a model sees it.
+//! - [`policy::Policy`] has the limits, [`cache::Cache`] stores conversions, [`summary`] shortens texts that are too
+//!   large.
+//! - [`defang::defang`] and [`frame::frame`] are applied to every text before a model gets it.
 //!
 //! It converts nothing itself (that is `dray-documents`), fetches nothing, and writes no file.
 //!

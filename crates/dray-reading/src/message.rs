@@ -1,5 +1,4 @@
-//! Every sentence that the tool says outside a frame, byte for byte, and how a path is written in them
-//! (read-attachment 3, 10, 11.2).
+//! The exact texts of the tool outside a frame, and how paths are written in them (read-attachment 3, 10, 11.2).
 
 use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory};
 use icu_properties::{CodePointMapData, CodePointSetData};
@@ -21,8 +20,8 @@ pub const NO_TEXT_PDF: &str = "_(No extractable text found in this PDF -- it may
 /// Body of the note on any other document without text.
 pub const NO_TEXT: &str = "_(No text found in this document.)_";
 
-/// A path as it may stand outside a frame: what could imitate structure, turn text around or hide is written as
-/// `\u{…}`, and what is too long loses its middle.
+/// Escapes a path for use outside a frame: characters that could imitate structure, reverse text or hide are written as
+/// `\u{…}`, and the middle of a long path is left out.
 pub fn escape_path(path: &str) -> String {
     let escaped: Vec<String> = path.chars().map(escape).collect();
     let length = |parts: &[String]| parts.iter().map(|part| part.chars().count()).sum::<usize>();
@@ -34,7 +33,7 @@ pub fn escape_path(path: &str) -> String {
     let mut left = half;
     for part in &escaped {
         let chars = part.chars().count();
-        // An escape is kept or left out as a whole; half of `\u{202e}` would read as something else.
+        // An escape is kept or left out completely; a part of `\u{202e}` would have another meaning.
         if chars > left {
             break;
         }
@@ -64,7 +63,7 @@ fn escape(character: char) -> String {
             | GeneralCategory::LineSeparator
             | GeneralCategory::ParagraphSeparator
     );
-    // Joiners, fillers, tags, variation selectors: whole sentences can be hidden in them.
+    // Joiners, fillers, tags, variation selectors: complete sentences can be hidden in them.
     let invisible = CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(character);
     if hidden || invisible || matches!(character, '`' | '[' | ']') {
         format!("\\u{{{:x}}}", u32::from(character))
@@ -104,7 +103,7 @@ pub fn too_large(size: u64, cap: u64) -> String {
     format!("exceeds max_file_bytes ({size} > {cap})")
 }
 
-/// Refusal of step 8: the kind is not one that the tool or the policy lets through.
+/// Refusal of step 8: the tool or the policy does not allow this kind.
 pub fn kind_not_allowed(path: &str, kind: Kind, mime: &str) -> String {
     format!(
         "Error: {} is a {} ({mime}); read_attachment only reads documents and text. Inspect other kinds via the shell.",
@@ -131,12 +130,12 @@ pub fn member_not_found(path: &str, member: &str) -> String {
     )
 }
 
-/// What a file of an archive is known by.
+/// The displayed name of a file in an archive.
 pub fn member_path(path: &str, member: &str) -> String {
     format!("{path}!/{member}")
 }
 
-/// Answer to an unexpected failure. It names no cause: the message of a panic may hold content.
+/// Message for an unexpected failure, without a cause: the message of a panic may contain content of a file.
 pub fn internal(path: &str) -> String {
     format!(
         "Error: could not read {}: internal error.",
@@ -144,7 +143,7 @@ pub fn internal(path: &str) -> String {
     )
 }
 
-/// What a call that was cancelled leaves.
+/// The result of a cancelled call.
 pub fn cancelled(path: &str) -> String {
     format!("Reading {} was cancelled.", escape_path(path))
 }
@@ -156,11 +155,11 @@ pub enum Cause {
     Encrypted,
     /// Damaged or incomplete; the detail is from a fixed list, never from the file.
     Corrupt(Damage),
-    /// A limit of the conversion was reached before there was any text.
+    /// The conversion reached a limit before it had any text.
     Limit(Limit),
     /// The type has no converter; a shell tool may have one.
     Unsupported,
-    /// The converter failed or its process ended without an answer.
+    /// The converter failed or its process ended without a result.
     Internal,
 }
 
@@ -180,7 +179,7 @@ impl Cause {
     }
 }
 
-/// How else a file may be read, after a line that names the cause.
+/// Other ways to read a file, after a line that names the cause.
 pub fn hint(path: &str, mime: &str, cause: Cause) -> String {
     let line = cause.line(mime);
     if cause == Cause::Encrypted {
@@ -192,8 +191,8 @@ pub fn hint(path: &str, mime: &str, cause: Cause) -> String {
     format!("{line}\n{}", shell_hint(path, mime))
 }
 
-/// Why a file of an archive has no text here, and how else it may be read. A shell tool reads files, so it comes after
-/// unpacking.
+/// Why a file of an archive has no text, and other ways to read it. A shell tool needs a file, so unpacking comes
+/// first.
 pub fn member_hint(path: &str, mime: &str, cause: Cause) -> String {
     let advice = if cause == Cause::Encrypted {
         "Not inlined. Do not assume contents you have not extracted."
@@ -207,11 +206,11 @@ pub fn member_hint(path: &str, mime: &str, cause: Cause) -> String {
     )
 }
 
-/// How else a document without a converter may be read.
+/// Other ways to read a document without a converter.
 pub fn shell_hint(path: &str, mime: &str) -> String {
     let escaped = escape_path(path);
-    // The escaped path is quoted, not the raw one: the hint is outside of any frame, where a file name
-    // could otherwise write sentences of its own (prompt injection).
+    // The escaped path is quoted, not the raw one: the hint is outside of any frame, where a raw file name could insert
+    // its own sentences (prompt injection).
     let word = quote_for_shell(&escaped);
     format!(
         "[Attached document: {escaped} ({mime})]\n\

@@ -35,7 +35,7 @@ pub struct Policy {
 
 /// Most of one part of a container, bytes.
 const MAX_PART_BYTES: u64 = 64 << 20;
-/// Longest time that can be asked for, seconds.
+/// Longest time that a policy can set, in seconds.
 const MAX_SECONDS: f64 = 3600.0;
 
 impl Default for Policy {
@@ -56,8 +56,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads the keys of an object. What is missing, unknown or makes no sense leaves the default; the second half of
-    /// the answer names every key that made no sense.
+    /// Parses the keys of an object. Missing and invalid keys keep their defaults, and unknown keys are ignored. The
+    /// second value lists the invalid keys.
     pub fn from_value(value: &Value) -> (Self, Vec<String>) {
         let mut policy = Self::default();
         let mut bad = Vec::new();
@@ -75,7 +75,7 @@ impl Policy {
         (policy, bad)
     }
 
-    /// Sets one key; nothing when the value makes no sense. Unknown keys are ignored.
+    /// Sets one key; returns `None` for an invalid value. Unknown keys are ignored.
     fn set(&mut self, key: &str, value: &Value) -> Option<()> {
         match key {
             "max_file_bytes" => self.max_file_bytes = positive(value)?,
@@ -90,7 +90,7 @@ impl Policy {
             "convert_wall_clock_seconds" => {
                 let seconds = value.as_f64()?;
                 self.convert_wall_clock_seconds =
-                    // NaN fails both comparisons and is refused like any other value that makes no sense.
+                    // NaN fails both comparisons and is refused like other invalid values.
                     (seconds > 0.0 && seconds <= MAX_SECONDS).then_some(seconds)?;
             }
             "convert_max_inflated_bytes" => self.convert_max_inflated_bytes = positive(value)?,
@@ -123,7 +123,7 @@ impl Policy {
         }
     }
 
-    /// Whether a kind may be read at all.
+    /// Whether a kind may be read.
     pub fn allows(&self, kind: Kind) -> bool {
         self.allow_kinds.contains(&kind)
     }

@@ -108,7 +108,7 @@ impl Range {
         }
     }
 
-    /// What to say when the document has nothing there; nothing when it has.
+    /// The message if the document has no content in the range; `None` if it has.
     pub fn miss(&self, converted: &Converted) -> Option<String> {
         let (unit, available) = match self {
             Self::Parts(unit, _) | Self::Named { unit, .. } => (*unit, converted.parts_seen),
@@ -142,7 +142,7 @@ impl Range {
     }
 }
 
-/// As it is named in headers. A name is the caller's own words, and is escaped there like a path.
+/// The range as headers show it. A name is text of the caller and is escaped like a path.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -235,7 +235,7 @@ fn ends(text: &str) -> Result<(Option<u64>, Option<u64>), RangeError> {
 /// A sheet or chapter by name, maybe with rows; a range of numbers is a range of them.
 fn named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
     if let Ok(span) = span(rest)
-        // One number behind `sheet` may be the name of a sheet, such as 2024, so it stays a name.
+        // One number after `sheet` may be the name of a sheet, such as 2024, so it stays a name.
         && (span.first != span.last || unit == Unit::Chapter)
     {
         return Ok(Range::Parts(unit, span));
@@ -245,7 +245,7 @@ fn named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
         .iter()
         .filter_map(|word| lower.rfind(word).map(|at| (at, word.len())))
         .max();
-    // Lower case can change the length of a text (`İ`); then places in `lower` do not hold for `rest`.
+    // Lower case can change the length of a text (`İ`); then offsets in `lower` are not valid in `rest`.
     let split = split.filter(|_| lower.len() == rest.len());
     let (name, rows) = match split {
         Some((at, length)) => match span(rest.get(at + length..).unwrap_or_default()) {
@@ -265,7 +265,7 @@ fn named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
     })
 }
 
-/// Byte offset of a line, from 1; the end when there are fewer.
+/// Byte offset of a line, from 1; the end of the text if it has fewer lines.
 fn line_start(text: &str, line: u64) -> usize {
     let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     if before == 0 {

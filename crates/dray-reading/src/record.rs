@@ -14,9 +14,9 @@ pub enum Outcome {
     Inline,
     /// A summary, in its frame.
     Summary,
-    /// A sentence about the text instead of it, in its frame.
+    /// A sentence about the text instead of the text, in its frame.
     Note,
-    /// How else the file may be read.
+    /// Other ways to read the file.
     Hint,
     /// The file is not read.
     Refuse,
@@ -38,17 +38,17 @@ impl Outcome {
     }
 }
 
-/// Why there is not simply the text (read-attachment 3), in the order of the steps.
+/// Why the result is not simply the text (read-attachment 3), in the order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// No path was given.
     FilePathRequired,
-    /// The path holds NUL or is too long.
+    /// The path contains NUL or is too long.
     FilePathInvalid,
     /// The range cannot be understood; an extension, as ranges are.
     RangeInvalid,
-    /// The path lies in no root.
+    /// The path is in none of the roots.
     OutsideWorkspace,
     /// The file does not exist.
     NotFound,
@@ -66,19 +66,19 @@ pub enum Code {
     NotAnArchive,
     /// The archive has no such file.
     MemberNotFound,
-    /// Nothing but white space.
+    /// The file is empty or has only white space.
     Empty,
     /// A password is needed.
     Encrypted,
-    /// Damaged or incomplete; with a partial text the outcome is that of the text.
+    /// Damaged or incomplete; with a partial text, the outcome is the one for text.
     Corrupt,
-    /// A limit ended the conversion before there was any text.
+    /// A limit ended the conversion before it had any text.
     LimitExceeded,
     /// A document without text, such as a scan.
     NoText,
     /// No converter for the type.
     UnsupportedFormat,
-    /// Something went wrong on our side.
+    /// An internal failure of this program.
     Internal,
     /// Too large, and no summary was available: an excerpt instead.
     SummaryFailed,
@@ -115,11 +115,11 @@ impl Code {
 /// The result of one call. Serialises to the object that callers see.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
-    /// What the model sees. Never empty, no NUL.
+    /// The text for the model. Never empty, without NUL.
     pub output: String,
     /// How the call ended; [`Record::error_code`] has the reason where one is needed.
     pub outcome: Outcome,
-    /// Why there is not simply the text.
+    /// Why the result is not simply the text.
     pub error_code: Option<Code>,
     /// How much was converted, for people.
     pub metrics: String,
@@ -133,7 +133,7 @@ pub struct Record {
     pub size_bytes: Option<u64>,
     /// Name of the converter that ran.
     pub converter: Option<String>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub elapsed_ms: u64,
     /// Whether text is missing at the end.
     pub truncated: bool,
@@ -150,13 +150,13 @@ impl Record {
         Self::new(Outcome::Refuse, Some(code), output)
     }
 
-    /// The record of a document whose caller is gone, for callers that had to fetch it first. `display_path` is what
-    /// the model knows it by.
+    /// The record of a cancelled call, for callers that fetch the document first. `display_path` is the name that the
+    /// model uses.
     pub fn cancelled(display_path: &str) -> Self {
         Self::new(Outcome::Cancelled, None, message::cancelled(display_path))
     }
 
-    /// The record of a conversion without a frame, for people and programs: its text, or why there is none.
+    /// The record of a conversion without a frame, for people and programs: its text, or the reason for its absence.
     pub fn of_plain(read: Result<Bare, Box<Self>>) -> Self {
         match read {
             Ok(Bare {
@@ -173,7 +173,7 @@ impl Record {
         }
     }
 
-    /// A record that says this and knows nothing of the file yet.
+    /// A record with this output, without data about the file.
     pub(crate) fn new(outcome: Outcome, code: Option<Code>, output: String) -> Self {
         Self {
             output,

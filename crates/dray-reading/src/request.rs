@@ -8,9 +8,9 @@ const MAX_FOCUS_CHARACTERS: usize = 500;
 /// The parameters of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The path as the caller wrote it; nothing when it is missing.
+    /// The path as the caller wrote it; `None` when it is missing.
     pub file_path: Option<String>,
-    /// Summarise even what would fit.
+    /// Summarise the text even if it would fit.
     pub summarize: bool,
     /// What a summary must preserve.
     pub focus: Option<String>,
@@ -20,7 +20,7 @@ pub struct Request {
     pub find: Option<String>,
     /// The file of an archive that is to be read, by its path in the listing.
     pub member: Option<String>,
-    /// Show what a person who opens the document does not see.
+    /// Include hidden text, which a person who opens the document does not see.
     pub show_hidden: bool,
 }
 
@@ -33,7 +33,8 @@ impl Request {
         }
     }
 
-    /// Reads the parameters. Unknown ones are ignored; a number counts as its text; any other wrong type, as absent.
+    /// Reads the parameters. Unknown parameters are ignored. A number counts as its text; a value of another wrong type
+    /// counts as absent.
     pub fn from_value(parameters: &Value) -> Self {
         let text = |name: &str| text(parameters.get(name)?);
         Self {
@@ -48,8 +49,8 @@ impl Request {
         .tidied()
     }
 
-    /// The same, with what is blank absent and a focus of bounded length. For callers that fill in the fields from what
-    /// a user typed.
+    /// The same request without blank fields and with a focus of limited length. For callers that fill in the fields
+    /// from a user's input.
     #[must_use]
     pub fn tidied(mut self) -> Self {
         let blank = |text: &String| text.trim().is_empty();
@@ -78,7 +79,7 @@ fn is_true(value: &Value) -> bool {
     }
 }
 
-/// A focus without controls and of bounded length; nothing when it is blank.
+/// A focus without controls and of bounded length; `None` when it is blank.
 pub fn focus(text: &str) -> Option<String> {
     let printable: String = text.chars().filter(|c| !c.is_control()).collect();
     let cut: String = printable

@@ -17,7 +17,7 @@ use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
-/// A writer that keeps the log lines in memory.
+/// A writer that stores the log lines in memory.
 #[derive(Clone, Default)]
 struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 

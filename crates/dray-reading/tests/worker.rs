@@ -1,4 +1,4 @@
-//! The worker as a process: what it gives back, and what it cannot do to others.
+//! The worker as a process: its results, and its isolation from other processes.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
@@ -155,7 +155,8 @@ fn is_alive(pid: &str) -> bool {
 
 #[test]
 fn a_worker_ends_with_the_parent_that_was_killed() {
-    // The parent is a shell that is killed while its worker hands over more than a pipe holds, and no process reads it.
+    // The parent is a shell that is killed while its worker writes more than a pipe can buffer, and no process reads
+    // it.
     let folder = tempfile::tempdir().unwrap();
     let document = folder.path().join("document");
     std::fs::write(&document, "words\n".repeat(500_000)).unwrap();

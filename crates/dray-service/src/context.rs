@@ -30,11 +30,11 @@ pub struct ServiceContext {
     pub stop: CancellationToken,
     /// Name of this process or replica; owner of leases, part of staging paths.
     pub instance: String,
-    /// Endpoints of this process as URLs: bus, store, telemetry. Addresses that others choose must not lead there.
+    /// Endpoints of this process as URLs: bus, store, telemetry. Addresses from outside must not resolve to them.
     pub peers: Vec<String>,
-    /// Addresses on which services of this host listen, beside the host's own endpoints.
+    /// Addresses on which services of this host listen, in addition to the host's own endpoints.
     pub listen_addresses: ListenAddresses,
-    /// Where the values of the service's own section come from.
+    /// The sources of the values in the service's own section.
     pub origins: ValueOrigins,
 }
 
@@ -45,7 +45,7 @@ pub struct ListenAddresses(Arc<Mutex<BTreeMap<&'static str, SocketAddr>>>);
 impl ListenAddresses {
     /// Notes that a service listens on `address`, in place of an earlier one of that name.
     pub fn open(&self, name: &'static str, address: SocketAddr) {
-        // An insertion is whole or did not happen, so a poisoned map is still right.
+        // An insertion is atomic, so a poisoned map is still consistent.
         let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         addresses.insert(name, address);
     }
@@ -58,8 +58,8 @@ impl ListenAddresses {
 }
 
 impl ServiceContext {
-    /// A context of its own around a bus and a store, with a fresh instance name and without metrics. For tests and
-    /// for embedding a service without a host.
+    /// A context for a bus and a store, with a new instance name and without metrics. For tests and for embedding a
+    /// service without a host.
     pub fn new(bus: Bus, store: Store, clock: Clock) -> Self {
         Self {
             bus,

@@ -15,7 +15,7 @@ use crate::{Service, Settings};
 pub enum ExitStatus {
     /// 0: stopped in order.
     Success,
-    /// 1: could not start, or was cut short: the grace ran out, or a second signal came.
+    /// 1: could not start, or did not stop in order: the grace period ended, or a second signal arrived.
     Failure,
     /// 2: the command line is not valid.
     Usage,
@@ -80,13 +80,13 @@ struct ServiceArguments {
     check: bool,
 }
 
-/// The whole of a service's `main`: reads arguments, environment and file, runs the service until SIGTERM or SIGINT
+/// The complete `main` of a service: reads arguments, environment and file, runs the service until SIGTERM or SIGINT
 /// and stops it in order. A second signal ends the process immediately. See [`ExitStatus`].
 pub fn main<S: Service>() -> ExitCode {
     let arguments = match ServiceArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // `--help` and `--version` come as errors as well; they go to standard output.
+            // `--help` and `--version` are errors for the parser, too; their text goes to standard output.
             let asked_for = !error.use_stderr();
             // Help that cannot be printed has no reader.
             let _ = error.print();
@@ -133,7 +133,7 @@ fn check_config(host: &Host) -> ExitStatus {
     }
 }
 
-/// Runs a host on a runtime of its own until a signal, and returns the exit status. Errors go to standard error.
+/// Runs a host on its own runtime until a signal, and returns the exit status. Errors go to standard error.
 pub fn run_host(host: Host) -> ExitStatus {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -141,8 +141,8 @@ pub fn run_host(host: Host) -> ExitStatus {
         .map_err(HostError::Runtime);
     let outcome = runtime.and_then(|runtime| {
         let outcome = runtime.block_on(serve_until_signal(host));
-        // What still runs was cut short on purpose.
-        // Waiting for blocking threads could hold up the exit without a limit.
+        // Tasks that still run are abandoned on purpose: waiting for blocking threads could delay the exit without a
+        // limit.
         runtime.shutdown_background();
         outcome
     });
@@ -175,12 +175,12 @@ pub async fn serve_with(
     let mut signals = StopSignals::new()?;
     let running = tokio::select! {
         running = host.start() => running?,
-        // The dropped start closes what it had opened.
+        // Dropping the start closes all that it had opened.
         () = signals.next() => return Ok(ExitStatus::Failure),
     };
     started(&running);
     signals.next().await;
-    // Also the second signal is caught, so that the exit status says that the stop was cut short.
+    // The second signal is caught, too, so that the exit status shows that the stop did not complete.
     tokio::select! {
         status = stop_host(running) => Ok(status),
         () = signals.next() => {
@@ -198,7 +198,7 @@ async fn stop_host(running: RunningHost) -> ExitStatus {
     }
 }
 
-/// Receivers of the two signals that ask a process to end: SIGTERM and SIGINT.
+/// Receivers of the two signals that request the end of a process: SIGTERM and SIGINT.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,13 +1,13 @@
 //! The skeleton of every service of Drayage: configuration, telemetry, health, routing, start and stop.
 //!
-//! A service is a name, a configuration struct and handlers ([`Service`]). Everything else is here and the same
-//! for all of them: loading and checking configuration ([`config`]), logs, traces and metrics ([`telemetry`]),
-//! `/live`, `/ready` and `/metrics` ([`health`]), deadlines, concurrency limits, panics turned into faults,
-//! the same handler over the bus and over gRPC ([`Router`]), and an orderly start and stop ([`Host`]).
+//! A service is a name, a configuration struct and handlers ([`Service`]). This crate has everything that is the same
+//! for all of them: loading and checking configuration ([`config`]), logs, traces and metrics ([`telemetry`]), `/live`,
+//! `/ready` and `/metrics` ([`health`]), deadlines, concurrency limits, panics turned into faults, the same handler
+//! over the bus and over gRPC ([`Router`]), and an orderly start and stop ([`Host`]).
 //!
-//! No static has state, so two whole systems can live side by side in one process. The exception is the `tracing`
-//! subscriber, which only [`main`] installs. The skeleton has no business rules, and talks to no server but the bus,
-//! the store and the telemetry collector.
+//! No static has state, so two complete systems can run in one process. The exception is the `tracing` subscriber,
+//! which only [`main`] installs. The skeleton has no business rules, and talks to no server but the bus, the store and
+//! the telemetry collector.
 //!
 //! ```no_run
 //! use dray_service::{ServiceContext, Request, Router, Service, StartError, config};

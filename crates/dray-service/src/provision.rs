@@ -10,10 +10,10 @@ use dray_bus::{Bus, Topology, TopologyError, TopologyMismatch};
 /// The topology could not be read or made, or is not as it has to be.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvisionError {
-    /// The bus did not answer, or refused a change.
+    /// The bus did not respond, or refused a change.
     #[error("could not read or create the topology")]
     Topology(#[from] TopologyError),
-    /// Streams or consumers differ from what the services rely on.
+    /// Streams or consumers differ from those that the services need.
     #[error("the topology has {} differences (run `dray topology apply`): {}", .0.len(), list_mismatches(.0))]
     Differs(Vec<TopologyMismatch>),
 }
@@ -23,7 +23,7 @@ fn list_mismatches(mismatches: &[TopologyMismatch]) -> String {
     lines.join("; ")
 }
 
-/// Creates what is missing and updates what differs. Fails when something still differs afterwards.
+/// Creates what is missing and updates what differs. Fails if differences remain.
 pub async fn apply_topology(bus: &Bus, topology: &Topology) -> Result<(), ProvisionError> {
     fail_on_mismatch(bus.apply_topology(topology).await?)
 }

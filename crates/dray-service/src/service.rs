@@ -1,4 +1,4 @@
-//! The trait of a service: what it needs, what it answers, and what it may do.
+//! The trait of a service: its dependencies, its calls, and its permissions.
 
 use std::error::Error;
 use std::future::Future;
@@ -17,14 +17,15 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The service's section of the configuration.
     type Config: config::Section;
 
-    /// Opens what the service needs. Nothing is accepted before this returns. It closes what it opened by dropping it
-    /// when it fails half way.
+    /// Opens the resources of the service. No request is accepted before this returns. If it fails, it closes opened
+    /// resources by dropping them.
     fn start(
         config: Self::Config,
         cx: &ServiceContext,
     ) -> impl Future<Output = Result<Self, StartError>> + Send;
 
-    /// Registers what the service answers and consumes. Called before the service starts, also for documents.
+    /// Registers the calls that the service handles and the work that it consumes. Called before the service starts,
+    /// also for documents.
     fn routes(router: Router<Self>) -> Router<Self>;
 
     /// Declares what the service does on the bus beyond its routes: the calls that it makes, what it publishes, the
@@ -45,13 +46,13 @@ pub trait Service: Sized + Send + Sync + 'static {
         let _ = meter;
     }
 
-    /// The service as a host starts it. Every service writes this method out, with the default's body: so its handlers
-    /// are compiled once, in its own crate, and not again in each program and test that runs it.
+    /// The service as a host starts it. Every service implements this method with the body of the default, so that its
+    /// handlers are compiled once in its own crate and not in each program and test that runs it.
     fn plan() -> ServicePlan {
         ServicePlan::of::<Self>()
     }
 
-    /// Closes what the service opened. Runs after the last handler has returned, and before background tasks end.
+    /// Closes the resources of the service. Runs after the last handler has returned, and before background tasks end.
     fn stop(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -67,7 +68,7 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// A failure without another error behind it: the message has what could not be done, and what would be right.
+    /// A failure without another error behind it: the message says what failed and what would be correct.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -75,7 +76,7 @@ impl StartError {
         }
     }
 
-    /// A failure with its cause: what could not be done, and the error that stopped it.
+    /// A failure with its cause: what failed, and the error behind it.
     pub fn with_source(
         message: impl Into<String>,
         source: impl Error + Send + Sync + 'static,

@@ -17,8 +17,8 @@ pub use sections::{
 
 use crate::config::ConfigSources;
 
-/// The starting point of a [`Host`](crate::Host): the sources of its configuration, and what a test or an embedder
-/// puts in the place of what configuration would open.
+/// The starting point of a [`Host`](crate::Host): the sources of its configuration, and replacements of a test or an
+/// embedder for resources that the configuration would open.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Sources of the configuration, which stay unread until the host starts.

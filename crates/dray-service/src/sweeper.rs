@@ -1,5 +1,4 @@
-//! The sweeper as a service: it finds work that stopped moving and gives it a terminal state
-//! (messaging-reliability 9).
+//! The sweeper as a service: it finds stranded work and ends it with a terminal state (messaging-reliability 9).
 
 use dray_bus::Permissions;
 use schemars::JsonSchema;
@@ -7,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Router, Service, ServiceContext, ServicePlan, StartError, config};
 
-/// Runs the sweeper of the bus in a process of its own. One replica is enough; several do no harm.
+/// Runs the sweeper of the bus in a separate process. One replica is enough; several are harmless.
 #[derive(Debug)]
 pub struct SweeperService {}
 

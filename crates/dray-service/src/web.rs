@@ -1,5 +1,4 @@
-//! What HTTP servers of services share beside their own pages: conditions and byte ranges
-//! (RFC 9110), and names of downloads.
+//! Code that the HTTP servers of services share: conditions and byte ranges (RFC 9110), and names of downloads.
 
 mod disposition;
 mod ranges;

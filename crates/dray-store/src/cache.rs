@@ -5,7 +5,7 @@
 //! is one object; later it is another one. So an object never gets a new lifetime, and a sweeper that removes an old
 //! one cannot meet a caller that has just been given a claim for it.
 //!
-//! The store only lists and removes. The part that knows who needs an object decides what may be removed.
+//! The store only lists and removes. The service that tracks the users of an object decides whether it may be removed.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ const ALIAS_SEPARATOR: &str = ".cache-";
 /// Length of a slot; a claim for a cached object is given within this time.
 const SLOT_LENGTH: Period = Period::secs(5 * 60);
 
-/// The area of the bucket in which an artifact stands.
+/// The area of the bucket that contains an artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectArea {
     /// Under `cas/`, for as long as a dead letter may wait (K-6).
@@ -34,7 +34,7 @@ pub(crate) enum ObjectArea {
     Cached(u64),
 }
 
-/// An artifact and the area in which it stands.
+/// An artifact and its area of the bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct ArtifactLocation {
     pub(crate) artifact: Artifact,
@@ -85,11 +85,11 @@ impl ObjectArea {
         }
     }
 
-    /// Unix milliseconds at which an object ends that was last touched then.
+    /// The instant in Unix milliseconds at which an object expires that was last touched at `touched_ms`.
     pub(crate) fn ends(self, inner: &StoreInner, touched_ms: u64) -> u64 {
         let (from, lifetime) = match self {
             Self::Kept => (touched_ms, inner.options.cas_lifetime),
-            // Counted from the end of the slot: what is in a slot has one end, however often it is claimed.
+            // Counted from the end of the slot: all objects of a slot expire together, however often they are claimed.
             Self::Cached(slot) => (closed_at_ms(slot), inner.options.cache_lifetime),
         };
         from.saturating_add(lifetime.as_millis())
@@ -149,7 +149,7 @@ impl Store {
     ///
     /// The list is as long as the cache; it is read page by page.
     /// # Errors
-    /// The store could not be asked, so nothing is known about the cache.
+    /// The store could not be reached, so the content of the cache is unknown.
     pub async fn cached(&self) -> Result<Vec<CachedObject>, RequestError> {
         let inner = &self.inner;
         let mut objects = Vec::new();
@@ -179,7 +179,7 @@ impl Store {
     /// Removes an object of the cache. A missing object is not an error.
     ///
     /// # Errors
-    /// The store could not be asked; the object may be gone or not.
+    /// The store could not be reached; the object may or may not be deleted.
     pub async fn evict(&self, object: &CachedObject) -> Result<(), RequestError> {
         // The guard of the prefix: a wrong key must never remove finished content.
         if !object.key.starts_with(CACHE_PREFIX) {
@@ -192,7 +192,7 @@ impl Store {
     /// claim for kept content stays as it is.
     ///
     /// # Errors
-    /// The claim belongs to another tenant or store, the object is gone or is another one, or the store failed.
+    /// The claim belongs to another tenant or store, the object is missing or different, or the store failed.
     pub async fn keep(
         &self,
         tenant: &TenantId,
@@ -235,7 +235,7 @@ impl Store {
     }
 }
 
-/// Reads an object by its key; `None` for what this crate did not put there.
+/// Reads an object by its key; `None` for objects that this crate did not write.
 fn read_key(key: &str, bytes: u64) -> Option<CachedObject> {
     let (digits, rest) = key.strip_prefix(CACHE_PREFIX)?.split_once('/')?;
     let slot = parse_slot(digits)?;

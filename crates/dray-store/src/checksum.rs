@@ -15,7 +15,7 @@ pub(crate) struct Crc64 {
     length: u64,
 }
 
-/// A checksum that the store compares with what arrived.
+/// A checksum that the store compares with the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectChecksum {
     /// SHA-256, in `x-amz-checksum-sha256`.
@@ -82,7 +82,7 @@ pub(crate) fn sha256_to_header(sha256: &Sha256Digest) -> String {
     STANDARD.encode(sha256.as_bytes())
 }
 
-/// Reads the digest of a whole object; `None` for the checksum of checksums that uploads in parts have (`…-3`).
+/// Reads the digest of a whole object; `None` for a composite checksum of a multipart upload (`…-3`).
 pub(crate) fn sha256_from_header(text: &str) -> Option<Sha256Digest> {
     // `-3` is not base64, so a composite checksum ends here.
     let bytes = STANDARD.decode(text).ok()?;
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn values_are_those_of_the_standard() {
-        // The check value of CRC-64/NVME is that of the text "123456789".
+        // The check value of CRC-64/NVME is the CRC of the text "123456789".
         let crc = Crc64::of(&[Bytes::from_static(b"12345"), Bytes::from_static(b"6789")]);
         assert_eq!(crc.value, 0xae8b_1486_0a79_9888);
         assert_eq!(crc.to_header(), "rosUhgp5mIg=");

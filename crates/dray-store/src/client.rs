@@ -1,4 +1,4 @@
-//! The configured SDK client: limits, TLS, signing. It makes clients and sends nothing.
+//! The configured SDK client: limits, TLS, signing. It creates clients and sends no request.
 
 use std::io;
 use std::path::Path;
@@ -79,17 +79,17 @@ fn s3_client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> 
         .force_path_style(options.path_style)
         .http_client(http)
         .timeout_config(timeout_config(RESPONSE_HEAD_TIMEOUT))
-        // One layer of retries: callers repeat whole operations inside their deadlines (messaging-reliability 8).
+        // One layer of retries: callers retry complete operations within their deadlines (messaging-reliability 8).
         .retry_config(
             RetryConfig::standard()
                 .with_max_attempts(2)
                 .with_initial_backoff(MAX_RETRY_DELAY),
         )
-        // Checksums are given where they matter, and the reader keeps the idle limit itself.
+        // This crate sets the checksums that it needs, and its reader enforces the idle limit.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-    // Without an endpoint the SDK derives that of AWS from the region.
+    // Without an endpoint the SDK derives the AWS endpoint from the region.
     if !endpoint.is_empty() {
         config = config.endpoint_url(endpoint);
     }
@@ -126,7 +126,7 @@ fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
                 return builder.build_http();
             }
             builder
-                // The provider of the whole workspace; the SDK's default would bring a second one.
+                // The provider of the whole workspace; the SDK's default would add a second provider.
                 .tls_provider(Provider::Rustls(CryptoMode::Ring))
                 .tls_context(tls.clone())
                 .build()
@@ -134,7 +134,7 @@ fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
 }
 
 /// The authorities to trust: the system's, or exactly those of the file. The file is checked here, because the
-/// connector would panic over it at the first request.
+/// connector would panic at the first request for an invalid file.
 async fn tls_context(file: Option<&Path>) -> io::Result<TlsContext> {
     let trust = match file {
         None => TrustStore::default(),

@@ -55,7 +55,7 @@ pub(crate) fn new_artifact(
     }
 }
 
-/// Puts a body whose digest is known beforehand. If the key already has an object, that object is adopted.
+/// Puts a body whose digest is known in advance. An object that already exists under the key is adopted.
 pub(crate) fn create_object(
     inner: &StoreInner,
     home: ArtifactLocation,
@@ -77,7 +77,7 @@ pub(crate) fn create_object(
     })
 }
 
-/// A staged object whose bytes are known to be those of an artifact.
+/// A staged object that was verified to have the bytes of an artifact.
 #[derive(Clone, Debug)]
 pub(crate) struct StagedArtifact<'a> {
     pub(crate) key: &'a str,
@@ -124,7 +124,7 @@ pub(crate) fn publish_staged<'a>(
     })
 }
 
-/// Adopts an object that already has the artifact's key: checks that it holds the artifact's bytes, and prolongs its
+/// Adopts an object that already has the artifact's key: checks that it has the artifact's bytes, and prolongs its
 /// lifetime if needed (messaging-reliability K-4).
 fn adopt_existing(
     inner: &StoreInner,
@@ -169,7 +169,7 @@ fn adopt_existing(
     })
 }
 
-/// Returns the claim of the object that is stored under the digest, or `None` without such an object.
+/// Returns the claim of the object that is stored under the digest, or `None` if no object exists.
 pub(crate) fn claim_stored<'a>(
     inner: &'a StoreInner,
     tenant: &'a TenantId,
@@ -199,7 +199,8 @@ pub(crate) fn claim_stored<'a>(
     })
 }
 
-/// Whether the object holds the artifact's bytes: compares the checksums that the store keeps, else reads the object.
+/// Whether the object holds the artifact's bytes: compares the stored checksums if possible, otherwise reads the
+/// object.
 async fn is_same(
     inner: &StoreInner,
     key: &str,

@@ -7,7 +7,7 @@ use dray_types::{Fault, FaultCode};
 use crate::options::OptionProblem;
 use crate::request::RequestError;
 
-/// The store cannot be used; nothing was started.
+/// The store cannot be used; no operation was started.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The options are wrong.
@@ -29,7 +29,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns whether the failure may pass by itself: the store is not there yet, or has no bucket yet.
+    /// Returns whether a later attempt may succeed: the store is not reachable yet, or has no bucket yet.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Bucket(error) | Self::Request(error) => matches!(
@@ -94,10 +94,10 @@ pub enum ReadError {
     TooLarge {
         /// Bytes of the artifact.
         size: u64,
-        /// Most bytes that the caller takes.
+        /// Most bytes that the caller accepts.
         limit: u64,
     },
-    /// A request failed, or the stream broke or stood still.
+    /// A request failed, or the stream broke or stalled.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -123,7 +123,7 @@ pub enum PresignError {
         /// Largest size in bytes.
         limit: u64,
     },
-    /// The media type has characters that cannot stand in a header.
+    /// The media type has characters that are not allowed in a header.
     #[error("the media type cannot stand in a header")]
     MediaType,
     /// The SDK could not sign the URL.
@@ -134,7 +134,7 @@ pub enum PresignError {
 /// An upload through a presigned URL could not be turned into a claim.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfirmError {
-    /// Nothing was uploaded, or it was confirmed before and is gone from the staging place.
+    /// No object was uploaded, or it was already confirmed and removed from its staging key.
     #[error("nothing was uploaded")]
     NotUploaded,
     /// The upload has another size or digest than announced.

@@ -1,11 +1,11 @@
 //! The artifact store: finished content named by its SHA-256, kept behind the S3 API.
 //!
-//! It streams both ways, checks length and digest on the way in and on the way out, mints presigned URLs and removes
-//! what is past its lifetime. Every object belongs to one tenant; two tenants never share one. [`embedded`] is an S3
-//! endpoint inside this process for the one-machine mode, which the same client uses.
+//! It streams uploads and downloads, checks their length and digest, creates presigned URLs and removes expired
+//! objects. Every object belongs to one tenant; two tenants never share an object. [`embedded`] is an S3 endpoint
+//! inside this process for the one-machine mode, which the same client uses.
 //!
-//! What it does not do: it takes no decision on access beyond the tenant, keeps no index, and puts a URL only into
-//! the answer of the call that asked for it.
+//! What it does not do: it makes no access decision beyond the tenant, keeps no index, and returns a URL only from the
+//! call that requests it.
 //!
 //! ```no_run
 //! # async fn example(options: dray_store::StoreOptions) -> Result<(), Box<dyn std::error::Error>> {
@@ -65,7 +65,7 @@ pub use upload::by_parts::{AssembledUpload, PartedUpload, PresignedPart, SentPar
 pub use upload::{ExpectedUpload, UploadTicket};
 pub use writer::ArtifactWriter;
 
-/// Largest object in bytes: what 10,000 parts of [`PART_BYTES`] hold (S3 allows no more parts).
+/// Largest object in bytes: 10,000 parts of [`PART_BYTES`], the most parts that S3 allows.
 pub const MAX_OBJECT: u64 = 10_000 * PART_BYTES as u64;
 
 /// Most bytes of one presigned `PUT` (S3 allows 5 GiB in one request).

@@ -25,7 +25,7 @@ const CREDENTIALS_MARGIN: Duration = Duration::from_mins(1);
 pub struct PresignedLink {
     /// The URL itself, signature included.
     pub url: Secret,
-    /// Unix milliseconds at which the link really ends, which may be sooner than asked.
+    /// Unix milliseconds at which the link expires, which may be earlier than requested.
     pub expires_at_ms: u64,
 }
 
@@ -47,8 +47,7 @@ const INERT_MEDIA_TYPES: [&str; 14] = [
     "video/webm",
 ];
 
-/// Characters outside of those that may stand in an extended header value as they are (RFC 8187 section 3.2.1,
-/// `attr-char`).
+/// Characters that have to be escaped in an extended header value (RFC 8187 section 3.2.1, `attr-char`).
 const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -66,8 +65,8 @@ const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
 impl Store {
     /// Mints a URL that downloads the claim's object of `tenant`, always as an attachment under the artifact's name.
     ///
-    /// `wanted` is brought between 5 minutes and 7 days, and ends no later than the object or a minute before the
-    /// signing credentials. For an object of the cache the claim says how long it is kept.
+    /// `wanted` is limited to between 5 minutes and 7 days. The URL expires no later than the object, and at least a
+    /// minute before the signing credentials. For an object of the cache, the claim has the time at which it expires.
     pub async fn presign_get(
         &self,
         tenant: &TenantId,

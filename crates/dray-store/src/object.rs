@@ -1,5 +1,5 @@
-//! Single requests on single objects: head, conditional create, copy, delete. They know keys and checksums, not
-//! artifacts; `commit` knows what a sequence of them promises.
+//! Single requests on single objects: head, conditional create, copy, delete. They work on keys and checksums, not on
+//! artifacts; `commit` combines them and documents the guarantees.
 
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumMode, MetadataDirective};
@@ -14,7 +14,7 @@ use crate::pieces;
 use crate::request::{ErrorSource, RequestError};
 use crate::store::StoreInner;
 
-/// Largest body sent as one request when it is in memory anyway; larger ones go in parts (messaging-reliability K-4).
+/// Largest body in memory that is sent as one request; larger ones are sent in parts (messaging-reliability K-4).
 pub(crate) const MAX_SINGLE_REQUEST_BYTES: usize = 16 << 20;
 
 /// The only condition ever used on a write.
@@ -25,15 +25,15 @@ pub(crate) const ANY_ETAG: &str = "*";
 pub(crate) struct ObjectHead {
     /// Size of the object in bytes.
     pub(crate) size: u64,
-    /// SHA-256 of the whole object, where the store knows it.
+    /// SHA-256 of the complete object, if the store has it.
     pub(crate) sha256: Option<Sha256Digest>,
-    /// CRC-64/NVME of the whole object, where the store knows it.
+    /// CRC-64/NVME of the complete object, if the store has it.
     pub(crate) crc64: Option<Crc64>,
     /// Unix milliseconds of the last write.
     pub(crate) modified_ms: u64,
     /// Entity tag, for conditional copies.
     pub(crate) tag: Option<String>,
-    /// Version, where the bucket keeps versions.
+    /// Version, if the bucket has versioning.
     pub(crate) version: Option<String>,
 }
 
@@ -53,7 +53,8 @@ pub(crate) fn put_object<'a>(
             .put_object()
             .bucket(&inner.options.bucket)
             .key(key)
-            // Only conditional creation is used (K-7): it behaves alike in all stores that pass the self-test.
+            // Only conditional creation is used (K-7): it behaves in the same way in all stores that pass the
+            // self-test.
             .if_none_match(ANY_ETAG)
             .content_length(pieces::body_length(&body))
             .set_checksum_sha256(sum.sha256())
@@ -73,7 +74,7 @@ pub(crate) struct ObjectCopy<'a> {
     pub(crate) to: &'a str,
     /// Entity tag that the source must still have.
     pub(crate) tag: Option<String>,
-    /// Sends `If-None-Match: *`: nothing may be at the destination.
+    /// Sends `If-None-Match: *`: no object may exist at the destination.
     pub(crate) create: bool,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct ObjectCopy<'a> {
 pub(crate) struct CopyResult {
     /// SHA-256 of the copy, where the store computed it.
     pub(crate) sha256: Option<Sha256Digest>,
-    /// Version, where the bucket keeps versions.
+    /// Version, if the bucket has versioning.
     pub(crate) version: Option<String>,
 }
 
@@ -124,7 +125,7 @@ pub(crate) async fn copy_object(
     })
 }
 
-/// Returns what is stored under the key, or `None` when nothing is.
+/// Returns the metadata of the object under the key, or `None` without an object.
 pub(crate) fn head_object<'a>(
     inner: &'a StoreInner,
     key: &'a str,
@@ -200,7 +201,7 @@ pub(crate) async fn read_object(
         .send();
     let mut body = inner.request(deadline, Box::pin(request)).await?.body;
     loop {
-        // Read with a limit of its own: the SDK's stalled-stream protection is off.
+        // Each read has its own timeout: the SDK's stalled-stream protection is off.
         let limit = inner.left(deadline).min(IDLE_TIMEOUT);
         let next = tokio::time::timeout(limit, body.next())
             .await

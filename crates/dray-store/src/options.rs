@@ -1,4 +1,4 @@
-//! What an operator can set about the store. Only describes and checks; connects to nothing.
+//! The settings of the store. Describes and checks them; does not connect.
 
 use std::path::PathBuf;
 
@@ -59,7 +59,7 @@ pub struct StoreOptions {
 pub struct OptionProblem {
     /// Name of the field within the section.
     pub field: &'static str,
-    /// What is wrong and what would be right.
+    /// The problem, and what a valid value is.
     pub reason: String,
 }
 
@@ -96,7 +96,7 @@ impl StoreOptions {
     /// Everything that is wrong, also across fields; empty when the options can be used.
     pub fn problems(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
-        // Each check adds its own problem, so that one start shows all of them.
+        // Each check adds its own problem, so that one start reports all of them.
         let mut unless = |right: bool, field, reason: &str| {
             if !right {
                 problems.push(OptionProblem {
@@ -172,7 +172,7 @@ fn is_origin(text: &str) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https"))
         && uri
             .authority()
-            // Credentials belong into their own fields, which are secret.
+            // Credentials have their own fields, which are secret.
             .is_some_and(|authority| !authority.as_str().contains('@'))
         && uri.path_and_query().is_none_or(|rest| rest.as_str() == "/")
 }

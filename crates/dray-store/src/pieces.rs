@@ -1,5 +1,5 @@
-//! Bytes that are held as the pieces in which they came: one part of an upload, sent and hashed without copying them
-//! together.
+//! Bytes that are kept in the chunks in which they arrived: one part of an upload, sent and hashed without joining the
+//! chunks.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,12 +1,12 @@
 //! The rights of one access key on the bucket, as a policy document that S3-compatible servers enforce.
 //!
-//! A service declares how it uses the store; the actions and prefixes follow from how this crate stores: `cas/` for
-//! finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress. The document
-//! grants nothing else, and no key may delete finished content: the lifecycle rules of the bucket do that.
+//! A service declares how it uses the store; the actions and prefixes follow from how this crate stores objects: `cas/`
+//! for finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress. The
+//! document grants nothing else, and no key may delete finished content: the lifecycle rules of the bucket do that.
 
 use serde_json::{Value, json};
 
-/// How an identity uses the store. The default only opens it and asks whether it is there.
+/// How an identity uses the store. By default it only opens the store and checks that it is available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -39,8 +39,8 @@ impl StoreAccess {
         }
     }
 
-    /// Stores finished content. Finishing an upload is a copy inside the store, so this also grants reading what it
-    /// stages and what is there already.
+    /// Stores finished content. Finishing an upload is a copy inside the store, so this also grants reading staged and
+    /// finished content.
     #[must_use]
     pub const fn writes(self) -> Self {
         Self {

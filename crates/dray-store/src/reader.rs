@@ -1,4 +1,4 @@
-//! Reads an artifact: streamed, counted, hashed. A caller that reads to the end knows that the bytes are right.
+//! Reads an artifact: streamed, counted, hashed. Reading to the end verifies the bytes.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const MAX_ATTEMPTS: u32 = 3;
 /// Pause between two of these requests.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// One artifact on its way out, with its own permit.
+/// The download of one artifact, with its own permit.
 #[derive(Debug)]
 pub struct ArtifactReader {
     body: ByteStream,
@@ -71,7 +71,7 @@ impl ArtifactReader {
         })
     }
 
-    /// Opens an object that no claim names, such as a segment.
+    /// Opens an object that has no claim, such as a segment.
     pub(crate) fn open_key<'a>(
         inner: &'a StoreInner,
         key: &'a str,
@@ -112,8 +112,8 @@ impl ArtifactReader {
         self.size
     }
 
-    /// Returns the next bytes, or `None` exactly when everything was read and is what the claim says. Bytes given out
-    /// before that are not proven yet: nothing may become visible to others before `None` was seen.
+    /// Returns the next bytes, or `None` when all bytes were read and match the claim. Bytes that were returned earlier
+    /// are not verified yet: they must not become visible to others before `None` is returned.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         match self.state {
             ReaderState::Verified => return Ok(None),
@@ -144,7 +144,7 @@ impl ArtifactReader {
         match next {
             Some(Ok(bytes)) => {
                 self.received += bytes.len() as u64;
-                // Before more is given out: an object can be longer than its header said.
+                // Checked before more bytes are returned: an object can be longer than its header said.
                 if self.received > self.size {
                     return Err(ReadError::Mismatch("long"));
                 }

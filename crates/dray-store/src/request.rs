@@ -1,4 +1,4 @@
-//! The failures of one request to the store: the SDK's errors in few words that callers can act on. Decides nothing.
+//! The failures of one request to the store: maps the SDK's errors to a few kinds that callers can act on.
 
 use std::error::Error as StdError;
 
@@ -8,7 +8,7 @@ use aws_smithy_types::error::display::DisplayErrorContext;
 /// A cause that is shown only in the operator's log.
 pub(crate) type ErrorSource = Box<dyn StdError + Send + Sync>;
 
-/// One request that did not do what it should.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The store could not be connected, or the connection broke before the response was complete.
@@ -17,10 +17,10 @@ pub enum RequestError {
     /// A limit of connect, request or idle time passed, or the caller's deadline.
     #[error("the object store did not respond in time")]
     TimedOut,
-    /// All permits stayed taken until the wait was over.
+    /// No permit became free in time.
     #[error("too many concurrent requests to the object store")]
     Busy,
-    /// The store answers, but cannot do it now (5xx, 408, 425, 429).
+    /// The store responds that it cannot handle the request now (5xx, 408, 425, 429).
     #[error("the object store failed with status {status} ({code})")]
     Unwell {
         /// HTTP status of the response.
@@ -28,7 +28,7 @@ pub enum RequestError {
         /// The store's error code.
         code: String,
     },
-    /// The store has no room left; the code is the store's own.
+    /// The store is full; the code is the store's own.
     #[error("the object store is full ({code})")]
     Full {
         /// The store's error code.
@@ -37,7 +37,7 @@ pub enum RequestError {
     /// The key has no object.
     #[error("no such object")]
     Missing,
-    /// A condition of the request did not hold: something is stored under the key already.
+    /// A condition of the request failed: the key already has an object.
     #[error("the object exists already")]
     Exists,
     /// The store found bytes that do not match their checksum.
@@ -54,7 +54,7 @@ pub enum RequestError {
         /// The store's error code.
         code: String,
     },
-    /// The request could not be built or the answer not understood.
+    /// The request could not be built or the response not parsed.
     #[error("the object store sent an invalid response: {0}")]
     Garbled(String),
 }
@@ -68,7 +68,7 @@ const STORAGE_FULL_CODES: [&str; 5] = [
     "StorageFull",
 ];
 
-/// Error codes that mean "these bytes are not what you said they are".
+/// Error codes for bytes that do not match their checksum.
 const CORRUPTED_BODY_CODES: [&str; 4] = [
     "BadDigest",
     "XAmzContentSHA256Mismatch",
@@ -109,7 +109,7 @@ impl RequestError {
             507 => Self::Full { code: owned() },
             _ if CORRUPTED_BODY_CODES.contains(&code) => Self::Corrupted { code: owned() },
             404 => Self::Missing,
-            // 409 is the answer of AWS to two conditional writes that met in flight.
+            // AWS responds 409 to concurrent conditional writes.
             412 | 409
                 if matches!(
                     code,

@@ -1,4 +1,4 @@
-//! Proves at start that the store does what the rest relies on (messaging-reliability K-7).
+//! Verifies at start that the store has the properties on which this crate relies (messaging-reliability K-7).
 
 use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use crate::object::{self, ObjectCopy};
 use crate::request::RequestError;
 use crate::store::StoreInner;
 
-/// The fixed key that readiness asks for. It never has an object.
+/// The fixed key that readiness checks request. It never has an object.
 pub(crate) const PROBE_KEY: &str = "stage/probe/ready";
 
 const PROBE_BODY: Bytes = Bytes::from_static(b"probe");
@@ -61,9 +61,9 @@ pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError
     }
 }
 
-/// Refuses a store that overwrites in spite of `If-None-Match: *`, and finds out what else it can do.
+/// Refuses a store that overwrites despite `If-None-Match: *`, and detects its other capabilities.
 pub(crate) async fn run_self_test(inner: &StoreInner) -> Result<StoreCapabilities, OpenError> {
-    // Replicas run the test concurrently; keys of their own keep them apart.
+    // Replicas run the test concurrently; unique keys separate them.
     let unique = uuid::Uuid::new_v4();
     let keys = ["a", "b", "c"].map(|name| format!("stage/probe/{unique}-{name}"));
     // The probe objects are removed after a failure as well.
@@ -105,8 +105,8 @@ async fn check_store(
     Ok(abilities)
 }
 
-/// Finds out whether copies are conditional. A store that refuses the header does not know it; one that copies twice
-/// ignores it.
+/// Detects whether copies are conditional. A store that refuses the header does not support it; a store that copies
+/// twice ignores it.
 async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Result<bool, OpenError> {
     for attempt in 0..2 {
         let copy = ObjectCopy {
@@ -118,7 +118,7 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
         match object::copy_object(inner, copy, None).await {
             Ok(_) if attempt == 0 => {}
             Ok(_) => return Ok(false),
-            // Nothing can be there at the first copy; only the second one proves the condition.
+            // No object can exist at the first copy; only the second one proves the condition.
             Err(RequestError::Exists) => return Ok(attempt == 1),
             Err(
                 RequestError::Unwell { status: 501, .. }
@@ -132,17 +132,17 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
     Ok(false)
 }
 
-/// Finds out whether wrong sums are refused and right ones are not.
+/// Detects whether wrong checksums are refused and correct ones accepted.
 async fn verifies_crc64(inner: &StoreInner, key: &str) -> Result<bool, OpenError> {
     let right = ObjectChecksum::Crc64(Crc64::of(&[PROBE_BODY]));
     let wrong = ObjectChecksum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
     // A store that ignored the SHA-256 above has an object here.
     object::delete_object(inner, key, None).await?;
-    // Both: a store that does not know the header may refuse every value of it.
+    // Both are needed: a store without support for the header may refuse every value.
     Ok(!accepts_checksum(inner, key, wrong).await? && accepts_checksum(inner, key, right).await?)
 }
 
-/// Returns whether the store takes the probe under this checksum.
+/// Returns whether the store accepts the probe with this checksum.
 async fn accepts_checksum(
     inner: &StoreInner,
     key: &str,

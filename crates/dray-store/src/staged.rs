@@ -1,8 +1,8 @@
-//! Segments: verified pieces of content whose rest is still to come, such as an upload that continues after a broken
+//! Segments: verified parts of content that is not complete yet, such as an upload that continues after a broken
 //! connection.
 //!
-//! They stand below `stage/`, where no claim leads, and end with the lifetime of staged objects unless they are
-//! removed before. Whoever keeps the list of them decides in which order they are one content.
+//! They are stored below `stage/`, which no claim refers to, and expire with the lifetime of staged objects unless they
+//! are removed earlier. The caller that keeps their list decides their order in the content.
 
 use bytes::Bytes;
 use dray_types::{Deadline, OperationId, Sha256Digest};
@@ -35,8 +35,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`PutError::TooLarge`] above [`MAX_SEGMENT_BYTES`], or the store failed; then nothing leads to what may have
-    /// been written, and the sweep removes it.
+    /// [`PutError::TooLarge`] above [`MAX_SEGMENT_BYTES`], or the store failed; then no reference to the object exists,
+    /// and the sweep removes what was written.
     pub async fn stage_segment(
         &self,
         operation: &OperationId,
@@ -76,7 +76,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The store could not be asked; the sweep removes the segment after its lifetime.
+    /// The store could not be reached; the sweep removes the segment after its lifetime.
     pub async fn remove_segment(
         &self,
         operation: &OperationId,

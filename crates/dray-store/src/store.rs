@@ -31,7 +31,7 @@ pub struct Store {
 pub struct ArtifactLabel {
     /// Media type as declared by the source.
     pub media_type: String,
-    /// File name, or empty for none.
+    /// File name; may be empty.
     pub name: String,
 }
 
@@ -42,8 +42,8 @@ pub(crate) struct StoreInner {
     pub(crate) clock: Clock,
     /// Permits of requests on their way.
     requests: Arc<Semaphore>,
-    /// Permits of open readers. Apart from those of requests: with common ones, transfers that read and write
-    /// concurrently could hold all permits as readers and wait for each other as writers.
+    /// Permits of open readers. They are separate from the permits of requests: with common permits, transfers that
+    /// both read and write could use all permits for reading and then wait for each other to write.
     readers: Arc<Semaphore>,
     /// Uploads that were given up and are being removed.
     pub(crate) tasks: TaskTracker,
@@ -52,7 +52,7 @@ pub(crate) struct StoreInner {
 }
 
 impl Store {
-    /// Connects, creates the bucket when the options say so, and makes sure that the store keeps its promises
+    /// Connects, creates the bucket when the options say so, and verifies that the store has the required properties
     /// (messaging-reliability K-7): conditional create and checksums.
     pub fn open(options: &StoreOptions, clock: Clock) -> BoxFuture<'_, Result<Self, OpenError>> {
         Box::pin(async move {
@@ -92,13 +92,13 @@ impl Store {
         &self.inner.options.alias
     }
 
-    /// Starts storing bytes that come piece by piece. `epoch` is the attempt's lease epoch: attempts of one
-    /// operation never share a staging place (messaging-reliability K-3).
+    /// Starts storing bytes that arrive in chunks. `epoch` is the attempt's lease epoch: attempts of one operation
+    /// never share a staging key (messaging-reliability K-3).
     pub fn writer(&self, tenant: &TenantId, operation: &OperationId, epoch: u64) -> ArtifactWriter {
         ArtifactWriter::new(Arc::clone(&self.inner), tenant, operation, epoch)
     }
 
-    /// Stores bytes that are in memory already. Storing the same bytes again gives the same artifact.
+    /// Stores bytes that are in memory already. Storing the same bytes again returns the same artifact.
     pub async fn put(
         &self,
         tenant: &TenantId,
@@ -117,7 +117,7 @@ impl Store {
 
     /// Opens a claim of `tenant` for reading. Another tenant's claim is refused without a request.
     ///
-    /// An object that is not there within 5 s of the claim's creation is requested three times (K-5).
+    /// If the object is missing within 5 s of the claim's creation, it is requested up to three times (K-5).
     pub async fn read(
         &self,
         tenant: &TenantId,
@@ -156,8 +156,8 @@ impl Store {
         commit::claim_stored(&self.inner, tenant, sha256, label).await
     }
 
-    /// Derives a key for `purpose` from the secret access key: the same in all replicas of a service, and after every
-    /// restart, for as long as they share their credentials. Another purpose gives an unrelated key.
+    /// Derives a key for `purpose` from the secret access key: it is the same in all replicas of a service and after
+    /// restarts, as long as the credentials are the same. Another purpose results in an unrelated key.
     pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
         let secret = self.inner.options.secret_key.expose();
         // The length first, so that purpose and secret do not run into each other.
@@ -165,7 +165,7 @@ impl Store {
         *Sha256Digest::of(material.as_bytes()).as_bytes()
     }
 
-    /// Asks for a fixed key: whether the store answers and accepts the credentials (messaging-reliability 16).
+    /// Requests a fixed key to check that the store responds and accepts the credentials (messaging-reliability 16).
     pub async fn probe(&self) -> Result<(), RequestError> {
         object::head_object(&self.inner, self_test::PROBE_KEY, None).await?;
         Ok(())
@@ -271,7 +271,7 @@ impl StoreInner {
         deadline: Option<Deadline>,
     ) -> Result<OwnedSemaphorePermit, RequestError> {
         let left = self.left(deadline);
-        // Before a permit is taken: a request that can no longer be answered is not sent.
+        // Checked before a permit is taken: a request without time left is not sent.
         if left.is_zero() {
             return Err(RequestError::TimedOut);
         }

@@ -1,5 +1,5 @@
-//! Removes what is past its lifetime (messaging-reliability K-6), for stores without lifecycle rules: the embedded
-//! one. Where the bucket has rules, they do the same and nothing is left to sweep.
+//! Removes expired objects (messaging-reliability K-6), for stores without lifecycle rules: the embedded one. Where the
+//! bucket has rules, these remove the objects instead.
 
 use aws_sdk_s3::primitives::DateTime;
 use dray_types::Period;
@@ -27,7 +27,7 @@ impl Store {
     pub async fn sweep(&self) -> Result<SweepReport, RequestError> {
         let inner = &self.inner;
         let (finished, finished_bytes) =
-            // The cache is not swept here: the part that knows who needs an object removes it.
+            // The cache is not swept here: the service that tracks the users of an object removes it.
             remove_old(inner, "cas/", inner.options.cas_lifetime).await?;
         let (staged, staged_bytes) =
             remove_old(inner, "stage/", inner.options.stage_lifetime).await?;

@@ -1,9 +1,9 @@
-//! Stores bytes that come piece by piece and whose digest is known only at the end.
+//! Stores bytes that arrive in chunks and whose digest is known only at the end.
 //!
-//! Content that fits one part is sent as one conditional create of the finished key. Anything larger goes to a
-//! staging key in parts, each with its checksum, while it is hashed as a whole; only when everything is there and
-//! checked is it copied to its finished key (messaging-reliability K-4). At no time is more than
-//! [`MAX_TRANSFER_BYTES`] held.
+//! Content that fits one part is sent as one conditional create of the finished key. Anything larger goes to a staging
+//! key in parts, each with its checksum, while the complete content is hashed. It is copied to its finished key only
+//! when it is complete and verified (messaging-reliability K-4). At most [`MAX_TRANSFER_BYTES`] are in memory at any
+//! time.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{MAX_OBJECT, MAX_TRANSFER_BYTES, PART_BYTES};
 /// Bytes that are hashed before other tasks of the thread get their turn.
 const HASH_YIELD_BYTES: usize = 256 << 10;
 
-/// One artifact on its way in. Dropping it gives up; what was uploaded is removed in the background.
+/// The upload of one artifact. Dropping it cancels the upload; uploaded parts are removed in the background.
 #[derive(Debug)]
 pub struct ArtifactWriter {
     inner: Arc<StoreInner>,
@@ -74,26 +74,26 @@ impl ArtifactWriter {
         self
     }
 
-    /// Number of bytes taken so far.
+    /// Number of bytes written so far.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Digest of the bytes taken so far.
+    /// Digest of the bytes written so far.
     pub fn sha256(&self) -> Sha256Digest {
         finish_digest(self.whole.clone())
     }
 
-    /// Takes bytes. Waits while the store is slower than the source, so that no more than [`MAX_TRANSFER_BYTES`] is
-    /// held; a large `bytes` stays in memory until its last part is sent.
+    /// Appends bytes. Waits while the store is slower than the source, so that at most [`MAX_TRANSFER_BYTES`] are in
+    /// memory; a large `bytes` stays in memory until its last part is sent.
     ///
-    /// After an error the upload is given up: only dropping is left.
+    /// After an error the upload cannot continue and can only be dropped.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), PutError> {
         if self.failed {
             return Err(PutError::Poisoned);
         }
         let written = self.take(bytes).await;
-        // Bytes may be missing from the hash or from a part, so no later call can make the content whole.
+        // Bytes may be missing from the hash or from a part, so no later call can complete the content.
         self.failed = written.is_err();
         written
     }
@@ -103,7 +103,7 @@ impl ArtifactWriter {
             return Err(PutError::TooLarge { limit: MAX_OBJECT });
         }
         while !bytes.is_empty() {
-            // Sent only when more comes: content of exactly one part needs no staging.
+            // A full part is sent only when more bytes follow: content of exactly one part needs no staging.
             if self.part.len() == PART_BYTES {
                 self.send_part().await?;
             }
@@ -122,7 +122,7 @@ impl ArtifactWriter {
             self.whole.update(&chunk);
             self.size += chunk.len() as u64;
             self.part.push(chunk);
-            // Hashing does not await anything, so a large buffer would hold the thread.
+            // Hashing does not await anything, so a large buffer would block the thread.
             if bytes.len() >= HASH_YIELD_BYTES {
                 tokio::task::yield_now().await;
             }
@@ -130,13 +130,13 @@ impl ArtifactWriter {
         Ok(())
     }
 
-    /// Sends what is held as the next part of the staged upload, which starts with the first part.
+    /// Sends the buffered bytes as the next part of the staged upload, which starts with the first part.
     fn send_part(&mut self) -> BoxFuture<'_, Result<(), PutError>> {
         Box::pin(async move {
             let upload = if let Some(upload) = &mut self.upload {
                 upload
             } else {
-                // Two attempts with one epoch still have staging keys of their own (K-3).
+                // Two attempts with one epoch still have different staging keys (K-3).
                 let key = format!("{}/{}", self.stage, uuid::Uuid::new_v4());
                 let upload =
                     MultipartUpload::start(Arc::clone(&self.inner), key, self.deadline).await?;
@@ -147,8 +147,8 @@ impl ArtifactWriter {
         })
     }
 
-    /// Stores what was written and returns its claim. The same bytes of the same tenant are the same object,
-    /// whichever call stored them first.
+    /// Stores what was written and returns its claim. Equal bytes of one tenant are one object, independent of which
+    /// call stored them first.
     pub fn finish(mut self, label: ArtifactLabel) -> BoxFuture<'static, Result<Claim, PutError>> {
         Box::pin(async move {
             if self.failed {
@@ -167,11 +167,11 @@ impl ArtifactWriter {
             let Some(upload) = &mut self.upload else {
                 return Err(PutError::Poisoned);
             };
-            // Before the copy: nothing unchecked becomes visible (K-4).
+            // Completed before the copy, so that no unchecked content becomes visible (K-4).
             upload.complete(self.size).await?;
             let staged = StagedArtifact {
                 key: upload.key(),
-                // The key is this writer's own, so no other object can be there.
+                // The key is unique to this writer, so it has no other object.
                 tag: None,
                 crc64: upload.crc64(),
             };
@@ -193,7 +193,7 @@ impl ArtifactWriter {
         ArtifactLocation { artifact, area }
     }
 
-    /// Gives up, and returns when what was uploaded is removed. Best effort: the sweep finds the rest.
+    /// Cancels the upload and waits until uploaded parts are removed. Best effort: the sweep removes what is left.
     pub async fn abort(mut self) {
         if let Some(upload) = self.upload.take() {
             upload.discard().await;

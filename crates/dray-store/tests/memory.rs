@@ -1,6 +1,6 @@
 //! One transfer needs at most 8 MiB beyond its message for a file of any size (ARCHITECTURE, invariant 4).
 //!
-//! A separate binary, so that the peak memory of the process is that of this transfer, including the endpoint's
+//! A separate binary, so that the peak memory of the process is the peak of this transfer, including the endpoint's
 //! buffers.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]

@@ -1,7 +1,8 @@
 //! Tests the embedded store in a separate process that is killed or whose disk is full.
 //!
 //! After `kill -9` at any point, all acknowledged objects exist, and every object under a final key is complete. When
-//! the file system is full, a write fails with a fault that says so, leaves no partial object, and the store continues.
+//! the file system is full, a write fails with a fault that names the cause, leaves no partial object, and the store
+//! continues.
 //!
 //! The tests start this binary as that process, so it brings its own `main`.
 
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         runtime.block_on(serve(Path::new(folder)));
         return ExitCode::SUCCESS;
     }
-    // What test runners ask of a test binary.
+    // Arguments with which test runners list the tests of a binary.
     if has("--list") {
         for name in [KILL_TEST, FULL_DISK_TEST]
             .iter()
@@ -86,8 +87,8 @@ impl ServedStore {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), folder).await
     }
 
-    /// With a file system that takes no file beyond 4 or 8 MiB (shells disagree on the unit): a write beyond fails in
-    /// the middle, as on a full disk, and no right to mount is needed.
+    /// Limits files to 4 or 8 MiB (shells disagree on the unit). A larger write fails in the middle, as on a full disk,
+    /// and the test needs no permission to mount.
     async fn start_limited(folder: &Path) -> Self {
         let mut shell = Command::new("sh");
         shell
@@ -199,7 +200,7 @@ async fn fill() {
     };
     let kept = put(0, 1).await.unwrap();
 
-    // Three parts, of which the file takes less than two.
+    // Three parts; the file size limit allows less than two.
     let mut writer = served.store.writer(&tenant(), &OperationId::mint(), 1);
     let error = async {
         writer.write(content(0, 3)).await?;

@@ -1,8 +1,8 @@
-//! A small DIAL Core that keeps files in memory and speaks the files API (quickapps 5.1) over HTTP/1.
+//! A small DIAL Core that stores files in memory and implements the files API (quickapps 5.1) over HTTP/1.
 //!
-//! Buckets belong to keys, files have metadata, uploads know `If-Match` and `If-None-Match`. It remembers every
-//! request, and misbehaves for single files on demand ([`InjectedFault`]). It checks no permissions beyond bucket
-//! ownership and sharing, and keeps nothing when it is dropped.
+//! Buckets belong to keys, files have metadata, uploads support `If-Match` and `If-None-Match`. It records every
+//! request, and can inject faults for single files ([`InjectedFault`]). It checks no permissions beyond bucket
+//! ownership and sharing, and its data is lost when it is dropped.
 
 mod api;
 mod body;
@@ -33,25 +33,25 @@ pub struct DialCore {
 /// A fault of one file. It lasts until [`DialCore::behave`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// Metadata and content answer this status.
+    /// Requests for metadata and content get this status.
     Status(u16),
-    /// Metadata are right, the content answers this status.
+    /// Metadata are correct, but the request for the content gets this status.
     ContentStatus(u16),
-    /// Metadata and content answer a redirect to this URL.
+    /// Requests for metadata and content get a redirect to this URL.
     Redirect(String),
     /// The status comes with `Retry-After` in seconds.
     Busy(u16, u64),
     /// Metadata are not JSON.
     GarbledMetadata,
-    /// Metadata do not state a length, the content comes chunked.
+    /// Metadata have no length, and the content is sent chunked.
     NoLength,
-    /// Metadata state this length; the content comes chunked and is what it is.
+    /// Metadata have this length; the content is sent chunked and unchanged.
     MetadataLength(u64),
-    /// Metadata state this length; the content states its own.
+    /// Metadata have this length; the content has its real length.
     MetadataLie(u64),
     /// The connection breaks after half of the promised bytes.
     Truncated,
-    /// No answer ever comes.
+    /// No response is ever sent.
     Silent,
     /// The content stops after its first half and the connection stays open.
     Stalled,
@@ -68,12 +68,12 @@ pub struct ReceivedRequest {
     pub method: String,
     /// Path and query as sent.
     pub target: String,
-    /// All headers as they came, the key included.
+    /// All headers as received, including the key.
     pub headers: HeaderMap,
 }
 
 impl ReceivedRequest {
-    /// A header's value; empty when there is none.
+    /// A header's value; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
@@ -124,7 +124,7 @@ impl DialCore {
         Ok(Self { server, state })
     }
 
-    /// Base URL without a slash at the end, as `DIAL_URL` takes it.
+    /// Base URL without a slash at the end, as for `DIAL_URL`.
     pub fn url(&self) -> String {
         format!("http://{}", self.server.address())
     }
@@ -153,12 +153,12 @@ impl DialCore {
         self.lock().files.insert(path.into(), file);
     }
 
-    /// What is stored under a decoded path.
+    /// The content under a decoded path.
     pub fn file(&self, path: &str) -> Option<Bytes> {
         self.lock().files.get(path).map(|file| file.content.clone())
     }
 
-    /// Makes one file misbehave from now on.
+    /// Injects a fault for one file from now on.
     pub fn misbehave(&self, path: impl Into<String>, trouble: InjectedFault) {
         self.lock().troubles.insert(path.into(), trouble);
     }

@@ -1,6 +1,6 @@
-//! A scripted DNS server on UDP and TCP: it responds as a test says, rightly or wrongly, and records the questions.
+//! A scripted DNS server on UDP and TCP: it responds as a test configures, correctly or not, and records the queries.
 //!
-//! One answer per question; no recursion, no zone logic.
+//! It sends one response per query, without recursion or zone logic.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,17 +25,17 @@ pub enum DnsReply {
     Code(ResponseCode),
     /// This response code together with these records.
     CodeWithRecords(ResponseCode, Vec<(String, RData)>),
-    /// No answer: the question is noted and the client runs into its timeout.
+    /// No response: the query is recorded, and the client times out.
     Silence,
-    /// Over UDP these records, held back until the channel is true.
+    /// Over UDP these records, delayed until the channel is true.
     Held(watch::Receiver<bool>, Vec<(String, RData)>),
     /// Bytes that are not a DNS message, after the right id.
     Garbage,
-    /// Over UDP an empty answer with the truncation bit; over TCP the records.
+    /// Over UDP an empty response with the truncation bit; over TCP the records.
     Truncated(Vec<(String, RData)>),
-    /// These records, as the answer to another question.
+    /// These records, as the response to another query.
     WrongQuestion(Vec<(String, RData)>),
-    /// Over UDP an empty answer with the truncation bit; over TCP these records, as the answer to another question.
+    /// Over UDP an empty response with the truncation bit; over TCP these records, as the response to another query.
     TruncatedThenWrong(Vec<(String, RData)>),
     /// A datagram with the wrong id and the first records, then the right one with the second records.
     SpoofedFirst(Vec<(String, RData)>, Vec<(String, RData)>),
@@ -56,18 +56,18 @@ pub fn alias_record(owner: &str, target: &str) -> (String, RData) {
     (owner.to_owned(), RData::CNAME(CNAME(target)))
 }
 
-/// One question that came in.
+/// A received query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsQuestion {
     /// Name, lower-case, with its root dot.
     pub name: String,
     /// Record type that was requested.
     pub kind: RecordType,
-    /// Whether it came over TCP.
+    /// Whether it was sent over TCP.
     pub tcp: bool,
-    /// Where it came from.
+    /// The address of the client.
     pub from: SocketAddr,
-    /// Largest UDP answer that the asker takes.
+    /// Largest UDP response that the client accepts.
     pub max_payload: u16,
 }
 
@@ -112,7 +112,7 @@ impl FakeDnsServer {
         lock_mutex(&self.zone.replies).insert((name, kind), reply);
     }
 
-    /// Answers `name` with these addresses, each under its own type; a type without any gets an empty answer.
+    /// Sets the addresses of `name`, each under its own type; a query for another type gets an empty response.
     pub fn set_addresses(&self, name: &str, addresses: &[IpAddr]) {
         for kind in [RecordType::A, RecordType::AAAA] {
             let records = addresses
@@ -137,7 +137,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// One port for both transports; the kernel picks the UDP port, TCP may have to try again.
 async fn bind_sockets() -> io::Result<(UdpSocket, TcpListener)> {
     let mut last = None;
-    // The TCP port of the same number may be taken by another process.
+    // The TCP port of the same number may be in use by another process.
     for _ in 0..32 {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         match TcpListener::bind(udp.local_addr()?).await {
@@ -160,7 +160,7 @@ async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
             None => send_answers(&socket, &answers, from).await,
             Some(mut held) => {
                 let socket = Arc::clone(&socket);
-                // In a task of its own, so that a held answer holds up no other question.
+                // In a separate task, so that a delayed response does not delay other queries.
                 held_answers.spawn(async move {
                     if held.wait_for(|released| *released).await.is_ok() {
                         send_answers(&socket, &answers, from).await;
@@ -207,7 +207,7 @@ async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &DnsZone) -
 }
 
 impl DnsZone {
-    /// The datagrams to send back, and what they wait for.
+    /// The datagrams to send, and the channel that delays them.
     fn answer(
         &self,
         packet: &[u8],
@@ -264,7 +264,7 @@ impl DnsReply {
             }
             Self::SpoofedFirst(spoofed, genuine) => {
                 let mut first = response(ResponseCode::NoError, spoofed);
-                // An off-path attacker does not know the id; a resolver has to wait for the right one.
+                // An off-path attacker does not know the id, so a resolver has to wait for the correct one.
                 first.metadata.id = question.id.wrapping_add(1);
                 vec![first, response(ResponseCode::NoError, genuine)]
             }

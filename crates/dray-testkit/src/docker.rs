@@ -1,13 +1,13 @@
-//! A real Docker Engine for tests, private to them: its own data, socket and containerd, no network, no images but
-//! those made here.
+//! A real Docker Engine for tests, private to them: its own data, socket and containerd, no network, and only images
+//! that are made here.
 //!
-//! [`DockerEngine::shared`] is one engine for every test process of the machine: the first starts it, and it ends by
-//! itself a few seconds after the last is gone, however that one ended. [`DockerEngine::start`] is one for a single
-//! test, which may kill it. [`DockerEngine::start_with_network`] has bridges and published ports, in network namespaces
-//! of its own. All need root and the Debian packages `docker.io` and `busybox-static`; the last one needs `iproute2`
+//! [`DockerEngine::shared`] is one engine for every test process of the machine: the first starts it, and it ends
+//! automatically a few seconds after the last process has ended in any way. [`DockerEngine::start`] is one for a single
+//! test, which may kill it. [`DockerEngine::start_with_network`] has bridges and published ports, in its own network
+//! namespaces. All need root and the Debian packages `docker.io` and `busybox-static`; the last one needs `iproute2`
 //! also.
 //!
-//! [`DockerEngine::shared_podman`] is the service of Podman that speaks the same API; package `podman`.
+//! [`DockerEngine::shared_podman`] is the service of Podman with the same API; package `podman`.
 
 #![expect(
     clippy::expect_used,
@@ -70,7 +70,7 @@ impl EngineProgram {
         }
     }
 
-    /// The configuration file, and what it says.
+    /// The configuration file, and its content.
     fn configuration(self) -> (&'static str, &'static str) {
         match self {
             Self::Dockerd => ("daemon.json", "{}"),
@@ -79,8 +79,8 @@ impl EngineProgram {
     }
 }
 
-/// Podman raises limits of processes by default, which a machine without the right to raise them refuses. Its events go
-/// to a file, since there need not be a journal.
+/// Podman raises limits of processes by default, which a machine without this permission refuses. Its events are
+/// written to a file, because a journal may not exist.
 const PODMAN_CONFIGURATION: &str = r#"
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
@@ -90,9 +90,9 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 "#;
 
-/// Runs the engine for as long as a process holds a lock on `users`, then ends it and removes what it left.
-/// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace, program; for an engine with a
-/// network also the name of its namespace and the address outside.
+/// Runs the engine as long as a process has a lock on `users`, then ends it and removes its data. Arguments: folder,
+/// file of the start lock, file of the users' lock, seconds of grace, program; for an engine with a network also the
+/// name of its namespace and the address outside.
 const SUPERVISOR_SCRIPT: &str = r#"
 dir=$1 start=$2 users=$3 grace=$4 program=$5 namespace=$6 outside=$7
 if [ "$program" = podman ]; then
@@ -145,7 +145,7 @@ done
 rm -rf "$dir"
 "#;
 
-/// An engine that answers on its socket.
+/// An engine that responds on its socket.
 #[derive(Debug)]
 pub struct DockerEngine {
     folder: PathBuf,
@@ -185,7 +185,7 @@ impl DockerEngine {
             .create(&base)
             .expect("a folder for the engine");
         let users = lock_file(&base, "users");
-        // Before the look at a running engine: from here on none ends under our hands.
+        // Locked before a running engine is checked, so that it cannot end afterwards.
         users.lock_shared().expect("a lock on the engine");
         let start = lock_file(&base, "start");
         // One process starts the engine; the others wait here and find it. Released when this function returns.
@@ -224,7 +224,7 @@ impl DockerEngine {
         Self::start_in(None)
     }
 
-    /// An engine for one test whose containers have networks and published ports, apart from those of this machine.
+    /// An engine for one test whose containers have networks and published ports, separate from those of this machine.
     /// Ends when it is dropped.
     pub fn start_with_network() -> Self {
         Self::start_in(Some(Network::unique()))
@@ -254,7 +254,7 @@ impl DockerEngine {
         self.folder.join("sock")
     }
 
-    /// What it has written to its log so far.
+    /// The content of its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
@@ -291,7 +291,7 @@ impl DockerEngine {
         Container::run(self.socket(), options)
     }
 
-    /// A volume in memory that holds at most this many bytes.
+    /// A volume in memory with at most this many bytes.
     pub fn small_volume(&self, bytes: u64) -> Volume {
         Volume::create(self.socket(), bytes)
     }

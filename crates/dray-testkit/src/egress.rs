@@ -1,7 +1,7 @@
 //! URLs that a fetcher has to refuse or accept, with the reason, for tests of every way that leads to it.
 //!
-//! The codes are those of egress-security 17 for a fetcher that is enabled and has no other setting. It resolves and
-//! connects to nothing.
+//! The codes are those of egress-security 17 for a fetcher that is enabled and has no other setting. It resolves no
+//! names and makes no connections.
 
 /// Names in [`EGRESS_CASES`] and their addresses; no other name has one.
 pub const EGRESS_NAMES: [(&str, &[&str]); 6] = [

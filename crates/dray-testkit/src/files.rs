@@ -1,4 +1,4 @@
-//! A fast file server for measurements: `GET /<size>` answers that many bytes, with a correct length.
+//! A fast file server for measurements: `GET /<size>` returns that many bytes, with a correct length.
 //!
 //! The body is the same for one size and query: the query, when it is a number, is at its beginning, so that a
 //! store that recognises content it has can be given content it has not.

@@ -42,7 +42,7 @@ impl ResponseStep {
     }
 }
 
-/// A whole response: the steps in order, then a regular close of the connection.
+/// A complete response: the steps in order, then a regular close of the connection.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseScript(pub Vec<ResponseStep>);
 
@@ -97,7 +97,7 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// Target of the request line; empty when there is none.
+    /// Target of the request line; empty without one.
     pub fn target(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
@@ -193,7 +193,7 @@ where
 
 async fn write_bytes<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
-    // TLS buffers bytes until a flush; without it a pause would come before the bytes.
+    // TLS buffers bytes until a flush; otherwise a pause would happen before the bytes are sent.
     stream.flush().await
 }
 

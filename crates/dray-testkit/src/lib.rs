@@ -1,14 +1,14 @@
-//! Test support: small real things that misbehave on purpose. Nothing in here is part of the product.
+//! Test support: small servers and programs with injected faults. This crate is not part of the product.
 //!
 //! - Servers with scripts: [`http::FakeHttpServer`], [`dns::FakeDnsServer`], [`dial::DialCore`] for DIAL's files API,
-//!   [`rehearsal::RehearsalServer`] for a model. Each remembers what it was asked.
+//!   [`rehearsal::RehearsalServer`] for a model. Each records its requests.
 //! - A collector of OpenTelemetry: [`otlp::SpanCollector`].
 //! - A proxy with faults: [`s3::FaultyS3`].
-//! - Real programs with data and ports of their own: [`nats::NatsServer`], [`sshd::Sshd`], [`docker::DockerEngine`].
+//! - Real programs with their own data and ports: [`nats::NatsServer`], [`sshd::Sshd`], [`docker::DockerEngine`].
 //! - [`tls::Authority`] signs certificates, [`python`] runs clients of vendors, [`eventually`] waits for a condition.
 //!
-//! What it does not do: no server in here is complete or safe beyond loopback, and a fixture that cannot be made fails
-//! the test.
+//! What it does not do: no server of this crate is complete or safe beyond loopback, and a fixture that cannot be
+//! created makes the test fail.
 //!
 //! ```
 //! use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};

@@ -21,7 +21,7 @@ pub(crate) struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    /// Listens on `address`, and serves each connection as a task of its own.
+    /// Listens on `address`, and serves each connection in a separate task.
     pub(crate) async fn start<F, Fut, E>(address: SocketAddr, serve: F) -> io::Result<Self>
     where
         F: Fn(TcpStream) -> Fut + Send + 'static,
@@ -36,12 +36,12 @@ impl ConnectionServer {
             while let Ok((stream, _)) = listener.accept().await {
                 // Ended tasks stay in the set until they are joined. Dropping the set ends the open connections.
                 while connections.try_join_next().is_some() {}
-                // Heads and chunks are small writes, which Nagle's algorithm would hold back.
+                // Heads and chunks are small writes, which Nagle's algorithm would delay.
                 let _ = stream.set_nodelay(true);
                 let served = serve(stream);
                 connections.spawn(async move {
                     if let Err(error) = served.await {
-                        // Broken connections are what many tests ask for.
+                        // Errors are ignored, because many tests break connections.
                         tracing::debug!(?error, "a connection to a fake server ended early");
                     }
                 });

@@ -1,4 +1,4 @@
-//! A real nats-server with JetStream, on loopback, with its store in a folder of its own.
+//! A real nats-server with JetStream, on loopback, with its store in a separate directory.
 //!
 //! It can be killed, paused and restarted on the same port and store. Stopped by its process id when dropped.
 
@@ -28,7 +28,7 @@ pub struct NatsServer {
     folder: tempfile::TempDir,
 }
 
-/// What a server is started with.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct NatsServerOptions {
     config: String,
@@ -51,7 +51,7 @@ impl NatsServerOptions {
         self
     }
 
-    /// Starts the server and waits until it takes connections.
+    /// Starts the server and waits until it accepts connections.
     pub fn start(self) -> NatsServer {
         let folder = tempfile::tempdir().expect("a folder for the server");
         let mut server = NatsServer {
@@ -66,7 +66,7 @@ impl NatsServerOptions {
 }
 
 impl NatsServer {
-    /// A server with JetStream and nothing else.
+    /// A server with only JetStream.
     pub fn start() -> Self {
         NatsServerOptions::default().start()
     }
@@ -86,18 +86,18 @@ impl NatsServer {
         store_directory(&self.options, self.folder.path())
     }
 
-    /// What the server has written to its log so far.
+    /// The content of the server's log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone. [`NatsServer::restart`] brings it back.
+    /// Kills it (SIGKILL) and waits until it has ended. [`NatsServer::restart`] starts it again.
     pub fn kill9(&mut self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// Asks it to stop (SIGTERM) and waits until it has; kills it when it does not.
+    /// Stops it with SIGTERM and waits; kills it if it does not stop.
     pub fn stop(&mut self) {
         self.signal(Signal::TERM);
         self.wait();
@@ -112,7 +112,7 @@ impl NatsServer {
         }
     }
 
-    /// Whether every thread is stopped; a signal takes a moment to reach them all.
+    /// Whether every thread is stopped; a signal does not reach all of them immediately.
     fn is_stopped(&self) -> bool {
         let threads = format!("/proc/{}/task", self.child.id());
         let Ok(threads) = std::fs::read_dir(threads) else {
@@ -122,7 +122,7 @@ impl NatsServer {
             std::fs::read_to_string(thread.path().join("stat"))
                 .ok()
                 .and_then(|stat| {
-                    // The name in brackets may hold blanks and brackets itself (`proc(5)`).
+                    // The name in brackets may contain blanks and brackets (`proc(5)`).
                     let (_, after) = stat.rsplit_once(") ")?;
                     after.chars().next()
                 })
@@ -148,7 +148,7 @@ impl NatsServer {
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may be gone already, which is what most signals are for.
+            // The process may have already ended, which is the purpose of most signals.
             let _ = kill_process(pid, signal);
         }
     }
@@ -167,7 +167,7 @@ impl NatsServer {
         }
     }
 
-    /// Waits for the file in which the server publishes its ports once it takes connections.
+    /// Waits for the file in which the server publishes its ports once it accepts connections.
     fn wait_until_ready(&mut self) -> u16 {
         let until = Instant::now() + SERVER_TIMEOUT;
         loop {
@@ -185,8 +185,8 @@ impl NatsServer {
     }
 
     fn told_port(&self) -> Option<u16> {
-        // With port -1 the server picks a free one and writes it here; a port that we picked
-        // could be taken meanwhile.
+        // With port -1 the server picks a free one and writes it here; a port that the test picked could be in use
+        // meanwhile.
         let name = format!("nats-server_{}.ports", self.child.id());
         let text = std::fs::read_to_string(self.folder.path().join(name)).ok()?;
         let ports: serde_json::Value = serde_json::from_str(&text).ok()?;

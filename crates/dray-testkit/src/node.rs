@@ -12,16 +12,17 @@ use std::process::Command;
 
 use dray_types::Sha256Digest;
 
-/// What the installed client is tested with, besides itself: its optional package for NATS, in the version of its lock file.
+/// An additional package for tests of the installed client: its optional package for NATS, in the version of its lock
+/// file.
 const PROJECT_PACKAGES: [&str; 1] = ["@nats-io/transport-node@3.3.1"];
 
 /// Directory of a project that has `@drayage/client` installed, and the compiled tests of the client in `test`.
 ///
-/// It is built once for a state of the sources, also when several processes ask for it. Needs `npm` and its registry.
+/// It is built once for a state of the sources, even if several processes request it. Needs `npm` and its registry.
 ///
 /// # Panics
 ///
-/// When a step fails; with what the program wrote.
+/// When a step fails; with the output of the program.
 pub fn client_project() -> PathBuf {
     let root = crate::python::workspace_root();
     let build = ClientBuild {
@@ -31,7 +32,7 @@ pub fn client_project() -> PathBuf {
     build.run().expect("the TypeScript client can be built")
 }
 
-/// Runs a program of Node.js in a directory, and returns what it wrote on standard output.
+/// Runs a program of Node.js in a directory, and returns its standard output.
 ///
 /// # Panics
 ///
@@ -57,7 +58,7 @@ struct ClientBuild {
 impl ClientBuild {
     fn run(&self) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.directory)?;
-        // Tests are processes of their own; the first builds and the others wait. Freed when the file is closed.
+        // Tests are separate processes; the first builds and the others wait. Freed when the file is closed.
         let lock = File::create(self.directory.join("lock"))?;
         lock.lock()?;
         let project = self.directory.join("project");
@@ -68,7 +69,7 @@ impl ClientBuild {
         }
         let package = self.compile()?;
         install_package(&package, &project)?;
-        // Written last, so a build that was cut off has none.
+        // Written last, so an interrupted build has none.
         fs::write(&stamp, digest)?;
         Ok(project)
     }
@@ -86,7 +87,7 @@ impl ClientBuild {
         let wanted = fs::read_to_string(package.join("package-lock.json"))?;
         let stamp = package.join("node_modules/.installed");
         if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-            // Exactly what the lock file names, by version and digest.
+            // Exactly the packages of the lock file, by version and digest.
             npm(&package, &["ci"]);
             fs::write(&stamp, wanted)?;
         }
@@ -136,7 +137,7 @@ fn remove_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// One digest for the paths and contents of a directory, without what tools put there.
+/// One digest for the paths and contents of a directory, without files that tools create there.
 fn tree_digest(directory: &Path) -> io::Result<String> {
     let mut entries: Vec<_> = fs::read_dir(directory)?.collect::<io::Result<_>>()?;
     // The order of a directory is not the same on every machine.

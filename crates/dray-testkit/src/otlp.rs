@@ -1,5 +1,5 @@
-//! A collector of OpenTelemetry that keeps the spans that it gets (OTLP over gRPC). It knows no metrics: exports of those
-//! are accepted and forgotten.
+//! A collector of OpenTelemetry that stores received spans (OTLP over gRPC). Exports of metrics are accepted and
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ const TRACE_EXPORT_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceSe
 /// Bytes before a message of gRPC: a flag and the length.
 const FRAME_HEAD_BYTES: usize = 5;
 
-/// A span as it came.
+/// A received span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedSpan {
     /// Name of the service that sent it.
@@ -71,7 +71,7 @@ impl SpanCollector {
         format!("http://{}", self.server.address())
     }
 
-    /// All spans of a trace that came so far.
+    /// All received spans of a trace so far.
     pub fn trace(&self, trace_id: &str) -> Vec<ReceivedSpan> {
         let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         let of_trace = spans.iter().filter(|span| span.trace_id == trace_id);

@@ -13,8 +13,8 @@ pub(crate) fn workspace_root() -> &'static Path {
         .unwrap_or(Path::new("."))
 }
 
-/// An interpreter that can import `module`. `cargo xtask test` makes the environment and names it in
-/// `DRAY_TEST_PYTHON`; without that it is made in the same place.
+/// An interpreter that can import `module`. `cargo xtask test` creates the environment and sets its path in
+/// `DRAY_TEST_PYTHON`; without that variable it is created in the same place.
 ///
 /// # Panics
 ///
@@ -36,7 +36,7 @@ pub fn interpreter(module: &str) -> PathBuf {
         other => panic!("{command:?}: {other:?}"),
     };
     if !interpreter.exists() {
-        // Below `target`, so that it survives between runs and goes with a clean build.
+        // Below `target`, so that it survives between runs and is removed with a clean build.
         run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
     }
     // Importing is the test: the environment may be of an earlier set of requirements.
@@ -65,20 +65,20 @@ pub fn script_command(name: &str, module: &str) -> tokio::process::Command {
     command
 }
 
-/// Runs a script of `tests/python` that needs `module`, and gives the JSON that it printed.
+/// Runs a script of `tests/python` that needs `module`, and returns the JSON that it printed.
 ///
 /// # Panics
 ///
-/// When it fails; with what it said.
+/// When it fails; with its output.
 pub async fn run_script(name: &str, module: &str, arguments: &[&str]) -> Value {
     run_json(script_command(name, module).args(arguments)).await
 }
 
-/// Runs a command and gives the JSON that it printed.
+/// Runs a command and returns the JSON that it printed.
 ///
 /// # Panics
 ///
-/// When it fails; with what it said.
+/// When it fails; with its output.
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
 pub async fn run_json(command: &mut tokio::process::Command) -> Value {
     let output = match command.output().await {

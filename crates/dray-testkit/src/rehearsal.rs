@@ -1,9 +1,9 @@
-//! A model that follows a script: a server of chat completions that always answers the same to the same, without a
+//! A model that follows a script: a server of chat completions that sends equal responses to equal requests, without a
 //! network or a key.
 //!
-//! It speaks `OpenAI`'s paths (`/v1/chat/completions`) and DIAL's (`/openai/deployments/{id}/chat/completions`),
-//! streams or not, and misbehaves where its [`Script`] says so. It remembers every request and knows nothing of
-//! language.
+//! It supports `OpenAI`'s paths (`/v1/chat/completions`) and DIAL's (`/openai/deployments/{id}/chat/completions`), with
+//! or without streaming, and injects the faults of its [`Script`]. It records every request and does not interpret
+//! text.
 
 mod answer;
 mod script;
@@ -34,7 +34,7 @@ pub struct RehearsalServer {
 pub struct RehearsedRequest {
     /// Path and query, undecoded.
     pub target: String,
-    /// Headers as they came, the key included.
+    /// Headers as received, including the key.
     pub headers: HeaderMap,
     /// The body; `null` if it was not JSON.
     pub body: Value,
@@ -43,7 +43,7 @@ pub struct RehearsedRequest {
 #[derive(Debug)]
 struct RehearsalState {
     script: Script,
-    /// How many times each rule answered.
+    /// How many times each rule was used.
     used: Vec<u32>,
     requests: Vec<RehearsedRequest>,
 }
@@ -96,7 +96,7 @@ impl RehearsalServer {
         lock_state(&self.state).requests = Vec::new();
     }
 
-    /// Goes on with another script.
+    /// Continues with another script.
     pub fn follow(&self, script: Script) {
         let mut state = lock_state(&self.state);
         // Counts belong to the rules of one script.

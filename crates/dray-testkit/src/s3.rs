@@ -1,8 +1,7 @@
 //! A proxy in front of an S3 endpoint that injects faults: refused, cut, failed, altered and late requests.
 //!
-//! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is reported
-//! by
-//! [`FaultRule`]s: the first that matches a request and is not used up decides.
+//! It forwards unmodified requests, including the `Host` field, so signatures stay valid. [`FaultRule`]s define the
+//! faults: the first one that matches a request and is not used up applies.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,17 +32,17 @@ pub enum S3Fault {
     Status(u16),
     /// The connection ends after this many bytes of the request's body.
     CutRequest(u64),
-    /// The connection ends after this many bytes of the answer's body.
+    /// The connection ends after this many bytes of the response body.
     CutAnswer(u64),
     /// One bit of the request's body is turned, at this byte.
     AlterRequest(u64),
-    /// One bit of the answer's body is turned, at this byte.
+    /// One bit of the response body is flipped, at this byte.
     AlterAnswer(u64),
-    /// Nothing comes back, ever.
+    /// No response is ever sent.
     Stall,
-    /// The head of the answer comes, its body never.
+    /// The head of the response is sent, but never its body.
     StallBody,
-    /// The answer comes so much later.
+    /// The response is delayed by this time.
     Late(Duration),
 }
 
@@ -57,7 +56,7 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// Every request that `matches` says yes to.
+    /// Every request for which `matches` returns true.
     pub fn new(trouble: S3Fault, matches: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         Self {
             matches: Box::new(matches),
@@ -91,7 +90,7 @@ impl std::fmt::Debug for FaultRule {
 #[derive(Default)]
 struct FaultScript {
     rules: Vec<FaultRule>,
-    /// Method and target of every request, in the order they came.
+    /// Method and target of every request, in the order of arrival.
     request_lines: Vec<String>,
 }
 
@@ -112,7 +111,7 @@ impl std::fmt::Debug for FaultyS3 {
 }
 
 impl FaultyS3 {
-    /// Forwards from a free loopback port to `upstream`. Nothing goes wrong until a rule says so.
+    /// Forwards from a free loopback port to `upstream`. Without rules it injects no faults.
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let proxy = Self {
@@ -149,7 +148,7 @@ impl FaultyS3 {
         format!("http://{}", self.address)
     }
 
-    /// Adds a rule behind those that are there.
+    /// Adds a rule after the existing ones.
     pub fn add(&self, rule: FaultRule) {
         self.script().rules.push(rule);
     }
@@ -239,7 +238,7 @@ async fn pass_request(
     let response = forward_request(upstream, request, tasks).await?;
     let harm = match trouble {
         Some(S3Fault::LostAnswer) => {
-            // Read to its end, so that the endpoint has done what was asked before the connection breaks.
+            // Read completely, so that the endpoint has handled the request before the connection breaks.
             let _ = response.into_body().collect().await;
             return Err(broken());
         }
@@ -269,7 +268,7 @@ async fn forward_request(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    // hyper needs its connection polled in a task of its own; it ends with the response.
+    // hyper needs its connection polled in a separate task; it ends with the response.
     tasks.spawn(connection);
     sender.send_request(request).await.map_err(io::Error::other)
 }

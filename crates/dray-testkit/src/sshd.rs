@@ -1,6 +1,6 @@
-//! A real OpenSSH server on loopback, with keys, configuration and a home directory of its own.
+//! A real OpenSSH server on loopback, with its own keys, configuration and home directory.
 //!
-//! It lets in the user that runs the tests, can be killed, restarted on the same port and given another host key, and
+//! It accepts the user that runs the tests, can be killed, restarted on the same port and given another host key, and
 //! ends by its process id when dropped, together with the connections it serves.
 
 #![expect(
@@ -30,13 +30,13 @@ pub enum Sftp {
     /// Inside the server; no shell is involved.
     #[default]
     Internal,
-    /// By a program that the login shell starts, so that what start files print gets in its way.
+    /// By a program that the login shell starts, so that the output of start files interferes.
     Program,
     /// SFTP is not offered; the subsystem request fails.
     None,
 }
 
-/// What a server is started with.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     sftp: Sftp,
@@ -60,7 +60,7 @@ impl Options {
         self
     }
 
-    /// What `.bashrc` in the home directory holds; bash reads it for every command that comes over SSH.
+    /// The content of `.bashrc` in the home directory, which bash reads for every command over SSH.
     #[must_use]
     pub fn start_file(mut self, text: &str) -> Self {
         text.clone_into(&mut self.start_file);
@@ -75,7 +75,7 @@ impl Options {
         self
     }
 
-    /// Starts the server and waits until it takes connections.
+    /// Starts the server and waits until it accepts connections.
     pub fn start(&self) -> Sshd {
         Sshd::start(self)
     }
@@ -90,7 +90,7 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Starts a server and waits until it takes connections.
+    /// Starts a server and waits until it accepts connections.
     pub fn start(options: &Options) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the server");
         let path = folder.path();
@@ -143,24 +143,24 @@ impl Sshd {
         self.folder.path().join("home")
     }
 
-    /// What the server has logged so far.
+    /// The content of the server's log so far.
     pub fn log(&self) -> String {
         server_log(self.folder.path())
     }
 
-    /// Process ids of what the server has started: connections, shells and commands.
+    /// Ids of the processes that the server has started: connections, shells and commands.
     pub fn processes(&self) -> Vec<u32> {
         descendant_processes(self.child.id())
     }
 
-    /// Ends every connection and what runs in it (SIGKILL); the server continues.
+    /// Kills every connection and its processes (SIGKILL); the server continues.
     pub fn cut(&self) {
         for process in self.processes() {
             kill_tree(process);
         }
     }
 
-    /// Freezes every connection and what runs in it (SIGSTOP): nothing is closed and nothing responds.
+    /// Freezes every connection and its processes (SIGSTOP): connections stay open but do not respond.
     pub fn pause(&self) {
         for process in self.processes() {
             send_signal(process, Signal::STOP);
@@ -174,7 +174,7 @@ impl Sshd {
         }
     }
 
-    /// Kills the server and all connections and waits until it is gone.
+    /// Kills the server and all connections and waits until it has ended.
     pub fn kill9(&mut self) {
         let processes = self.processes();
         kill_tree(self.child.id());
@@ -235,7 +235,7 @@ fn server_config(options: &Options, folder: &Path, port: u16) -> String {
     text
 }
 
-/// Starts the server; nothing when it ends instead of taking connections.
+/// Starts the server; `None` if it ends instead of accepting connections.
 fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
     let mut child = match Command::new("/usr/sbin/sshd")
         .args(["-D", "-f"])
@@ -316,7 +316,7 @@ fn descendant_processes(process: u32) -> Vec<u32> {
         .filter_map(|entry| {
             let id = entry.file_name().to_str()?.parse().ok()?;
             let status = fs::read_to_string(entry.path().join("stat")).ok()?;
-            // The name in brackets may hold blanks and brackets itself (`proc(5)`).
+            // The name in brackets may contain blanks and brackets (`proc(5)`).
             let (_, after) = status.rsplit_once(") ")?;
             Some((id, after.split(' ').nth(1)?.parse().ok()?))
         })
@@ -343,7 +343,7 @@ fn kill_tree(process: u32) {
 fn send_signal(process: u32, signal: Signal) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     if let Some(process) = process {
-        // It may be gone already, which is what most signals are for.
+        // The process may have already ended, which is the purpose of most signals.
         let _ = kill_process(process, signal);
     }
 }

@@ -31,7 +31,7 @@ pub struct IssuedCertificate {
     pub private_key: String,
 }
 
-/// What a server presents and offers; [`Offer::default`] is a valid certificate over TLS 1.3 and 1.2.
+/// The certificate and the protocols of a server; [`Offer::default`] is a valid certificate over TLS 1.3 and 1.2.
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// Whether the certificate has run out long ago.
@@ -56,7 +56,7 @@ impl Authority {
     /// Makes a new authority with its own key.
     pub fn new() -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // Another name than that of the certificates it signs: OpenSSL takes equal names for a self-signed one.
+        // A different name than that of the signed certificates, because OpenSSL treats equal names as self-signed.
         params
             .distinguished_name
             .push(DnType::CommonName, "test authority");
@@ -109,7 +109,7 @@ impl Authority {
         self.acceptor_with(name, Offer::default())
     }
 
-    /// An acceptor with a certificate for `name` and what `offer` says.
+    /// An acceptor with a certificate for `name` and the properties of `offer`.
     pub fn acceptor_with(&self, name: &str, offer: Offer) -> Result<TlsAcceptor, TlsError> {
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
         if offer.expired {

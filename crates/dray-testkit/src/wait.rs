@@ -8,26 +8,26 @@ use tokio::time::{Instant, sleep};
 /// Longest wait for any condition: long enough for a busy machine, short enough to notice a hang.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between two looks: short, so that a test takes no longer than what it waits for.
+/// Delay between two checks: short, so that a test waits hardly longer than necessary.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Pause between two checks of what takes long.
+/// Delay between two checks of slow conditions.
 const LONG_PAUSE: Duration = Duration::from_millis(200);
 
 /// Repeats `look` until it returns a value, at most for 30 seconds.
 ///
 /// # Panics
-/// When there is still nothing; `what` says what was awaited.
+/// When no value is available in time; `what` describes it.
 #[track_caller]
 pub fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     wait_for(Location::caller(), what, WAIT_TIMEOUT, POLL_INTERVAL, look)
 }
 
-/// Like [`eventually`] for what takes long, such as the start of a whole deployment: at most `limit`, and with fewer
-/// looks.
+/// Like [`eventually`] for slow conditions, such as the start of a complete deployment: waits at most `limit`, with
+/// fewer checks.
 ///
 /// # Panics
-/// When there is still nothing; `what` says what was awaited.
+/// When no value is available in time; `what` describes it.
 #[track_caller]
 pub fn eventually_within<T>(
     limit: Duration,
@@ -61,7 +61,7 @@ async fn poll_within<T>(
         if let Some(value) = look().await {
             return Some(value);
         }
-        // After the look, so that there is at least one even with a limit of zero.
+        // Checked after the condition, so that it is evaluated at least once even with a limit of zero.
         if Instant::now() >= end {
             return None;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// Longest time without a byte once another request asks for the offset.
+/// Longest time without a byte after another request has requested the offset.
 pub(crate) const HANDOVER_GRACE: Duration = Duration::from_secs(1);
 /// Longest time for which a request for the offset waits.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ pub(crate) struct ActiveUploads(Arc<Mutex<HashMap<String, ActiveUpload>>>);
 struct ActiveUpload {
     /// Random name of the request.
     number: u64,
-    /// Another request wants to know the offset.
+    /// Cancelled when another request needs the offset.
     wanted: CancellationToken,
     /// The upload ended, and its bytes are recorded.
     ended: CancellationToken,
@@ -37,7 +37,7 @@ pub(crate) struct ActiveGuard {
 }
 
 impl ActiveUploads {
-    /// Registers an upload. One that was registered before under the key has lost its ticket to this one.
+    /// Registers an upload. An upload that is already registered under the key loses its ticket to this one.
     pub(crate) fn register(&self, key: &str) -> ActiveGuard {
         let upload = ActiveUpload {
             number: rand::random(),

@@ -26,11 +26,11 @@ use crate::{IssuedTicket, TicketService};
 /// Largest request.
 const MAX_REQUEST_BYTES: usize = 16 << 10;
 
-/// The document that asks for a ticket.
+/// The document that requests a ticket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TicketOrder {
-    /// Which way the content goes.
+    /// Direction of the transfer.
     pub direction: TicketDirection,
     /// Owner of the content.
     pub tenant: String,
@@ -45,13 +45,13 @@ pub struct TicketOrder {
     /// Media type or pattern of an upload; label of a download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// Digest of an upload where it is known; the content of a download.
+    /// Digest of an upload if known; for a download, the digest of its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// File name for people.
     #[serde(default)]
     pub name: String,
-    /// Where an upload goes once it is stored.
+    /// Destination of an upload after it is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<TicketDestination>,
     /// File in the sandbox of the session that a download is for, instead of a digest.
@@ -65,7 +65,7 @@ pub struct TicketOrder {
 /// The document about a new ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TicketReceipt {
-    /// Names the ticket to its maker, and opens nothing; empty from an endpoint of the version before.
+    /// Identifies the ticket for its maker, without giving access; empty from an endpoint of the previous version.
     #[serde(default)]
     pub id: String,
     /// The URL: a secret, for the one who uses the ticket.
@@ -75,7 +75,7 @@ pub struct TicketReceipt {
     /// Where an upload in parts to the store begins; absent where the store is not offered to clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts_url: Option<String>,
-    /// Which way the content goes.
+    /// Direction of the transfer.
     pub direction: TicketDirection,
     /// Unix milliseconds at which the ticket ends.
     pub expires_at_ms: u64,
@@ -106,7 +106,7 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// As [`Self::issue`]; also when nothing is stored under the digest of a download.
+    /// As [`Self::issue`]; also if no content is stored under the digest of a download.
     pub async fn order(&self, order: TicketOrder) -> Result<IssuedTicket, TicketProblem> {
         let invalid = |_| TicketProblem::Invalid("the tenant or the session is not valid");
         let principal = Principal {
@@ -196,7 +196,7 @@ pub(crate) async fn serve_tickets(
 pub(crate) fn check_key(state: &EndpointState, headers: &HeaderMap) -> Result<(), TicketProblem> {
     let sent = fields::field(headers, header::AUTHORIZATION.as_str());
     let key = sent.and_then(|sent| sent.strip_prefix("Bearer "));
-    // Digests are compared, so that the time of a comparison says nothing about the key.
+    // Digests are compared, so that the time of a comparison reveals nothing about the key.
     let is_key = state.issue_key.is_some_and(|expected| {
         let expected = Sha256::digest(key_text(&expected));
         key.is_some_and(|key| Sha256::digest(key.trim()) == expected)

@@ -15,8 +15,8 @@ use crate::service::ticket_id;
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl TicketService {
-    /// Records what happened to a ticket. Without a bus nothing is recorded. A bus that fails is logged and delays the
-    /// request for at most [`AUDIT_TIMEOUT`]: the action has happened already.
+    /// Records what happened to a ticket. Without a bus it does nothing. A failure of the bus is logged and delays the
+    /// request for at most [`AUDIT_TIMEOUT`], because the action has already happened.
     pub(crate) async fn record_action(
         &self,
         key: &str,

@@ -22,14 +22,15 @@ const PUT_TIMEOUT: Duration = Duration::from_mins(10);
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the end of a delivery that was accepted. It continues without the request.
 const OUTCOME_WAIT: Duration = Duration::from_secs(20);
-/// Interval between two signs of life of a request that makes an artifact or waits for a destination.
+/// Interval between lease renewals of a request that makes an artifact or waits for a destination.
 const LEASE_RENEWAL: Duration = Duration::from_secs(15);
 /// Longest directory, in bytes.
 const MAX_DIRECTORY_BYTES: usize = 4_096;
 /// Longest message beside a file, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4_096;
 
-/// Adds what an endpoint does on the bus: the records of tickets, and the calls of sources and destinations.
+/// Adds the permissions of an endpoint on the bus: for the records of tickets, and for the calls of sources and
+/// destinations.
 #[must_use]
 pub fn declare_rights(identity: Permissions) -> Permissions {
     identity
@@ -42,13 +43,13 @@ pub fn declare_rights(identity: Permissions) -> Permissions {
         .calls::<v1::DeliveryOutcomeRequest>()
 }
 
-/// Where an upload goes once it is stored. The sandbox and the chat are those of the ticket's session.
+/// Destination of an upload after it is stored. The sandbox and the chat belong to the ticket's session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TicketDestination {
     /// A new file in the sandbox. Existing files are not replaced; a name that is taken gets a number.
     Sandbox {
-        /// Directory, relative to the session's working directory or absolute; empty stands for its uploads.
+        /// Directory, relative to the session's working directory or absolute; empty means its uploads directory.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         directory: String,
     },
@@ -97,7 +98,7 @@ impl TicketService {
     /// Brings stored content to the destination of its ticket, and ends the ticket. When it fails, the content is
     /// kept and the ticket stays, so that the same operation can be tried again.
     ///
-    /// It must not be dropped half-way, so it runs in a task of its own.
+    /// The future must not be dropped before it completes, so it runs in a separate task.
     pub(crate) async fn deliver(
         &self,
         mut ticket: LoadedTicket,
@@ -148,7 +149,8 @@ impl TicketService {
                         lease.until_ms = receive::lease_end(now_ms);
                     }
                     if let Err(problem) = self.save(ticket).await {
-                        // The work continues: the operation id makes a second call by another process the same call.
+                        // The work continues: because of the operation id, a second call by another process counts as
+                        // the same call.
                         tracing::warn!(%problem, "could not renew the lease of an upload");
                     }
                 }
@@ -168,7 +170,7 @@ impl TicketService {
         let operation = record.operation().ok_or_else(Fault::internal)?;
         let claim = self.content_claim(&tenant, content).await?;
         let deadline = Deadline::after(inner.clock.now_ms(), PUT_TIMEOUT);
-        // One operation id for every attempt: the services recognise what they did already.
+        // One operation id for every attempt: so the services recognise work that they have already done.
         let meta = Meta::new(tenant, deadline)
             .with_session(session.clone())
             .with_operation(operation);
@@ -205,11 +207,12 @@ impl DestinationCall<'_> {
             claim: Some(self.claim.into()),
             directory: directory.as_bytes().to_vec(),
             name: visible_name(content).into_bytes(),
-            // The person at the other end cannot be asked, and an existing file must not be lost.
+            // The sender cannot be asked, and an existing file must not be lost.
             collision: "rename".to_owned(),
             mode: 0,
         };
-        // Once: after a lost response the ledger of sandbox-transfer decides, at the client's next request.
+        // Called once: after a lost response, the ledger of sandbox-transfer has the outcome for the client's next
+        // request.
         let placed = self.bus.call_once(&self.meta, &request).await?;
         let receipt = placed.receipt.unwrap_or_default();
         Ok(json!({
@@ -278,7 +281,7 @@ pub(crate) fn session_sandbox(session: &SessionId) -> v1::SandboxRef {
     }
 }
 
-/// The name of a file that people see: its own, or `upload` with the usual extension of its type.
+/// The visible name of a file: its own, or `upload` with the usual extension of its type.
 fn visible_name(content: &StoredContent) -> String {
     if !content.name.is_empty() {
         return content.name.clone();

@@ -64,7 +64,7 @@ pub(crate) async fn serve_parts(
     with_common_headers(response, false)
 }
 
-/// `POST /t/{secret}/parts/complete`: makes the artifact of the parts.
+/// `POST /t/{secret}/parts/complete`: makes the artifact from the parts.
 pub(crate) async fn serve_complete(
     State(state): State<EndpointState>,
     Path(secret): Path<String>,
@@ -135,7 +135,7 @@ async fn complete(
     Ok(finished_response(&record, UploadProtocol::Plain))
 }
 
-/// Reads a document; an empty body stands for one without members.
+/// Reads a document; an empty body counts as one without members.
 async fn read_document<T: DeserializeOwned>(
     record: &TicketRecord,
     request: Request,
@@ -168,7 +168,7 @@ impl TicketService {
                 _ => Ok(ticket),
             };
         }
-        // Bytes that came through this process stay there.
+        // An upload with bytes that were sent through this process cannot switch to parts.
         if record.state != TicketState::Open || record.is_leased(inner.clock.now_ms()) {
             return Err(TicketProblem::InUse);
         }
@@ -203,7 +203,7 @@ impl TicketService {
         Ok(ticket)
     }
 
-    /// Makes the artifact of the parts that the sender names.
+    /// Makes the artifact from the parts that the sender lists.
     async fn complete_direct(
         &self,
         mut ticket: LoadedTicket,
@@ -228,7 +228,7 @@ impl TicketService {
         }
     }
 
-    /// Puts the parts together at their staging key, checks them, and makes them visible.
+    /// Assembles the parts at their staging key, checks them, and makes them visible.
     pub(crate) async fn make_from_parts(
         &self,
         record: &TicketRecord,

@@ -31,8 +31,8 @@ struct DownloadBody {
     /// `None` after the end was recorded.
     ticket: Option<LoadedTicket>,
     reader: ArtifactReader,
-    /// The latest chunk, which is sent only after the next one was read. So the last chunk of the content is sent only
-    /// after the digest of the whole content was checked.
+    /// The latest chunk, which is sent only after the next one was read. So the last chunk is sent only after the
+    /// digest of the complete content was checked.
     held: Option<Bytes>,
     /// Position of the reader in the content.
     position: u64,
@@ -67,7 +67,7 @@ impl TicketService {
             set(response.headers_mut(), "etag", &etag);
             return Ok(response);
         }
-        // The client has a part of other content, so it gets the whole content and does not mix the two.
+        // The client has a part of other content, so it gets the complete content, to avoid a mix of both.
         let same = condition("if-range").is_none_or(|tag| tag == etag);
         let range = if same {
             byte_range(headers, content.size)
@@ -153,7 +153,7 @@ impl DownloadBody {
     /// is incomplete.
     async fn next(&mut self) -> Result<Option<Bytes>, TicketProblem> {
         loop {
-            // The reader returns `None` only after it has checked size and digest of the whole content, also for a
+            // The reader returns `None` only after it has checked size and digest of the complete content, even for a
             // range.
             let Some(bytes) = self.reader.next().await? else {
                 // The last bytes are sent only if the source file in the sandbox has not changed.

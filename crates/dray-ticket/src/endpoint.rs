@@ -45,7 +45,7 @@ pub enum EndpointError {
     },
 }
 
-/// What every request needs.
+/// The state that every request needs.
 #[derive(Clone, Debug)]
 pub(crate) struct EndpointState {
     pub(crate) service: TicketService,
@@ -79,7 +79,7 @@ impl TicketEndpoint {
         &self.base_url
     }
 
-    /// Serves until `stop` is cancelled, then waits for the transfers at work. `issue_key` lets its holder make tickets
+    /// Serves until `stop` is cancelled, then waits for running transfers. `issue_key` lets its holder make tickets
     /// with `POST /tickets`.
     pub async fn serve(
         self,
@@ -172,7 +172,7 @@ async fn serve_found(
     }
 }
 
-/// Sets what holds for every response: nothing is cached, sniffed, executed or disclosed to other sites.
+/// Sets the header fields of every response: nothing is cached, sniffed, executed or disclosed to other sites.
 pub(crate) fn with_common_headers(mut response: Response, is_tus: bool) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -180,7 +180,7 @@ pub(crate) fn with_common_headers(mut response: Response, is_tus: bool) -> Respo
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
-    // Pages for people have a policy of their own.
+    // Pages for people have a separate policy.
     headers
         .entry(header::CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static(

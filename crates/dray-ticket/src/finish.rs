@@ -1,4 +1,4 @@
-//! Makes the artifact of an upload whose bytes are all there, after its checks.
+//! Makes the artifact of an upload after all of its bytes arrived and were checked.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_mins(30);
 /// Attempts to put the segments together while the store is not available.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Types of applications whose content shows what it is.
+/// `application/…` types that can be recognised by content.
 const RECOGNISED_APPLICATIONS: [&str; 5] = [
     names::PDF,
     names::GZIP,
@@ -36,10 +36,10 @@ pub(crate) struct MadeContent {
 }
 
 impl TicketService {
-    /// Checks size, digest and type of what was staged, stores it as one artifact, brings that to the destination of
+    /// Checks size, digest and type of what was staged, stores it as one artifact, transfers that to the destination of
     /// the ticket, and ends the ticket. When a check fails, nothing is stored and the ticket is spent.
     ///
-    /// It must not be dropped half-way, so it runs in a task of its own.
+    /// The future must not be dropped before it completes, so it runs in a separate task.
     pub(crate) async fn finish_upload(
         &self,
         mut ticket: LoadedTicket,
@@ -48,7 +48,7 @@ impl TicketService {
             return self.deliver(ticket).await;
         }
         let now_ms = self.inner.clock.now_ms();
-        // Two requests may see that everything is there; one of them gets the lease.
+        // Two requests may find all bytes complete; only one of them gets the lease.
         ticket.record.lease = Some(TicketLease {
             finishing: true,
             ..receive::new_lease(now_ms)
@@ -99,7 +99,7 @@ impl TicketService {
         let deadline = Deadline::after(self.inner.clock.now_ms(), FINISH_TIMEOUT);
         let making = async {
             let mut made = self.make_artifact(&record, deadline).await;
-            // The segments are all in the store, so a request of it that broke costs the client nothing.
+            // All segments are in the store, so a failed request to it is retried here and not by the client.
             for _ in 1..MAX_ATTEMPTS {
                 if !matches!(made, Err(TicketProblem::Unavailable)) {
                     break;
@@ -209,7 +209,7 @@ fn check_type(record: &TicketRecord, size: u64, head: &[u8]) -> Result<String, T
     if dray_media_type::matches_pattern(Some(found), expected) {
         return Ok(found.to_owned());
     }
-    // Content without a mark may be of any type whose content has none, such as JSON or a format of an application.
+    // Content without a signature may have any type whose content has none, such as JSON or an application format.
     let unmarked = [names::OCTET_STREAM, "text/plain"].contains(&found);
     if unmarked && !shows_its_type(expected) {
         return Ok(expected.clone());

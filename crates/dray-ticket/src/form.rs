@@ -12,13 +12,13 @@ use crate::protocol::{UploadProtocol, UploadRequest, UploadStart, announced_type
 /// Most fields before the file.
 const MAX_FIELDS: usize = 8;
 
-/// The boundary of a form; nothing when the body is something else.
+/// The boundary of a form; `None` if the body is not a form.
 pub(crate) fn form_boundary(headers: &HeaderMap) -> Option<String> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     multer::parse_boundary(content_type).ok()
 }
 
-/// The file of a form: the request that it stands for, and its bytes.
+/// The file of a form: the request that it represents, and its bytes.
 pub(crate) async fn form_file(
     boundary: String,
     body: Body,
@@ -38,7 +38,7 @@ pub(crate) async fn form_file(
 }
 
 fn file_request(field: Field<'static>) -> Result<(UploadRequest, Body), TicketProblem> {
-    // What browsers send when no file was chosen.
+    // Browsers send an empty name if no file was chosen.
     let sender_name = field.file_name().map(str::to_owned).unwrap_or_default();
     if sender_name.is_empty() {
         return Err(TicketProblem::Invalid("no file was chosen"));

@@ -31,7 +31,7 @@ pub struct TicketRequest {
 }
 
 impl TicketRequest {
-    /// A ticket through which at most `max_bytes` come in.
+    /// A ticket for an upload of at most `max_bytes`.
     pub fn upload(max_bytes: u64) -> Self {
         Self {
             direction: TicketDirection::Upload,
@@ -47,7 +47,7 @@ impl TicketRequest {
         }
     }
 
-    /// A ticket through which this content goes out, and no other.
+    /// A ticket for a download of exactly this content.
     pub fn download(content: StoredContent) -> Self {
         let size = content.size;
         Self {
@@ -93,7 +93,7 @@ impl TicketRequest {
         self
     }
 
-    /// Where the upload goes once it is stored.
+    /// Sets the destination of the upload after it is stored.
     #[must_use]
     pub fn destination(mut self, destination: Option<TicketDestination>) -> Self {
         self.destination = destination;
@@ -150,7 +150,7 @@ pub struct IssuedTicket {
     pub(crate) secret: String,
     /// Key of its record.
     pub(crate) key: String,
-    /// Which way its content goes.
+    /// Direction of the transfer.
     pub direction: TicketDirection,
     /// Unix milliseconds at which it ends.
     pub expires_at_ms: u64,
@@ -158,14 +158,14 @@ pub struct IssuedTicket {
     pub max_bytes: u64,
     /// Name of the file, cleaned; may be empty.
     pub name: String,
-    /// What a download gives out.
+    /// The content of a download.
     pub content: Option<StoredContent>,
     /// Whether an upload may go to the store in parts, beside the endpoint.
     pub(crate) offers_parts: bool,
 }
 
 impl IssuedTicket {
-    /// Names the ticket for its maker, and opens nothing: 64 hexadecimal digits.
+    /// Identifies the ticket for its maker, without giving access: 64 hexadecimal digits.
     pub fn id(&self) -> &str {
         ticket_id(&self.key)
     }

@@ -1,21 +1,22 @@
-//! Tickets: single-use URLs through which one file goes in or out, beside the model.
+//! Tickets: single-use URLs through which one file is uploaded or downloaded, bypassing the model.
 //!
 //! A ticket is bound to a tenant and a session (the [`Principal`]), to a direction, to a size limit, a media type and a
-//! digest where they are known, and to an expiry. Its URL has 256 random bits; the records hold only their SHA-256, so
-//! that a reader of the records cannot use a ticket.
+//! digest if known, and to an expiry. Its URL has 256 random bits; the records contain only their SHA-256, so that a
+//! reader of the records cannot use a ticket.
 //!
 //! - [`TicketService`] makes, revokes and sweeps tickets, and checks the limits of each principal.
 //! - [`TicketEndpoint`] serves them over HTTP: plain `PUT` and `POST`, tus 1.0, the resumable uploads of the IETF, and
 //!   downloads with ranges.
 //! - [`TicketServer`] makes, lists, shows and revokes them over the bus and gRPC.
-//! - [`TicketRecords`] keeps the state: in a bucket of the bus, or in a directory of this machine.
+//! - [`TicketRecords`] stores the state: in a bucket of the bus, or in a directory of this machine.
 //!
-//! Bytes of an upload are staged in segments, which survive the death of this process. The artifact exists only after
-//! size, digest and type were checked. A ticket may end in a sandbox or a chat ([`TicketDestination`]): then the request
-//! that completes the upload brings the artifact there and returns the receipt.
+//! Bytes of an upload are staged in segments, which survive the end of this process. The artifact exists only after
+//! size, digest and type were checked. A ticket may have a sandbox or a chat as its destination
+//! ([`TicketDestination`]): then the request that completes the upload also transfers the artifact there and returns
+//! the receipt.
 //!
-//! What it does not do: it decides nothing about who may make a ticket but by the key of the endpoint, and it speaks no
-//! TLS; a proxy before it does.
+//! What it does not do: it authorizes the makers of tickets only by the key of the endpoint, and it does not implement
+//! TLS; a proxy in front of it does.
 //!
 //! ```no_run
 //! # async fn example(store: dray_store::Store) -> Result<(), Box<dyn std::error::Error>> {

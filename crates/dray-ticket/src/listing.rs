@@ -1,5 +1,5 @@
-//! Tickets as their maker sees them: listed, shown and revoked by their ids. Nothing here knows a URL, because records
-//! hold no secret.
+//! The operations for makers of tickets: list, show and revoke by id. No result has a URL, because records contain no
+//! secret.
 
 use dray_proto::v1;
 use dray_types::{Sha256Digest, TenantId};
@@ -65,7 +65,7 @@ impl TicketService {
         Ok(self.describe(&ticket))
     }
 
-    /// Ends a ticket of a tenant and removes the bytes received so far. Its URL answers `ticket-revoked` from then on.
+    /// Ends a ticket of a tenant and removes the bytes received so far. Its URL responds `ticket-revoked` from then on.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl TicketService {
         Ok(self.describe(&revoked))
     }
 
-    /// What the maker of a ticket may know about it.
+    /// The description of a ticket for its maker.
     pub(crate) fn describe(&self, ticket: &LoadedTicket) -> v1::Ticket {
         let record = &ticket.record;
         let state = match record.state {

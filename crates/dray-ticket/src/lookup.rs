@@ -9,7 +9,7 @@ use crate::usage::PrincipalUsage;
 use crate::{Principal, TicketService};
 
 impl TicketService {
-    /// Finds a ticket of a tenant by its id, which opens nothing. A ticket of another tenant is unknown.
+    /// Finds a ticket of a tenant by its id, which gives no access. A ticket of another tenant is unknown.
     pub(crate) async fn find_by_id(
         &self,
         tenant: &TenantId,
@@ -25,7 +25,7 @@ impl TicketService {
         Ok(ticket)
     }
 
-    /// What came in through an upload ticket of a principal, by the id of the ticket; `None` while nothing is stored.
+    /// The stored content of a principal's upload ticket, by the id of the ticket; `None` while no content is stored.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl TicketService {
     ) -> Result<Option<StoredContent>, TicketProblem> {
         let ticket = self.find_by_id(&principal.tenant, &id.to_hex()).await?;
         let record = ticket.record;
-        // A ticket of another session of the tenant may hold a file that this one must not read.
+        // A ticket of another session of the tenant may have a file that this one must not read.
         let is_own = record.session == principal.session.as_str();
         if !is_own || record.direction != TicketDirection::Upload {
             return Err(TicketProblem::Unknown);

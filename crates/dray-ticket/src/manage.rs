@@ -1,5 +1,5 @@
 //! `GET /tickets`, `GET /tickets/ID` and `DELETE /tickets/ID`: lists, shows and revokes tickets for the holder of the
-//! endpoint's key, who may name any tenant. No document here has a URL: records hold no secret.
+//! endpoint's key, who may name any tenant. No document has a URL, because records contain no secret.
 
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
@@ -24,13 +24,13 @@ pub struct TicketStatus {
     pub id: String,
     /// Its session.
     pub session: String,
-    /// Which way the content goes.
+    /// Direction of the transfer.
     pub direction: TicketDirection,
     /// How far it is: `open`, `active`, `stored`, `complete`, `failed`, `revoked` or `expired`.
     pub state: String,
     /// Most bytes of an upload; the size of a download.
     pub max_bytes: u64,
-    /// Bytes that came in, or that went out without a gap from the start.
+    /// Bytes that were received, or that were sent without a gap from the start.
     pub moved_bytes: u64,
     /// Media type or pattern; empty allows any.
     pub media_type: String,
@@ -40,15 +40,15 @@ pub struct TicketStatus {
     pub created_at_ms: u64,
     /// Unix milliseconds at which it ends.
     pub expires_at_ms: u64,
-    /// Where an upload goes once it is stored.
+    /// Destination of an upload after it is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<TicketDestination>,
-    /// SHA-256 of the stored content, 64 hexadecimal digits; absent while there is none.
+    /// SHA-256 of the stored content, 64 hexadecimal digits; absent while no content is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Bytes of the stored content; 0 while there is none.
+    /// Bytes of the stored content; 0 while no content is stored.
     pub size: u64,
-    /// What the destination confirmed.
+    /// The confirmation of the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Value>,
 }
@@ -58,7 +58,7 @@ pub struct TicketStatus {
 pub struct TicketListDocument {
     /// Newest first.
     pub tickets: Vec<TicketStatus>,
-    /// Whether the limit left out some.
+    /// Whether the limit omitted some tickets.
     pub truncated: bool,
 }
 

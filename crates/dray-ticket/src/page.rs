@@ -44,7 +44,7 @@ pub(crate) fn drop_page(record: &TicketRecord, now_ms: u64) -> Response {
     page(StatusCode::OK, "Send a file", &main, Some(DROP_SCRIPT))
 }
 
-/// What a person sees after an upload.
+/// The page after an upload.
 pub(crate) fn result_page(status: StatusCode, record: &TicketRecord) -> Response {
     let content = record.content.as_ref().map_or(String::new(), |content| {
         let name = match content.name.as_str() {

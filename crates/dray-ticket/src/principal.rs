@@ -2,7 +2,7 @@
 
 use dray_types::{SessionId, Sha256Digest, TenantId};
 
-/// The tenant and the session that a ticket belongs to. They come from the maker of the ticket, never from its user.
+/// The tenant and the session of a ticket. The maker of the ticket sets them, never its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     /// Owner of the stored content.

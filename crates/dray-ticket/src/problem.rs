@@ -69,7 +69,7 @@ pub enum TicketProblem {
         /// Media type in the header, or detected from the bytes.
         found: String,
     },
-    /// The upload came in too many parts.
+    /// The upload has too many parts.
     #[error("the upload came in too many parts")]
     TooManyParts,
     /// The parts that the sender lists are not the parts that the store has. The store keeps its parts.
@@ -87,7 +87,7 @@ pub enum TicketProblem {
     /// The daily quota of the principal is too small for this ticket.
     #[error("{free} bytes are left of the daily quota of {quota} bytes")]
     QuotaExceeded {
-        /// Bytes that are left of the quota.
+        /// Remaining bytes of the quota.
         free: u64,
         /// Bytes that the principal may transfer in a day.
         quota: u64,
@@ -110,7 +110,7 @@ pub enum TicketProblem {
     /// A condition of the request, such as `If-Match`, names other content.
     #[error("the content does not match the condition of the request")]
     PreconditionFailed,
-    /// The content of a download is gone or damaged.
+    /// The content of a download is missing or damaged.
     #[error("the content is not available any more")]
     ContentGone,
     /// The content is stored but has not reached its destination yet, so no other body is accepted.
@@ -235,7 +235,7 @@ impl TicketProblem {
         }
     }
 
-    /// What the holder of the ticket can do about the problem.
+    /// How the holder of the ticket can solve the problem.
     pub const fn advice(&self) -> &'static str {
         match self {
             Self::Unknown => "Check that the whole URL was copied, or ask for a new ticket.",

@@ -16,7 +16,7 @@ const TUS_PART: &str = "application/offset+octet-stream";
 /// A protocol of uploads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UploadProtocol {
-    /// One request with the whole content.
+    /// One request with the complete content.
     Plain,
     /// Resumable uploads of the IETF.
     Resumable,
@@ -38,19 +38,19 @@ pub(crate) enum UploadStart {
 pub(crate) struct UploadRequest {
     pub(crate) protocol: UploadProtocol,
     pub(crate) start: UploadStart,
-    /// Whether the content is whole when the body ends; nothing when the length decides.
+    /// Whether the content is complete when the body ends; `None` if the length determines this.
     pub(crate) completes: Option<bool>,
-    /// Length of the whole content.
+    /// Length of the complete content.
     pub(crate) length: Option<u64>,
     /// Digest of this body (`Content-Digest`).
     pub(crate) body_sha256: Option<Sha256Digest>,
-    /// Digest of the whole content (`Repr-Digest`).
+    /// Digest of the complete content (`Repr-Digest`).
     pub(crate) whole_sha256: Option<Sha256Digest>,
     /// Whether fields follow the body (`Trailer`), such as its digest.
     pub(crate) has_trailers: bool,
-    /// Media type that the sender announces for the whole content.
+    /// Media type that the sender announces for the complete content.
     pub(crate) media_type: Option<String>,
-    /// File name by the sender; empty when it gives none.
+    /// File name from the sender; may be empty.
     pub(crate) sender_name: String,
 }
 
@@ -109,7 +109,7 @@ impl UploadRequest {
                 let complete = complete.ok_or(missing)?;
                 request.completes = Some(complete);
                 request.length = upload_length;
-                // The last part says how long the whole is.
+                // The last part determines the total length.
                 if let (true, None, UploadStart::Whole) = (complete, upload_length, request.start) {
                     request.length = content_length;
                 }
@@ -127,7 +127,8 @@ impl UploadRequest {
     }
 }
 
-/// The announced type, without those that clients send when no type was set: they say nothing about the content.
+/// The announced type, without those that clients send when no type was set: these have no information about the
+/// content.
 pub(crate) fn announced_type(media_type: Option<String>) -> Option<String> {
     let says_nothing = [
         "application/octet-stream",

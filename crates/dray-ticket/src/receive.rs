@@ -1,4 +1,4 @@
-//! Takes the body of an upload: bytes become segments, and the record says how many there are.
+//! Receives the body of an upload: stores bytes as segments, and records their number.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::record::{
 };
 use crate::service::LoadedTicket;
 
-/// Time for which a request holds a ticket without a sign of life.
+/// Duration of a request's lease on a ticket without a renewal.
 pub(crate) const LEASE_TIME: Duration = Duration::from_mins(1);
 /// Longest time that bytes stay in memory only. With it, a slow sender fills at most 2,160 segments within the longest
 /// lifetime of a ticket, which is below [`MAX_SEGMENTS`].
@@ -31,7 +31,7 @@ const MAX_BUFFER_TIME: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct ReceivedBody {
     pub(crate) ticket: LoadedTicket,
-    /// Whether all of the content is there.
+    /// Whether the content is complete.
     pub(crate) complete: bool,
 }
 
@@ -44,7 +44,7 @@ struct BodyReceiver<'a> {
     buffer: BytesMut,
     hasher: Sha256,
     saved_ms: u64,
-    /// What the ticket had when the request began.
+    /// The state of the ticket when the request began.
     first_segment: usize,
     first_byte: u64,
     /// Dropped last, when everything is recorded.
@@ -52,10 +52,10 @@ struct BodyReceiver<'a> {
 }
 
 impl TicketService {
-    /// Takes the body for a ticket. What came before a connection broke is kept; what breaks a rule of the ticket is
-    /// removed, back to the start of the request.
+    /// Receives the body for a ticket. Bytes that arrived before a connection broke are kept. If the request violates a
+    /// rule of the ticket, all of its bytes are removed.
     ///
-    /// It must not be dropped half-way, so it runs in a task of its own.
+    /// The future must not be dropped before it completes, so it runs in a separate task.
     pub(crate) async fn receive(
         &self,
         ticket: LoadedTicket,
@@ -90,12 +90,13 @@ impl TicketService {
     ) -> Result<LoadedTicket, TicketProblem> {
         let now_ms = self.inner.clock.now_ms();
         let record = &mut ticket.record;
-        // All bytes are there: another attempt to make the artifact would only begin the work again.
+        // All bytes have arrived: another attempt to make the artifact would only repeat the work.
         if record.is_finishing(now_ms) {
             return Err(TicketProblem::InUse);
         }
         let dropped = match request.start {
-            // A second sender of the whole content; one that continues knows the offset and takes over.
+            // A second sender of the complete content is refused. A sender that continues has the offset and takes
+            // over.
             UploadStart::Whole if record.is_leased(now_ms) => return Err(TicketProblem::InUse),
             UploadStart::Whole => {
                 record.moved = 0;
@@ -222,7 +223,7 @@ impl BodyReceiver<'_> {
         self.ticket.record.moved + self.buffer.len() as u64
     }
 
-    /// Stores what is in memory as one segment.
+    /// Stores the buffered bytes as one segment.
     async fn store_buffer(&mut self) -> Result<(), TicketProblem> {
         // A body that began in time must not keep the ticket open for as long as it likes.
         if self
@@ -290,7 +291,7 @@ impl BodyReceiver<'_> {
         })
     }
 
-    /// Ends a request that failed, and says why.
+    /// Ends a failed request, and returns the problem to report.
     async fn give_up(&mut self, problem: TicketProblem) -> TicketProblem {
         let kept = match &problem {
             // The record belongs to another request now.
@@ -313,7 +314,7 @@ impl BodyReceiver<'_> {
         problem
     }
 
-    /// Forgets what this request brought.
+    /// Discards the bytes of this request.
     fn roll_back(&mut self) {
         self.ticket.record.moved = self.first_byte;
         if self.first_byte == 0 {
@@ -323,7 +324,7 @@ impl BodyReceiver<'_> {
         }
     }
 
-    /// Takes the segments out of the record that are not counted any more.
+    /// Removes segments from the record that no longer count.
     fn cut_segments(&mut self) -> Vec<SegmentRecord> {
         let record = &mut self.ticket.record;
         if record.moved == self.first_byte && record.segments.len() > self.first_segment {
@@ -351,7 +352,7 @@ pub(crate) fn new_lease(now_ms: u64) -> TicketLease {
     }
 }
 
-/// Checks what the header fields announce, before a byte of the body is read.
+/// Checks the values in the header fields, before a byte of the body is read.
 fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), TicketProblem> {
     if record.direction != TicketDirection::Upload {
         return Err(TicketProblem::MethodNotAllowed);

@@ -20,7 +20,7 @@ const SEGMENT_NAME_CHARS: usize = 22;
 /// Characters of a digest in base64.
 const SEGMENT_DIGEST_CHARS: usize = 43;
 
-/// Which way the content goes.
+/// Direction of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TicketDirection {
@@ -40,9 +40,9 @@ pub(crate) enum TicketState {
     Active,
     /// The content is stored and checked, and has not reached its destination.
     Stored,
-    /// The transfer is whole; the ticket is used.
+    /// The transfer is complete; the ticket is used.
     Complete,
-    /// All bytes came and were not what the ticket asks for; they are removed.
+    /// All bytes arrived but did not satisfy the ticket; they were removed.
     Failed,
     /// Its maker or its holder gave it up.
     Revoked,
@@ -68,7 +68,7 @@ pub(crate) struct TicketLease {
     pub(crate) holder: String,
     /// Unix milliseconds at which the request counts as dead.
     pub(crate) until_ms: u64,
-    /// Whether all bytes are there and the artifact is being made: no other request may take over then.
+    /// Whether all bytes have arrived and the artifact is being made, so that no other request may take over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) finishing: bool,
 }
@@ -86,11 +86,11 @@ pub(crate) struct TicketRecord {
     pub(crate) direction: TicketDirection,
     /// Most bytes of an upload.
     pub(crate) max_bytes: u64,
-    /// Exact size, where the maker of the ticket knows it.
+    /// Exact size, if the maker of the ticket has set it.
     pub(crate) size: Option<u64>,
-    /// Media type or pattern such as `image/*`; nothing allows any.
+    /// Media type or pattern such as `image/*`; `None` allows any.
     pub(crate) media_type: Option<String>,
-    /// Digest that the content must have, where the maker of the ticket knows it.
+    /// Digest that the content must have, if the maker of the ticket has set it.
     pub(crate) sha256: Option<String>,
     pub(crate) name: String,
     pub(crate) created_at_ms: u64,
@@ -103,18 +103,18 @@ pub(crate) struct TicketRecord {
     /// Digest that the sender announced (`Repr-Digest`).
     pub(crate) announced_sha256: Option<String>,
     pub(crate) segments: Vec<SegmentRecord>,
-    /// Bytes that came in, or that went out without a gap from the start.
+    /// Bytes that were received, or that were sent without a gap from the start.
     pub(crate) moved: u64,
     pub(crate) lease: Option<TicketLease>,
     /// The finished content; of a download from the start.
     pub(crate) content: Option<StoredContent>,
-    /// Where an upload goes after the store.
+    /// Destination of an upload after it is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) destination: Option<TicketDestination>,
-    /// What the destination confirmed.
+    /// The confirmation of the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) receipt: Option<Value>,
-    /// The file of a sandbox that a download stands for.
+    /// The file of a sandbox that a download represents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pinned: Option<PinnedFile>,
     /// The parts that go to the store beside this process.
@@ -135,7 +135,7 @@ impl SegmentRecord {
         ))
     }
 
-    /// The segment; `None` when the record was damaged.
+    /// The segment; `None` if the record is damaged.
     pub(crate) fn to_staged(&self) -> Option<StagedSegment> {
         let (name, rest) = self.0.split_at_checked(SEGMENT_NAME_CHARS)?;
         let (digest, size) = rest.split_at_checked(SEGMENT_DIGEST_CHARS)?;
@@ -153,7 +153,7 @@ impl SegmentRecord {
 }
 
 impl TicketRecord {
-    /// The whole length where it is known: from the maker, or from the sender.
+    /// The total length if known, from the maker or from the sender.
     pub(crate) fn length(&self) -> Option<u64> {
         self.size.or(self.announced)
     }

@@ -29,7 +29,7 @@ enum RecordBackend {
 #[derive(Debug)]
 struct RecordDirectory {
     path: PathBuf,
-    /// File whose lock is held while a record is compared and replaced, so that others with this directory open wait.
+    /// File that is locked while a record is compared and replaced, so that other processes with this directory wait.
     changes: Mutex<File>,
 }
 
@@ -62,8 +62,8 @@ impl TicketRecords {
         Self(RecordBackend::KeyValue(keys))
     }
 
-    /// Records in a directory, which is created. They survive the death of the process; not for certain the loss of
-    /// power, because nothing is synced.
+    /// Records in a directory, which is created. They survive the end of the process, but may be lost in a power
+    /// failure, because no file is synced.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ pub(crate) fn finished_response(record: &TicketRecord, protocol: UploadProtocol)
     response
 }
 
-/// What an upload led to.
+/// The response with the result of an upload.
 pub(crate) fn content_response(record: &TicketRecord) -> Response {
     let mut document = json!({});
     if let Some(content) = &record.content {
@@ -55,7 +55,7 @@ pub(crate) fn empty_response(status: StatusCode) -> Response {
     response
 }
 
-/// Sets a header field; a value that cannot stand in one is left out.
+/// Sets a header field; an invalid value is left out.
 pub(crate) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);

@@ -1,8 +1,8 @@
 //! Downloads of a file in a sandbox: the ticket pins the file as it was, and fails when the file changes.
 //!
-//! The content is copied into the store when the ticket is made, so that a download never mixes two states of the
-//! file. The file's size, modification time and change marker (`ctime` and inode, where the sandbox reports them) are
-//! compared before the first byte of a response and before its last ones leave.
+//! The content is copied into the store when the ticket is made, so that a download never mixes two states of the file.
+//! The file's size, modification time and change marker (`ctime` and inode, if the sandbox reports them) are compared
+//! before the first byte of a response and before its last bytes are sent.
 
 use std::time::Duration;
 
@@ -33,9 +33,9 @@ pub(crate) struct PinnedFile {
     /// After links were resolved, lossy text: only compared.
     pub(crate) real_path: String,
     pub(crate) size: u64,
-    /// Nanoseconds since the epoch; nothing where the sandbox does not know it.
+    /// Nanoseconds since the epoch; `None` if the sandbox does not report it.
     pub(crate) mtime_ns: Option<i64>,
-    /// What the sandbox reports about `ctime` and inode; empty where it reports nothing.
+    /// What the sandbox reports about `ctime` and inode; empty if it reports neither.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) change_marker: String,
 }
@@ -57,8 +57,8 @@ impl PinnedFile {
 }
 
 impl TicketService {
-    /// Copies a file of the session's sandbox into the store and makes a ticket for it, as it is now. `request` shapes
-    /// the ticket, for example its name and its lifetime.
+    /// Copies a file of the session's sandbox into the store and makes a ticket for it, in its present state. `request`
+    /// sets properties of the ticket, for example its name and its lifetime.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl TicketService {
         self.issue(principal, request(pinned)).await
     }
 
-    /// What the file is, and its copy in the kept content.
+    /// Returns the state of the file, and its copy in the store.
     async fn copy_pinned(
         &self,
         principal: &Principal,
@@ -100,7 +100,7 @@ impl TicketService {
             )
             .detail("no_services")
         })?;
-        // Around the copy: a marker that was read only afterwards could be that of a later state.
+        // Read before and after the copy: a marker that is read only afterwards could belong to a later state.
         let before = PinnedFile::new(path, &self.stat_source(bus, principal, path).await?);
         let copied = self.copy_from_sandbox(bus, principal, path).await?;
         let after = self.stat_source(bus, principal, path).await?;
@@ -165,7 +165,7 @@ impl TicketService {
         Ok(writer.finish(label).await?)
     }
 
-    /// Checks that the file behind a download is still as it was.
+    /// Checks that the file behind a download is unchanged.
     pub(crate) async fn check_source(&self, record: &TicketRecord) -> Result<(), TicketProblem> {
         let Some(pinned) = &record.pinned else {
             return Ok(());

@@ -44,7 +44,7 @@ impl Section for TicketConfig {
     }
 }
 
-/// The service that answers the calls. The URLs of its tickets lead to a [`crate::TicketEndpoint`] over the same
+/// The service that handles the calls. The URLs of its tickets lead to a [`crate::TicketEndpoint`] over the same
 /// records.
 #[derive(Debug)]
 pub struct TicketServer {

@@ -25,14 +25,14 @@ const SECRET_BYTES: usize = 32;
 /// Attempts to change a record that others change too.
 const MAX_CHANGE_ATTEMPTS: u32 = 16;
 
-/// What tickets may use.
+/// The limits on tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketLimits {
     /// Most bytes of one ticket.
     pub max_bytes: u64,
     /// Most open tickets of one principal.
     pub max_open_tickets: usize,
-    /// Most bytes of one principal: those of its open tickets and those that moved within a day.
+    /// Most bytes of one principal: those of its open tickets and those that were transferred within a day.
     pub quota_bytes: u64,
     /// Longest lifetime; segments live at least a day.
     pub max_lifetime: Duration,
@@ -96,7 +96,7 @@ impl TicketService {
         }
     }
 
-    /// Lets uploads end in a sandbox or a chat, and downloads begin in a sandbox, through the services on this bus.
+    /// Allows uploads to a sandbox or a chat, and downloads from a sandbox, through the services on this bus.
     #[must_use]
     pub fn with_bus(self, bus: Bus) -> Self {
         let mut state = ServiceState::clone(&self.inner);
@@ -250,7 +250,7 @@ impl TicketService {
         Ok(())
     }
 
-    /// Brings a ticket into its last state, removes its segments, and gives back what it reserved.
+    /// Brings a ticket into its last state, removes its segments, and releases its reservation.
     pub(crate) async fn end(
         &self,
         mut ticket: LoadedTicket,
@@ -266,7 +266,7 @@ impl TicketService {
         let action = match state {
             TicketState::Complete => TicketAction::Completed,
             TicketState::Failed => TicketAction::Refused,
-            // Only last states come here.
+            // Only final states reach this line.
             TicketState::Revoked
             | TicketState::Open
             | TicketState::Active
@@ -301,14 +301,14 @@ impl TicketService {
         }
     }
 
-    /// Removes parts that went to the store beside this process.
+    /// Removes parts that were sent directly to the store, bypassing this process.
     pub(crate) async fn discard_direct(&self, record: &TicketRecord) {
         if let Some(direct) = &record.direct {
             self.inner.store.discard_parts(&direct.upload).await;
         }
     }
 
-    /// Removes segments that no record names any more. What is left is swept with the staging area.
+    /// Removes segments that no record refers to. If this fails, they are swept with the staging area.
     pub(crate) async fn remove_segments(&self, record: &TicketRecord, segments: &[SegmentRecord]) {
         let Some(operation) = record.operation() else {
             return;

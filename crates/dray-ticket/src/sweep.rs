@@ -1,17 +1,17 @@
-//! Removes what expired tickets left behind.
+//! Removes the data of expired tickets.
 
 use crate::TicketService;
 use crate::problem::TicketProblem;
 use crate::record::TicketState;
 use crate::service::LoadedTicket;
 
-/// Time for which the record of an ended ticket is kept, so that its URL says why it does not work.
+/// Time for which the record of an ended ticket is kept, so that its URL reports why it does not work.
 const ENDED_RECORD_MS: u64 = 24 * 60 * 60 * 1000;
 /// Most tickets of one sweep.
 const MAX_SWEPT_TICKETS: usize = 10_000;
 
 impl TicketService {
-    /// Removes what expired tickets left, and the records of tickets that ended a day ago.
+    /// Removes the data of expired tickets, and the records of tickets that ended a day ago.
     ///
     /// # Errors
     ///

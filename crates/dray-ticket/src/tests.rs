@@ -36,7 +36,7 @@ use crate::{
 /// Start of the clock of tests.
 const START_MS: u64 = 1_800_000_000_000;
 
-/// An endpoint over a store and a directory of their own.
+/// An endpoint with its own store and directory.
 pub(crate) struct TestEndpoint {
     pub(crate) service: TicketService,
     pub(crate) store: Store,
@@ -244,7 +244,7 @@ async fn serve(service: &TicketService) -> (SocketAddr, tokio_util::sync::DropGu
     (address, stop.drop_guard())
 }
 
-/// Different bytes of any length that no detector knows.
+/// Bytes of any length with varied values and without a known signature.
 pub(crate) fn noise(length: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -293,7 +293,7 @@ pub(crate) async fn read_response(stream: &mut TcpStream) -> TestResponse {
     let mut all = Vec::new();
     let read = stream.read_to_end(&mut all);
     let read = tokio::time::timeout(Duration::from_mins(1), read);
-    // A reset after the response is no matter.
+    // A reset after the response is ignored.
     let _ = read.await.expect("a response in time");
     parse_response(&all)
 }

@@ -18,11 +18,11 @@ use crate::record::{TicketRecord, TicketState};
 use crate::response::{content_response, empty_response, finished_response, json_response, set};
 use crate::service::LoadedTicket;
 
-/// What tus clients may use beyond its core.
+/// The supported extensions of tus.
 const TUS_EXTENSIONS: &str = "creation,creation-defer-length,termination,expiration";
 /// Largest part in one request. Announced, because proxies in between often cut at 100 MB.
 const MAX_PART_BYTES: u64 = 64 << 20;
-/// Interval between two looks at an upload that another request finishes.
+/// Interval between checks of an upload that another request finishes.
 const FINISH_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait for it.
 const FINISH_WAIT: Duration = Duration::from_secs(20);
@@ -61,7 +61,7 @@ impl UploadCall<'_> {
         }
     }
 
-    /// `OPTIONS`: what the URL takes.
+    /// `OPTIONS`: the methods and protocols that the URL supports.
     async fn describe(&self) -> Result<Response, TicketProblem> {
         let ticket = self.service.find_usable(self.secret).await?;
         let mut response = empty_response(StatusCode::NO_CONTENT);
@@ -270,7 +270,7 @@ impl UploadCall<'_> {
         let idle_timeout = self.service.inner.limits.idle_timeout;
         let (request, file) = form::form_file(boundary, body, idle_timeout).await?;
         let (_, finished) = self.receive(ticket, request, file).await?;
-        // A form always holds the whole file, so an upload that is not finished here broke off.
+        // A form always has the complete file, so an upload that is not finished here was interrupted.
         let record = finished.ok_or(TicketProblem::Interrupted)?;
         if page::prefers_page(headers) {
             return Ok(page::result_page(StatusCode::CREATED, &record));
@@ -287,7 +287,7 @@ impl UploadCall<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, TicketProblem> {
-        // Content would replace what is stored already; only an empty request asks for another attempt.
+        // A body would replace the stored content; only an empty request starts another attempt.
         if *method == Method::PUT || !body.is_end_stream() {
             return Err(TicketProblem::AlreadyStored);
         }
@@ -295,7 +295,7 @@ impl UploadCall<'_> {
         Ok(finished_response(&record, UploadProtocol::of(headers)))
     }
 
-    /// Takes a body, and finishes the upload when it was the last one. Both continue when the client leaves.
+    /// Receives a body, and finishes the upload when it was the last one. Both continue when the client leaves.
     async fn receive(
         &self,
         ticket: LoadedTicket,

@@ -17,9 +17,9 @@ pub(crate) struct PrincipalUsage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct UsageEntry {
     ticket: String,
-    /// Bytes that are reserved while the ticket is open, and those that came afterwards.
+    /// Bytes that are reserved while the ticket is open, and after that the transferred bytes.
     bytes: u64,
-    /// Unix milliseconds at which an open ticket ends; nothing once it was used.
+    /// Unix milliseconds at which an open ticket ends; `None` after it was used.
     open_until_ms: Option<u64>,
     created_at_ms: u64,
 }

@@ -49,7 +49,7 @@ where
         done
     });
     let mut done: Vec<_> = join_all(groups).await.into_iter().flatten().collect();
-    // The groups are in the order of their ids, the tools in that of the manifest.
+    // The groups are ordered by id, but the tools by their order in the manifest.
     done.sort_by_key(|(at, _)| *at);
     let mut all = ToolsetResult::default();
     for (_, built) in done {
@@ -121,7 +121,7 @@ fn chat_toolset(
     }
 }
 
-/// The prefix of the tool's name: the name of the entry, else the display name, else the deployment's id.
+/// The prefix of the tool's name: the name of the entry, otherwise the display name, otherwise the deployment's id.
 fn entry_name<'a>(entry: &'a DialApp, facts: &'a DeploymentFacts) -> &'a str {
     let name = entry.name.as_deref().or(facts.display_name.as_deref());
     name.unwrap_or(&entry.deployment_id)

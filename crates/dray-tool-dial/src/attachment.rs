@@ -89,7 +89,7 @@ async fn promote_one(
 fn passed_on(url: &str) -> Attachment {
     let url = url.trim_start();
     let path = url.split(['?', '#']).next().unwrap_or_default();
-    // The scheme, nothing, the host, then the path.
+    // The parts are the scheme, an empty part, the host and the path.
     let after_host = path.splitn(4, '/').nth(3);
     let name = after_host.and_then(|path| path.rsplit('/').next());
     let title = match name.filter(|name| !name.is_empty()) {
@@ -97,7 +97,7 @@ fn passed_on(url: &str) -> Attachment {
         None => RedactedUrl::from_text(url).as_str().to_owned(),
     };
     Attachment {
-        // Not known without a request, which the deployment makes itself (quickapps 25.2).
+        // The type is unknown without a request, which the deployment sends itself (quickapps 25.2).
         kind: Some("*/*".to_owned()),
         title: Some(title),
         url: Some(url.to_owned()),

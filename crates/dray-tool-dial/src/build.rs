@@ -35,8 +35,7 @@ pub async fn build_deployments(
         .iter()
         .map(|tool| build_deployment(set, tool, dial, caller))
         .collect();
-    // `buffered` keeps the order of the manifest: a list of tools that changes would miss the model's prompt cache
-    // (R16).
+    // `buffered` keeps the order of the manifest: a changed list of tools would miss the model's prompt cache (R16).
     let mut outcomes = stream::iter(all).buffered(AT_ONCE);
     let mut built = ToolsetResult::default();
     while let Some(outcome) = outcomes.next().await {
@@ -111,7 +110,7 @@ async fn build_deployment(
     })
 }
 
-/// What the tools of a set inherit from it.
+/// The settings that the tools of a set inherit from it.
 pub(crate) struct ToolPrefix<'a> {
     pub(crate) name: &'a str,
     pub(crate) timeout_seconds: Option<f64>,
@@ -135,12 +134,12 @@ pub(crate) fn from_metadata(
     id: &str,
     facts: &DeploymentFacts,
 ) -> Result<DescribedDeployment, String> {
-    // Through JSON, so that it takes the same way as a tool in a manifest.
+    // Through JSON, so that it is parsed like a tool in a manifest.
     serde_json::from_value(generated::tool_manifest(id, facts))
         .map_err(|_| format!("The metadata of deployment '{id}' describe no tool."))
 }
 
-/// A described tool with the two arguments that every deployment takes.
+/// A described tool with the two arguments that every deployment accepts.
 fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
     let mut described = described.clone();
     let added = [
@@ -229,8 +228,7 @@ fn argument_schema(
     (Value::Object(schema), shown)
 }
 
-/// Replaces the attachment rules and the fallback of a described tool by those of its entry, where the entry has
-/// some.
+/// Replaces the attachment rules and the fallback of a described tool by those of its entry, if the entry has some.
 pub(crate) fn apply_overrides(
     mut described: DescribedDeployment,
     files: Option<&AttachmentRules>,

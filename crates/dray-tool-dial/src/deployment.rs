@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::failure::deployment_failure;
 use crate::{DeploymentFacts, attachment, history, request, response};
 
-/// A deployment that the model can ask.
+/// A deployment that the model can call.
 #[derive(Debug)]
 pub(crate) struct DialDeploymentTool {
     pub(crate) dial: Arc<dyn DialPort>,
@@ -55,7 +55,7 @@ impl Tool for DialDeploymentTool {
 }
 
 impl DialDeploymentTool {
-    /// The whole body, and whether files go along.
+    /// The complete body, and whether it contains files.
     async fn body(&self, call: &ToolCall, turn: &Turn) -> Result<(Value, bool), ToolFailure> {
         let configuration = self.facts.configuration.as_ref();
         let mut body =
@@ -65,7 +65,7 @@ impl DialDeploymentTool {
         let files = attachment::promote_all(&*turn.storage, &urls, direct).await?;
         let has_files = !files.is_empty();
         let query = request::query_text(&call.arguments);
-        // Allowed: the files may say what is to be done (quickapps 24.1).
+        // An empty query is allowed, because the files may contain the task (quickapps 24.1).
         if query.is_empty() {
             tracing::warn!(
                 tool = self.declaration.name,

@@ -1,4 +1,4 @@
-//! What a failed call of DIAL Core means for a tool that calls a deployment (quickapps 22.3).
+//! Converts failed calls of DIAL Core for tools that call a deployment (quickapps 22.3).
 
 use dray_dial::{Error, ErrorKind};
 use dray_tool::{HandledFailure, ToolFailure};
@@ -9,7 +9,7 @@ pub(crate) const GENERAL_MESSAGE: &str =
 
 /// The failure of a call of another deployment.
 pub(crate) fn deployment_failure(error: Error) -> ToolFailure {
-    // Before the status: timeouts have rules of their own (quickapps 21).
+    // Checked before the status, because timeouts have separate rules (quickapps 21).
     if error.kind == ErrorKind::Timeout {
         return ToolFailure::TimedOut;
     }

@@ -14,9 +14,9 @@ use crate::schema;
 pub struct DeploymentFacts {
     /// Its name for people.
     pub display_name: Option<String>,
-    /// What it does, for the model.
+    /// Description for the model.
     pub description: Option<String>,
-    /// Whether it takes files at all.
+    /// Whether it accepts files.
     pub takes_files: bool,
     /// Whether it fetches addresses itself.
     pub url_attachments: bool,
@@ -63,7 +63,7 @@ pub(crate) fn function_name(id: &str) -> String {
     naming::sanitise_name(&format!("{}_tool", last.replace("%20", "_")))
 }
 
-/// The whole tool as a manifest would describe it.
+/// The complete tool in the form of a manifest.
 pub(crate) fn tool_manifest(id: &str, facts: &DeploymentFacts) -> Value {
     let mut function = Map::new();
     function.insert("name".to_owned(), function_name(id).into());
@@ -116,7 +116,7 @@ pub(crate) fn files_schema() -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": ATTACHMENTS_DESCRIPTION })
 }
 
-/// One setting: a text that the user does not see, one of a list if there is one.
+/// The schema of one setting: a text that is hidden from the user, limited to a list of values if there is one.
 fn setting_schema(root: &Value, property: &Value) -> Value {
     let mut shown = Map::new();
     shown.insert("type".to_owned(), "string".into());

@@ -48,7 +48,7 @@ async fn user_message(
 ) -> Message {
     let urls = attachment::attachment_urls(arguments).unwrap_or_default();
     let files = attachment::promote_each(storage, &urls, direct).await;
-    // What is not there any more is left out and does not fail the call (quickapps 24.3).
+    // Files that no longer exist are left out and do not make the call fail (quickapps 24.3).
     let files: Vec<_> = files.into_iter().filter_map(Result::ok).collect();
     request::user_message(&request::query_text(arguments), files)
 }

@@ -28,7 +28,7 @@ const TOOL_NAME: &str = "internal_code_execution_python_interpreter";
 /// The operator's settings of the interpreter.
 #[derive(Clone, Debug, Default)]
 pub struct InterpreterOptions {
-    /// The session that is used when a conversation has none yet.
+    /// The session for a conversation without one.
     pub default_session: Option<String>,
 }
 
@@ -78,7 +78,7 @@ struct SessionTable {
 #[derive(Clone, Debug, Default)]
 struct OpenSession {
     id: String,
-    /// Address that each file came from, by name; `None` for files of earlier turns.
+    /// Source address of each file, by name; `None` for files of earlier turns.
     files: HashMap<String, Option<String>>,
 }
 
@@ -88,7 +88,7 @@ enum InterpreterFailure {
     Said(String),
     /// The session was closed or never existed.
     Closed,
-    /// Anything else; the strategies of the tool decide.
+    /// Any other failure; the strategies of the tool decide.
     Failed(ToolFailure),
 }
 

@@ -5,7 +5,7 @@
 //! - [`new_interpreter`]: the Python interpreter of DIAL.
 //! - [`deployment_template`]: the tool that a deployment's metadata describe, as a manifest would.
 //!
-//! What it does not do: it opens no connection and holds no key; [`dray_dial::DialPort`] does both.
+//! What it does not do: it opens no connections and has no keys; [`dray_dial::DialPort`] has both.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{attachment, schema};
 
-/// Fields that are ours: no argument takes their place.
+/// Fields of this crate, which no argument may replace.
 const RESERVED_FIELDS: &[&str] = &[
     "custom_fields",
     "messages",
@@ -35,8 +35,8 @@ pub(crate) fn user_message(query: &str, files: Vec<Attachment>) -> Message {
     message
 }
 
-/// All of the body but its messages: configured values, settings among the arguments over configured ones, and every
-/// other argument as a field of its own.
+/// The body without its messages: configured values, which settings in the arguments override, and every other argument
+/// as a separate field.
 pub(crate) fn request_body(
     parameters: &Parameters,
     configuration: Option<&Value>,
@@ -77,7 +77,7 @@ pub(crate) fn request_body(
         }
     }
     body.extend(arguments);
-    // Last, so that nothing turns streaming off.
+    // Set last, so that no value disables streaming.
     body.insert("stream".to_owned(), true.into());
     Ok(body)
 }

@@ -1,4 +1,4 @@
-//! The response of a deployment as it comes (quickapps 24.2).
+//! Reads the streamed response of a deployment (quickapps 24.2).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::failure::{GENERAL_MESSAGE, deployment_failure};
 /// Longest response, files in it included, in bytes.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
-/// Reads a whole response and writes its text to the stage as it arrives. Stages of the deployment itself are not
+/// Reads a complete response and writes its text to the stage as it arrives. Stages of the deployment itself are not
 /// shown.
 pub(crate) async fn read_answer(
     mut chunks: ChunkStream,
@@ -29,7 +29,7 @@ pub(crate) async fn read_answer(
             told.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
         }
     }
-    // Without a finish reason the response was cut, and a part of it would look like all of it.
+    // Without a finish reason the response was cut, and would look complete.
     if !response.is_finished {
         let cut = Error::new(
             ErrorKind::Broken,
@@ -52,7 +52,7 @@ struct DeploymentResponse {
 }
 
 impl DeploymentResponse {
-    /// Takes a chunk; gives the text in it.
+    /// Adds a chunk and returns its text.
     fn take(&mut self, chunk: &Value) -> Result<Option<String>, ToolFailure> {
         self.count(chunk);
         let choice = chunk.pointer("/choices/0");
@@ -97,7 +97,7 @@ impl DeploymentResponse {
         };
         // Counted piece by piece: many small pieces of one file must not pass the limit.
         self.grow(file.to_string().len())?;
-        // A file without an index is one of its own.
+        // A file without an index is a separate file.
         let next = self
             .attachments
             .last_key_value()
@@ -115,7 +115,7 @@ impl DeploymentResponse {
         Ok(())
     }
 
-    /// Takes the tokens; later numbers replace earlier ones, since the last chunk has the final.
+    /// Records the tokens; later numbers replace earlier ones, because the last chunk has the final ones.
     fn count(&mut self, chunk: &Value) {
         let models = chunk.pointer("/statistics/usage_per_model");
         if let Some(models) = models.and_then(Value::as_array) {
@@ -139,7 +139,7 @@ impl DeploymentResponse {
             }));
         }
         let files = self.attachments.into_values();
-        // A file of another form must not cost the whole response.
+        // A file of an unknown form must not make the response fail.
         let files = files.filter_map(|file| serde_json::from_value(Value::Object(file)).ok());
         ToolOutput {
             content: self.content,
@@ -173,7 +173,7 @@ fn token_usage(value: &Value) -> Option<TokenUsage> {
     })
 }
 
-/// Objects member by member, all else replaced.
+/// Merges objects member by member; other values are replaced.
 fn merge_state(known: &mut Value, more: &Value) {
     match (known, more) {
         (Value::Object(known), Value::Object(more)) => {

@@ -24,7 +24,7 @@ pub(crate) fn required_settings(root: &Value) -> impl Iterator<Item = &str> {
     required.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The description of a setting, else its title.
+/// The description of a setting, otherwise its title.
 pub(crate) fn setting_description<'a>(root: &'a Value, property: &'a Value) -> Option<&'a str> {
     let said = |value: &'a Value| {
         let said = value.get("description").or_else(|| value.get("title"));
@@ -64,7 +64,7 @@ fn collect_choices<'a>(
     }
     for keyword in ["anyOf", "oneOf", "allOf"] {
         let branches = property.get(keyword).and_then(Value::as_array);
-        // In reverse, since the last one is taken first.
+        // In reverse, because the last one is processed first.
         waiting.extend(branches.into_iter().flatten().rev());
     }
 }
@@ -85,7 +85,7 @@ fn follow_ref<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
     at
 }
 
-/// A value as the model sees it among the choices.
+/// The text of a value in the list of choices.
 pub(crate) fn choice_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -93,8 +93,8 @@ pub(crate) fn choice_text(value: &Value) -> String {
     }
 }
 
-/// The settings among the arguments, taken out of them. A text that the model wrote becomes the listed value that it
-/// spells, or the number or truth that the schema wants.
+/// Removes the settings from the arguments and returns them. A text of the model becomes the listed value with this
+/// text, or the number or boolean that the schema requires.
 pub(crate) fn take_settings(
     root: &Value,
     arguments: &mut Map<String, Value>,
@@ -112,7 +112,7 @@ fn typed_value(root: &Value, property: &Value, value: Value) -> Value {
         return value;
     };
     let choices = setting_choices(root, property);
-    // Listed values first: they say whether `2` is a number or a text.
+    // Listed values are checked first, because they determine whether `2` is a number or a text.
     if let Some(choice) = choices.iter().find(|choice| choice_text(choice) == text) {
         return (*choice).clone();
     }

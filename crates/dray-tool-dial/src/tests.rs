@@ -1,4 +1,4 @@
-//! Whole tools over a DIAL that is scripted.
+//! Complete tools with a scripted DIAL.
 #![expect(
     clippy::needless_pass_by_value,
     clippy::unnecessary_wraps,

@@ -1,4 +1,4 @@
-//! Asking the other services, and what is reported when they do not answer.
+//! Calls to other services, and the failures if they do not respond.
 
 use dray_bus::CallError;
 use dray_proto::export::ExportError;
@@ -6,7 +6,7 @@ use dray_tool::{HandledFailure, ToolFailure};
 use dray_types::{Fault, FaultCode};
 use thiserror::Error;
 
-/// Another service of the platform, as agents know it.
+/// Another service of the platform, with the name for agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerService {
     /// The file-resolver, which also reads documents.
@@ -21,7 +21,7 @@ pub enum PeerService {
     Store,
     /// The file API of DIAL Core.
     Drive,
-    /// The service that makes tickets.
+    /// The service that creates tickets.
     Tickets,
 }
 
@@ -40,7 +40,7 @@ impl PeerService {
     }
 }
 
-/// Why a service gave no response that can be used. What it prints is for the agent.
+/// The reason why a service returned no usable response. Its text is for the agent.
 #[derive(Debug, Error)]
 pub enum CallFailure {
     /// The service refused the call, with its own message.
@@ -52,13 +52,13 @@ pub enum CallFailure {
         PeerService,
         #[source] Option<Box<dyn std::error::Error + Send + Sync>>,
     ),
-    /// The service did not answer in time.
+    /// The service did not respond in time.
     #[error("{} did not respond in time; try again later.", .0.title())]
     Late(PeerService),
-    /// Its response is not what it must be.
+    /// Its response is malformed.
     #[error("{} returned an unusable response; try again later.", .0.title())]
     Garbled(PeerService),
-    /// The copy came without proof that it is whole.
+    /// The copy has no proof that it is complete.
     #[error("The copy out of the sandbox is not proved to be whole; try again.")]
     Unproven,
 }
@@ -87,7 +87,7 @@ impl CallFailure {
         }
     }
 
-    /// A fault; one that says that the service cannot work now is its absence.
+    /// The failure for a fault. A fault that means that the service cannot work now counts as an unavailable service.
     pub(crate) fn fault(peer: PeerService, fault: Fault) -> Self {
         if fault.code == FaultCode::Unavailable
             && matches!(

@@ -1,4 +1,4 @@
-//! The files of a conversation by their ids, as the turn knows them once its context is built.
+//! The files of a conversation by their ids, available after the context of the turn was built.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +19,7 @@ pub struct FileCatalog {
 pub struct CatalogEntry {
     /// Id by which the model names the file in this conversation.
     pub id: String,
-    /// File name as the model sees it.
+    /// File name for the model.
     pub name: String,
     /// URL of the content.
     pub url: String,
@@ -87,12 +87,12 @@ impl ConversationCatalog {
         catalog.as_ref().map_or_else(Bytes::new, FileCatalog::json)
     }
 
-    /// Takes the catalog of a context that was built.
+    /// Stores the catalog of a built context.
     pub(super) fn set(&self, catalog: FileCatalog) {
         *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog);
     }
 
-    /// Takes the reminder for each message of the user.
+    /// Stores the reminder for each message of the user.
     pub(super) fn set_reminders(&self, reminders: Vec<Option<String>>) {
         *self
             .reminders

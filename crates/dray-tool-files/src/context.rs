@@ -1,5 +1,4 @@
-//! The files of a conversation as the model knows them (docs/file-context.md): one id for each, for as long as the
-//! conversation lasts.
+//! The files of a conversation for the model (docs/file-context.md): each has one id for the whole conversation.
 
 use std::sync::Arc;
 
@@ -18,9 +17,9 @@ use super::scope::TurnScope;
 use super::storage::STORED_NAME_FIELD;
 use super::stored_names::StoredNames;
 
-/// Longest context that is taken.
+/// Largest context that is accepted.
 const MAX_CONTEXT_BYTES: ByteSize = ByteSize::mib(16);
-/// Messages that are seen: all of them.
+/// Number of messages in the context: all of them.
 const ALL_MESSAGES: u64 = 1 << 20;
 /// How the model reaches files above the limit of one message.
 const TOO_MANY_FILES_ADVICE: &str =
@@ -35,7 +34,7 @@ struct BuiltContext {
     catalog: Value,
 }
 
-/// Gives ids to the files of a conversation, by way of the service that reads files.
+/// Gives ids to the files of a conversation, through the service that reads files.
 #[derive(Debug)]
 pub struct ContextBuilder {
     pub(super) scope: Arc<TurnScope>,
@@ -45,8 +44,8 @@ pub struct ContextBuilder {
 }
 
 impl ContextBuilder {
-    /// Gives ids to the files of a conversation, and keeps what the model is to be reminded of in its messages where
-    /// that is switched on. Without files no request is made. When the context cannot be built, files have no ids.
+    /// Gives ids to the files of a conversation, and stores the reminders for its messages if they are enabled. Without
+    /// files no request is sent. If the context cannot be built, files have no ids.
     pub async fn prepare(&self, messages: &[Message]) {
         // Files of results are not files of the conversation: no id is given to them.
         let mut shown = messages.iter().filter(|message| message.role != Role::Tool);
@@ -79,7 +78,7 @@ impl ContextBuilder {
                 Role::Assistant if message.calls().is_empty() => ("AI", format!("a{turn}")),
                 _ => continue,
             };
-            // Without their texts: what is written for them is the reminder alone.
+            // Without their texts, so that the result for them is only the reminder.
             let mut value = Vec::new();
             for attachment in message_attachments(message) {
                 value.push(json!({ "file": self.part(attachment).await }));
@@ -99,7 +98,7 @@ impl ContextBuilder {
             "userMessage": current,
             "responseChatItemId": format!("a{turn}"),
             "language": config.reminder_language,
-            // The message's own list of attachments names each file already, and a link would differ each time.
+            // The message's list of attachments already contains each file, and a link would differ each time.
             "hideUrls": true,
             // The list of attachments is all that most models get of media.
             "keepMedia": false,
@@ -128,7 +127,8 @@ impl ContextBuilder {
             .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
     }
 
-    /// A file as the context takes it. What cannot be opened keeps its name, so that the model sees it.
+    /// The description of a file for the context. A file that cannot be opened keeps its name, so that the model gets
+    /// it.
     async fn part(&self, attachment: &Attachment) -> Value {
         let kind = attachment.kind.as_deref().unwrap_or_default();
         let (key, url) = self.place_of(attachment).await;
@@ -147,7 +147,7 @@ impl ContextBuilder {
             .find(|media| kind.split('/').next() == Some(media));
         part.insert("type".to_owned(), json!(file_type.unwrap_or("file")));
         part.insert("name".to_owned(), json!(name.unwrap_or_default()));
-        // A stored file goes by its key alone: the reader signs a link where one is needed.
+        // A stored file is identified only by its key: the reader signs a link if one is needed.
         if let Some(url) = url {
             part.insert("url".to_owned(), json!(url));
         }
@@ -195,12 +195,12 @@ impl ContextBuilder {
         }
     }
 
-    /// Puts fresh URLs in the place of ids in the arguments of a tool that takes URLs. No request is made where no
-    /// argument is an id.
+    /// Replaces ids by fresh URLs in the arguments of a tool that accepts URLs. No request is sent if no argument is an
+    /// id.
     ///
     /// # Errors
     ///
-    /// The reader cannot be asked.
+    /// The reader cannot be reached.
     pub async fn substitute(
         &self,
         mut arguments: Map<String, Value>,
@@ -220,7 +220,7 @@ impl ContextBuilder {
                     .await?,
             ),
             arguments: Some(services.content(bytes.into(), "application/json").await?),
-            // 0 stands for two hours, longer than any call of a tool.
+            // 0 means two hours, longer than any call of a tool.
             link_seconds: 0,
         };
         let time = services.config.call_timeout.as_duration();
@@ -239,8 +239,8 @@ impl ContextBuilder {
             .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
     }
 
-    /// Puts the id of a file in the place of its stable name, by which the model knows stored files. A name that is not
-    /// one of this conversation stays as it is.
+    /// Replaces the stable name of a file, which the model uses for stored files, by its id. A name that does not
+    /// belong to this conversation is not changed.
     fn replace_names_by_ids(&self, value: &mut Value) {
         match value {
             Value::String(text) if text.starts_with(NAME_PREFIX) => {

@@ -15,7 +15,7 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The content of a `data:` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlineData {
-    /// Its type without parameters; `text/plain` when it says none.
+    /// Its type without parameters; `text/plain` by default.
     pub media_type: String,
     /// The decoded content.
     pub bytes: Bytes,
@@ -28,7 +28,7 @@ pub enum InvalidDataUrl {
     Malformed,
     /// The content is larger than the limit.
     TooLarge {
-        /// Bytes that it holds.
+        /// Number of bytes of its content.
         size: u64,
     },
 }
@@ -75,7 +75,7 @@ pub fn decode_data_url(url: &str, limit: u64) -> Result<InlineData, InvalidDataU
     let bytes = if is_base64 {
         // Encoders for mail break lines (RFC 2045 section 6.8).
         let plain: Vec<u8> = decoded.filter(|byte| !byte.is_ascii_whitespace()).collect();
-        // Before it is decoded: a lie about the size costs no memory.
+        // Checked before decoding, so that an excessive size uses no memory.
         let least = u64::try_from(plain.len() / 4 * 3).unwrap_or(u64::MAX);
         if least.saturating_sub(3) > limit {
             return Err(InvalidDataUrl::TooLarge { size: least });

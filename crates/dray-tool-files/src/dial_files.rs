@@ -1,5 +1,5 @@
-//! Tools over the files of DIAL (quickapps 43.1): paths are relative to the app's own folder and never lead out of it,
-//! an edit applies to the state that was read, and nothing is overwritten unless it is requested.
+//! Tools over the files of DIAL (quickapps 43.1): paths are relative to the app's own folder and never leave it, an
+//! edit applies to the state that was read, and no file is overwritten unless that is requested.
 
 mod path;
 mod work;

@@ -11,7 +11,7 @@ use dray_http::{ByteStream, Cause};
 use futures_util::StreamExt as _;
 use thiserror::Error as ThisError;
 
-/// Why something was not done. What it prints is for the agent.
+/// The reason why an operation failed. Its text is for the agent.
 #[derive(Debug, ThisError)]
 pub enum DriveError {
     /// No file or folder has this path.
@@ -84,7 +84,7 @@ impl Drive {
         Self(dial)
     }
 
-    /// The path form of an absolute URL at the exact origin of DIAL; nothing for every other.
+    /// The path form of an absolute URL at the exact origin of DIAL; `None` for any other URL.
     pub(crate) fn own(&self, url: &str) -> Option<String> {
         let file = self.0.origin().file(url)?;
         Some(file.as_str().to_owned())
@@ -155,7 +155,7 @@ fn file_url(url: &str) -> Result<FileUrl, DriveError> {
     FileUrl::parse(url).ok_or(DriveError::Invalid)
 }
 
-/// Content of an upload; its size is known before.
+/// Content of an upload; its size is known in advance.
 pub enum UploadBody {
     /// Bytes that are here.
     Bytes(Bytes),

@@ -55,7 +55,7 @@ impl ExportCalls for TurnExport<'_> {
     }
 }
 
-/// Copies a file, or a directory as a ZIP, out of the sandbox; what comes is compared with the receipt.
+/// Copies a file, or a directory as a ZIP, out of the sandbox; the copy is compared with the receipt.
 pub(super) async fn take_out(
     scope: &TurnScope,
     session: &SessionBinding,

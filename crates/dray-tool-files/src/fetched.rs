@@ -12,16 +12,16 @@ use percent_encoding::percent_decode_str;
 use super::ask::{CallFailure, PeerService};
 use super::scope::TurnScope;
 
-/// What came.
+/// The fetched content.
 #[derive(Clone, Debug)]
 pub(super) struct FetchedFile {
     /// The stored content in the artifact store.
     pub(super) claim: Claim,
     /// Name of the file (quickapps 33.6).
     pub(super) name: String,
-    /// Its type as the server says; by its bytes when the server says nothing.
+    /// Its type from the server; detected from its bytes if the server gives none.
     pub(super) media_type: String,
-    /// Type by its bytes; empty when they are of no known kind.
+    /// Type by its bytes; empty for an unknown kind.
     pub(super) sniffed: String,
     /// Scheme, host, port and path of the last hop.
     pub(super) from: String,
@@ -52,7 +52,8 @@ pub(super) async fn fetch(
     }
 }
 
-/// A failure about the URL is for the model, which can choose another one. What the fetcher itself could not do is not.
+/// A failure about the URL is for the model, which can choose another one. A failure of the fetcher itself is not for
+/// the model.
 fn fetch_failure(parameter: &str, url: &str, fault: Fault) -> ToolFailure {
     match Code::of_fault(&fault).filter(|code| code.is_about_url()) {
         Some(code) => {
@@ -63,14 +64,15 @@ fn fetch_failure(parameter: &str, url: &str, fault: Fault) -> ToolFailure {
     }
 }
 
-/// The response, compared with itself and with what was asked.
+/// Checks that the response is consistent and matches the request.
 fn check_reply(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFile> {
     let Ok(ContentSource::Claim(claim)) = ContentSource::try_from(reply.content?) else {
         return None;
     };
     let digest = Sha256Digest::try_from(reply.sha256.as_slice()).ok()?;
     let artifact = &claim.artifact;
-    // Claim and reply state digest and size twice; a difference means that one of them is about another file.
+    // Both the claim and the reply contain digest and size; a difference means that one of them belongs to another
+    // file.
     if artifact.sha256 != digest || artifact.size != reply.size || reply.size > limit {
         return None;
     }
@@ -101,7 +103,7 @@ fn check_reply(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFi
     })
 }
 
-/// A file name (quickapps 33.6); nothing when nothing is left of it.
+/// A file name (quickapps 33.6); `None` if no character remains.
 fn tidy_name(raw: &str) -> Option<String> {
     // Decoded once (quickapps 33.6): twice would make a separator of `%252F`.
     let decoded = percent_decode_str(raw).decode_utf8_lossy();
@@ -119,7 +121,7 @@ fn tidy_name(raw: &str) -> Option<String> {
     (!kept.chars().all(|character| character == '.')).then(|| kept.to_owned())
 }
 
-/// The name of what has none: by its address, so that it is the same each time.
+/// A name for content without one, derived from its URL so that it is always the same.
 fn generated_name(url: &str, media_type: &str) -> String {
     let digest = Sha256Digest::of(url.as_bytes()).to_hex();
     let digits = digest.get(..16).unwrap_or_default();

@@ -9,9 +9,9 @@ use super::storage::STORED_NAME_FIELD;
 /// Key of an attachment under which the bytes of an inline image stay, for models that take images in messages.
 pub const INLINE_KEY: &str = "inline";
 
-/// Stores the files that users' messages hold as `data:` URLs, and puts the stable name of the stored file in place of the
-/// URL, so that later messages neither repeat its bytes nor hold a link to them. An attachment that cannot be stored
-/// loses its address, and its title gives the reason.
+/// Stores the files in users' messages that are `data:` URLs, and replaces each URL by the stable name of the stored
+/// file, so that later messages contain neither its bytes nor a link to them. An attachment that cannot be stored loses
+/// its URL, and its title gives the reason.
 pub async fn keep_inline(storage: &dyn FileStorage, messages: &mut [Message]) {
     for message in messages
         .iter_mut()
@@ -28,7 +28,7 @@ pub async fn keep_inline(storage: &dyn FileStorage, messages: &mut [Message]) {
 async fn keep_one(storage: &dyn FileStorage, attachment: &mut Attachment) {
     let Some(url) = attachment
         .url
-        // Taken out even if it cannot be kept: its bytes must not reach the model or the state.
+        // Removed even if it cannot be stored: its bytes must not reach the model or the state.
         .take_if(|url| storage.classify(url) == UrlClass::Data)
     else {
         return;
@@ -45,8 +45,8 @@ async fn keep_one(storage: &dyn FileStorage, attachment: &mut Attachment) {
             }
             attachment.rest.extend(kept.rest);
             let kind = attachment.kind.as_deref().unwrap_or_default();
-            // Beside the name, for models that take images as parts of a message; it is removed before DIAL sees
-            // it.
+            // In addition to the name, for models that accept images as parts of a message; it is removed before DIAL
+            // sees it.
             if kind.starts_with("image/") {
                 attachment
                     .rest

@@ -1,20 +1,20 @@
 //! Tools by which an agent reads, sends, lists and fetches files, and the files of one turn (quickapps 25.3, 30, 32, 43).
 //!
 //! The crate calls the other services over the bus: the file-resolver for references and documents, the egress-fetcher
-//! for addresses of the web, sandbox-transfer for files of sandboxes, and platform-delivery for what a person sees.
+//! for web addresses, sandbox-transfer for files of sandboxes, and platform-delivery for files to users.
 //!
-//! - [`FileServices`]: what all turns share.
+//! - [`FileServices`]: the services that all turns share.
 //! - [`TurnFiles`]: the parts of one turn, on behalf of one caller: its scope, its session, the catalog of the
 //!   conversation, storage, loading, delivery.
-//! - [`tools`]: what the model can call.
+//! - [`tools`]: the tools for the model.
 //! - [`dial_files`]: tools over the files of DIAL.
 //! - [`uploads`], [`context`]: a person's files on their way in; [`catalog`]: their ids.
 //! - [`media`]: tags of the final response on their way out.
 //! - [`offload`]: large results of tools.
 //! - `name_key`: names of stored files, bound to the conversation that brought them.
 //!
-//! What it does not do: it puts no content of a file into a message of the bus above the inline limit, and it connects to
-//! no address that an agent chose.
+//! What it does not do: it never puts file content above the inline limit into a bus message, and never connects to an
+//! address from an agent.
 //!
 //! ```
 //! use dray_tool_files::data::decode_data_url;

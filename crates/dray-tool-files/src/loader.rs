@@ -1,5 +1,5 @@
-//! Stored files behind what a client or a model names: ids of the conversation's files, files of DIAL, addresses and
-//! `data:`.
+//! Finds stored files for references of a client or a model: ids of the conversation's files, files of DIAL, addresses
+//! and `data:`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl FileLoader {
         self.claim_behind(parameter, reference, limit, time).await
     }
 
-    /// The stored file of an attachment, whether it brings its content or says where it is.
+    /// The stored file of an attachment, whether it contains its content or a reference to it.
     pub(super) async fn attached_claim(
         &self,
         attachment: &Attachment,

@@ -1,5 +1,5 @@
-//! `MEDIA:` tags in the final response (platform-delivery 3): text passes as it comes, half a tag never shows, and what
-//! the tags name is sent when the response ends.
+//! `MEDIA:` tags in the final response (platform-delivery 3): text is passed on as it arrives, a partial tag is never
+//! shown, and tagged files are sent at the end of the response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ pub struct MediaTagFilter {
     session: Arc<SessionBinding>,
     delivery: Arc<FileDelivery>,
     hold: HoldBack,
-    /// Paths that were looked up, with the real path; `None` for a path that leads nowhere.
+    /// Paths that were looked up, with the real path; `None` for a path that does not exist.
     known: BTreeMap<String, Option<String>>,
-    /// Why the sandbox could not be asked.
+    /// Why the sandbox could not be reached.
     away: Option<String>,
 }
 
 /// The end of a response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilteredRest {
-    /// Text that was held back, and what is to be said about files that did not go.
+    /// Text that was held back, and the notice on files that were not sent.
     pub text: String,
     /// Files for the response, where the session has no chat.
     pub attachments: Vec<Attachment>,
 }
 
 impl MediaTagFilter {
-    /// A filter; nothing without a sandbox whose files tags could name.
+    /// Creates a filter; `None` without a sandbox, because tags refer to its files.
     pub async fn new(files: &Arc<TurnFiles>) -> Option<Self> {
         files.session.has_sandbox().await.then(|| Self {
             scope: Arc::clone(&files.scope),
@@ -52,10 +52,10 @@ impl MediaTagFilter {
         })
     }
 
-    /// Takes the next piece and gives what can be shown.
+    /// Adds the next chunk and returns the text that can be shown.
     pub async fn push(&mut self, piece: &str) -> String {
         self.hold.feed(piece);
-        // A path may grow until its line ends; before that the question would be for half of it.
+        // A path may continue until the end of its line; an earlier look-up would use only a part of it.
         if piece.contains('\n') {
             let paths = self.hold.undecided();
             self.look(paths).await;
@@ -64,7 +64,7 @@ impl MediaTagFilter {
         self.hold.take(|path| known.get(path).cloned().flatten())
     }
 
-    /// Ends the response: sends what its tags name, once, and not what a tool of this turn has sent.
+    /// Ends the response: sends the tagged files once, except those that a tool of this turn has sent.
     pub async fn finish(mut self) -> FilteredRest {
         let paths = self.hold.undecided_at_end();
         self.look(paths).await;
@@ -120,7 +120,7 @@ impl MediaTagFilter {
         rest
     }
 
-    /// Asks the sandbox for the paths that are not known yet.
+    /// Looks up new paths in the sandbox.
     async fn look(&mut self, paths: Vec<String>) {
         let room = MAX_TAGGED_PATHS.saturating_sub(self.known.len());
         let wanted: Vec<_> = paths
@@ -151,8 +151,8 @@ impl MediaTagFilter {
     }
 }
 
-/// Notes where the paths lead that went to the person: tools name them as they like, tags by the path itself. One that
-/// no longer exists does not cause a wait.
+/// Records the real paths of files that were sent to the user, because tools and tags may use different spellings. A
+/// path that no longer exists causes no delay.
 async fn note_real_paths(scope: &TurnScope, session: &SessionBinding, delivery: &FileDelivery) {
     let jobs: Vec<_> = delivery
         .sent_paths()

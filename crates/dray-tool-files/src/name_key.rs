@@ -1,8 +1,8 @@
 //! Names of stored files for clients and models: `artifact/<sha256>/<size>/<mac>`.
 //!
-//! The MAC covers the tenant, the conversation, the digest and the size. Who knows the digest of a file of another
-//! conversation cannot make a name for it, and a name that was copied from another conversation names nothing. The key
-//! is the same in all replicas, so that each of them can check the names of every other.
+//! The MAC covers the tenant, the conversation, the digest and the size. The digest of a file of another conversation
+//! is not enough to create a name for it, and a name that was copied from another conversation is invalid. The key is
+//! the same in all replicas, so that each can check the names of the others.
 //!
 //! Keys of the file-resolver (`artifact/<sha256>/<size>`) have no MAC: they stay between the services and are made only
 //! from names that were checked here.
@@ -31,7 +31,7 @@ impl fmt::Debug for NameKey {
 }
 
 impl NameKey {
-    /// Takes key material of any length.
+    /// Derives the key from material of any length.
     pub(super) fn new(key: &[u8]) -> Self {
         // As HMAC does with keys longer than its block (RFC 2104 section 3).
         let digest = Sha256Digest::of(key);
@@ -69,8 +69,7 @@ impl NameKey {
         format!("{}/{code}", key_of(sha256, size))
     }
 
-    /// The digest and size that a name stands for in a conversation; `None` for text that is not a name of this
-    /// conversation.
+    /// The digest and size in a name of this conversation; `None` for any other text.
     pub(super) fn check(
         &self,
         tenant: &TenantId,
@@ -87,7 +86,7 @@ impl NameKey {
     }
 }
 
-/// The key under which the file-resolver knows a stored file.
+/// The file-resolver's key of a stored file.
 pub(super) fn key_of(sha256: &Sha256Digest, size: u64) -> String {
     format!("{NAME_PREFIX}{}/{size}", sha256.to_hex())
 }

@@ -25,7 +25,7 @@ const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "f
 pub struct OffloadedResult {
     /// The text for the model in place of the result.
     pub notice: String,
-    /// The file with the whole result.
+    /// The file with the complete result.
     pub attachment: Attachment,
 }
 
@@ -49,7 +49,7 @@ impl ResultOffloader<'_> {
         }
     }
 
-    /// Puts the result of `tool` into a file when it is large; nothing when it stays.
+    /// Moves a large result of `tool` into a file; `None` if the result is kept.
     pub async fn offload(
         &self,
         tool: &str,
@@ -98,8 +98,8 @@ impl ResultOffloader<'_> {
         }
     }
 
-    /// Keeps old messages of the conversation as a file, and returns a sentence for the model that says where. The same text
-    /// gives the same sentence in every turn of the conversation.
+    /// Keeps old messages of the conversation as a file, and returns a sentence for the model with its name. The same
+    /// text results in the same sentence in every turn of the conversation.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl ResultOffloader<'_> {
         ))
     }
 
-    /// What the manifest says; the field that holds for all agents first.
+    /// The settings of the manifest; the field for all agents has priority.
     fn manifest_settings(&self) -> Option<&Offload> {
         let features = &self.scope.features;
         let of_dial = features.dial_files.as_ref();

@@ -1,6 +1,8 @@
-//! Files on their way to a person: through platform-delivery where the session has a chat, else attached to the response.
+//! Delivery of files to the user: through platform-delivery if the session has a chat, otherwise attached to the
+//! response.
 //!
-//! Only what is proved counts as delivered: size and SHA-256 of what left the sandbox are those of what is kept.
+//! Only proven files count as delivered: size and SHA-256 of the file from the sandbox must equal those of the stored
+//! one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +25,7 @@ use super::storage::{TurnStorage, media_type};
 
 /// Longest wait for the end of a delivery in one question.
 const MAX_OUTCOME_WAIT: Duration = Duration::from_secs(10);
-/// Answer time beyond that wait.
+/// Time for the response after that wait.
 const RESPONSE_GRACE: Duration = Duration::from_secs(3);
 
 /// The arguments of a call that sends files.
@@ -48,22 +50,22 @@ pub(super) struct SendOutcome {
     pub(super) attachments: Vec<Attachment>,
     /// Whether anything arrived or may still arrive.
     pub(super) any: bool,
-    /// Notice for the person; empty when there is nothing to say.
+    /// Notice for the user; may be empty.
     pub(super) notice: String,
 }
 
-/// Sends files to the person of one turn, and knows which have arrived.
+/// Sends files to the user of one turn, and records which have arrived.
 #[derive(Debug)]
 pub struct FileDelivery {
     scope: Arc<TurnScope>,
     session: Arc<SessionBinding>,
     storage: Arc<TurnStorage>,
-    /// Paths that went to the person in this turn, as the model wrote them and as the sandbox resolved them.
+    /// Paths that were sent to the user in this turn, both as the model wrote them and as the sandbox resolved them.
     sent: Mutex<BTreeSet<Vec<u8>>>,
 }
 
 impl FileDelivery {
-    /// Nothing is sent yet.
+    /// Creates a delivery without sent files.
     pub(super) fn new(
         scope: Arc<TurnScope>,
         session: Arc<SessionBinding>,
@@ -96,14 +98,14 @@ impl FileDelivery {
         sent.contains(path)
     }
 
-    /// Sends files. `what` names this sending within the turn: a repeat sends nothing twice.
+    /// Sends files. `what` identifies this sending within the turn, so that a repetition sends no file twice.
     pub(super) async fn dispatch(
         &self,
         what: &str,
         parcel: OutgoingFile,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
-        // Asked for each call: an operator may bind a chat between two turns.
+        // Checked for each call, because an operator may bind a chat between two turns.
         if self.session.has_chat().await {
             self.deliver(what, parcel, end).await
         } else {
@@ -173,7 +175,7 @@ impl FileDelivery {
             .filter(|file| !is_proven_delivery(file))
             .map(|file| dray_presentation::name::shown_name(&file.name))
             .collect();
-        // An error, not a report: the model must not say that an unproven file arrived.
+        // An error, not a report: the model must not report an unproven file as delivered.
         if !unproven.is_empty() {
             return Err(HandledFailure::new(format!(
                 "The delivery cannot be proved for {}; ask the user whether it arrived before you send it again.",
@@ -242,7 +244,7 @@ impl FileDelivery {
         Ok(sent)
     }
 
-    /// Keeps a stored file as an attachment, and says so.
+    /// Keeps a stored file as an attachment, and reports it.
     async fn attached(
         &self,
         claim: &Claim,
@@ -289,7 +291,7 @@ fn collect_outcome(
                 "state": FileState::Failed.name(),
                 "error": {"message": failure.to_string()},
             }));
-            // The notice names files without directories; paths of a sandbox say nothing to the user.
+            // The notice names files without directories; paths of a sandbox are meaningless to the user.
             lost.push(name);
         }
     }
@@ -304,7 +306,7 @@ const fn attached_state(is_link: bool) -> FileState {
     }
 }
 
-/// Whether a file that is said to be shown has a digest, and what left the sandbox is what was sent.
+/// Whether a file that is reported as shown has a digest, and the file from the sandbox equals the sent one.
 fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
     let copied = file.transfer.as_ref().is_none_or(|receipt| {
         receipt.error.is_empty()

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::ask::{CallFailure, PeerService};
 use super::scope::TurnScope;
 
-/// How many times the largest file the arguments of one call may hold.
+/// Most bytes of one call's resolved arguments, as a multiple of the largest file.
 const MAX_FILE_MULTIPLE: u64 = 8;
 /// Bytes of arguments beside their files.
 const MAX_OTHER_BYTES: u64 = 8 << 20;
@@ -31,7 +31,7 @@ impl ArgumentResolver for ReferenceResolver<'_> {
     ) -> Result<Map<String, Value>, ToolFailure> {
         let services = &self.scope.services;
         let nested = services.config.nested;
-        // Most arguments hold no reference and need no request.
+        // Most arguments contain no reference and need no request.
         if !arguments
             .values()
             .any(|value| has_reference(value, nested, 0))
@@ -88,8 +88,8 @@ fn garbled_reply_failure() -> ToolFailure {
     CallFailure::Garbled(PeerService::Documents).into()
 }
 
-/// An argument that the model can correct. The fault says what is wrong with it; `tool_message` already names the
-/// argument, as the loop does for every failure of this kind.
+/// An argument that the model can correct. The fault describes the problem; `tool_message` already names the argument,
+/// as the loop does for every failure of this kind.
 fn parameter_failure(invalid: v1::InvalidParameter) -> ToolFailure {
     match invalid.fault {
         Some(fault) => ToolFailure::parameter(invalid.parameter, fault.message),
@@ -97,7 +97,8 @@ fn parameter_failure(invalid: v1::InvalidParameter) -> ToolFailure {
     }
 }
 
-/// Whether a value of an argument holds a reference where references count: at the top and in lists there, or anywhere.
+/// Whether a value of an argument contains a reference where references are allowed: at the top level and in lists
+/// there, or at any depth.
 fn has_reference(value: &Value, nested: bool, depth: u32) -> bool {
     match value {
         Value::String(text) => !matches!(FileReference::parse(text), ParsedReference::Plain),

@@ -12,17 +12,17 @@ use tokio::time::Instant;
 
 use super::services::FileServices;
 
-/// Time that is kept for saying what went wrong, before the caller of the tool gives up.
+/// Time that is reserved for reporting a failure before the deadline of the call.
 const REPORT_MARGIN: Duration = Duration::from_millis(300);
 
 /// The caller, the session and the features of one turn. It does not change while the turn runs.
 #[derive(Debug)]
 pub struct TurnScope {
     pub(super) services: FileServices,
-    /// The session; nothing when its id is not valid.
+    /// The session; `None` if its id is not valid.
     pub(super) session: Option<SessionId>,
     pub(super) turn: String,
-    /// Names this request and no other one, not even a repeat of it: its calls share what they load.
+    /// A unique id of this request, which differs even for a repetition: the calls of one request share loaded files.
     pub(super) request: String,
     pub(super) caller: Caller,
     pub(super) features: Features,
@@ -35,7 +35,7 @@ impl TurnScope {
         self.features.file_loading.size_limit.unwrap_or(default)
     }
 
-    /// The policy of the manifest for addresses of the web; nothing when it says nothing.
+    /// The policy of the manifest for web addresses; `None` if it has none.
     pub(super) fn policy(&self) -> Option<v1::AppPolicy> {
         let ExternalUrlFetch {
             enabled,
@@ -91,7 +91,7 @@ impl TurnScope {
     }
 }
 
-/// Time left for a call, less what it takes to say that it failed.
+/// Time left for a call, minus the time to report a failure.
 pub(super) fn time_left(call: &ToolCall) -> Duration {
     let left = call.deadline.saturating_duration_since(Instant::now());
     left.saturating_sub(REPORT_MARGIN.min(left / 10))

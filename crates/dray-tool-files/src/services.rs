@@ -24,7 +24,7 @@ use super::url_class::{classify_url, own_path};
 pub struct FileServices {
     /// Connection to the other services.
     pub bus: Bus,
-    /// The artifact store, which holds files of all services.
+    /// The artifact store, with the files of all services.
     pub store: Store,
     /// Wall clock of deadlines.
     pub clock: Clock,
@@ -32,7 +32,7 @@ pub struct FileServices {
     pub tenant: TenantId,
     /// The operator's configuration.
     pub config: Arc<Config>,
-    /// Files of DIAL, when there is one.
+    /// Files of DIAL, if it is configured.
     pub drive: Option<Drive>,
     /// Names of stored files.
     pub(super) name_key: NameKey,
@@ -91,7 +91,7 @@ impl FileServices {
         Deadline::after(self.clock.now_ms(), time)
     }
 
-    /// Calls a service that answers within seconds.
+    /// Calls a service that responds within seconds.
     pub(super) async fn ask<C: Call>(
         &self,
         peer: PeerService,
@@ -139,13 +139,13 @@ impl FileServices {
         self.absent_until.store(until, Ordering::Relaxed);
     }
 
-    /// Bytes as a message takes them: by claim where they are many.
+    /// Content for a message: inline, or as a claim if it is large.
     pub(super) async fn content(
         &self,
         bytes: Bytes,
         media_type: &str,
     ) -> Result<v1::Content, CallFailure> {
-        // A message of the bus has a limit; larger content goes by claim check.
+        // A message of the bus has a limit; larger content is sent as a claim check.
         if bytes.len() <= INLINE_LIMIT {
             return Ok(ContentSource::Inline(bytes).into());
         }
@@ -181,7 +181,7 @@ impl FileServices {
         }
     }
 
-    /// Opens a stored file; its digest is checked on the way.
+    /// Opens a stored file; its digest is checked while it is read.
     pub(super) async fn open(
         &self,
         claim: &Claim,

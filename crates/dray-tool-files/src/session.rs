@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use super::ask::{CallFailure, PeerService};
 use super::scope::TurnScope;
 
-/// Longest time that a turn waits to know its session.
+/// Longest time that a turn waits for its session binding.
 const MAX_SESSION_WAIT: Duration = Duration::from_secs(2);
 
 /// The record of the turn's session, requested once.
@@ -24,7 +24,7 @@ pub struct SessionBinding {
 }
 
 impl SessionBinding {
-    /// The binding of the turn's session. A new session is bound to nothing, which needs no request.
+    /// The binding of the turn's session. A new session has no binding, so it needs no request.
     pub(super) fn new(scope: Arc<TurnScope>, is_new: bool) -> Self {
         Self {
             scope,
@@ -45,7 +45,7 @@ impl SessionBinding {
             roots: Vec::new(),
             changed_at_ms: 0,
         };
-        // What this turn bound is newer than what the service reported.
+        // A binding of this turn is newer than the reported one.
         if let Some(given) = self.given.get() {
             return given;
         }
@@ -65,7 +65,7 @@ impl SessionBinding {
         if services.sessions_are_absent() {
             return Err(());
         }
-        // It is before everything else that a turn does, so it may not take long.
+        // Every turn starts with this request, so it must be short.
         let time = services
             .config
             .call_timeout
@@ -99,8 +99,8 @@ impl SessionBinding {
         }
     }
 
-    /// Gives the session a sandbox unless it has one. `{session}` in the address stands for its id. Without a sandbox
-    /// the turn continues without its tools.
+    /// Gives the session a sandbox unless it has one. `{session}` in the address is replaced by its id. Without a
+    /// sandbox, the turn continues without its tools.
     pub async fn bind(&self, address: &str) {
         let Some(session) = &self.scope.session else {
             return;

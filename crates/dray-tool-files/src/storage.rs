@@ -35,7 +35,7 @@ pub(super) const STORED_NAME_FIELD: &str = "key";
 pub(super) struct KeptFile {
     /// The attachment as the client gets it.
     pub(super) attachment: Attachment,
-    /// Unix milliseconds at which its link ends; nothing when its URL stays.
+    /// Unix milliseconds at which its link ends; `None` if its URL does not expire.
     pub(super) ends_at_ms: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl KeptFile {
 pub struct TurnStorage {
     scope: Arc<TurnScope>,
     names: Arc<StoredNames>,
-    /// Copies of what calls name by URL, by the URL or the digest of the content.
+    /// Copies of files that calls refer to, by their URL or the digest of their content.
     promoted: OnceMap<Attachment>,
     kept: OnceMap<KeptFile>,
     /// The folder of this turn's files in DIAL.
@@ -75,7 +75,7 @@ impl FileStorage for TurnStorage {
             UrlClass::Dial => self.described(parameter, url).await,
             UrlClass::External => {
                 let work = Box::pin(self.promote(parameter, url));
-                // The prefix keeps URLs apart from digests of content, which have names in the same map.
+                // The prefix distinguishes URLs from digests of content, which are keys of the same map.
                 self.promoted.get(format!("u:{url}"), work).await
             }
             UrlClass::Data => {
@@ -125,7 +125,7 @@ enum UploadSource<'a> {
 }
 
 impl TurnStorage {
-    /// A storage that has kept nothing yet.
+    /// Creates an empty storage.
     pub(super) fn new(scope: Arc<TurnScope>, names: Arc<StoredNames>) -> Self {
         Self {
             scope,
@@ -136,8 +136,8 @@ impl TurnStorage {
         }
     }
 
-    /// Keeps a file whose name follows from its content: where the client's files have it already, it is not written again
-    /// under another name.
+    /// Keeps a file whose name follows from its content: if the client's files already contain it, it is not written
+    /// again under another name.
     pub(super) async fn keep_same(
         &self,
         name: &str,
@@ -249,7 +249,7 @@ impl TurnStorage {
         Ok(home)
     }
 
-    /// Uploads under a name that nothing has yet (R9), and compares what DIAL says that it has.
+    /// Uploads under an unused name (R9), and checks the metadata that DIAL returns.
     async fn upload(
         &self,
         drive: &Drive,
@@ -355,7 +355,7 @@ fn to_attachment(item: FileMetadata, name: &str, media_type: &str) -> Attachment
     }
 }
 
-/// A name that a storage takes: each segment without control characters, and none ends in a dot. Never empty.
+/// A valid name for a storage: each segment without control characters, and none ends in a dot. Never empty.
 pub fn clean_name(name: &str) -> String {
     let mut folders: Vec<String> = name
         .split('/')

@@ -35,8 +35,9 @@ impl StoredNames {
         }
     }
 
-    /// Finds the stored file of a name that a client or a model sent. The name of another conversation, a digest
-    /// without its MAC and the name of a deleted file all give `None`, so a caller cannot learn which of them it was.
+    /// Finds the stored file of a name that a client or a model sent. Returns `None` for the name of another
+    /// conversation, a digest without its MAC and the name of a deleted file, so that a caller cannot distinguish
+    /// these.
     pub(super) async fn named_claim(
         &self,
         name: &str,

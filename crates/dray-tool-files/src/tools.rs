@@ -1,4 +1,4 @@
-//! The tools that every agent has for files. Their results are the sentences of the services behind them.
+//! The tools that every agent has for files. Their results are the texts of the services that they call.
 
 mod fetch_url;
 mod get;
@@ -43,9 +43,9 @@ struct FileTool {
     files: Arc<TurnFiles>,
 }
 
-/// The tools that make sense in this turn: those of sandboxes where there is one, those that read where there is
-/// something to read, and the web where manifest or operator say so. `keeps_texts` says whether the turn may keep results or
-/// old messages as files, which the model reads back.
+/// The tools for this turn: sandbox tools if there is a sandbox, reading tools if there are files to read, and the web
+/// tool if the manifest or the operator enables it. `keeps_texts` is whether the turn may store results or old messages
+/// as files that the model reads later.
 pub async fn offered_tools(files: &Arc<TurnFiles>, keeps_texts: bool) -> Vec<Arc<dyn Tool>> {
     let sandbox = files.session.has_sandbox().await;
     let has_files = files.catalog.has_files();
@@ -93,7 +93,7 @@ impl FileTool {
             FileToolKind::RequestUpload => (tickets::upload_declaration(), "Request upload"),
             FileToolKind::DownloadLink => (tickets::download_declaration(), "Make download link"),
         };
-        // What is sent is for the person, for all types; what is fetched or got is for the model.
+        // Sent files of all types are for the user; fetched files and files from the sandbox are for the model.
         let propagated = match kind {
             FileToolKind::SendFile => vec!["*/*".to_owned()],
             _ => Vec::new(),
@@ -171,7 +171,7 @@ pub(super) fn tool_declaration(
     }
 }
 
-/// An argument that must be there.
+/// Returns a required argument.
 pub(super) fn required_argument<'a>(
     call: &'a ToolCall,
     name: &str,

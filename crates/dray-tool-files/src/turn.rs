@@ -26,14 +26,14 @@ use super::storage::{STORED_NAME_FIELD, TurnStorage, clean_name};
 use super::stored_names::StoredNames;
 use super::uploads::UploadPlacer;
 
-/// Who asks, in which conversation, and which features the manifest switches on.
+/// The caller, the conversation, and the features that the manifest enables.
 #[derive(Clone, Debug, Default)]
 pub struct TurnStart {
     /// Session whose sandbox and chat are used; one with an invalid id has neither.
     pub session: String,
-    /// Whether the session is new: nothing is bound to it, so no request is needed.
+    /// Whether the session is new: it has no binding, so no request is needed.
     pub is_new: bool,
-    /// Id of the turn: the same for a repeat of the same request, so that nothing is delivered twice.
+    /// Id of the turn: equal for repetitions of one request, so that no file is delivered twice.
     pub turn: String,
     /// Credentials and headers of the caller, for requests on its behalf.
     pub caller: Caller,
@@ -43,7 +43,7 @@ pub struct TurnStart {
     pub features: Features,
 }
 
-/// The parts of one turn's file handling. Each holds the handles that it needs; this type connects them.
+/// The parts of one turn's file handling. Each has the handles that it needs; this type connects them.
 #[derive(Debug)]
 pub struct TurnFiles {
     /// The caller, the session and the features.
@@ -133,8 +133,8 @@ impl TurnFiles {
         Some(format!("data:{kind};base64,{}", STANDARD.encode(bytes)))
     }
 
-    /// The stored content of a file of an answer. Content in the attachment itself is stored; `None` for a file that is kept
-    /// elsewhere, such as in DIAL, and for one that cannot be stored.
+    /// The stored content of a file of an answer. Content in the attachment itself is stored; `None` for a file in
+    /// another storage, such as DIAL, and for one that cannot be stored.
     pub async fn output_claim(&self, attachment: &Attachment) -> Option<Claim> {
         let title = attachment.title.as_deref().unwrap_or("file");
         let kind = attachment.kind.as_deref().unwrap_or_default();
@@ -145,7 +145,7 @@ impl TurnFiles {
             return Some(labelled(claim, kind, title));
         }
         let data = attachment.data.as_deref().filter(|data| !data.is_empty())?;
-        // Content of models is base64 for pictures, text for all else.
+        // Content of models is base64 for pictures, text for other types.
         let bytes = if kind.starts_with("image/") {
             STANDARD.decode(data).ok()?
         } else {
@@ -156,12 +156,12 @@ impl TurnFiles {
         Some(labelled(stored.ok()?, kind, title))
     }
 
-    /// Gives a stored file to the conversation, as an attachment under its stable name. A picture of at most
-    /// `inline_limit` bytes has its content beside the name, for models that take pictures as parts of messages.
+    /// Adds a stored file to the conversation, as an attachment under its stable name. A picture of at most
+    /// `inline_limit` bytes also has its content, for models that accept pictures as parts of messages.
     ///
     /// # Errors
     ///
-    /// The store or DIAL fails, or the content is gone.
+    /// The store or DIAL fails, or the content was deleted.
     pub async fn adopt(
         &self,
         claim: &Claim,
@@ -225,7 +225,7 @@ fn labelled(mut claim: Claim, kind: &str, title: &str) -> Claim {
     claim
 }
 
-/// The text of an argument; nothing when it is absent, `null` or empty.
+/// The text of an argument; `None` when it is absent, `null` or empty.
 pub(super) fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     let text = arguments.get(name)?.as_str()?;
     Some(text).filter(|text| !text.trim().is_empty())

@@ -20,7 +20,7 @@ use super::session::SessionBinding;
 const AT_ONCE: usize = 4;
 /// Most files of one message.
 const MAX_FILES: usize = 50;
-/// Pauses between two looks, the first and the longest.
+/// Delays between two checks: the first and the longest.
 const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Puts a person's files into the session's sandbox.
@@ -32,9 +32,9 @@ pub struct UploadPlacer<'a> {
 }
 
 impl UploadPlacer<'_> {
-    /// Puts the attachments of a message into the session's sandbox, waits for them within bounds, and gives one line
-    /// for each file that the model has not seen yet: those of this message, and those that came by the session's chat.
-    /// Without a sandbox this does nothing. What is not available is reported; nothing here ends the turn.
+    /// Puts the attachments of a message into the session's sandbox, waits for them for a limited time, and returns one
+    /// line for each new file: those of this message, and those that arrived through the session's chat. Without a
+    /// sandbox it does nothing. Unavailable files are reported; no failure ends the turn.
     pub async fn place_uploads(&self, message: &Message) -> Vec<String> {
         if !self.session.has_sandbox().await {
             return Vec::new();
@@ -66,7 +66,7 @@ impl UploadPlacer<'_> {
         lines
     }
 
-    /// Publishes the work on one file; gives its operation and name, or the line on what went wrong.
+    /// Publishes the work on one file; returns its operation and name, or the line about the failure.
     async fn place(
         &self,
         position: usize,
@@ -139,7 +139,7 @@ impl UploadPlacer<'_> {
             match reply {
                 Ok(reply) => {
                     for upload in reply.uploads {
-                        // Not only this message's: files that came by the session's chat are settled here too.
+                        // Not only this message's: files that arrived through the session's chat are settled here, too.
                         pending.remove(&upload.operation_id);
                         told.push((upload.position, upload.context_line));
                     }

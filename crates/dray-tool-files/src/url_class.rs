@@ -13,7 +13,7 @@ pub(super) fn classify_url(drive: Option<&Drive>, url: &str) -> UrlClass {
     }
     let bare = trimmed.trim_start_matches('/');
     if begins_with(bare, "files/") {
-        // DIAL is not configured here, but it is nothing else either.
+        // DIAL is not configured, but no other class fits.
         return UrlClass::Dial;
     }
     if begins_with(trimmed, "data:") {
@@ -32,7 +32,7 @@ fn begins_with(text: &str, start: &str) -> bool {
         .is_some_and(|found| found.eq_ignore_ascii_case(start))
 }
 
-/// The path form of a file of DIAL, leading slashes taken off.
+/// The path form of a file of DIAL, without leading slashes.
 pub(super) fn own_path(drive: Option<&Drive>, url: &str) -> Option<String> {
     let drive = drive?;
     let trimmed = url.trim_start_matches(' ');

@@ -13,7 +13,7 @@ use crate::request::PreparedRequest;
 ///
 /// # Errors
 ///
-/// The fault, for the builder; holds no value.
+/// The problem, for the builder; contains no value.
 pub(crate) fn check_credentials(authorization: &RestAuthorization) -> Result<(), String> {
     let (what, is_right) = match authorization {
         RestAuthorization::Bearer(bearer) => {
@@ -32,7 +32,7 @@ pub(crate) fn check_credentials(authorization: &RestAuthorization) -> Result<(),
             url::Url::parse(&client.token_url)
                 .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host()),
         ),
-        // Base64, percent-encoding and JSON hold any text, and the caller's token is checked in each call.
+        // Base64, percent-encoding and JSON can encode any text, and the caller's token is checked in each call.
         RestAuthorization::Basic(_)
         | RestAuthorization::ApiKey { .. }
         | RestAuthorization::ForwardAuthToken {} => return Ok(()),
@@ -82,7 +82,7 @@ pub(crate) fn apply_credentials(
                     "The tool needs the user's own sign-in, and the request came without one.";
                 return Err(HandledFailure::new(text).into());
             };
-            // The whole value as the caller sent it, scheme included.
+            // The complete value from the caller, including the scheme.
             prepared.set_header("authorization", token.expose());
         }
         // Needs a token server; see `send_with_token`.

@@ -6,7 +6,7 @@ use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 /// Bytes at the beginning that decide whether content is text.
 const SAMPLE_BYTES: usize = 64 << 10;
 
-/// The text in the bytes; `None` for binary content, which stays as it is.
+/// The text in the bytes; `None` for binary content, which is not changed.
 pub(crate) fn decode_text(bytes: &[u8], content_type: &str) -> Option<String> {
     let kind = essence(content_type);
     let is_declared_text = is_text(&kind);
@@ -64,7 +64,7 @@ fn is_text(kind: &str) -> bool {
         )
 }
 
-/// Types that do not say what the content is.
+/// Types that do not identify the content.
 fn is_unspecific(kind: &str) -> bool {
     matches!(
         kind,
@@ -72,7 +72,7 @@ fn is_unspecific(kind: &str) -> bool {
     )
 }
 
-/// Whether all control characters are those of texts.
+/// Whether the bytes contain only control characters that are common in text.
 fn is_clean(bytes: &[u8]) -> bool {
     bytes
         .iter()
@@ -80,10 +80,10 @@ fn is_clean(bytes: &[u8]) -> bool {
         .all(|byte| *byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c))
 }
 
-/// The extension of a type, without its dot; `bin` for one that is not known.
+/// The extension of a type, without its dot; `bin` for an unknown one.
 pub(crate) fn type_extension(kind: &str) -> &'static str {
     usual_extension(kind).unwrap_or(match kind {
-        // A structured syntax suffix names a format that any reader of it takes (RFC 6839).
+        // A structured syntax suffix identifies a format that any reader of that format accepts (RFC 6839).
         _ if kind.ends_with("+json") => "json",
         _ if kind.ends_with("+xml") => "xml",
         _ if kind.starts_with("text/") => "txt",

@@ -19,7 +19,7 @@ pub(crate) struct ArgumentSlot {
     pub(crate) key: String,
     /// A value that the model cannot change.
     pub(crate) constant: Option<Value>,
-    /// The value when the model gives none.
+    /// The value if the model gives none.
     pub(crate) default: Option<Value>,
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct PreparedEndpoint {
 }
 
 impl PreparedEndpoint {
-    /// Checks what the manifest says.
+    /// Checks the endpoint of a manifest.
     ///
     /// # Errors
     ///
-    /// What is wrong, for the builder; holds no value.
+    /// The problem, for the builder; contains no value.
     pub(crate) fn new(endpoint: &RestEndpoint) -> Result<Self, String> {
         let method = &endpoint.rest_api_method_info;
         check_url(&method.method_url)?;
@@ -135,8 +135,8 @@ fn check_url(text: &str) -> Result<(), String> {
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return wrong("is not an http or https URL");
     }
-    // Parsers forgive spaces, tabs, other slashes and other numbers of them before a host (WHATWG URL 4.4), so the host
-    // that they see is not the one that is in such a text.
+    // Parsers accept spaces, tabs, backslashes and another number of slashes before a host (WHATWG URL 4.4), so their
+    // host may differ from the one in the text.
     let rest = text.trim().get(url.scheme().len()..).unwrap_or_default();
     let Some(rest) = rest.strip_prefix("://") else {
         return wrong("does not begin with `http://` or `https://`");
@@ -167,7 +167,7 @@ fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
         ));
     }
     let texts = [&slot.constant, &slot.default];
-    // Here rather than in a call, so that the builder learns of it and not a user.
+    // Checked here and not in a call, so that the builder gets the problem and not a user.
     let all_fit = texts
         .into_iter()
         .flatten()

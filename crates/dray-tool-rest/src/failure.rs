@@ -4,17 +4,17 @@ use dray_http::{FailureKind as Cause, HttpError};
 use dray_tool::stage::{body, value};
 use dray_tool::{HandledFailure, ToolFailure};
 
-/// Longest part of a refusal that the model sees, in characters.
+/// Longest part of a refusal for the model, in characters.
 const MAX_REFUSAL_CHARACTERS: usize = 2000;
 
 /// The text of a stage for failures without a message of their own.
 const GENERAL_MESSAGE: &str =
     "> ##### Exception:\nGeneral exception occurred while calling web API\n";
 
-/// A request that got no whole response. `whom` is what was called.
+/// The failure for a request without a complete response. `whom` is the called service.
 pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
     let (kind, text) = match &error.failure {
-        // Timeouts have rules of their own (quickapps 21).
+        // Timeouts have separate rules (quickapps 21).
         Cause::Idle(_) => return ToolFailure::TimedOut,
         Cause::Connect(_) => ("ConnectionError", format!("The {whom} cannot be reached.")),
         Cause::Broken(_) => (
@@ -44,7 +44,7 @@ pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
         .into()
 }
 
-/// A response with a status outside 2xx, with what could be read of its body as text.
+/// The failure for a response with a status outside 2xx, with the readable part of its body as text.
 pub(crate) fn of_status(status: u16, refusal: &str, content_type: &str) -> ToolFailure {
     let text = if (300..400).contains(&status) {
         format!(

@@ -1,11 +1,11 @@
 //! HTTP endpoints as tools (quickapps 23).
 //!
 //! - [`build_set`]: the tools of a `rest-api` tool set, and why others cannot be used.
-//! - [`RestOptions`]: what holds for all of them.
+//! - [`RestOptions`]: the settings for all of them.
 //! - [`TokenCache`]: tokens of client credentials, shared by all tool sets until they expire.
 //!
-//! What it does not do: it follows no redirect and tries nothing twice, but for a token that was refused. Endpoints are
-//! the choice of the manifest's author; nothing the model writes chooses a host.
+//! What it does not do: it follows no redirects and never retries, except after a refused token. The manifest's author
+//! chooses the endpoints; text of the model never selects a host.
 //!
 //! ```
 //! use dray_tool_rest::{ANSWER_LIMIT, RestOptions};
@@ -39,13 +39,13 @@ use dray_types::Clock;
 
 pub use token::TokenCache;
 
-/// Most bytes of a response unless the operator says otherwise.
+/// Most bytes of a response by default.
 pub const ANSWER_LIMIT: usize = 10 << 20;
 
-/// What holds for all REST tools.
+/// The settings for all REST tools.
 #[derive(Clone, Debug)]
 pub struct RestOptions {
-    /// The caller's headers that third parties get, by the operator; none by default (R2).
+    /// The caller's headers that the operator allows for third parties; none by default (R2).
     pub forward_headers: Vec<String>,
     /// Most bytes of a response.
     pub answer_limit: usize,
@@ -53,7 +53,7 @@ pub struct RestOptions {
     pub tokens: TokenCache,
     /// Time in the names of files.
     pub clock: Clock,
-    /// The trace that requests name; none by default.
+    /// The source of the trace in requests; none by default.
     pub trace: Option<TraceSource>,
 }
 

@@ -1,4 +1,4 @@
-//! Values in the parts of a request: path, query, headers. Nothing that a value holds changes the part around it.
+//! Values in the parts of a request: path, query, headers. No value can change the surrounding part.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Headers that say how a request is sent and to whom.
+/// Headers that determine the framing and the receiver of a request.
 const FRAMING_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
@@ -23,7 +23,7 @@ const FRAMING_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
-/// Text as it is, lists joined by commas, objects as JSON, `null` as nothing.
+/// Text unchanged, lists joined by commas, objects as JSON, `null` as an empty text.
 pub(crate) fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -88,7 +88,7 @@ pub(crate) fn with_query(url: &str, pairs: &[(String, String)]) -> String {
     let url = url.split('#').next().unwrap_or_default();
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let is_replaced = |pair: &str| {
-        // In a query a plus stands for a space (form encoding).
+        // In a query a plus encodes a space (form encoding).
         let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
         let name = percent_decode_str(&name).decode_utf8_lossy().into_owned();
         pairs.iter().any(|(replaced, _)| *replaced == name)

@@ -20,13 +20,13 @@ pub(crate) struct PreparedRequest {
 }
 
 impl PreparedRequest {
-    /// Puts arguments in their places. What the model gives for a constant, or beyond what the endpoint knows, is left
-    /// out. Objects and lists in the body are what they are in JSON.
+    /// Builds a request from arguments. Arguments of the model for constants and for unknown parameters are ignored.
+    /// Objects and lists in the body stay JSON values.
     ///
     /// # Errors
     ///
-    /// [`ToolFailure::Parameter`] for a value that its place cannot hold; a failure for a value of the path that is
-    /// missing.
+    /// [`ToolFailure::Parameter`] for a value that is invalid at its position; a failure for a missing value of the
+    /// path.
     pub(crate) fn new(
         endpoint: &PreparedEndpoint,
         mut arguments: Map<String, Value>,
@@ -110,7 +110,7 @@ impl PreparedRequest {
         self.body.insert(name.to_owned(), Value::from(value));
     }
 
-    /// The request to send. GET and DELETE have no body when there is nothing to say in it.
+    /// The request to send. GET and DELETE have no body if it would be empty.
     pub(crate) fn request(&self, client: &dray_http::HttpClient) -> dray_http::RequestBuilder {
         let url = place::with_query(&self.url, &self.query);
         let mut request = client.request(self.method.clone(), &url);
@@ -134,7 +134,7 @@ fn fill_address(
         let (_, text) = path.iter().find(|(slot, _)| slot.key == key)?;
         Some(text.as_deref())
     };
-    // A value that the address does not ask for is required anyway.
+    // A path value is required even if the address does not contain it.
     let missing = path.iter().find(|(_, text)| text.is_none());
     let filled = match missing {
         Some((slot, _)) => Err(slot.key.clone()),

@@ -1,4 +1,4 @@
-//! A response made into a result (quickapps 23.2). Bytes are kept exactly as they came.
+//! Converts a response into a result (quickapps 23.2). Bytes are kept unchanged.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,12 +19,12 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// the client and back again with every turn.
 const MAX_INLINE_BYTES: usize = 256 << 10;
 
-/// What happens to responses.
+/// The rules for responses.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseRules {
     /// Name of the function; the files of its responses are called after it.
     pub(crate) function: String,
-    /// What the manifest says about answers as files.
+    /// The manifest's settings for responses as files.
     pub(crate) as_file: Option<ResponseAsAttachment>,
     /// Most bytes of a response that are read.
     pub(crate) limit: usize,
@@ -50,7 +50,7 @@ impl ResponseRules {
         if !response.is_success() {
             return Err(refusal_failure(response, &content_type).await);
         }
-        // No encoding was requested, and nothing here decodes one.
+        // No content encoding was requested, and none is decoded here.
         let encoding = response.header("content-encoding").unwrap_or("identity");
         if !encoding.trim().eq_ignore_ascii_case("identity") {
             let text = "The response of the server is compressed, which was not requested.";
@@ -62,12 +62,12 @@ impl ResponseRules {
         let text = body::decode_text(&bytes, &content_type);
         match text {
             Some(text) if !self.wants_file(&kind) => Ok(ToolOutput::text(text, &content_type)),
-            // Binary content becomes a file even where the manifest asks for none (quickapps 23.2).
+            // Binary content becomes a file even if the manifest requests none (quickapps 23.2).
             text => self.file(bytes, kind, text, &content_type, storage).await,
         }
     }
 
-    /// Whether the manifest asks for files of a type.
+    /// Whether the manifest requests files for a type.
     fn wants_file(&self, kind: &str) -> bool {
         self.as_file.as_ref().is_some_and(|rules| {
             let types = &rules.content_types;
@@ -104,7 +104,7 @@ impl ResponseRules {
                 })?
             }
         };
-        // The storage may have chosen another name, so that nothing is overwritten.
+        // The storage may have chosen another name, so that no file is overwritten.
         let title = attachment.title.clone().unwrap_or(title);
         let shows_text = self
             .as_file
@@ -125,7 +125,7 @@ impl ResponseRules {
         })
     }
 
-    /// `{function}-{time}{extension}`, without what is special in paths.
+    /// `{function}-{time}{extension}`, without characters that are special in paths.
     fn title(&self, kind: &str) -> String {
         let now = i64::try_from(self.clock.now_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
@@ -144,7 +144,7 @@ impl ResponseRules {
     }
 }
 
-/// Content in the attachment itself: text as it is, all else as base64.
+/// Content in the attachment itself: text unchanged, other content as base64.
 fn inline_attachment(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
     if bytes.len() > MAX_INLINE_BYTES {
         return None;

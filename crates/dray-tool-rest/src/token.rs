@@ -19,10 +19,10 @@ const MAX_CACHED_TOKENS: usize = 1000;
 /// Longest response of a token server, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// How long a token holds whose server does not say.
+/// Lifetime of a token if the server gives none.
 const DEFAULT_LIFETIME: Duration = Duration::from_mins(1);
 
-/// Longest that a token is believed to hold.
+/// Longest lifetime that is assumed for a token.
 const MAX_LIFETIME: Duration = Duration::from_hours(24);
 
 /// How long before its expiry a token is renewed.
@@ -43,7 +43,7 @@ struct CachedToken {
     until: Instant,
 }
 
-/// Credentials as a whole.
+/// The complete credentials.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct CredentialsKey([String; 5]);
 
@@ -71,7 +71,7 @@ impl std::fmt::Debug for CachedToken {
     }
 }
 
-/// What a token server says (RFC 6749 section 5.1).
+/// The response of a token server (RFC 6749 section 5.1).
 #[derive(Deserialize)]
 struct TokenResponse {
     access_token: Secret,
@@ -79,11 +79,11 @@ struct TokenResponse {
 }
 
 impl TokenCache {
-    /// A token that holds. `refused` is one that the endpoint did not take: it is not given again.
+    /// Returns a valid token. `refused` is a token that the endpoint refused; it is not returned again.
     ///
     /// # Errors
     ///
-    /// A failure when the token server gives none.
+    /// A failure if the token server returns none.
     pub(crate) async fn get(
         &self,
         client: &ClientIdSecret,
@@ -100,7 +100,7 @@ impl TokenCache {
         {
             return Ok(known.secret.clone());
         }
-        // A request that fails must not leave the refused token behind.
+        // A request that fails must not keep the refused token.
         *token = None;
         let fresh = request_token(client, http, deadline).await?;
         let secret = fresh.secret.clone();
@@ -118,7 +118,7 @@ impl TokenCache {
                 Err(_) => true,
             });
             if known.len() >= MAX_CACHED_TOKENS {
-                // All of them hold; tokens can be requested again.
+                // All of them are valid, but they can be requested again.
                 known.clear();
             }
         }
@@ -126,7 +126,7 @@ impl TokenCache {
     }
 }
 
-/// Asks the server: credentials in the body, then, when it does not take them there, in the header.
+/// Requests a token with credentials in the body, and if the server does not accept that, in the header.
 async fn request_token(
     client: &ClientIdSecret,
     http: &HttpClient,

@@ -19,7 +19,7 @@ use crate::request::PreparedRequest;
 use crate::response::ResponseRules;
 use crate::{RestOptions, authorization, failure};
 
-/// What the tools of a set share.
+/// The shared data of a set's tools.
 #[derive(Debug)]
 pub(crate) struct ToolsetContext {
     pub(crate) client: HttpClient,
@@ -42,7 +42,7 @@ impl EndpointTool {
     ///
     /// # Errors
     ///
-    /// What is wrong, for the builder.
+    /// The problem, for the builder.
     pub(crate) fn new(
         set: &RestApi,
         endpoint: &RestEndpoint,
@@ -152,7 +152,7 @@ impl Tool for EndpointTool {
             authorization::apply_credentials(authorization, &turn.caller, &mut prepared)?;
         }
         let response = if let Some(RestAuthorization::ClientIdSecret(client)) = authorization {
-            // Before forwarded headers, so that none takes its place.
+            // Set before forwarded headers, so that none replaces it.
             prepared.set_header("authorization", "Bearer");
             forward_headers(&mut prepared, turn, &self.shared.options);
             self.send_with_token(client, &mut prepared, call.deadline)
@@ -165,7 +165,7 @@ impl Tool for EndpointTool {
     }
 }
 
-/// Passes on the caller's headers that the operator's list names; none takes the place of one that is set (R2).
+/// Passes on the caller's headers that the operator's list names; none replaces a header that is set (R2).
 fn forward_headers(prepared: &mut PreparedRequest, turn: &Turn, options: &RestOptions) {
     for (name, value) in turn.caller.forwarded_only(&options.forward_headers) {
         prepared.add_header(name, value);

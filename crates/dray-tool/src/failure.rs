@@ -16,7 +16,7 @@ pub enum ToolFailure {
     /// The time limit passed, of the call itself or of a client below it.
     #[error("timed out")]
     TimedOut,
-    /// Anything else: the strategies of the tool decide.
+    /// Any other failure: the strategies of the tool decide.
     #[error(transparent)]
     Failed(HandledFailure),
 }
@@ -25,12 +25,12 @@ pub enum ToolFailure {
 #[derive(Debug, Error)]
 #[error("{text}")]
 pub struct HandledFailure {
-    /// Compared with triggers and shown to the model: the tool's own message if it has one, else a description. Holds
-    /// no secret, no inner address and no query of a URL.
+    /// Compared with triggers and shown to the model: the tool's own message if it has one, otherwise a description.
+    /// Contains no secret, no internal address and no URL query.
     pub text: String,
-    /// Markdown for the body of the stage (quickapps 22.3), when the kind of tool has a form of its own.
+    /// Markdown for the body of the stage (quickapps 22.3), for kinds of tools that have their own format.
     pub shown: Option<String>,
-    /// HTTP status, when there was one.
+    /// HTTP status, if the tool got one.
     pub status: Option<u16>,
     /// The cause, for the log only.
     #[source]

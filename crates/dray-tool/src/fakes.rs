@@ -159,7 +159,7 @@ impl ArgumentResolver for FakeResolver {
     }
 }
 
-/// Keeps nothing.
+/// Stores nothing.
 #[derive(Debug)]
 struct NoStorage;
 

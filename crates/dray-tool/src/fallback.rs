@@ -1,4 +1,4 @@
-//! Decides what follows a call that failed (quickapps 20).
+//! Decides how a turn continues after a failed call (quickapps 20).
 
 use dray_agent::manifest::call::{Fallback, Strategy, StrategyKind, Trigger, TriggerKind};
 
@@ -34,7 +34,7 @@ pub fn decide_fallback(fallback: &Fallback, error: &str, timed_out: bool) -> Fal
 fn strategy_applies(strategy: &Strategy, error: &str, timed_out: bool) -> bool {
     match &strategy.trigger_on {
         Some(trigger) => is_triggered(trigger, error),
-        // Strategies without a trigger are not asked about timeouts (quickapps 21).
+        // Strategies without a trigger do not apply to timeouts (quickapps 21).
         None => !timed_out,
     }
 }
@@ -72,7 +72,7 @@ fn strategy_outcome(strategy: &Strategy, error: &str) -> Option<FallbackDecision
             }
             Some(FallbackDecision::Tell(message))
         }
-        // Without instructions there is nothing to say, and the next strategy is asked.
+        // Without instructions there is no text for the model, so the next strategy is tried.
         StrategyKind::Retry => instructions.map(|text| FallbackDecision::Tell(text.to_owned())),
         StrategyKind::Stop | StrategyKind::HardStop => Some(FallbackDecision::Stop),
     }

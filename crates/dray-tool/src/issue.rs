@@ -9,18 +9,18 @@ use crate::Tool;
 pub struct SetupIssue {
     /// The tool, when it is one.
     pub tool: Option<String>,
-    /// The tool set, as a whole or that of the tool.
+    /// The name of the tool set, or of the tool set to which the tool belongs.
     pub toolset: Option<String>,
     /// What is wrong, for the builder; no secret, no inner address.
     pub message: String,
     /// More lines, shown in a fence.
     pub details: Vec<String>,
-    /// Whether the user can do something about it: the message is then shown in the answer too.
+    /// Whether the user can fix it. If so, the message is also shown in the response.
     pub is_for_user: bool,
 }
 
 impl SetupIssue {
-    /// An issue of a whole tool set.
+    /// An issue of a tool set as such, not of one tool.
     pub fn of_set(toolset: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             tool: None,

@@ -10,8 +10,8 @@
 //!   `timeout` and `stage` are its rules.
 //! - [`naming`]: names that models accept, each once.
 //!
-//! What it does not do: it knows no protocol. REST, DIAL and MCP are crates of their own, and the loop that calls the
-//! model is the orchestrator's.
+//! What it does not do: it implements no protocol. REST, DIAL and MCP have separate crates, and the loop that calls the
+//! model is in the orchestrator.
 //!
 //! ```
 //! use dray_tool::{ToolDeclaration, naming};

@@ -9,11 +9,11 @@ pub use dray_media_type::matches_pattern;
 pub struct KeptFiles {
     /// All that are kept, in order.
     pub all: Vec<Attachment>,
-    /// The kept files that the user sees too.
+    /// The kept files that are also shown to the user.
     pub propagate: Vec<Attachment>,
 }
 
-/// Keeps files of supported types, renames their types, and picks those that the user sees by the new type.
+/// Keeps files of supported types, replaces their types, and selects the files for the user by the new types.
 pub fn keep_supported(attachments: Vec<Attachment>, rules: &AttachmentRules) -> KeptFiles {
     let (supported, propagated) = (rules.supported(), rules.propagated());
     let is_of = |kind: Option<&str>, patterns: &[&str]| {
@@ -23,7 +23,7 @@ pub fn keep_supported(attachments: Vec<Attachment>, rules: &AttachmentRules) -> 
     };
     let mut kept = KeptFiles::default();
     for mut attachment in attachments {
-        // By the original type; what the user sees goes by the new one (quickapps 19.2).
+        // This check uses the original type; the check for the user's files uses the new type (quickapps 19.2).
         if !is_of(attachment.kind.as_deref(), &supported) {
             continue;
         }

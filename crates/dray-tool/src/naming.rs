@@ -8,7 +8,7 @@ use crate::{SetupIssue, Tool};
 /// Longest name, in characters.
 const MAX_NAME_CHARACTERS: usize = 64;
 
-/// The name of a tool of a set: `{toolset}_{tool}`, made of what models accept.
+/// The name of a tool of a set: `{toolset}_{tool}`, with only characters that models accept.
 pub fn qualified_name(toolset: &str, tool: &str) -> String {
     sanitise_name(&format!("{toolset}_{tool}"))
 }
@@ -29,7 +29,7 @@ pub fn sanitise_name(text: &str) -> String {
     name
 }
 
-/// Drops every tool whose name an earlier one has, and says so.
+/// Drops every tool whose name is already used by an earlier tool, and returns an issue for each.
 pub fn drop_duplicates(tools: &mut Vec<Arc<dyn Tool>>) -> Vec<SetupIssue> {
     let mut known = HashSet::new();
     let mut issues = Vec::new();

@@ -17,7 +17,7 @@ pub struct ToolOutput {
     pub state: Option<Value>,
     /// Tokens that it used.
     pub usage: Vec<ModelUsage>,
-    /// Whether the text already went to the stage as received.
+    /// Whether the text was already written to the stage as it was received.
     pub streamed: bool,
 }
 

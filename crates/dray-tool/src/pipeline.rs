@@ -41,9 +41,9 @@ const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 /// Settings of all calls of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct PipelineSettings {
-    /// Which stages are shown: the operator's level, else the manifest's.
+    /// Which stages are shown: the operator's level if set, otherwise the manifest's.
     pub level: StageLevel,
-    /// Longest duration of a call of a tool that has no limit of its own.
+    /// Longest duration of a call of a tool without a limit of its own.
     pub timeout: Duration,
 }
 
@@ -52,7 +52,7 @@ pub struct PipelineSettings {
 pub struct ToolRequest<'a> {
     /// Id by the model.
     pub id: &'a str,
-    /// JSON text; it may be malformed, and nothing at all is the same as `{}`.
+    /// JSON text; it may be malformed. Empty text means `{}`.
     pub arguments: &'a str,
 }
 
@@ -61,7 +61,7 @@ pub struct ToolRequest<'a> {
 pub struct CompletedCall {
     /// The message for the model: role `tool`, the id of the call, text, files, state.
     pub message: Message,
-    /// The files of the message that the user sees too.
+    /// The files of the message that are also shown to the user.
     pub propagate: Vec<Attachment>,
     /// Tokens that the tool used.
     pub usage: Vec<ModelUsage>,
@@ -69,7 +69,7 @@ pub struct CompletedCall {
     pub content_type: String,
     /// Whether the call failed.
     pub failed: bool,
-    /// How long it took.
+    /// Duration of the call.
     pub milliseconds: u64,
 }
 
@@ -82,7 +82,7 @@ pub enum RequestEnd {
         /// Text for the client: [`fallback::STOPPED_MESSAGE`].
         text: String,
     },
-    /// The client is gone.
+    /// The client has disconnected.
     #[error(transparent)]
     Gone(#[from] ClientGone),
     /// No strategy of the tool applies: the request fails.
@@ -92,8 +92,8 @@ pub enum RequestEnd {
 
 /// Calls a tool.
 ///
-/// Arguments that are not a JSON object give a result for the model, not an error (R10). A panic of the tool is a failure like any
-/// other. What the client sees goes to `sink`; when the client is gone the call is dropped (R17).
+/// Arguments that are not a JSON object give a result for the model, not an error (R10). A panic of the tool counts as
+/// a failure. Output for the client goes to `sink`; the call is dropped when the client disconnects (R17).
 ///
 /// # Errors
 ///
@@ -234,7 +234,7 @@ impl RunningCall<'_> {
             ToolFailure::TimedOut => {
                 let text = timeout::timeout_message(self.name, self.limit);
                 let decision = match fallback::decide_fallback(fallback, &text, true) {
-                    // A timeout does not end the request unless a strategy says so (quickapps 21).
+                    // A timeout does not end the request unless a strategy requires it (quickapps 21).
                     fallback::FallbackDecision::Raise => {
                         fallback::FallbackDecision::Tell(text.clone())
                     }
@@ -283,7 +283,7 @@ impl RunningCall<'_> {
         })
     }
 
-    /// One line for each call, with the limit that held for it (R13).
+    /// Writes one line per call, with the time limit that applied to it (R13).
     fn log(&self, elapsed: Duration, failure: Option<&ToolFailure>) {
         let (tool, limit) = (self.name, self.limit.as_secs_f64());
         let elapsed = elapsed_ms(elapsed);

@@ -5,15 +5,15 @@ use serde_json::{Map, Value};
 
 use crate::ToolFailure;
 
-/// Puts content in the place of `file:{base64|text|url|data}::…` in the arguments of a call, with the rights of one
-/// caller. The orchestrator asks the file-resolver.
+/// Replaces `file:{base64|text|url|data}::…` in the arguments of a call by content, with the rights of one caller. The
+/// orchestrator's implementation calls the file-resolver.
 #[async_trait]
 pub trait ArgumentResolver: std::fmt::Debug + Send + Sync {
     /// Gives the arguments with content. `tool` is for limits and logs.
     ///
     /// # Errors
     ///
-    /// [`ToolFailure::Parameter`] for what the model can correct; others when the resolver cannot be asked.
+    /// [`ToolFailure::Parameter`] for what the model can correct; others when the resolver cannot be reached.
     async fn resolve(
         &self,
         tool: &str,

@@ -62,9 +62,9 @@ impl EventSink {
     ///
     /// [`ClientGone`].
     pub async fn close_deferred(&self) -> Result<(), ClientGone> {
-        // Taken out, since the lock must not be held over an `await`.
+        // Moved out of the mutex, because the lock must not be held across an `await`.
         let deferred = {
-            // Only whole entries are pushed, so a panic under the lock leaves a usable list.
+            // Each push adds a complete entry, so the list is usable after a panic under the lock.
             let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *deferred)
         };
@@ -90,8 +90,8 @@ impl EventSink {
     }
 }
 
-/// A stage of a response, or a hidden one: writing to that does nothing. Cheap to clone; its opener
-/// closes it.
+/// A stage of a response, or a hidden stage, for which writing does nothing. Cheap to clone. The code that opened the
+/// stage closes it.
 #[derive(Clone, Debug)]
 pub struct StageWriter {
     open_stage: Option<(EventSink, u32)>,
@@ -103,7 +103,7 @@ impl StageWriter {
         Self { open_stage: None }
     }
 
-    /// Whether the client sees it.
+    /// Whether the client can see the stage.
     pub const fn is_shown(&self) -> bool {
         self.open_stage.is_some()
     }
@@ -160,7 +160,7 @@ impl StageWriter {
     async fn send(&self, event: impl FnOnce(u32) -> Event) -> Result<(), ClientGone> {
         match &self.open_stage {
             Some((sink, number)) => sink.send(event(*number)).await,
-            // Not even `ClientGone`: a hidden stage has no way to the client to ask.
+            // `ClientGone` is not reported either: a hidden stage has no connection on which to notice it.
             None => Ok(()),
         }
     }

@@ -18,7 +18,7 @@ mod tests;
 /// Longest value in the name of a stage, in characters.
 const IN_TITLE: usize = 100;
 
-/// The moment from which the stage of a call is shown, if at all.
+/// When the stage of a call becomes visible, if ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageVisibility {
     /// From the beginning of the call on.
@@ -29,7 +29,7 @@ pub enum StageVisibility {
     Never,
 }
 
-/// Decides whether and when the stage of a call is shown at a level. Hiding never changes what the model sees.
+/// Decides whether and when the stage of a call is shown at a level. Hiding a stage never changes what the model gets.
 pub fn stage_visibility(level: StageLevel, rules: &CallRules) -> StageVisibility {
     let is_hidden = rules.debug_only
         || rules
@@ -45,8 +45,8 @@ pub fn stage_visibility(level: StageLevel, rules: &CallRules) -> StageVisibility
     }
 }
 
-/// The name of a stage: what the manifest says, else the label of the tool; then the value of the first argument that
-/// is to be shown there.
+/// The name of a stage: the name in the manifest, otherwise the label of the tool; then the value of the first argument
+/// that is displayed in names.
 pub fn stage_title(rules: &CallRules, written: &Map<String, Value>) -> String {
     let name = rules
         .display

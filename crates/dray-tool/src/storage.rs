@@ -16,7 +16,7 @@ pub enum UrlClass {
     External,
     /// A `data:` URL: the content itself.
     Data,
-    /// Anything else: other schemes, relative paths, plain text.
+    /// Any other text: other schemes, relative paths, plain text.
     Unsupported,
 }
 
@@ -26,8 +26,8 @@ const SHOWN_CHARS: usize = 200;
 impl UrlClass {
     /// Message for the model about a URL that is [`UrlClass::Unsupported`] (quickapps 25.2).
     pub fn unsupported_sentence(url: &str) -> String {
-        // `mailto:a@b.example` has no authority, so what is before its `@` is not user info: it is shown as it was
-        // written, and the model finds it again.
+        // `mailto:a@b.example` has no authority, so the part before its `@` is not user info. It is shown as written,
+        // so that the model recognizes it.
         let visible_url = if url.contains("//") {
             RedactedUrl::from_text(url).to_string()
         } else {
@@ -40,24 +40,24 @@ impl UrlClass {
     }
 }
 
-/// Files for the calls of one request, with the rights of its caller. Without DIAL, what is kept goes to the artifact
-/// store and its URL is a link that expires.
+/// Files for the calls of one request, with the rights of its caller. Without DIAL, files are kept in the artifact
+/// store, and their URLs are links that expire.
 #[async_trait]
 pub trait FileStorage: std::fmt::Debug + Send + Sync {
     /// The class of a URL, by its text alone.
     fn classify(&self, url: &str) -> UrlClass;
 
-    /// The file behind a URL as an attachment that stays: of a DIAL file its metadata, of anything else a copy that is
-    /// made once per request, also under concurrency (the promoter, quickapps 25.3). `parameter` names the argument in
-    /// failures.
+    /// Returns a durable attachment for the file behind a URL: the metadata of a DIAL file, or a copy of any other
+    /// file. A file is copied once per request, also under concurrency (the promoter, quickapps 25.3). `parameter`
+    /// names the argument in failures.
     ///
     /// # Errors
     ///
-    /// [`ToolFailure::Parameter`] for what the model can correct: scheme, policy, size, address. Others are the
-    /// storage's.
+    /// [`ToolFailure::Parameter`] for what the model can correct: scheme, policy, size, address. Other failures come
+    /// from the storage.
     async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure>;
 
-    /// Keeps bytes exactly as they are under a name that overwrites nothing.
+    /// Stores bytes unchanged under a name that overwrites no file.
     ///
     /// # Errors
     ///

@@ -19,12 +19,12 @@ fn seconds_text(limit: Duration) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The timeout of a call: that of the tool or its set, else the default. A zero timeout counts as unset.
+/// The timeout of a call: the timeout of the tool or its set, otherwise the default. A zero timeout counts as unset.
 pub fn effective_timeout(own: Option<Duration>, default: Duration) -> Duration {
     own.filter(|own| !own.is_zero()).unwrap_or(default)
 }
 
-/// The limit that a manifest gives in seconds; `None` for what is not more than 0.
+/// The time limit from a number of seconds in a manifest; `None` if it is not positive.
 pub fn from_seconds(seconds: f64) -> Option<Duration> {
     // `from_secs_f64` panics on negative, infinite and undefined values.
     Duration::try_from_secs_f64(seconds)

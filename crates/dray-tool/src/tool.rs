@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{StageWriter, ToolFailure, ToolOutput, Turn};
 
-/// What the model sees of a tool. Extension keys of manifests are not in it.
+/// The description of a tool that the model gets. It contains no extension keys of manifests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDeclaration {
     /// Unique in a request; 1 to 64 of `[a-zA-Z0-9_-]`.
@@ -44,28 +44,28 @@ pub enum StageStyle {
     /// Request and response in fences.
     #[default]
     Api,
-    /// The tool writes what there is to see.
+    /// The tool itself writes the content of the stage.
     Own,
 }
 
 /// How a tool is called.
 #[derive(Clone, Debug, Default)]
 pub struct CallRules {
-    /// Name of the stage when the manifest gives none.
+    /// Name of the stage if the manifest gives none.
     pub label: String,
     /// How the stage looks.
     pub style: StageStyle,
     /// Whether the stage is shown at level `debug` only.
     pub debug_only: bool,
-    /// Which files of results are kept, and which of them the user sees.
+    /// Which files of results are kept, and which of these are shown to the user.
     pub attachments: AttachmentRules,
     /// What to do when a call fails.
     pub fallback: Fallback,
-    /// How the stage looks, by the manifest.
+    /// How the manifest wants the stage to look.
     pub display: ToolDisplay,
     /// How arguments look, by name.
     pub parameters: BTreeMap<String, ParameterDisplay>,
-    /// The limit of the tool, else of its set; the defaults of manifest and service come after it.
+    /// The time limit of the tool, otherwise of its set. Without either, the defaults of manifest and service apply.
     pub timeout: Option<Duration>,
     /// Arguments that take references to files and never content: `file:…::` before them is always removed.
     pub by_reference: Vec<String>,
@@ -80,7 +80,7 @@ pub struct ToolCall {
     pub id: String,
     /// Arguments with files in place of references.
     pub arguments: Map<String, Value>,
-    /// Arguments as the model wrote them: what stages and logs show.
+    /// Arguments as the model wrote them, for stages and logs.
     pub written: Map<String, Value>,
     /// The stage that the call may write to while it runs; the common parts are written by the caller.
     pub stage: StageWriter,
@@ -91,13 +91,13 @@ pub struct ToolCall {
 /// Something that the model can call.
 #[async_trait]
 pub trait Tool: fmt::Debug + Send + Sync {
-    /// What the model sees.
+    /// The description that the model gets.
     fn declaration(&self) -> &ToolDeclaration;
 
     /// How it is called.
     fn rules(&self) -> &CallRules;
 
-    /// Calls it. Dropping the future ends the call: it leaves nothing running.
+    /// Calls the tool. Dropping the future cancels the call, including all of its background work.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn. The interpreter's session of earlier turns is taken from the history.
+    /// Creates a turn. The interpreter's session comes from the earlier turns in the history.
     pub fn new(
         caller: Caller,
         session: impl Into<String>,
@@ -46,11 +46,11 @@ impl Turn {
     /// The Python interpreter's session, if one is known.
     pub fn interpreter(&self) -> Option<String> {
         let session = self.interpreter.lock();
-        // The id is replaced as a whole, so a panic under the lock leaves a usable one.
+        // The id is replaced in one step, so it is usable after a panic under the lock.
         session.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Remembers the Python interpreter's session for this turn and the next ones.
+    /// Stores the Python interpreter's session for this turn and the next ones.
     pub fn set_interpreter(&self, session: impl Into<String>) {
         let mut known = self
             .interpreter

@@ -2,7 +2,7 @@
 
 use crate::{Sha256Digest, TenantId};
 
-/// Finished content in the artifact store, named by what it is.
+/// Finished content in the artifact store, named by tenant, digest and size.
 ///
 /// The same bytes stored twice by one tenant are one artifact; two tenants never share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,20 +28,20 @@ impl Artifact {
     }
 }
 
-/// An artifact with what a reader needs to fetch and check it (messaging-reliability K-2).
+/// An artifact with the data that a reader needs to fetch and verify it (messaging-reliability K-2).
 ///
 /// A claim is data, not a URL: the reader maps `store` to its own endpoint and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// What was stored.
     pub artifact: Artifact,
-    /// Alias of the store that holds it; every service maps the alias to its own configuration.
+    /// Alias of the store that contains the object; every service maps the alias to its own configuration.
     pub store: String,
     /// Object version, where the bucket keeps versions.
     pub version_id: Option<String>,
     /// Unix milliseconds at which the object was finished.
     pub created_at_ms: u64,
-    /// Unix milliseconds after which the object may be gone.
+    /// Unix milliseconds after which the object may be deleted.
     pub expires_at_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The one place that reads the wall clock, so that tests can move the time of everything else.
+//! The only place that reads the wall clock, so that tests can set the time for all other code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,8 @@ impl Clock {
         match &self.manual {
             Some(manual) => manual.load(Ordering::SeqCst),
             None => SystemTime::now()
-                // A clock before 1970 reads as zero: a deadline then lies far ahead, and no call fails for it.
+                // A clock before 1970 reads as zero: deadlines are then far in the future, and no call fails because of
+                // the clock.
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |elapsed| {
                     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Absolute instants by which an answer must have been given.
+//! Absolute instants after which a response is no longer wanted.
 
 use std::time::Duration;
 
@@ -23,18 +23,19 @@ impl Deadline {
         self.0
     }
 
-    /// Time left at `now_ms`; zero when it has passed.
+    /// Time left at `now_ms`; zero after the deadline.
     pub const fn remaining(self, now_ms: u64) -> Duration {
         Duration::from_millis(self.0.saturating_sub(now_ms))
     }
 
     /// Whether the instant has passed at `now_ms`.
     pub const fn has_passed(self, now_ms: u64) -> bool {
-        // With equality: what remains at that instant is zero.
+        // Equality counts as expired: the remaining time is zero at that instant.
         now_ms >= self.0
     }
 
-    /// The same deadline moved `by` earlier: what a responder allows itself (messaging-reliability C-3).
+    /// The same deadline moved `by` earlier: the deadline that a responder sets for its own work (messaging-reliability
+    /// C-3).
     #[must_use]
     pub fn earlier(self, by: Duration) -> Self {
         Self(

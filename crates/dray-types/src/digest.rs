@@ -20,7 +20,7 @@ impl Sha256Digest {
         Self(bytes)
     }
 
-    /// Hashes `content`, which is at hand as a whole.
+    /// Hashes content that is completely in memory.
     pub fn of(content: &[u8]) -> Self {
         Self(Sha256::digest(content).into())
     }
@@ -55,7 +55,7 @@ impl FromStr for Sha256Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        // First: `from_str_radix` also takes a plus sign. Upper case is read, and never written.
+        // Checked first, because `from_str_radix` also accepts a plus sign. Upper case is accepted but never written.
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidDigest);
         }

@@ -1,4 +1,4 @@
-//! Failures as a caller sees them.
+//! Failures as services report them to callers.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 /// The closed set of failure codes. New reasons are *details*, not codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultCode {
-    /// The request is wrong; sending it again changes nothing.
+    /// The request is wrong; an unchanged retry fails again.
     InvalidArgument,
     /// The thing that was named does not exist.
     NotFound,
     /// A policy or a permission refuses it.
     Denied,
-    /// A size limit was passed, by the request or by what it leads to.
+    /// The request, or content that it produces, exceeds a size limit.
     TooLarge,
     /// The kind of thing that the request wants is not offered.
     Unsupported,
@@ -22,7 +22,7 @@ pub enum FaultCode {
     Timeout,
     /// A dependency did not do its part.
     Unavailable,
-    /// Our own mistake. The agent always reads the same words.
+    /// A defect of Drayage. The agent always gets the same message.
     Internal,
 }
 
@@ -73,19 +73,19 @@ pub enum RetryAdvice {
 
 /// A failure for an agent or a calling service.
 ///
-/// The message never holds a resolved address, an internal host, a host path, a header, a token or the text
-/// of another crate's error; the operator's log holds the chain.
+/// The message never contains a resolved address, an internal host, a host path, a header, a token or the text of
+/// another crate's error. The full error chain is in the operator's log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
     /// The code that callers act on, one of the closed set.
     pub code: FaultCode,
-    /// The precise reason, a snake-case word from the owning service's list (`ssrf_blocked`). Used in logs,
-    /// audit and metrics; empty when the code says it all.
+    /// The precise reason, a snake-case word from the owning service's list (`ssrf_blocked`). Used in logs, audit and
+    /// metrics; empty if the code is precise enough.
     pub detail: String,
     /// One sentence on what happened, for the agent.
     pub message: String,
-    /// One sentence on what to do next; empty when there is nothing to advise.
+    /// One sentence on what to do next; empty without advice.
     pub advice: String,
     /// Whether the same request may succeed later, and how long to wait before.
     pub retry: RetryAdvice,
@@ -93,21 +93,21 @@ pub struct Fault {
     pub trace_id: String,
 }
 
-/// The whole tool message for an argument that the model can correct (quickapps 19.4).
+/// The complete tool message for an argument that the model can correct (quickapps 19.4).
 ///
-/// The resolver's `InvalidParameter.tool_message` and the loop of the agent both say it; a `Fault` holds `message`
-/// alone, so that it is reported once.
+/// The resolver's `InvalidParameter.tool_message` and the loop of the agent both use this text. A `Fault` contains only
+/// `message`, so that the prefix is not added twice.
 pub fn invalid_parameter_message(name: &str, message: &str) -> String {
     format!(
         "Parameter {name} is invalid, try to call the tool again with fixed exception: {message}"
     )
 }
 
-/// What every internal fault says; causes belong in the log.
+/// The message of every internal fault; the cause is only logged.
 pub const INTERNAL_MESSAGE: &str = "Something went wrong inside the file service.";
 
 impl Fault {
-    /// A fault without detail or advice, not worth repeating until [`Fault::retry_after`] says otherwise.
+    /// A fault without detail or advice, which advises against a retry until [`Fault::retry_after`] is called.
     pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -119,7 +119,8 @@ impl Fault {
         }
     }
 
-    /// The fault for our own mistakes: always the same words, because the cause may hold what an agent must not see.
+    /// The fault for a defect of Drayage. Its message is always the same, because the cause may contain data that an
+    /// agent must not see.
     pub fn internal() -> Self {
         Self::new(FaultCode::Internal, INTERNAL_MESSAGE)
             .advice("Try again; if it happens again, report the trace id to the operator.")
@@ -140,7 +141,7 @@ impl Fault {
         self
     }
 
-    /// Marks the fault as worth repeating, not before `delay`.
+    /// Advises a retry after `delay` or later.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry = RetryAdvice::After(delay);

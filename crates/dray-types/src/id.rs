@@ -87,7 +87,7 @@ identifier!(
     "a session id"
 );
 identifier!(
-    /// An agent application, whose manifest may narrow what is allowed.
+    /// An agent application, whose manifest may restrict permissions.
     AppId,
     "an app id"
 );
@@ -102,7 +102,7 @@ impl TenantId {
     /// The tenant as a token of subjects and object keys: the id itself if it fits the alphabet, otherwise
     /// `h_` and 40 hexadecimal digits of its SHA-256 (messaging-reliability 3.2).
     pub fn token(&self) -> String {
-        // An id that looks like a hash is hashed too: otherwise it could equal the token of another tenant.
+        // An id that looks like a hash is hashed too; otherwise it could equal the token of another tenant.
         if is_subject_token(&self.0) && !looks_hashed(&self.0) {
             self.0.clone()
         } else {

@@ -1,10 +1,10 @@
-//! Characters that a person does not see, in one table. A name that holds one looks like another name.
+//! The table of characters that are invisible on the screen. A name that contains one looks like another name.
 
-/// Whether a character takes no room on the screen: soft hyphen, joiners, fillers, direction marks, variation
-/// selectors, tags, and the controls of shorthand and music.
+/// Whether a character has no width on the screen: soft hyphen, joiners, fillers, direction marks, variation selectors,
+/// tags, and the controls of shorthand and music.
 ///
-/// Line separators and the byte-order mark are not among them: a domain name that holds one of those is not a name at
-/// all. [`is_unprintable`] holds them.
+/// Line separators and the byte-order mark are not among them: a domain name with one of those is invalid anyway.
+/// [`is_unprintable`] includes them.
 pub const fn is_zero_width(character: char) -> bool {
     matches!(
         character,

@@ -1,8 +1,8 @@
-//! The lists of what Drayage can be extended by: chat platforms and kinds of sandboxes.
+//! The lists of extension points of Drayage: chat platforms and kinds of sandboxes.
 //!
-//! Each list has one author, here. Queues, accounts of the bus, metric labels, configuration and pages are derived
-//! from it or compared with it by a test. `cargo xtask new` adds a line. What it does not do: know how a platform or
-//! a sandbox works; that is the crate of the same name.
+//! Each list is written only here. Queues, accounts of the bus, metric labels, configuration and pages are derived from
+//! it or compared with it by a test. `cargo xtask new` adds a line. What it does not do: describe how a platform or a
+//! sandbox works; the crate of the same name does that.
 
 /// Declares an enum together with the name of each variant and the list of all.
 macro_rules! named_kinds {
@@ -33,7 +33,7 @@ macro_rules! named_kinds {
 }
 
 named_kinds! {
-    /// A place where people read messages. Each has a queue of deliveries of its own.
+    /// A chat platform or other service where people read messages. Each has its own queue of deliveries.
     pub enum PlatformKind {
         /// A directory of this machine, for the person who runs the program.
         Cli = "cli",
@@ -55,7 +55,7 @@ named_kinds! {
 }
 
 named_kinds! {
-    /// A kind of sandbox: what is before the colon of a sandbox address.
+    /// A kind of sandbox: the part of a sandbox address before the colon.
     pub enum BackendKind {
         /// Instances of Apptainer or Singularity.
         Apptainer = "apptainer",

@@ -2,8 +2,8 @@
 //! and faults.
 //!
 //! Main types: [`Fault`] for every failure that leaves a service, [`Artifact`] and [`Claim`] for stored bytes,
-//! [`TenantId`] and [`OperationId`] for whose work it is, [`Deadline`] and [`Clock`] for time, [`Secret`] and
-//! [`RedactedUrl`] for what logs may show, [`ByteSize`] and [`Period`] for configuration.
+//! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
+//! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, no I/O. What is checked here once is carried in the type and
 //! never checked again. Wire forms are in `dray-proto`.

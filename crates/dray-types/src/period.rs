@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Period(Duration);
 
-/// The text is not a length of time, or one that no `u64` of milliseconds holds.
+/// The text is not a length of time, or its milliseconds exceed `u64`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a length of time; write whole numbers with units, such as 250ms, 30s, 5m or 1h30m"
@@ -42,14 +42,14 @@ impl Period {
         self.0
     }
 
-    /// The length in whole milliseconds; what is below one is cut.
+    /// The length in whole milliseconds; fractions are cut.
     pub fn as_millis(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl From<Duration> for Period {
-    /// Cuts what is below a millisecond.
+    /// Cuts fractions of a millisecond.
     fn from(duration: Duration) -> Self {
         Self::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     }
@@ -81,7 +81,7 @@ impl FromStr for Period {
             let (name, after) = split_prefix(after, |byte| byte.is_ascii_alphabetic());
             // Empty digits fail here too: a unit without a number is a typo.
             let count: u64 = digits.parse().map_err(|_| invalid())?;
-            // The same iterator continues, so every unit is smaller than the last and none comes twice.
+            // The same iterator continues, so every unit is smaller than the last and no unit repeats.
             let (_, factor) = units.find(|(unit, _)| *unit == name).ok_or_else(invalid)?;
             let part = count.checked_mul(*factor).ok_or_else(invalid)?;
             total = total.checked_add(part).ok_or_else(invalid)?;

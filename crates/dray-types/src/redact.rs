@@ -1,4 +1,4 @@
-//! Values that must not appear in logs or answers as they are.
+//! Values that must not appear unchanged in logs or responses.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::invisible::is_unprintable;
 
 /// A URL as it may be shown: scheme, host, port and path; no user info, query or fragment.
 ///
-/// The query may hold a signature and the user info a password (messaging-reliability L-1, quickapps R8).
+/// The query may contain a signature, and the user info a password (messaging-reliability L-1, quickapps R8).
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedactedUrl(String);
 
@@ -24,19 +24,20 @@ impl RedactedUrl {
         Self::from_text(url.as_str())
     }
 
-    /// Reduces the text of a URL, which keeps its spelling: at most 200 characters, with controls escaped.
+    /// Redacts the text of a URL without normalizing its spelling: at most 200 characters, with control characters
+    /// escaped.
     ///
     /// Of a text that does not parse as an absolute URL with a host, the first 80 characters remain, escaped.
     pub fn from_text(text: &str) -> Self {
-        // Decides about the length alone: a secret is cut from a text that no parser takes as well.
+        // Parsing affects only the length: secrets are also cut from text that no parser accepts.
         let parses = Url::parse(text).is_ok_and(|url| url.has_host());
-        // Before anything else, so that no later step can bring the query back.
+        // Cut first, so that no later step can bring the query back.
         let end = text.find(['?', '#']).unwrap_or(text.len());
         let visible = text.get(..end).unwrap_or_default();
         let without_secrets = match split_scheme(visible) {
             Some((scheme, rest)) => format!("{scheme}:{}", without_user_info(rest)),
             None => visible
-                // Without slashes user info may stand anywhere: `http:u:p@h/x`.
+                // Without slashes user info may be anywhere: `http:u:p@h/x`.
                 .rsplit_once('@')
                 .map_or(visible, |(_, host)| host)
                 .to_owned(),
@@ -69,8 +70,8 @@ impl fmt::Debug for RedactedUrl {
     }
 }
 
-/// Splits a scheme from what follows its colon, when that begins with a slash of either kind: parsers find user
-/// info behind any number of them.
+/// Splits a scheme from the text after its colon, if that text begins with a slash or backslash. Parsers find user info
+/// after any number of them.
 fn split_scheme(text: &str) -> Option<(&str, &str)> {
     text.split_once(':').filter(|(scheme, rest)| {
         scheme
@@ -89,13 +90,13 @@ fn without_user_info(rest: &str) -> String {
     let end = after.find('/').unwrap_or(after.len());
     let (authority, path) = after.split_at(end);
     let host = authority
-        // The last `@`, because a password may hold one.
+        // The last `@`, because a password may contain one.
         .rsplit_once('@')
         .map_or(authority, |(_, host)| host);
     format!("{slashes}{host}{path}")
 }
 
-/// Escapes what would not be seen, and ends before the escaped form would have more than `limit` characters.
+/// Escapes invisible characters, and stops before the result exceeds `limit` characters.
 fn escape_invisible(text: &str, limit: usize) -> String {
     let mut escaped = String::with_capacity(text.len().min(limit));
     let mut remaining = limit;
@@ -131,12 +132,12 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The value itself, for the one place that sends it. Do not keep or print what it returns.
+    /// Returns the secret itself, for the code that sends it. Do not store or print it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether the value is empty, which means that it was not set.
+    /// Whether the value is empty: the secret is not set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -156,7 +157,7 @@ impl fmt::Display for Secret {
 
 impl Serialize for Secret {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // An empty value has nothing to hide, and shows that the secret is not set.
+        // An empty value is not masked, to show that the secret is not set.
         serializer.serialize_str(if self.is_empty() { "" } else { "***" })
     }
 }

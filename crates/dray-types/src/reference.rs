@@ -19,7 +19,7 @@ pub enum ReferenceForm {
     Url,
 }
 
-/// A whole argument value that names a file.
+/// An argument value that consists of one file reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReference<'a> {
     /// What to put in place of the value.
@@ -28,7 +28,7 @@ pub struct FileReference<'a> {
     pub target: &'a str,
 }
 
-/// What a whole argument value turned out to be.
+/// The result of parsing an argument value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedReference<'a> {
     /// Not a reference: pass it on unchanged.
@@ -43,7 +43,7 @@ pub enum ParsedReference<'a> {
 pub const MISSING_PREFIX: &str = "Missing required file prefix (base64::, url::, text::)";
 
 impl<'a> FileReference<'a> {
-    /// Reads a whole argument value.
+    /// Parses an argument value, which is a reference only as a whole.
     ///
     /// ```
     /// use dray_types::reference::{FileReference, ReferenceForm, ParsedReference};
@@ -71,7 +71,7 @@ impl<'a> FileReference<'a> {
             ("text::", ReferenceForm::Text),
         ] {
             match strip_keyword(rest, keyword) {
-                // `file:base64::` names nothing and is the mistake of a missing prefix (30.3).
+                // `file:base64::` without a target counts as a missing prefix (30.3).
                 Some(target) if !target.is_empty() => {
                     return ParsedReference::Reference(Self { form, target });
                 }

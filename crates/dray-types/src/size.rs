@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
-/// The text is not a size, or one that no `u64` holds.
+/// The text is not a size, or the size exceeds `u64`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a size; write a number of bytes or one with a unit, such as 64KiB, 25MiB or 10MB"
@@ -48,7 +48,7 @@ impl ByteSize {
         self.0
     }
 
-    /// The number of bytes as a length in memory, capped at what the machine can address.
+    /// The number of bytes as `usize`; a larger one becomes `usize::MAX`.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -68,7 +68,7 @@ impl FromStr for ByteSize {
                     .map(|digits| (digits.trim_end(), *factor))
             })
             .unwrap_or((trimmed, 1));
-        // `parse` takes a plus sign, too.
+        // `u64::parse` would also accept a plus sign.
         if digits.starts_with('+') {
             return Err(invalid());
         }
@@ -80,7 +80,7 @@ impl FromStr for ByteSize {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, factor) in [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
-            // Whole units only: what is printed reads as the same size.
+            // Only exact multiples of a unit, so that the printed text parses to the same size.
             if self.0 >= factor && self.0.is_multiple_of(factor) {
                 return write!(f, "{}{unit}", self.0 / factor);
             }

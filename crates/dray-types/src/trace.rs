@@ -5,7 +5,7 @@
 pub struct TraceContext {
     /// `00-<32 hex>-<16 hex>-<2 hex>`; empty without a trace.
     pub traceparent: String,
-    /// Vendor state, passed on as it is; empty when there is none.
+    /// Vendor state, passed on unchanged; empty without one.
     pub tracestate: String,
 }
 
@@ -31,7 +31,7 @@ impl TraceContext {
 
     /// The 32 hexadecimal digits of the trace id; `None` without a trace.
     pub fn trace_id(&self) -> Option<&str> {
-        // The digits behind `00-`; an empty text has none.
+        // The digits after `00-`; `None` for an empty text.
         self.traceparent.get(3..35)
     }
 
@@ -60,7 +60,7 @@ fn is_traceparent(text: &str) -> bool {
     ) else {
         return false;
     };
-    // Only version 00 is known here; `ff` is forbidden.
+    // Only version 00 is supported; `ff` is forbidden.
     version == "00"
         && lower_hex(trace, 32)
         && not_zero(trace)

@@ -10,7 +10,7 @@ use dray_types::{Fault, FaultCode};
 use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 
-/// How long to ask the bus what it refused, after a call without a reply.
+/// Timeout for checking what the bus refused, after a call without a reply.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl SystemConnection {
@@ -83,7 +83,7 @@ fn cannot_publish(subject: &str) -> Fault {
     )
 }
 
-/// No reply came, and the bus refuses a subject on which the reply may travel.
+/// The fault if no reply arrived and the bus refuses a subject that the reply may use.
 fn cannot_receive(asked: &str, refused_subject: &str) -> Fault {
     refusal_fault(
         format!(

@@ -29,7 +29,7 @@ use crate::outcome::CommandFailure;
 /// Setting of the address of previews.
 pub(crate) const PREVIEW_LISTEN: &str = "sandbox-transfer.preview.listen";
 
-/// A host that knows every service. [`Host::only`] selects those that run.
+/// A host with every service. [`Host::only`] selects those that run.
 pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
     Host::new(Settings::new(sources))
         .with::<FileResolver>()
@@ -73,7 +73,7 @@ fn is_default_state(sources: &ConfigSources) -> Result<bool, CommandFailure> {
     Ok(load_config(sources)?.is_default("state.folder"))
 }
 
-/// The home directory of the user, by `HOME`; `None` where it is not set.
+/// The home directory of the user, from `HOME`; `None` if it is not set.
 pub(crate) fn home_directory() -> Option<PathBuf> {
     home_of(&Environment::from_process())
 }
@@ -107,8 +107,8 @@ pub(crate) fn load_config(sources: &ConfigSources) -> Result<LoadedConfig, Comma
         .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
 
-/// How sandboxes are reached where the services of a command run in its own process. `None` where NATS is named: then
-/// the services of a running system are asked.
+/// Access to sandboxes if the services of a command run in its own process. `None` if NATS is given: then the services
+/// of a running system are used.
 pub(crate) fn own_sandboxes(
     global: &GlobalOptions,
 ) -> Result<Option<dray_sandbox_transfer::Config>, CommandFailure> {
@@ -126,13 +126,13 @@ pub(crate) fn tenant_of(global: &GlobalOptions) -> Result<TenantId, CommandFailu
         .map_err(|error| CommandFailure::Usage(format!("--tenant: {error}")))
 }
 
-/// A bus and a store for one command: those of a running system when NATS is named, otherwise the needed
-/// services run inside this process for as long as the command does.
+/// A bus and a store for one command: those of a running system if NATS is given; otherwise the needed services run
+/// inside this process during the command.
 #[derive(Debug)]
 pub(crate) struct SystemConnection {
     /// Where calls and events go.
     pub(crate) bus: Bus,
-    /// Where content is; `None` when the command said that it needs none.
+    /// The artifact store; `None` if the command does not need it.
     store: Option<Store>,
     /// The wall clock, for deadlines and the ages of events.
     pub(crate) clock: Clock,
@@ -188,12 +188,12 @@ fn not_ready(failing: &BTreeMap<String, String>) -> CommandFailure {
 }
 
 impl SystemConnection {
-    /// Opens what the command line names. `services` run in this process unless NATS is named.
+    /// Opens the system that the command line selects. `services` run in this process unless NATS is given.
     pub(crate) async fn open(
         global: &GlobalOptions,
         services: &[&str],
     ) -> Result<Self, CommandFailure> {
-        // Without services the command only looks at the bus.
+        // Without services the command uses only the bus.
         Self::open_with(global, services, !services.is_empty()).await
     }
 
@@ -244,7 +244,7 @@ impl SystemConnection {
     /// Opens the store alone, as the artifact commands need it. Where `dray up` serves the state directory, its
     /// endpoint is used.
     pub(crate) async fn open_store(global: &GlobalOptions) -> Result<Self, CommandFailure> {
-        // The bus is not used, so a configured server is not asked either.
+        // The bus is not used, so no connection to a configured server is made.
         let sources = with_home(config_sources(global)?)?.set("bus.mode", "embedded");
         let end = Instant::now() + SHORT_COMMAND;
         loop {
@@ -279,8 +279,8 @@ impl SystemConnection {
         Ok(Self::embedded(sources, &[], tenant).await?)
     }
 
-    /// Runs the services for one command. Unless a state directory was named, nothing is kept, and any number of such
-    /// commands may run concurrently.
+    /// Runs the services for one command. Without a state directory, no data is kept, and any number of such commands
+    /// may run concurrently.
     async fn for_once(
         sources: ConfigSources,
         services: &[&str],
@@ -298,7 +298,7 @@ impl SystemConnection {
         Ok(system)
     }
 
-    /// Opens the bus of a running system. The bus of a process that just began would show nothing.
+    /// Opens the bus of a running system. The bus of a new process would be empty.
     pub(crate) async fn open_bus(global: &GlobalOptions) -> Result<Self, CommandFailure> {
         Self::open_attached(global, false).await
     }
@@ -342,8 +342,9 @@ impl SystemConnection {
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, OpenError> {
-        // A command reports a missing store immediately; only `dray up` waits for it. It opens no ports either. Free
-        // space is a condition for taking on the work of others: a command ends with `no_space` where there is too little.
+        // A command reports a missing store immediately; only `dray up` waits for it. It also opens no ports. Free
+        // space is only a condition for accepting work of others: a command fails with `no_space` if there is too
+        // little.
         let sources = sources
             .set("http.listen", "")
             .set("grpc.listen", "")

@@ -1,4 +1,4 @@
-//! `dray demo`: the whole system at work in one process, without a network and without keys.
+//! `dray demo`: the complete system in one process, without a network and without keys.
 
 mod agent;
 mod container;

@@ -22,8 +22,8 @@ use cli::{Cli, DrayCommand};
 use outcome::CommandFailure;
 
 fn main() -> ExitCode {
-    // A conversion runs in this executable, started again as a worker. Before the arguments are parsed: a worker has
-    // none of these.
+    // A conversion runs in this executable, started again as a worker. Checked before the arguments are parsed, because
+    // a worker does not use these arguments.
     if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
         return code;
     }

@@ -1,4 +1,4 @@
-//! The end of a command: exit codes, and faults that say what happened, why, and what to do.
+//! The end of a command: exit codes, and faults with event, cause and advice.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ pub(crate) enum CommandFailure {
     /// Refused or failed, with a reason that the user can act on.
     #[error("{0}")]
     Fault(#[from] Fault),
-    /// The command line makes no sense; the text says what would.
+    /// The command line is invalid; the text describes a valid one.
     #[error("{0}")]
     Usage(String),
     /// The configuration is wrong; the text names key, source and value.
@@ -24,9 +24,9 @@ pub(crate) enum CommandFailure {
     /// The bus or the store cannot be reached.
     #[error("{what}")]
     Unreachable {
-        /// What could not be reached, and why.
+        /// The unreachable service, and the reason.
         what: String,
-        /// What the user can do about it.
+        /// Advice for the user.
         advice: String,
     },
     /// A failure on this machine: a file that cannot be read, a full disk.
@@ -38,10 +38,10 @@ pub(crate) enum CommandFailure {
         #[source]
         source: std::io::Error,
     },
-    /// The message was already printed; only the exit code is left to set.
+    /// The message was already printed; only the exit code has to be set.
     #[error("reported")]
     Reported,
-    /// This failure was already printed; its exit code is left to set.
+    /// This failure was already printed; only its exit code has to be set.
     #[error("reported")]
     Told(Box<Self>),
 }
@@ -81,7 +81,7 @@ impl CommandFailure {
             // On standard output, so that a script reads results and faults from one stream.
             print_line(&json!({ "fault": self.to_json() }).to_string());
         } else {
-            // Without colour when standard error is not a terminal, or NO_COLOR or TERM=dumb says so.
+            // Without colour when standard error is not a terminal, or with NO_COLOR or TERM=dumb.
             let _ = anstream::stderr().write_all(self.to_text().as_bytes());
         }
     }

@@ -33,7 +33,7 @@ pub(crate) fn spinner_with_text(text: &str, silent: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_message(text.to_owned());
-    // The tick runs in a thread of its own, which a hidden spinner does not need.
+    // The tick runs in a separate thread, which a hidden spinner does not need.
     if !bar.is_hidden() {
         bar.enable_steady_tick(std::time::Duration::from_millis(120));
     }

@@ -1,4 +1,4 @@
-//! Compares two descriptor sets: what a client of the first knows and does not find in the second.
+//! Compares two descriptor sets: finds the elements that a client of the first uses and the second does not have.
 
 use std::collections::BTreeMap;
 
@@ -135,7 +135,7 @@ fn compare_message(
 fn reused_numbers(reserved: &[ReservedRange], present: &DescriptorProto) -> Vec<i32> {
     let numbers = present.field.iter().map(FieldDescriptorProto::number);
     numbers
-        // The end of a range of fields is not part of it; that of a range of enum values is.
+        // The end of a field range is exclusive; the end of a range of enum values is inclusive.
         .filter(|number| {
             reserved
                 .iter()
@@ -144,7 +144,7 @@ fn reused_numbers(reserved: &[ReservedRange], present: &DescriptorProto) -> Vec<
         .collect()
 }
 
-/// What of a field decides how it is written and read.
+/// The properties of a field that determine its encoding.
 #[derive(PartialEq, Eq)]
 struct FieldShape {
     kind: String,
@@ -165,7 +165,7 @@ impl FieldShape {
         let oneof = field
             .oneof_index
             .and_then(|index| message.oneof_decl.get(usize::try_from(index).ok()?))
-            // An optional field has a `oneof` of its own, which the compiler adds.
+            // The compiler adds a separate `oneof` for an optional field.
             .filter(|_| !is_optional)
             .map(|oneof| oneof.name().to_owned());
         Self {

@@ -1,8 +1,8 @@
 //! `cargo xtask contracts`: refuses changes of `proto/` that break clients of the last release.
 //!
 //! The descriptors of that release are in `proto/released.binpb`. A client of it, in binary or in JSON, must understand
-//! a service of the present tree and in the other direction: nothing that it knows may be removed, renamed, renumbered
-//! or get another type. What is new is not looked at, except where it takes a number that was given up.
+//! a service of the present tree and in the other direction: no element that it uses may be removed, renamed,
+//! renumbered or get another type. New elements are not checked, except if they use the number of a removed one.
 
 mod compare;
 
@@ -18,8 +18,8 @@ use crate::generate;
 /// Descriptors of the last release, relative to the workspace.
 const RELEASED_DESCRIPTORS: &str = "proto/released.binpb";
 
-/// Compares `proto/` with the last release; with `release` makes the present contracts the released ones, where they
-/// break nothing.
+/// Compares `proto/` with the last release; with `release`, and without breaking changes, makes the present contracts
+/// the released ones.
 pub(crate) fn run_check(root: &Path, release: bool) -> anyhow::Result<()> {
     let present = generate::compile_descriptors(root)?;
     let breaches = breaches_of(root, &present)?;

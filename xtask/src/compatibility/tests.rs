@@ -1,4 +1,4 @@
-//! Each kind of breaking change, and changes that break nothing.
+//! Each kind of breaking change, and compatible changes.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn compiled(source: &str) -> FileDescriptorSet {
     protox::compile([&path], [folder.path()]).unwrap()
 }
 
-/// The changes that replacing one text by another makes.
+/// The changes from replacing one text by another.
 fn changes(from: &str, to: &str) -> Vec<String> {
     assert!(RELEASED_CONTRACT.contains(from), "{from}");
     compare::breaking_changes(

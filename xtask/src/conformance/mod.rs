@@ -66,8 +66,8 @@ fn example(root: &Path, name: &str) -> PathBuf {
     root.join("target/debug/examples").join(name)
 }
 
-/// The line that the suite gives to a shell, with the URL of its server after it. The shell hands over what the client
-/// needs of its environment.
+/// The line that the suite gives to a shell, with the URL of its server after it. The shell passes the necessary
+/// environment variables to the client.
 fn client_command(root: &Path) -> String {
     let program = example(root, "conformance_client");
     format!(
@@ -91,7 +91,7 @@ fn build_roles(root: &Path) -> anyhow::Result<()> {
             "--example",
             "conformance_client",
         ])
-        // Where `example` looks for the programs.
+        // The directory in which `example` searches the programs.
         .env("CARGO_TARGET_DIR", root.join("target"))
         .run()
 }
@@ -104,7 +104,7 @@ struct InstalledSuite {
     results: PathBuf,
 }
 
-/// Installs the packages below `target/` unless these versions are there.
+/// Installs the packages below `target/` unless these versions are installed.
 fn install_suite(root: &Path) -> anyhow::Result<InstalledSuite> {
     let directory = root.join("target/conformance");
     let modules = npm::install_packages(&directory, &NPM_PACKAGES)
@@ -145,7 +145,7 @@ impl ServerProcess {
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
-        // A server that was stopped otherwise has nothing left to end.
+        // An error is ignored, because the server may have already ended.
         let _ = self.process.wait();
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct ScenarioResult {
 }
 
 impl ScenarioResult {
-    /// A scenario without a check shows nothing, so it does not pass.
+    /// A scenario without a check proves nothing, so it does not pass.
     const fn has_passed(&self) -> bool {
         self.passed > 0 && self.failed == 0
     }
@@ -129,7 +129,7 @@ fn scenario_result(directory: &str, checks: &Value) -> anyhow::Result<ScenarioRe
     })
 }
 
-/// The table of a set: scenario, passed and failed checks, and what differs from the list.
+/// The table of a set: scenario, passed and failed checks, and differences from the list.
 pub(super) fn table(set: &RequirementSet, scenarios: &[ScenarioResult]) -> String {
     let total = |count: fn(&ScenarioResult) -> usize| scenarios.iter().map(count).sum::<usize>();
     let (passed, failed) = (total(|one| one.passed), total(|one| one.failed));

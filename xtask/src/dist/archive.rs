@@ -1,4 +1,4 @@
-//! The archive of a release: the same tree gives the same bytes.
+//! The archive of a release: equal trees result in equal bytes.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::step;
 
 /// Files of the repository that go into the archive.
 const INCLUDED_FILES: &[&str] = &["LICENSE", "README.md", "CHANGELOG.md"];
-/// Shells with a completion script, and the name under which each of them looks for it.
+/// Shells with a completion script, and the name under which each of them searches it.
 const COMPLETION_SCRIPTS: &[(&str, &str)] = &[
     ("bash", "dray.bash"),
     ("zsh", "_dray"),
@@ -45,7 +45,7 @@ pub(super) fn write_archive(
 fn pack(parent: &Path, stem: &str, archive: &Path, commit: &SourceCommit) -> anyhow::Result<()> {
     let tar = step::program_step("tar")
         .arg("--create")
-        // Order, times, owners and modes would otherwise be those of this machine.
+        // Order, times, owners and modes would otherwise depend on this machine.
         .args(["--sort=name", "--format=gnu", "--numeric-owner"])
         .args(["--owner=0", "--group=0", "--mode=u=rwX,go=rX"])
         .arg(format!("--mtime=@{}", commit.seconds))

@@ -1,5 +1,5 @@
 //! The software bill of materials of a release, in `CycloneDX` 1.6 (ECMA-424): every package that the program is built
-//! from, with its digest from `Cargo.lock`, its licence and what it depends on.
+//! from, with its digest from `Cargo.lock`, its licence and its dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -34,7 +34,7 @@ struct BilledPackage {
     is_external: bool,
     /// SHA-256 of the package file, from `Cargo.lock`.
     sha256: Option<String>,
-    /// Ids of what it is built from or with.
+    /// Ids of its dependencies and build dependencies.
     dependencies: BTreeSet<String>,
 }
 

@@ -1,8 +1,8 @@
-//! `cargo xtask dist`: the files of a release, made so that a second build gives the same bytes.
+//! `cargo xtask dist`: the files of a release, created so that a second build results in the same bytes.
 //!
-//! The archive holds the program, its completions and its manual pages. Beside it stand a software bill of materials
-//! (`CycloneDX` 1.6), a provenance statement (in-toto Statement v1 with SLSA Provenance v1) and `SHA256SUMS`. Nothing is
-//! signed: signing needs a key that only a release pipeline has.
+//! The archive contains the program, its completions and its manual pages. The other files are a software bill of
+//! materials (`CycloneDX` 1.6), a provenance statement (in-toto Statement v1 with SLSA Provenance v1) and `SHA256SUMS`.
+//! The files are not signed, because only a release pipeline has the key.
 
 mod archive;
 mod bill_of_materials;
@@ -67,7 +67,7 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
         None => root.join("target/dist-files"),
     };
     if out.exists() {
-        // A file of an earlier version would otherwise stand in the new list of digests.
+        // Otherwise a file of an earlier version would be in the new list of digests.
         fs::remove_dir_all(&out)?;
     }
     fs::create_dir_all(&out)?;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 
 use crate::step;
 
-/// Shared libraries that every Linux system with the GNU C library has. Everything else is linked in.
+/// Shared libraries that every Linux system with the GNU C library has. All other libraries are linked statically.
 const SYSTEM_LIBRARIES: &[&str] = &[
     "libc.so.6",
     "libm.so.6",
@@ -32,7 +32,7 @@ impl SourceCommit {
     ///
     /// # Errors
     ///
-    /// When files differ from it, unless `allow_dirty`: the release would not be what its commit says.
+    /// When files differ from it, unless `allow_dirty`: otherwise the release would differ from its commit.
     pub(super) fn read(root: &Path, allow_dirty: bool) -> anyhow::Result<Self> {
         let git = |arguments: &[&str]| {
             step::program_step("git")
@@ -105,10 +105,10 @@ impl ProgramBuild {
             flags.collect::<Vec<_>>().join(" ")
         };
         Ok(vec![
-            // In place of those of the caller: two builds by two people have the same flags.
+            // Replaces the caller's flags, so that builds of different people have the same flags.
             ("RUSTFLAGS".to_owned(), flags("--remap-path-prefix")),
             ("CFLAGS".to_owned(), flags("-ffile-prefix-map")),
-            // Where a tool writes a time, it is that of the commit (reproducible-builds.org).
+            // Tools write the time of the commit (reproducible-builds.org).
             (
                 "SOURCE_DATE_EPOCH".to_owned(),
                 self.commit.seconds.to_string(),
@@ -159,7 +159,7 @@ pub(super) fn check_libraries(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shared libraries in the output of `readelf --dynamic` that are not those of a system. A static program has none.
+/// Shared libraries in the output of `readelf --dynamic` that are not system libraries. A static program has none.
 fn other_libraries(text: &str) -> Vec<&str> {
     text.lines()
         .filter(|line| line.contains("(NEEDED)"))

@@ -8,9 +8,9 @@ use super::digest::FileDigest;
 use super::program::ProgramBuild;
 use crate::step;
 
-/// Meaning of the parameters below; a name, as the specification asks for, and not an address.
+/// Identifies the meaning of the parameters below; a name, as the specification requires, and not a URL.
 const BUILD_TYPE: &str = "urn:drayage:build:cargo-xtask-dist:v1";
-/// Repository in the reference to the source. It has no address of its own.
+/// Repository in the reference to the source. The repository has no public URL.
 const SOURCE_URI: &str = "urn:drayage:source";
 
 /// The statement about these files.

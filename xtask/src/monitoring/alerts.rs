@@ -10,12 +10,12 @@ use super::{MetricGroup, MetricKind};
 pub(super) struct AlertRule {
     /// Name of the alert and of its runbook.
     pub(super) name: &'static str,
-    /// Expression of Prometheus that gives a series while the condition holds.
+    /// Prometheus expression that returns a series while the condition is true.
     pub(super) expression: &'static str,
-    /// How long it must hold, as Prometheus writes it.
+    /// How long it must be true, in Prometheus syntax.
     hold: &'static str,
     severity: AlertSeverity,
-    /// One sentence; labels of the series may stand in it.
+    /// One sentence; it may contain labels of the series.
     summary: &'static str,
 }
 

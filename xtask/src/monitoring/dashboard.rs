@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{DeclaredMetric, MetricGroup, MetricKind};
 
-/// Labels that the scraper adds. Every other label is the metric's own and stays in the legend.
+/// Labels that the scraper adds. Other labels belong to the metric and are kept in the legend.
 const SCRAPE_LABELS: &str =
     "instance, pod, container, endpoint, service_name, node, job, namespace";
 /// Columns of the grid of Grafana.
@@ -131,7 +131,7 @@ pub(super) fn expressions(metric: &DeclaredMetric) -> Vec<(String, String)> {
     }
 }
 
-/// Unit of Grafana for what the panel shows.
+/// Grafana's unit for the values of the panel.
 fn unit(metric: &DeclaredMetric) -> &'static str {
     let name = metric.name.trim_end_matches("_total");
     match metric.kind {

@@ -1,7 +1,7 @@
 //! Dashboard and alert rules, generated from the metrics that the services declare.
 //!
-//! The declaration is read as `dray reference metrics` prints it, so a metric that is renamed or removed takes its panel
-//! with it, and an alert on it fails the generator.
+//! The declaration is read as `dray reference metrics` prints it, so the panel of a renamed or removed metric changes
+//! with it, and an alert on a missing metric makes the generator fail.
 
 mod alerts;
 mod dashboard;
@@ -25,7 +25,7 @@ struct DeclaredMetric {
     /// Name in the Prometheus text format.
     name: String,
     kind: MetricKind,
-    /// What it counts or measures.
+    /// The meaning of the metric.
     meaning: String,
 }
 
@@ -34,7 +34,7 @@ struct DeclaredMetric {
 enum MetricKind {
     /// Grows; its rate is of interest.
     Counter,
-    /// A value that each process reports for the whole.
+    /// A value of the complete system that each process reports.
     Gauge,
     /// A value that adds up over processes.
     UpDownCounter,
@@ -85,7 +85,7 @@ fn parse_page(page: &str) -> anyhow::Result<Vec<MetricGroup>> {
     Ok(groups)
 }
 
-/// Reads a row behind its first backtick.
+/// Parses a row after its first backtick.
 fn parse_row(row: &str) -> anyhow::Result<DeclaredMetric> {
     let mut columns = row.trim_end_matches(" |").splitn(3, " | ");
     let (Some(name), Some(kind), Some(meaning)) = (columns.next(), columns.next(), columns.next())

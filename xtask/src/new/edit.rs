@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 ///
 /// # Errors
 ///
-/// When the anchor is not there, or is there more than once: the file changed its form, and so must the command.
+/// When the anchor is missing or occurs more than once: the file has changed, and this command has to be adapted.
 pub(super) fn insert_before(text: &str, anchor: &str, addition: &str) -> anyhow::Result<String> {
     let (before, after) = split_at_anchor(text, anchor)?;
     Ok(format!("{before}{addition}{anchor}{after}"))
@@ -37,7 +37,7 @@ fn split_at_anchor<'text>(
 ///
 /// # Errors
 ///
-/// When no line begins and ends so, or when the line is there already.
+/// When no line begins and ends like this, or when the line already exists.
 pub(super) fn insert_line(
     text: &str,
     prefix: &str,

@@ -1,11 +1,11 @@
-//! `cargo xtask new`: the skeleton of a new platform, backend, tool or format, and what is left to do by hand.
+//! `cargo xtask new`: the skeleton of a new platform, backend, tool or format, and the remaining manual steps.
 //!
 //! - [`name`]: which names can be used, and their spellings.
 //! - [`edit`]: insertions into files that exist, each at a place that must be found.
 //! - [`plan`]: the files of a kind, made in memory from the templates and the tree.
-//! - [`write`]: puts all files in place, or none.
+//! - [`write`]: writes all files, or none.
 //!
-//! What it does not do: it builds nothing, and writes no generated file; `cargo xtask generate` does that.
+//! What it does not do: it does not build, and writes no generated files; `cargo xtask generate` does that.
 
 mod edit;
 mod name;
@@ -46,7 +46,7 @@ impl ExtensionKind {
     }
 }
 
-/// Writes the skeleton and prints what it wrote and what is left.
+/// Writes the skeleton and prints the written files and the remaining steps.
 pub(crate) fn run_new(root: &Path, kind: ExtensionKind, name: &str) -> anyhow::Result<()> {
     let written = write_skeleton(root, kind, name)?;
     for path in written {

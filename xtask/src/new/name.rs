@@ -7,7 +7,7 @@ use super::ExtensionKind;
 /// Longest name, in bytes. It becomes part of subjects, crates and metric labels.
 const MAX_NAME_BYTES: usize = 24;
 
-/// Words that mean something else where the name is used: keywords of Rust, and fields and labels beside the name.
+/// Words with another meaning where the name is used: keywords of Rust, and fields and labels next to the name.
 const RESERVED_NAMES: &[&str] = &[
     "accounts",
     "as",
@@ -79,7 +79,7 @@ impl ExtensionName {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what would be right.
+    /// The problem, and a description of valid names.
     pub(super) fn parse(kind: ExtensionKind, name: &str) -> anyhow::Result<Self> {
         // Platforms and backends are before the colon of a target or an address, where a dash is not allowed.
         let is_one_word = matches!(kind, ExtensionKind::Backend | ExtensionKind::Platform);

@@ -1,4 +1,4 @@
-//! What a skeleton consists of: new files from templates, insertions into files that exist, and the steps that are left.
+//! The parts of a skeleton: new files from templates, insertions into existing files, and the remaining steps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use super::edit::{insert_after, insert_before, insert_line, insert_variant, inse
 use super::name::ExtensionName;
 use super::write::Changes;
 
-/// A file of a skeleton: where it goes, and its template.
+/// A file of a skeleton: its path, and its template.
 type TemplateFile = (&'static str, &'static str);
 
 const PLATFORM_FILES: [TemplateFile; 7] = [
@@ -141,7 +141,7 @@ const FORMAT_STEPS: [&str; 5] = [
     "Finish `docs/documents/@name@.md`, and add a line to CHANGELOG.md.",
 ];
 
-/// What a person does after the skeleton is written, in order.
+/// The manual steps after the skeleton was written, in order.
 pub(super) fn remaining_steps(kind: ExtensionKind, name: &str) -> Vec<String> {
     let steps: &[&str] = match kind {
         ExtensionKind::Platform => &PLATFORM_STEPS,
@@ -154,11 +154,11 @@ pub(super) fn remaining_steps(kind: ExtensionKind, name: &str) -> Vec<String> {
     steps.iter().map(fill).collect()
 }
 
-/// Every file of the skeleton with its content. Writes nothing.
+/// Every file of the skeleton with its content. Does not write files.
 ///
 /// # Errors
 ///
-/// When the name is taken, or a file that is to be extended no longer has the place for it.
+/// When the name is in use, or a file to extend no longer has the anchor for it.
 pub(super) fn skeleton(
     root: &Path,
     kind: ExtensionKind,
@@ -178,7 +178,7 @@ pub(super) fn skeleton(
     Ok(tree.changes)
 }
 
-/// The files of a workspace with what a skeleton adds to them.
+/// The files of a workspace with the additions of a skeleton.
 struct SkeletonTree<'a> {
     root: &'a Path,
     name: &'a ExtensionName,
@@ -198,7 +198,7 @@ impl SkeletonTree<'_> {
         Ok(())
     }
 
-    /// Extends a file that exists; `edit` gets its text and `fill` for what it adds.
+    /// Extends an existing file; `edit` gets its text, and `fill` for the added text.
     fn edit(
         &mut self,
         path: &str,
@@ -215,7 +215,7 @@ impl SkeletonTree<'_> {
         Ok(())
     }
 
-    /// Makes a crate part of the workspace, and a dependency of the crate that brings its kind together.
+    /// Makes a crate part of the workspace, and a dependency of the crate that collects its kind.
     fn add_crate(&mut self, prefix: &str, host: &str, edges: &str) -> anyhow::Result<()> {
         self.edit("Cargo.toml", |text, fill| {
             let line = fill(&format!(

@@ -17,7 +17,7 @@ const ALL_KINDS: [ExtensionKind; 4] = [
     ExtensionKind::Tool,
 ];
 
-/// A name that nothing has.
+/// An unused name.
 const THROW_AWAY_NAME: &str = "throwaway";
 
 /// Directories that no skeleton touches, and that are large.
@@ -172,7 +172,7 @@ fn skeletons_of_every_kind_are_tidy_and_are_written_once() {
             "{written:?}"
         );
     }
-    // The rules of edges are those that were compiled in: they know no throw-away name.
+    // The rules of edges are compiled in, so they do not contain the throw-away name.
     let is_unknown_crate = |breach: &String| {
         breach.ends_with("has no line in xtask/src/tidy/edges.rs: say what it may depend on")
             || breach.contains(" must not depend on ") && breach.ends_with(THROW_AWAY_NAME)
@@ -204,7 +204,7 @@ fn skeletons_of_every_kind_compile_with_their_tests() {
     }
     let packages = ["dray-sandbox", "dray-platform", "dray-tool"]
         .map(|kind| format!("--package={kind}-{THROW_AWAY_NAME}"));
-    // Not the target directory of the tree: cargo would take artifacts of the copy for those of the tree.
+    // Not the target directory of the tree: cargo would use artifacts of the copy for the tree.
     step::cargo_step(root)
         .args(["check", "--quiet", "--offline", "--tests"])
         .args(packages)

@@ -1,4 +1,4 @@
-//! All files of a skeleton, or none.
+//! Writes all files of a skeleton, or none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,8 +14,8 @@ pub(super) type Changes = BTreeMap<String, String>;
 /// Files that the check after the writing may change.
 const CHECKED_FILES: [&str; 1] = ["Cargo.lock"];
 
-/// Puts every file in place, formatted, and then runs `check`. When anything fails, every file is as it was and
-/// new directories are gone.
+/// Writes every file, formatted, and then runs `check`. After a failure, it restores every file and removes new
+/// directories.
 ///
 /// # Errors
 ///
@@ -84,12 +84,12 @@ fn format_rust(source: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What files were before.
+/// The earlier content of files.
 struct UndoLog<'a> {
     root: &'a Path,
-    /// Content of files that were there.
+    /// Content of files before the change; `None` for new files.
     files: BTreeMap<String, Option<Vec<u8>>>,
-    /// Directories that were not there, the outermost first.
+    /// New directories, the outermost first.
     directories: Vec<std::path::PathBuf>,
 }
 

@@ -2,8 +2,8 @@
 
 use crate::metadata::{CargoMetadata, CargoPackage};
 
-/// Our crates but the extensions ([`CRATE_KINDS`]), and which of ours each may be built from. What stands left never
-/// knows what stands right.
+/// The crates of this workspace except the extensions ([`CRATE_KINDS`]), each with its allowed dependencies in the
+/// workspace. The lists form layers: a crate never depends on a crate in a higher layer.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-media-type", &[]),
@@ -160,13 +160,13 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// A kind of extension: crates that implement the same interface, of which none knows another.
+/// A kind of extension: crates that implement the same interface and do not depend on each other.
 struct CrateKind {
-    /// What names of its crates begin with.
+    /// The prefix of the names of its crates.
     prefix: &'static str,
     /// Its crates, without the prefix.
     names: &'static [&'static str],
-    /// What each of them may be built from.
+    /// The allowed dependencies of each of them.
     edges: &'static [&'static str],
     /// The crate that brings all of them together, besides the program, the tests and the measurements.
     host: &'static str,
@@ -267,7 +267,7 @@ const PLATFORM_DELIVERY: &[&str] = &[
     "dray-http-server",
 ];
 
-/// What a service is made of; another service is not among it.
+/// The allowed dependencies of a service, which do not include other services.
 const SERVICE_EDGES: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -277,7 +277,7 @@ const SERVICE_EDGES: &[&str] = &[
     "dray-service",
 ];
 
-/// A service, and what reads documents and names files for an agent.
+/// The allowed dependencies of a service, and those for reading documents and for the files of an agent.
 const FILE_RESOLVER: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -293,7 +293,7 @@ const FILE_RESOLVER: &[&str] = &[
     "dray-file-context",
 ];
 
-/// The tools for files, which ask the other services over the bus; no service is among it.
+/// The allowed dependencies of the tools for files, which call services over the bus, so that no service is included.
 const FILE_TOOLS: &[&str] = &[
     "dray-types",
     "dray-media-type",
@@ -325,7 +325,7 @@ const ORCHESTRATOR_EDGES: &[&str] = &[
     "dray-http-server",
 ];
 
-/// What is at the right end, beside every extension.
+/// The allowed dependencies of the highest crates, in addition to every extension.
 const ALL_CRATES: &[&str] = &[
     "dray-types",
     "dray-media-type",
@@ -367,13 +367,14 @@ const ALL_CRATES: &[&str] = &[
     "dray-http-server",
 ];
 
-/// Crates that know every extension.
+/// Crates that may depend on every extension.
 const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench"];
 
 /// Every crate may test itself with this one.
 const TESTKIT_CRATE: &str = "dray-testkit";
 
-/// What all crates for sandboxes may test themselves with. The suite is above what it tests, the engine among it.
+/// The allowed development dependencies of all sandbox crates. The conformance suite is in a higher layer than the
+/// crates that it tests, which include the engine.
 const SANDBOX_TEST_CRATES: &[&str] = &[
     "dray-sandbox-conformance",
     "dray-sandbox-local",
@@ -382,14 +383,14 @@ const SANDBOX_TEST_CRATES: &[&str] = &[
 
 /// Libraries of others that only some of ours may name.
 const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
-    // Tests look at the server behind the bus's back, the measurements compare with the bare client.
+    // Tests access the server without the bus, and the measurements compare with the plain client.
     ("async-nats", &["dray-bus", "dray-tests", "dray-bench"]),
     ("aws-sdk-s3", &["dray-store", "dray-tests", "dray-bench"]),
-    // Trusted endpoints only; nothing that dials what others chose may have it.
+    // Only for trusted endpoints: code that connects to addresses from outside must not use it.
     ("reqwest", &["dray-http", "dray-tests", "dray-bench"]),
 ];
 
-/// Libraries that must not be in what a crate is built from, at any depth.
+/// Libraries that a crate must not depend on, directly or indirectly.
 const ABSENT_LIBRARIES: &[(&str, &[&str], &str)] = &[
     ("dray-types", &["tokio", "prost"], "types hold no machinery"),
     ("dray-guard", &["tokio", "prost"], "decisions do no I/O"),
@@ -401,7 +402,7 @@ const ABSENT_LIBRARIES: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// HTTP clients and TLS stacks that bring a resolver or a connector of their own.
+/// HTTP clients and TLS stacks with their own resolver or connector.
 const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "isahc", "curl", "native-tls"];
 
 /// Every edge that is not allowed.
@@ -412,7 +413,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {
         breaches.extend(reserved_breaches(package));
     }
     for (name, absent, reason) in ABSENT_LIBRARIES {
-        // At any depth: a client with a resolver would come in through a library that uses it.
+        // At any depth, because a library may depend on a client with a resolver.
         let tree = metadata.normal_tree(name);
         for library in absent.iter().filter(|library| tree.contains(**library)) {
             breaches.push(format!("{name} is built from {library}: {reason}"));
@@ -421,7 +422,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {
     breaches
 }
 
-/// Edges between our own crates.
+/// Edges between the crates of this workspace.
 fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
     let Some(allowed) = allowed_edges(&package.name) else {
         return vec![format!(
@@ -433,7 +434,7 @@ fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
     package
         .declared
         .iter()
-        // A crate may name itself under `[dev-dependencies]`, to test with a feature of its own.
+        // A crate may depend on itself under `[dev-dependencies]`, to test with one of its features.
         .filter(|declared| is_ours(&declared.name) && declared.name != package.name)
         .filter(|declared| {
             !allowed.contains(&declared.name.as_str())
@@ -451,7 +452,7 @@ fn may_test_with(user: &str, name: &str) -> bool {
     name == TESTKIT_CRATE || (is_of_sandboxes && SANDBOX_TEST_CRATES.contains(&name))
 }
 
-/// What a crate may be built from, extensions that it brings together left out.
+/// The allowed dependencies of a crate, without the extensions that it collects.
 fn allowed_edges(name: &str) -> Option<&'static [&'static str]> {
     let extension = CRATE_KINDS.iter().find(|kind| kind.has(name));
     let listed = ALLOWED_EDGES.iter().find(|(listed, _)| *listed == name);

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use super::source::SourceFile;
 
-/// Rows that point at something that is not there.
+/// Rows that refer to something that does not exist.
 pub(crate) fn breaches(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("docs/glossary.md"))
         .context("cannot read docs/glossary.md")?;

@@ -1,6 +1,6 @@
-//! Licences and origins of what we are built from, against the lists in `deny.toml`.
+//! Checks licences and sources of dependencies against the lists in `deny.toml`.
 //!
-//! `cargo deny` reads the same file and knows more; this needs nothing installed.
+//! `cargo deny` reads the same file and checks more, but this check needs no installed program.
 
 use anyhow::Context as _;
 
@@ -57,11 +57,11 @@ fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
         .replace(')', " ) ");
     let words: Vec<_> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
-    // Words that are left over mean that it was not understood.
+    // Remaining words mean that the expression was not parsed completely.
     any_of(&mut rest, allowed).is_some_and(|met| met && rest.is_empty())
 }
 
-/// Reads `a OR b`, the weakest operator; `None` for what cannot be read.
+/// Reads `a OR b`, the weakest operator; `None` for an invalid expression.
 fn any_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     let mut met = all_of(words, allowed)?;
     while words.first() == Some(&"OR") {

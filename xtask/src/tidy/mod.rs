@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: rules about the source that no compiler knows.
+//! `cargo xtask tidy`: rules about the source that no compiler checks.
 //!
-//! Each rule is a pure function from what was read to sentences about what is wrong, so each is tested without a
-//! tree. Reading happens here.
+//! Each rule is a pure function from file contents to descriptions of problems, so each is tested without a tree. This
+//! module reads the files.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ mod words;
 use crate::metadata::CargoMetadata;
 use source::SourceFile;
 
-/// Prints every breach and fails when there is one.
+/// Prints every breach and fails if there is one.
 pub(crate) fn run_tidy(root: &Path) -> anyhow::Result<()> {
     let breaches = find_breaches(root)?;
     if breaches.is_empty() {
@@ -62,7 +62,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     Ok(sources)
 }
 
-/// Adds the Rust files below one folder, generated and built ones left out.
+/// Adds the Rust files below one folder, without generated and built ones.
 fn collect_sources(
     root: &Path,
     folder: &Path,

@@ -39,7 +39,7 @@ pub(crate) fn breaches(sources: &[SourceFile]) -> Vec<String> {
     breaches
 }
 
-/// Rules that tests name. The rules here are about the fetcher, its guard and its deployment, and only tests there
+/// Rules that tests refer to. The rules here are about the fetcher, its guard and its deployment, and only tests there
 /// count: other specifications use the same letters.
 fn named_rules(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
     let homes = [
@@ -51,7 +51,7 @@ fn named_rules(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
     sources
         .iter()
         .filter(|source| homes.iter().any(|home| source.path.starts_with(home)))
-        // This file names the rules in its own tests.
+        // The tests of this file refer to the rules, too.
         .filter(|source| !source.path.ends_with("tidy/rules.rs"))
         .flat_map(SourceFile::test_lines)
         .flat_map(|(_, line)| rule_ids(line))

@@ -1,6 +1,6 @@
 //! Rules for every Rust file.
 
-/// A Rust file that a person wrote, read as a whole.
+/// A hand-written Rust file with its complete text.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceFile {
     /// Relative to the workspace, with `/`.
@@ -8,10 +8,10 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
-/// Longer than this, a file hides something that wants a name of its own.
+/// Most lines of a file; a longer one has parts that should be separate modules.
 const MAX_LINES: usize = 500;
 
-/// Words that mark unfinished work. Written in halves, so that this file does not hold them.
+/// Words that mark unfinished work. They are split here, so that this file does not contain them.
 const UNFINISHED_MARKERS: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -20,10 +20,10 @@ const UNFINISHED_MARKERS: [&str; 5] = [
     concat!("#[", "ignore"),
 ];
 
-/// Waiting for time to pass instead of for what is expected.
+/// Calls that wait for a time instead of a condition.
 const SLEEP_CALLS: &str = concat!("sleep", "(");
 
-/// What is at a line, or above it, that sleeps under a clock which the test moves.
+/// The marker at a line, or above it, that sleeps with a clock that the test controls.
 const PAUSED_MARKER: &str = "// paused clock";
 
 /// Ways to read the environment.
@@ -94,8 +94,8 @@ pub(crate) fn breaches(source: &SourceFile) -> Vec<String> {
     breaches
 }
 
-/// Tests that let time pass instead of waiting for what they expect. Fake servers that are slow on purpose may, when
-/// the clock is paused and they say so.
+/// Tests that wait for a time instead of a condition. Intentionally slow fake servers may do so, if the clock is paused
+/// and the marker is present.
 fn sleep_breaches(source: &SourceFile) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut above = "";
@@ -109,14 +109,14 @@ fn sleep_breaches(source: &SourceFile) -> Vec<String> {
                 line.trim()
             ));
         }
-        // The marker may stand above the call, where a long line leaves no room for it.
+        // The marker may be above the call, if the line is too long for it.
         above = line;
     }
     breaches
 }
 
-/// Which crates have configuration handed to them. The command line is an edge of its own, and so are tools and
-/// tests.
+/// Whether a crate gets its configuration as an argument. The command line, tools and tests read the environment
+/// themselves.
 fn reads_no_environment(path: &str) -> bool {
     let free = [
         "crates/dray-service/",

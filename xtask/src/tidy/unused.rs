@@ -1,9 +1,9 @@
-//! Dependencies that nothing names: each costs every newcomer build time.
+//! Unused dependencies: each adds build time for every contributor.
 
 use super::source::SourceFile;
 use crate::metadata::{CargoMetadata, CargoPackage, DeclaredDependency};
 
-/// Crates that are there for a feature or a side effect, with the reason.
+/// Crates that are needed only for a feature or a side effect, with the reason.
 const SILENT_DEPENDENCIES: &[(&str, &str)] = &[];
 
 /// Dependencies whose name is in no file of the crate that declares them.
@@ -40,7 +40,7 @@ fn own_sources<'all>(package: &CargoPackage, sources: &'all [SourceFile]) -> Vec
         .collect()
 }
 
-/// Whether a text holds a crate name as a whole word.
+/// Whether a text contains a crate name as a complete word.
 fn names_crate(text: &str, name: &str) -> bool {
     let part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.match_indices(name).any(|(at, _)| {

@@ -1,8 +1,8 @@
-//! The words of the source: names that say too little, and phrases that have a plain equivalent.
+//! The words of the source: names with too little information, and phrases that have a plain equivalent.
 //!
-//! `xtask/words.toml` lists what is refused, with the word to write instead, and the limits of the shares of names and
-//! comments. Shares are counted as a reader would count them, so that the limits can only become stricter over time. Files
-//! of tests count for types and constants only.
+//! `xtask/words.toml` lists refused words and phrases, with their replacements, and the limits of the shares of names
+//! and comments. Shares are counted as a reader would count them, so that the limits can only become stricter over
+//! time. Files of tests count for types and constants only.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) struct WordRules {
 struct ShareRule {
     /// Its key in `xtask/words.toml`.
     key: &'static str,
-    /// What is counted, and in what unit.
+    /// The counted elements and the unit.
     what: &'static str,
     bound: ShareBound,
     count: fn(&WordCounts) -> &ShareCount,
@@ -176,7 +176,7 @@ struct WordCounts {
 struct ShareCount {
     all: usize,
     counted: usize,
-    /// The last one that counted, and where it stands.
+    /// The last counted element, with its position.
     last: String,
 }
 
@@ -189,7 +189,7 @@ impl ShareCount {
         }
     }
 
-    /// `None` for a tree that has nothing of the kind.
+    /// `None` for a tree without such elements.
     #[expect(
         clippy::cast_precision_loss,
         reason = "the numbers of lines and names are small"
@@ -239,7 +239,7 @@ impl WordCounts {
     }
 }
 
-/// A doc of so many words says what the name says.
+/// A doc with this number of words or fewer usually repeats the name.
 const MAX_SHORT_DOC_WORDS: usize = 3;
 
 /// The text of a doc comment that has no other line.

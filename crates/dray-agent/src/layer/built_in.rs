@@ -1,4 +1,4 @@
-//! The first layer: what every installation knows by name (quickapps 8.1). Manifests rely on the names.
+//! The first layer: the templates of every installation (quickapps 8.1). Manifests depend on their names.
 
 use super::LayerSet;
 
@@ -24,7 +24,7 @@ const BUILT_IN_FILES: [(&str, &str); 12] = files![
     "toolset/weather.json",
 ];
 
-/// The first layer; layers of operators come on top of it.
+/// The first layer; layers of operators override it.
 pub fn built_in() -> LayerSet {
     let mut layers = LayerSet::default();
     for (path, content) in BUILT_IN_FILES {

@@ -23,8 +23,8 @@ impl fmt::Display for RefusedPatch {
 
 /// The template with the patch applied; the template itself stays as it is.
 ///
-/// Objects merge, arrays and scalars replace, `null` deletes. A member `type` may stand nowhere in the patch, at no
-/// depth and in no array: it says what its object is, and an array would replace objects together with theirs.
+/// Objects merge, arrays and scalars replace, `null` deletes. The patch must not contain a member `type` at any depth
+/// or in any array: it defines the variant of its object, and an array would replace objects including their type.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ fn find_refusals(key: &str, change: &Value, at: &str, refusals: &mut Vec<Refused
     let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
     if key == "type" {
         refusals.push(RefusedPatch { pointer });
-        // What is below it is refused with it.
+        // Values below it are refused with it.
         return;
     }
     match change {
@@ -83,7 +83,7 @@ fn merge_patch(target: &mut Value, patch: &Map<String, Value>) {
                 members.shift_remove(key);
             }
             Value::Object(inner) => {
-                // Merged even where nothing is yet: a `null` inside deletes, it is not inserted.
+                // Merged even into a missing member, because a `null` inside deletes and must not be inserted.
                 merge_patch(members.entry(key.clone()).or_insert(Value::Null), inner);
             }
             other => {

@@ -15,7 +15,7 @@ use crate::manifest::{ManifestProblem, ManifestReader};
 #[cfg(test)]
 mod tests;
 
-/// A template that could not be used. The entry that names it is left out; all others stay.
+/// A template that could not be used. The entry with it is left out; all others are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateFailure {
     /// Name of the template.
@@ -29,7 +29,7 @@ pub struct TemplateFailure {
 pub enum TemplateFailureCause {
     /// No layer has a template of this kind and name.
     Missing(EntryKind),
-    /// The manifest changes what it may not.
+    /// The manifest changes members that it must not change.
     Refused(Vec<RefusedPatch>),
     /// The template does not fit its type after the changes.
     Invalid(Vec<ManifestProblem>),
@@ -113,7 +113,7 @@ impl LayerSet {
     }
 
     /// Replaces every template of a manifest: first those of tool sets, then those of the tools in them. Disabled
-    /// entries are left out, and their templates are not looked up.
+    /// entries are left out without looking up their templates.
     pub fn resolve(&self, reader: &ManifestReader, tool_sets: Vec<ToolSet>) -> ResolvedToolsets {
         let mut run = ResolutionRun {
             layers: self,
@@ -130,7 +130,7 @@ impl LayerSet {
 
 /// An entry of a manifest that may name a template instead of being written out.
 trait TemplateTarget: DeserializeOwned + JsonSchema {
-    /// Kind of the templates that can stand for it.
+    /// Kind of the templates that can replace it.
     const KIND: EntryKind;
 
     /// The template that it names.
@@ -248,7 +248,7 @@ impl ResolutionRun<'_> {
             .collect()
     }
 
-    /// Follows templates until an entry names none.
+    /// Follows templates until an entry has none.
     fn one<T: TemplateTarget>(&mut self, mut entry: T) -> Option<T> {
         let mut trail: Vec<String> = Vec::new();
         while entry.is_enabled() {
@@ -286,7 +286,7 @@ impl ResolutionRun<'_> {
         let body = self.layers.body(T::KIND, name);
         let body = body.ok_or(TemplateFailureCause::Missing(T::KIND))?;
         let body = match &template.patch {
-            // Before the body is read into its type: a patch may add what is missing (quickapps 8.3).
+            // Applied before the body is parsed into its type, because a patch may add missing members (quickapps 8.3).
             Some(patch) => apply_patch(body, patch).map_err(TemplateFailureCause::Refused)?,
             None => body.clone(),
         };

@@ -24,7 +24,7 @@ impl AttachmentRules {
         or_default(self.supported_types.as_ref(), &["*/*"])
     }
 
-    /// Types that the user sees too: images and plots by default.
+    /// Types of files that are also shown to the user: images and plots by default.
     pub fn propagated(&self) -> Vec<&str> {
         or_default(
             self.propagate_types_to_choice.as_ref(),
@@ -34,7 +34,7 @@ impl AttachmentRules {
 }
 
 fn or_default<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'a str> {
-    // `null` means the same as an absent member (quickapps 6.5); an empty list does not.
+    // `null` equals an absent member (quickapps 6.5); an empty list does not.
     given.map_or_else(
         || default.to_vec(),
         |given| given.iter().map(String::as_str).collect(),

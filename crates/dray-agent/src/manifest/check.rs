@@ -31,7 +31,7 @@ impl fmt::Display for ManifestProblem {
 #[derive(Debug, Default)]
 pub(super) struct CheckReport {
     pub(super) problems: Vec<ManifestProblem>,
-    /// Paths of keys that no type knows.
+    /// Paths of unknown keys.
     pub(super) unknown: Vec<String>,
 }
 
@@ -57,8 +57,8 @@ impl ManifestSchema {
         Self(generator.into_root_schema_for::<T>().to_value())
     }
 
-    /// All schemas that hold for a value together: the given one, what it refers to, and the variants that the value
-    /// chooses.
+    /// All schemas that apply to a value together: the given one, the referenced ones, and the variants that the value
+    /// selects.
     pub(super) fn applicable<'s>(
         &'s self,
         schema: &'s Value,
@@ -79,7 +79,7 @@ impl ManifestSchema {
             return Ok(());
         };
         chain.push(members);
-        // Keywords beside `$ref` hold as well (JSON Schema 2020-12, core 8.2.3.1).
+        // Keywords next to `$ref` apply as well (JSON Schema 2020-12, core 8.2.3.1).
         if let Some(target) = self.target(members) {
             self.collect(target, value, chain)?;
         }
@@ -96,7 +96,7 @@ impl ManifestSchema {
         Ok(())
     }
 
-    /// The definition that `$ref` names; `None` for a reference to anything else.
+    /// The definition to which `$ref` refers; `None` for another kind of reference.
     fn target(&self, members: &Map<String, Value>) -> Option<&Value> {
         let name = members.get("$ref")?.as_str()?.strip_prefix("#/$defs/")?;
         self.0.get("$defs")?.get(name)
@@ -175,7 +175,7 @@ impl ManifestSchema {
     }
 }
 
-/// The alternative whose type is that of the value; `None` for an allowed `null`.
+/// The alternative with the type of the value; `None` for an allowed `null`.
 fn fitting_alternative<'s>(
     either: &'s [Value],
     value: &Value,
@@ -185,7 +185,7 @@ fn fitting_alternative<'s>(
         return Ok(None);
     }
     let others: Vec<_> = either.iter().filter(|schema| !is_null(schema)).collect();
-    // The problems of the one alternative say more than that none fits.
+    // The problems of a single alternative are more helpful than the message that none fits.
     if let [only] = others[..] {
         return Ok(Some(only));
     }
@@ -212,7 +212,7 @@ pub(super) fn member_schema<'s>(chain: &[&'s Map<String, Value>], key: &str) -> 
     })
 }
 
-/// The variant that the value's `type` names; `None` when the variants are plain values and one of them matches.
+/// The variant that the value's `type` names; `None` if the variants are plain values and one of them matches.
 fn chosen_variant<'s>(
     variants: &'s [Value],
     value: &Value,

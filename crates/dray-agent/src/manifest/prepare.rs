@@ -1,12 +1,12 @@
-//! Brings a document into the form that the types know: early names of keys, and the preview gate.
+//! Converts a document into the form of the types: renames old keys, and removes preview features.
 
 use serde_json::{Map, Value};
 
 use super::check::{ManifestSchema, member_schema};
 
 impl ManifestSchema {
-    /// Renames keys and, unless `preview`, puts what is in preview out of use: members become `null`, variants
-    /// leave their list. Adds one warning for each.
+    /// Renames keys and, unless `preview`, disables preview features: members become `null`, variants are removed from
+    /// their list. Adds one warning for each.
     pub(super) fn prepare(
         &self,
         schema: &Value,
@@ -51,7 +51,7 @@ impl ManifestSchema {
     /// Whether an item is not of a variant in preview.
     fn is_usable(&self, schema: &Value, item: &Value, warnings: &mut Vec<String>) -> bool {
         let Ok(chain) = self.applicable(schema, item) else {
-            // The check reports what it is not.
+            // The check reports the wrong type.
             return true;
         };
         let is_hidden = chain.iter().any(|members| is_preview(Some(members)));
@@ -63,7 +63,7 @@ impl ManifestSchema {
     }
 }
 
-/// Gives keys of early manifests their present names.
+/// Renames keys of early manifests to their present names.
 fn rename_legacy_keys(chain: &[&Map<String, Value>], object: &mut Map<String, Value>) {
     let properties = chain
         .iter()

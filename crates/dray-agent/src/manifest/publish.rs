@@ -20,8 +20,8 @@ const PRIVATE_KEYS: [&str; 2] = ["x-alias", "x-rule"];
 
 /// The schema for editors: no `dial:` fields at the root.
 ///
-/// Without preview, what is in preview is not in it. Definitions of root properties are in place, and only
-/// definitions that something refers to are there.
+/// Without preview, it contains no preview features. Definitions of root properties are inlined, and only referenced
+/// definitions are included.
 pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     let mut schema = ManifestSchema::of::<Manifest>().0;
     if let Some(deployment) = settings.deployment() {
@@ -31,7 +31,7 @@ pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     let mut definitions = take_definitions(&mut schema);
     // DIAL wants no `$ref` directly under `properties` (quickapps 6).
     inline_properties(&mut schema, &definitions);
-    // After previews were removed and properties were put in place: both leave definitions behind that nothing uses.
+    // After previews were removed and properties were put in place: both leave unused definitions.
     keep_reachable(&schema, &mut definitions);
     if let Some(root) = schema.as_object_mut() {
         root.insert("$schema".to_owned(), json!(META_SCHEMA));
@@ -42,7 +42,7 @@ pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     schema
 }
 
-/// The schema by which DIAL knows the type of application; who registers it adds the service's own addresses.
+/// The schema of the application type in DIAL. The operator who registers it adds the addresses of the service.
 pub fn application_type(settings: &ManifestSettings, id: &str) -> Value {
     let mut schema = editor_schema(settings, id);
     let properties = schema
@@ -89,7 +89,7 @@ fn allow_default(schema: &mut Value, id: &str) {
     }
 }
 
-/// Takes out our own keys and, unless `preview`, what is in preview.
+/// Removes private keys and, unless `preview`, preview features.
 fn remove_private_keys(schema: &mut Value, preview: bool) {
     match schema {
         Value::Object(members) => {
@@ -134,13 +134,13 @@ fn inline_properties(schema: &mut Value, definitions: &Map<String, Value>) {
         let definition =
             definition_name(&reference).and_then(|name| definitions.get(name)?.as_object());
         for (key, value) in definition.into_iter().flatten() {
-            // Members beside `$ref`, such as a description, win over those of the definition.
+            // Members beside `$ref`, such as a description, override those of the definition.
             property.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
 }
 
-/// Drops definitions that nothing refers to, directly or through others.
+/// Drops definitions that are not referenced, directly or indirectly.
 fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
     let mut reached = BTreeSet::new();
     let mut open = vec![schema];

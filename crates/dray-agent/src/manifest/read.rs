@@ -18,7 +18,7 @@ pub struct ManifestSettings {
 }
 
 impl ManifestSettings {
-    /// The model of manifests that name none.
+    /// The default model of manifests.
     pub(super) fn deployment(&self) -> Option<&str> {
         // A blank variable counts as unset (quickapps 6.2).
         let id = self.default_deployment.as_deref()?.trim();
@@ -31,7 +31,7 @@ impl ManifestSettings {
 pub struct ReadManifest<T> {
     /// The value, with defaults of the types filled in.
     pub value: T,
-    /// A line for each feature put out of use and each key that is not known.
+    /// A line for each disabled feature and each unknown key.
     pub warnings: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ fn problem_lines(problems: &[ManifestProblem]) -> String {
     lines.join("\n")
 }
 
-/// Reads manifests and their parts. Made once: it holds the schema.
+/// Reads manifests and their parts. Create it once, because it contains the schema.
 #[derive(Debug)]
 pub struct ManifestReader {
     settings: ManifestSettings,
@@ -82,7 +82,7 @@ impl ManifestReader {
         self.read(&self.schema.0, document)
     }
 
-    /// Reads a part of a manifest that stands alone, such as a tool set.
+    /// Reads a part of a manifest separately, such as a tool set.
     pub(crate) fn part<T: DeserializeOwned + JsonSchema>(
         &self,
         document: Value,
@@ -111,7 +111,8 @@ impl ManifestReader {
         warnings.extend(unknown.map(|path| format!("Unknown key \"{path}\" is ignored.")));
         match serde_json::from_value(document) {
             Ok(value) => Ok(ReadManifest { value, warnings }),
-            // The schema holds, so only a number that its Rust type cannot hold is left. Serde's text would quote it.
+            // The schema is satisfied, so the only possible error is a number outside the range of its Rust type.
+            // Serde's message would quote it.
             Err(_) => Err(InvalidManifest {
                 problems: vec![ManifestProblem {
                     path: String::new(),
@@ -122,7 +123,7 @@ impl ManifestReader {
     }
 }
 
-/// Names the default model where none is named.
+/// Inserts the default model if the manifest has none.
 fn insert_default(orchestrator: &mut Map<String, Value>, id: &str) {
     if orchestrator.get("deployment").is_none_or(Value::is_null) {
         orchestrator.insert("deployment".to_owned(), json!({ "deployment_id": id }));

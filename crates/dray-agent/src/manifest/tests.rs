@@ -360,7 +360,7 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The check and the types agree: what passes one is read by the other, so the last resort is never needed.
+/// The check and the types agree: every value that passes the check can be parsed, so the fallback is never used.
 #[test]
 fn any_one_changed_value_is_read_or_refused_at_its_place() {
     let values = [

@@ -1,12 +1,12 @@
-//! The order of messages in a request of `OpenAI`'s API: any, but each call of a tool is answered directly after the
-//! message that makes it, and no result stands without its call.
+//! The order of messages in a request of `OpenAI`'s API: any order is valid if the results of tool calls follow
+//! directly after the message with the calls, and no result is without its call.
 
 use std::collections::HashSet;
 
 use super::{Message, Role};
 use crate::failure::RequestFailure;
 
-/// Code of a conversation that no model takes.
+/// Code of a conversation that no model accepts.
 const ORDER_CODE: &str = "invalid_messages";
 
 /// Checks the messages of a request.

@@ -17,7 +17,7 @@ pub enum ShapeViolation {
         /// Place in the array, from 0.
         index: usize,
     },
-    /// A tool or function message: results of tools come in the state of assistant messages.
+    /// A tool or function message: tool results are in the state of assistant messages.
     #[error("Message at index {index}: role '{role}' is not allowed in a request.")]
     NotAllowed {
         /// Place in the array, from 0.
@@ -33,7 +33,7 @@ pub enum ShapeViolation {
     Alternation {
         /// Place in the array, from 0.
         index: usize,
-        /// Role that the order asks for.
+        /// Role that the order requires.
         expected: Role,
         /// Role of the message there.
         actual: Role,
@@ -48,8 +48,8 @@ pub enum ShapeViolation {
     },
 }
 
-/// A request whose messages are out of order: status 400, type `invalid_request_error`. What it prints is the
-/// `message` of the error body.
+/// A request whose messages are out of order: status 400, type `invalid_request_error`. Its text is the `message` of
+/// the error body.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("Invalid messages array")]
 pub struct InvalidMessages {
@@ -73,8 +73,8 @@ impl InvalidMessages {
 ///
 /// # Errors
 ///
-/// [`InvalidMessages`] with all violations. When a role stands where it never may, only such places are named:
-/// the order of the rest says nothing then.
+/// [`InvalidMessages`] with all violations. If a role is at a position where it is never allowed, only such positions
+/// are reported, because the order of the others is then meaningless.
 ///
 /// ```
 /// use dray_agent::message::{Role, shape};
@@ -101,12 +101,12 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     };
     let misplaced = misplaced_roles(roles);
     if !misplaced.is_empty() {
-        // Reported alone: with a role that may be nowhere, the order of the others says nothing (quickapps 10).
+        // Reported alone: with a forbidden role, the order of the others is meaningless (quickapps 10).
         return misplaced;
     }
     let mut violations = alternation_violations(roles);
     if !roles.contains(&Role::User) {
-        // It has no place in the list and comes before those that have one.
+        // It has no position and is listed before violations with one.
         violations.insert(0, ShapeViolation::NoUser);
     } else if *last != Role::User {
         violations.push(ShapeViolation::End {
@@ -117,7 +117,7 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     violations
 }
 
-/// Roles that stand where they never may.
+/// Roles at positions where they are never allowed.
 fn misplaced_roles(roles: &[Role]) -> Vec<ShapeViolation> {
     let judge = |(index, role): (usize, &Role)| match role {
         Role::System if index > 0 => Some(ShapeViolation::LateSystem { index }),
@@ -141,7 +141,8 @@ fn alternation_violations(roles: &[Role]) -> Vec<ShapeViolation> {
                 actual,
             });
         }
-        // After the role that is there: `user user assistant user` is one violation, not three (quickapps 10).
+        // The expected role follows from the actual role: `user user assistant user` is one violation, not three
+        // (quickapps 10).
         expected = if actual == Role::User {
             Role::Assistant
         } else {

@@ -34,7 +34,7 @@ pub(super) fn read_front_matter(markdown: &str, repairs: bool) -> Result<FrontMa
     }
 }
 
-/// The place of a fault in YAML: line and column from 1, if it is known.
+/// The position of an error in YAML: line and column from 1, if it is known.
 type YamlLocation = Option<(u64, u64)>;
 
 fn parse_yaml(yaml: &str) -> Result<Value, YamlLocation> {
@@ -44,7 +44,7 @@ fn parse_yaml(yaml: &str) -> Result<Value, YamlLocation> {
         .map_err(|error| error.location().map(|at| (at.line(), at.column())))
 }
 
-/// `before` lines of the document stand before the YAML.
+/// `before` is the number of lines before the YAML.
 fn broken_yaml_message(at: YamlLocation, before: u64) -> String {
     match at {
         Some((line, column)) => {
@@ -76,7 +76,7 @@ fn split_front_matter(markdown: &str) -> Option<(u64, &str)> {
     None
 }
 
-/// The YAML with quotes around values that hold a colon where YAML takes it for a mapping; `None` when there is none.
+/// The YAML with quotes around values whose colon YAML would parse as a mapping; `None` without such a value.
 fn quote_colon_values(yaml: &str) -> Option<String> {
     let mut changed = false;
     let mut block = None;
@@ -109,7 +109,7 @@ fn needs_quotes(key: &str, value: &str) -> bool {
     let key = key.trim_start();
     !key.is_empty()
         && key.bytes().all(is_key)
-        // With these begins something else than a plain scalar: quotes, flow, block, anchor, tag, comment.
+        // These characters begin something other than a plain scalar: quotes, flow, block, anchor, tag, comment.
         && !value.starts_with([
             '"', '\'', '[', '{', '|', '>', '&', '*', '!', '#', '%', '@', '`',
         ])

@@ -20,14 +20,14 @@ pub struct FetchedSkill {
 pub struct LoadedSkills {
     /// Skills of the service, then skills of the manifest, each name once.
     pub skills: Vec<Skill>,
-    /// Why some are left out.
+    /// The reasons for skills that are left out.
     pub errors: Vec<SkillIssue>,
     /// Problems of skills that can still be used.
     pub warnings: Vec<SkillIssue>,
 }
 
-/// Adds fetched skills to those of the service, in the order of the manifest. Of one address the first counts; of one
-/// name that of the service, else the first.
+/// Adds fetched skills to those of the service, in the order of the manifest. Of equal addresses the first one counts;
+/// of equal names the service's, otherwise the first.
 pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
     let mut learned = LoadedSkills {
         skills: predefined.to_vec(),
@@ -35,7 +35,7 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
     };
     let mut urls = HashSet::new();
     for FetchedSkill { url, content } in fetched {
-        // The same address twice is not worth a warning (quickapps 36).
+        // A repeated address causes no warning (quickapps 36).
         if !urls.insert(url.clone()) {
             continue;
         }
@@ -60,7 +60,7 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
     learned
 }
 
-/// Refuses a name that is taken. The first `predefined` of the skills are those of the service.
+/// Refuses a name that is taken. The first `predefined` skills belong to the service.
 fn refuse_taken_name(name: &str, skills: &[Skill], predefined: usize) -> Result<(), String> {
     match skills.iter().position(|skill| skill.name == name) {
         None => Ok(()),

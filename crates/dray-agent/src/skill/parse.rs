@@ -13,7 +13,7 @@ const INVALID_TOOLS: &str = "Invalid allowed-tools format";
 const NAME_LIMIT: usize = 64;
 /// Most characters of a description.
 const DESCRIPTION_LIMIT: usize = 1024;
-/// Most characters of what a skill needs.
+/// Most characters of a skill's `compatibility`.
 const COMPATIBILITY_LIMIT: usize = 500;
 
 /// Most characters of a name in a message.
@@ -31,7 +31,7 @@ pub struct ParsedSkill {
     pub warnings: Vec<String>,
 }
 
-/// Reads a skill of a layer (quickapps 35.1). What it needs is cut to 500 characters.
+/// Reads a skill of a layer (quickapps 35.1). Its `compatibility` is cut to 500 characters.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
 ///
 /// # Errors
 ///
-/// Why it cannot be used, in the words that builders know.
+/// The reason why it cannot be used, as text for builders.
 pub fn parse_lenient(markdown: &str) -> Result<ParsedSkill, String> {
     let (skill, repaired) = read_skill(markdown, true)?;
     let name = &skill.name;
@@ -103,13 +103,13 @@ fn read_skill(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
         compatibility: field("compatibility"),
         allowed_tools: tool_names(fields.get("allowed-tools"))?,
         metadata: metadata_map(fields.get("metadata")),
-        // With its front matter: the tool gives the whole document (quickapps 35.2).
+        // With its front matter: the tool returns the complete document (quickapps 35.2).
         markdown: markdown.to_owned(),
     };
     Ok((skill, repaired))
 }
 
-/// Text, or a number or truth value as text; `None` for blank text and all else.
+/// Text, or a number or truth value as text; `None` for blank text and other values.
 fn scalar_text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),

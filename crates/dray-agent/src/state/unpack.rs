@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::HISTORY_KEY;
 use crate::message::{Attachment, Content, CustomContent, Message, Role, ToolCall};
 
-/// Messages with their tool rounds, and what is to be logged about them.
+/// Messages with their tool rounds, and the problems to log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnpackedHistory {
     /// The conversation, with tool rounds in place.
@@ -49,11 +49,11 @@ pub enum HistoryNotice {
     },
 }
 
-/// Puts the tool rounds that assistant messages carry before these messages, and takes them out of their state.
-/// Messages without rounds stay as they are.
+/// Puts the tool rounds that assistant messages carry before these messages, and removes them from their state.
+/// Messages without rounds are not changed.
 ///
-/// The state went through the client, so it may be anything. A history of which one item cannot be read is left out
-/// whole: half of a round is worse than none.
+/// The state was stored at the client, so it may have any content. A history with an unreadable item is left out
+/// completely, because a partial round is worse than none.
 pub fn unpack_history(messages: Vec<Message>) -> UnpackedHistory {
     let mut unpacked = UnpackedHistory {
         messages: Vec::with_capacity(messages.len()),
@@ -90,14 +90,14 @@ fn expand_history(
     let mut rounds = Vec::with_capacity(items.len());
     let mut is_legacy = false;
     for (at, item) in items.into_iter().enumerate() {
-        // Items of early releases are pairs of a call and its result and have no role of their own.
+        // Items of early releases are pairs of a call and its result and have no role.
         let read = if item.get("role").is_some() {
             parse_current_item(item).map(|item| rounds.push(item))
         } else {
             is_legacy = true;
             parse_legacy_item(message, item).map(|pair| rounds.extend(pair))
         };
-        // Before anything is appended: a history is taken whole or not at all.
+        // Checked before messages are appended: a history is used completely or not at all.
         if let Err(reason) = read {
             unpacked.notices.push(HistoryNotice::Unreadable {
                 index,
@@ -122,7 +122,7 @@ fn expand_history(
 /// in all that follow.
 fn keep_whole_rounds(rounds: &mut Vec<Message>) {
     let mut kept = false;
-    // Decided before anything is removed: whether a round is whole depends on the messages after it.
+    // Decided before messages are removed, because whether a round is complete depends on the messages after it.
     let keep: Vec<bool> = (0..rounds.len())
         .map(|at| {
             let (Some(message), Some(after)) = (rounds.get(at), rounds.get(at + 1..)) else {
@@ -149,7 +149,7 @@ fn keep_whole_rounds(rounds: &mut Vec<Message>) {
 /// An item that is a message, of a role that [`super::pack_history`] writes.
 fn parse_current_item(item: Value) -> Result<Message, &'static str> {
     match serde_json::from_value::<Message>(item) {
-        // The state went through the client: a message of another role could bring in instructions.
+        // The state was stored at the client, so a message of another role could inject instructions.
         Ok(message) if matches!(message.role, Role::Assistant | Role::Tool) => Ok(message),
         Ok(_) => Err("only assistant and tool messages have a place in it"),
         Err(_) => Err("not a message"),
@@ -191,7 +191,7 @@ fn parse_legacy_item(message: &Message, item: Value) -> Result<[Message; 2], &'s
     let call = Message {
         content: Some(Content::Text(String::new())),
         tool_calls: Some(vec![tool_call]),
-        // Its history was taken out before, so the copy does not carry it again.
+        // Its history was already removed, so the copy does not contain it again.
         ..message.clone()
     };
     Ok([call, answer])

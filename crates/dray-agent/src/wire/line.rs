@@ -9,8 +9,8 @@ use serde_json::ser::{Formatter, Serializer};
 /// The event that ends a stream.
 pub const DONE_LINE: &[u8] = b"data: [DONE]\n\n";
 
-/// Adds one event to `out`: no spaces in the JSON, and only ASCII, so that no client takes a character for the
-/// end of a line.
+/// Adds one event to `out`: no spaces in the JSON, and only ASCII, so that no client interprets a character as the end
+/// of a line.
 pub fn write_event_line(out: &mut Vec<u8>, event: &Value) {
     out.extend_from_slice(b"data: ");
     let written = event.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));

@@ -26,8 +26,8 @@ impl MergedAnswer {
         }
     }
 
-    /// [`MergedAnswer::into_answer`] for clients of `OpenAI`'s API: `content`, `refusal` and `logprobs` are there also
-    /// when they are `null`.
+    /// [`MergedAnswer::into_answer`] for clients of `OpenAI`'s API: `content`, `refusal` and `logprobs` are present
+    /// even if they are `null`.
     pub fn into_plain_answer(self) -> Value {
         let mut answer = self.into_answer();
         let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
@@ -64,7 +64,7 @@ impl MergedAnswer {
 
 fn merge_delta(whole: &mut Value, more: Value) {
     match (whole, more) {
-        // A `null` adds nothing: deltas of a stage carry `status: null` beside each text.
+        // A `null` has no effect: deltas of a stage carry `status: null` beside each text.
         (_, Value::Null) => {}
         (Value::String(whole), Value::String(more)) => whole.push_str(&more),
         (Value::Object(whole), Value::Object(more)) => {
@@ -83,7 +83,7 @@ fn merge_delta(whole: &mut Value, more: Value) {
                     let index = element.get("index");
                     index.is_some() && known.get("index") == index
                 };
-                // What is added to is mostly the newest.
+                // Deltas usually extend the newest item.
                 match whole.iter_mut().rev().find(same) {
                     Some(known) => merge_delta(known, element),
                     None => whole.push(element),
@@ -94,7 +94,7 @@ fn merge_delta(whole: &mut Value, more: Value) {
     }
 }
 
-/// Takes out every `index`, but not of the state: that belongs to its reader in the next turn.
+/// Removes every `index` except inside the state, which the next turn reads unchanged.
 fn drop_indices(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -243,7 +243,7 @@ fn lines_are_ascii_without_spaces() {
     );
 }
 
-/// The events of an answer with everything in it.
+/// The events of an answer with every kind of content.
 fn everything() -> Vec<Event> {
     let stage = 0;
     vec![

@@ -29,7 +29,7 @@ pub enum EntryKind {
     File,
     /// A directory.
     Directory,
-    /// Another name of a file that came before.
+    /// Another name of an earlier file.
     HardLink,
     /// A symbolic link.
     Symlink,
@@ -39,11 +39,11 @@ pub enum EntryKind {
     BlockDevice,
     /// A named pipe.
     Fifo,
-    /// A regular file that asks for contiguous space on the disk.
+    /// A regular file that requests contiguous disk space.
     Contiguous,
-    /// A file with holes, whose content is not what the file holds.
+    /// A file with holes. Its archived content omits the holes.
     Sparse,
-    /// A type flag that this crate does not know.
+    /// A type flag that this crate does not support.
     Other(u8),
 }
 
@@ -58,7 +58,7 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Bytes of content that follow, without their padding.
     pub size: u64,
-    /// Size of a sparse file with its holes, where it is known.
+    /// Size of a sparse file with its holes, if known.
     pub real_size: Option<u64>,
     /// The 12 low mode bits.
     pub mode: u32,
@@ -86,7 +86,7 @@ pub enum DecodeStep {
 pub enum ExtensionScope {
     /// For the next entry.
     Entry,
-    /// For all entries after it. It renames none of them; this is the name that it wanted to give.
+    /// Applies to all later entries. Its name is not applied to them; it is only reported here.
     Global(Option<Vec<u8>>),
 }
 
@@ -113,7 +113,7 @@ enum ExpectedBlock {
     SecondEnd,
     /// A map of this sparse file.
     Map(Box<Entry>),
-    /// None: the content of an extended header with this flag comes first.
+    /// No block: the content of an extended header with this flag comes first.
     Extension(u8),
 }
 
@@ -236,7 +236,7 @@ impl Decoder {
         // The size of an extended header wins always, or entries get smuggled.
         let mut size = pax.size.unwrap_or(size);
         if matches!(header.flag, b'1'..=b'6') && size != 0 {
-            // Some readers skip as many bytes, some none.
+            // Some readers skip that many bytes, others skip none.
             if !self.is_tolerant() {
                 return Err(TarError::Malformed("content where none can be"));
             }
@@ -268,7 +268,7 @@ impl Decoder {
             mode: header.mode,
             mtime: pax.mtime.or_else(|| i64::try_from(header.mtime?).ok()),
         };
-        // Maps of an old GNU sparse file lie between header and content.
+        // The further maps of an old GNU sparse file are between header and content.
         if header.flag == b'S' && header.more_maps {
             return Ok(self.expect_map(Box::new(entry)));
         }

@@ -1,7 +1,7 @@
 //! From entries to header blocks: names as they are.
 //!
-//! Names up to 100 bytes are in the header, also when they are not text. Longer ones use the prefix where they can
-//! be parted at a slash, else GNU's long name, which `BusyBox` can read too (it passes over pax headers). Numbers that
+//! Names up to 100 bytes are in the header, also when they are not UTF-8. Longer names use the prefix field if they can
+//! be split at a slash; otherwise GNU's long name, which `BusyBox` also reads (it ignores pax headers). Numbers that
 //! are too long for octal digits are binary.
 
 use super::{BLOCK_BYTES, Block};
@@ -18,7 +18,7 @@ pub struct Owner {
 /// An entry to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewEntry<'a> {
-    /// Its name; that of a directory ends in a slash.
+    /// The name; the name of a directory ends in a slash.
     pub name: &'a [u8],
     /// The type byte: `0` for a file, `5` for a directory, `2` for a symbolic link.
     pub flag: u8,

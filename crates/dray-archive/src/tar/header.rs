@@ -8,7 +8,7 @@ pub(super) struct Header {
     pub(super) name: Vec<u8>,
     pub(super) link: Vec<u8>,
     pub(super) flag: u8,
-    /// `None` when the field holds no number at all.
+    /// `None` when the field contains no number.
     pub(super) size: Option<u64>,
     /// The 12 low mode bits.
     pub(super) mode: u32,
@@ -26,7 +26,7 @@ pub(super) fn parse(block: &Block) -> Result<Header, TarError> {
     }
     let field = |at: usize, length: usize| block.get(at..at + length).unwrap_or_default();
     let mut name = text(field(0, 100)).to_vec();
-    // Only POSIX has a prefix: GNU keeps times there, and the seventh edition nothing.
+    // Only POSIX has a prefix. GNU stores times in this field, and the seventh edition of Unix leaves it empty.
     let prefix = text(field(345, 155));
     if field(257, 6) == b"ustar\0" && !prefix.is_empty() {
         name = [prefix, b"/", &name].concat();

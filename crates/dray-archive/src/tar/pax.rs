@@ -47,7 +47,7 @@ impl PaxRecords {
                 self.size = size.or(self.size);
                 return size.is_some();
             }
-            // A time may be odd; it decides nothing.
+            // An invalid time is ignored, because no decision depends on it.
             b"mtime" => self.mtime = seconds(value),
             b"GNU.sparse.name" => self.sparse_name = Some(value.to_vec()),
             b"GNU.sparse.realsize" | b"GNU.sparse.size" => self.real_size = decimal(value),
@@ -68,7 +68,7 @@ fn record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     (!key.is_empty() && !key.contains(&0)).then_some((key, value, records.get(length..)?))
 }
 
-/// Digits and nothing else.
+/// Parses a number that consists only of digits.
 fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(sparse.sparse_name.unwrap(), b"s");
         assert_eq!(strict(b"").unwrap(), PaxRecords::default());
         assert_eq!(strict(b"12 mtime=-3\n").unwrap().mtime, Some(-3));
-        // A value may hold newlines and equals signs.
+        // A value may contain newlines and equals signs.
         let pax = strict(b"14 path=a\nb=c\n").unwrap();
         assert_eq!(pax.path.unwrap(), b"a\nb=c");
     }

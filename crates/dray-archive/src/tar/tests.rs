@@ -1,4 +1,4 @@
-//! Archives that are whole, cut anywhere, or lie.
+//! Archives that are complete, cut at any byte, or have false headers.
 
 use proptest::prelude::*;
 
@@ -157,7 +157,7 @@ fn r_5_every_cut_is_truncated_up_to_where_the_rules_allow_an_end() {
 fn cve_2025_62518_the_size_of_a_pax_header_wins() {
     let tar = archive(&[
         plain(b'x', b"12 size=512\n"),
-        // By its header the file is empty, and what follows would be another entry.
+        // The header says that the file is empty, so the following block is another entry.
         plain(b'0', b""),
         block(b'0', b"", |block| block[0] = b'y'),
     ]);

@@ -1,6 +1,6 @@
 //! The bus inside one process: the behaviour of a NATS server with JetStream, in memory.
 //!
-//! It keeps bytes, not values, and has the server's limits. Nothing survives the process.
+//! It stores serialized messages and applies the server's limits. All data is lost when the process ends.
 
 mod consumer;
 mod core;
@@ -30,7 +30,7 @@ use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
 /// The server's default `max_payload` (F-13).
 const MAX_PAYLOAD: usize = 1024 * 1024;
 
-/// A bus of its own in this process; clones share it.
+/// A separate bus in this process; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalBackend {
     server: Arc<LocalServer>,
@@ -96,8 +96,8 @@ impl LocalBackend {
         let now_ms = self.server.clock.now_ms();
         let mut state = self.server.lock();
         let captured = state.capture(message, now_ms);
-        // A stream that takes the subject counts as a listener, as on the server: no 503 notice
-        // goes to the caller (F-17).
+        // A stream that captures the subject counts as a listener, as on the server: the caller gets no 503 notice
+        // (F-17).
         state.routes.deliver(reply, message, captured.is_some());
         drop(state);
         self.server.wake();
@@ -137,7 +137,7 @@ impl LocalBackend {
             .logs
             .get_mut(stream)
             .ok_or_else(|| TransportError::NotProvisioned(stream.to_owned()))?;
-        // No timer removes old messages; each access drops what a server would have dropped by then.
+        // No timer removes old messages; each access drops the messages that a server would have dropped by then.
         log.expire(now_ms);
         Ok(read(log, now_ms))
     }
@@ -227,7 +227,7 @@ impl LocalBackend {
     pub(crate) async fn provision_stream(&self, spec: &StreamSpec) -> Result<(), TransportError> {
         let mut state = self.server.lock();
         match state.logs.get_mut(&spec.name) {
-            // An update keeps the messages; a new configuration applies to what is appended from now on.
+            // An update keeps the messages; a new configuration applies to messages that are appended later.
             Some(log) => log.reconfigure(spec.clone()),
             None => {
                 state
@@ -259,7 +259,7 @@ impl LocalBackend {
 }
 
 impl ServerState {
-    /// Stores the message when a stream takes its subject.
+    /// Stores the message if a stream captures its subject.
     fn capture(
         &mut self,
         message: &OutgoingMessage,
@@ -274,7 +274,7 @@ impl ServerState {
         Some(log.append(message, now_ms))
     }
 
-    /// Publishes what the server itself says (advisories).
+    /// Publishes an advisory of the server.
     fn advise(&mut self, subject: String, body: &serde_json::Value, now_ms: u64) {
         let message = OutgoingMessage {
             subject,
@@ -291,7 +291,7 @@ impl ServerState {
     }
 }
 
-/// Reads a log from a sequence on, waiting for what is not there yet.
+/// Reads a log from a sequence on, and waits for new messages.
 #[derive(Debug)]
 pub(crate) struct LocalCursor {
     local: LocalBackend,
@@ -301,7 +301,7 @@ pub(crate) struct LocalCursor {
 }
 
 impl LocalCursor {
-    /// Sequence of the stream at which it was made to begin; asked before the first message.
+    /// Sequence of the stream at which the cursor begins; call it before the first message.
     pub(crate) fn begins_at(&self) -> u64 {
         self.next
     }

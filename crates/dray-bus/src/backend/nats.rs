@@ -111,8 +111,8 @@ impl NatsBackend {
             None => self.client.subscribe(subject).await,
         }
         .map_err(TransportError::other)?;
-        // The caller announces itself as ready after this. Without the round trip its first requests could meet a
-        // server that does not know the subscription yet (`NoResponders`).
+        // The caller announces itself as ready after this. Without this round trip, requests could reach a server that
+        // has not processed the subscription yet (`NoResponders`).
         self.flush(API_WAIT).await?;
         Ok(NatsSubscription { subscriber })
     }
@@ -126,7 +126,7 @@ impl NatsBackend {
     }
 
     async fn flush(&self, wait: Duration) -> Result<(), TransportError> {
-        // Without a timeout a flush waits for the whole outage.
+        // Without a timeout a flush waits until the outage ends.
         match tokio::time::timeout(wait, self.client.flush()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(match error.kind() {
@@ -151,7 +151,7 @@ impl NatsBackend {
         }
         let mut closed = self.closed.clone();
         let ended = async {
-            // An error means that the client has dropped its end: then the connection is over as well.
+            // An error means that the client dropped the sender: the connection is closed as well.
             let _ = closed.wait_for(|closed| *closed).await;
             self.mux.ended().await;
         };
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::bus_core::Bus;
 
-    /// A drain waits for tracked tasks, so a task that lives as long as the connection would hold up every stop.
+    /// A drain waits for tracked tasks, so a task that lives as long as the connection would delay every stop.
     #[tokio::test]
     async fn a_drain_has_nothing_to_wait_for_on_an_idle_bus() {
         let server = NatsServer::start();

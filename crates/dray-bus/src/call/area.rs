@@ -9,7 +9,7 @@ use crate::backoff::RetryBudget;
 
 /// Timeouts in a row that open the circuit (C-10).
 const MAX_TIMEOUTS_IN_A_ROW: u32 = 20;
-/// How long an open circuit refuses calls before it lets one probe through.
+/// How long an open circuit refuses calls before it allows one probe.
 const OPEN_DURATION: Duration = Duration::from_secs(2);
 
 /// Shared by all callers of an area.
@@ -48,30 +48,30 @@ impl CircuitBreaker {
         self.lock().budget.retry()
     }
 
-    /// Whether answers usually come well within `share` (C-6).
+    /// Whether responses usually arrive well within `share` (C-6).
     pub(crate) fn fits(&self, share: Duration) -> bool {
         self.lock().longest * 2 <= share
     }
 
-    /// A responder answered, after `took` (zero when that says nothing about usual answers).
+    /// Records a response after `took` (zero if the duration is not typical of responses).
     pub(crate) fn answered(&self, took: Duration) {
         let mut state = self.lock();
         state.silences = 0;
         state.rests_until = None;
         state.probing = false;
         if !took.is_zero() {
-            // A sixty-fourth per answer: one slow answer counts for about the next hundred.
+            // Decays by 1/64 per response: one slow response has an effect on about the next hundred.
             let declined = state.longest.saturating_sub(state.longest / 64);
             state.longest = declined.max(took);
         }
     }
 
-    /// No answer came in time.
+    /// Records that no response arrived in time.
     pub(crate) fn silent(&self) {
         let mut state = self.lock();
         state.silences = state.silences.saturating_add(1);
         if state.silences >= MAX_TIMEOUTS_IN_A_ROW {
-            // A probe without an answer comes here too and opens the circuit for another period.
+            // This includes a probe without a response, which opens the circuit for another period.
             state.rests_until = Some(Instant::now() + OPEN_DURATION);
         }
         state.probing = false;

@@ -1,4 +1,4 @@
-//! A fixture in which a worker runs, and what one asks of it.
+//! A fixture in which a worker runs, and the operations of tests on it.
 
 use std::time::Duration;
 

@@ -199,7 +199,7 @@ async fn faults_cross_as_they_are(fixture: BusFixture) {
     assert_eq!(Fault::from(error), fault);
 }
 
-/// Answers with `fault` until the third request, which succeeds; returns the operations seen.
+/// Answers with `fault` until the third request, which succeeds; returns the operation ids of the requests.
 async fn call_past_faults(
     fixture: &BusFixture,
     fault: Fault,

@@ -15,7 +15,8 @@ on_both!(
     new_work_of_an_idle_tenant_starts_while_all_slots_of_another_are_taken,
 );
 
-/// Work of one tenant that waits in the queue. More than a pull, the slots and what is held of a tenant together.
+/// Work of one tenant that waits in the queue. More than one pull, the slots and the held messages of a tenant
+/// together.
 const BACKLOG_MESSAGES: usize = 200;
 
 async fn publish(fixture: &BusFixture, tenant: &str, operation: &str, tool: &str) -> Meta {

@@ -1,4 +1,4 @@
-//! The sweeper: what no worker will finish.
+//! The sweeper: work that no worker will finish.
 
 use std::time::Duration;
 

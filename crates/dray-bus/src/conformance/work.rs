@@ -66,7 +66,7 @@ async fn the_same_operation_published_twice_is_done_once(fixture: BusFixture) {
         .unwrap();
     assert!(again.duplicate);
     wait_until_reported(&fixture, &meta).await;
-    // Another publisher writes the id its own way, so that the stream takes it as new.
+    // Another publisher writes the id in another form, so that the stream accepts the message as new.
     let foreign = foreign_message(&meta, &tool_call("works"), 0);
     fixture
         .backend()

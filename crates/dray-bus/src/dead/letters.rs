@@ -1,4 +1,4 @@
-//! Reading and restarting dead letters: tools of an operator, never used by a service on its own.
+//! Reading and restarting dead letters: tools of an operator, services never use them automatically.
 
 use std::time::Duration;
 
@@ -64,10 +64,10 @@ pub enum LetterError {
     /// The ledger could not be read.
     #[error("the state of the work cannot be read")]
     Ledger(#[source] LedgerError),
-    /// The original was not work with an operation id; nothing can be started again.
+    /// The original was not work with an operation id; so it cannot be restarted.
     #[error("the original of dead letter {0} cannot be started again: its envelope is not valid")]
     NotWork(u64),
-    /// The bus failed; nothing was started again.
+    /// The bus failed; no work was restarted.
     #[error("the dead letters cannot be reached")]
     Transport(#[source] TransportError),
     /// The restart was not (provably) published.
@@ -153,7 +153,7 @@ impl DeadLetters {
         Ok(show)
     }
 
-    /// Where the work of a letter stands; `Unknown` for a letter about something that is not work.
+    /// The state of the work of a letter; `Unknown` if the original is not work.
     async fn state(&self, letter: &v1::DeadLetter) -> Result<LetterState, LetterError> {
         let Some(original) = OriginalWork::read(letter) else {
             return Ok(LetterState::Unknown);
@@ -166,9 +166,10 @@ impl DeadLetters {
         ))
     }
 
-    /// Publishes the original again as a deliberate restart: next count in its id, attempts from zero, the same
-    /// operation and trace, time until `deadline` (10 minutes unless given). A letter is good for one restart; between
-    /// the restart and the moment at which a worker takes it, [`PublishReceipt::duplicate`] reports a second one.
+    /// Publishes the original again as a deliberate restart: its id has the next restart count, attempts begin at zero,
+    /// operation and trace are the same, and the deadline is `deadline` (10 minutes by default). A letter can be
+    /// restarted once. Until a worker takes the restarted message, [`PublishReceipt::duplicate`] reports a second
+    /// restart.
     ///
     /// # Errors
     /// See [`LetterError`].
@@ -179,7 +180,8 @@ impl DeadLetters {
     ) -> Result<PublishReceipt, LetterError> {
         let DeadLetterDetails { summary, letter } = self.show(sequence).await?;
         match summary.state {
-            // Not a lock: two operators may pass here together. The fixed id of the restart makes their messages one.
+            // This check is not a lock: two operators may pass it concurrently. Their restarts have the same id, so the
+            // stream stores one message.
             LetterState::Restarted => return Err(LetterError::AlreadyRestarted(sequence)),
             LetterState::Resolved => return Err(LetterError::AlreadyResolved(sequence)),
             LetterState::Open | LetterState::Unknown => {}

@@ -6,7 +6,7 @@ use dray_types::{Fault, FaultCode, TenantId};
 /// The state of the work that a dead letter is about, by the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LetterState {
-    /// Given up, and nothing has happened since.
+    /// The work failed and was not restarted.
     Open,
     /// Started again. If that failed as well, a later letter reports it.
     Restarted,
@@ -19,11 +19,11 @@ pub enum LetterState {
 /// One line about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterSummary {
-    /// Its sequence in the dead-letter stream: what `show` and `redrive` take.
+    /// Its sequence in the dead-letter stream: the argument of `show` and `redrive`.
     pub sequence: u64,
     /// Subject of the original.
     pub subject: String,
-    /// Operation id of the original, as sent; empty when it had none.
+    /// Operation id of the original, as sent; empty if it had none.
     pub operation: String,
     /// Why it was given up.
     pub fault: Fault,
@@ -35,7 +35,7 @@ pub struct DeadLetterSummary {
     pub first_error_ms: u64,
     /// Unix milliseconds at which it was given up.
     pub last_error_ms: u64,
-    /// Whether the letter holds the whole original.
+    /// Whether the letter contains the complete original.
     pub complete: bool,
     /// The present state of the work.
     pub state: LetterState,
@@ -92,8 +92,8 @@ impl LetterFilter {
         let area = self
             .area
             .as_deref()
-            // An area with wildcards or dots would search elsewhere; `admits` compares the text
-            // and finds nothing for it.
+            // An area with wildcards or dots would match other subjects, so it gets no subject filter. `admits` then
+            // compares the text and selects no letter.
             .filter(|area| dray_types::id::is_subject_token(area))
             .unwrap_or("*");
         let tenant = self.tenant.as_ref().map(TenantId::token);

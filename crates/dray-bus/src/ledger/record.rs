@@ -25,11 +25,11 @@ pub(crate) struct ClaimRequest<'a> {
 pub(crate) enum ClaimDecision {
     /// Write this entry; the worker whose write succeeds does the work.
     Work(Box<v1::LedgerRecord>),
-    /// Another worker holds the lease for that long.
+    /// Another worker has the lease, for this much longer.
     Held(Duration),
     /// It was tried often enough.
     Exhausted,
-    /// A visible send was cut off; its outcome cannot be known.
+    /// A visible send was interrupted, and its outcome is unknown.
     Ambiguous,
     /// It ended; its event is not out yet.
     Report,
@@ -87,8 +87,8 @@ pub(crate) fn lease_left(record: &v1::LedgerRecord, now_ms: u64) -> Duration {
     Duration::from_millis(record.lease_until_ms.saturating_sub(now_ms))
 }
 
-/// Whether a message with this count of restarts has nothing more to say: its work ended and its end was published, or
-/// a later start took its place.
+/// Whether a message with this count of restarts is obsolete: its work ended and its outcome was published, or a later
+/// restart replaced it.
 pub(crate) fn is_over(record: &v1::LedgerRecord, redrives: u32) -> bool {
     if redrives > record.redrives && may_restart(record) {
         return false;
@@ -96,7 +96,7 @@ pub(crate) fn is_over(record: &v1::LedgerRecord, redrives: u32) -> bool {
     redrives < record.redrives || record.state() == LedgerState::Reported
 }
 
-/// Whether work may be started again on purpose: never what succeeded or may have.
+/// Whether an operator may restart the work: not if it succeeded or may have succeeded.
 fn may_restart(record: &v1::LedgerRecord) -> bool {
     match record.state() {
         LedgerState::Claimed | LedgerState::Unspecified => true,
@@ -131,7 +131,7 @@ fn claimed_record(
 
 fn restarted_record(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v1::LedgerRecord {
     let fresh = v1::LedgerRecord {
-        // Goes on, so that staging places of the earlier start are never used again.
+        // The epoch continues, so that staging keys of the earlier start are never used again.
         epoch: record.epoch,
         first_seen_ms: record.first_seen_ms,
         ..v1::LedgerRecord::default()
@@ -151,7 +151,8 @@ pub(crate) fn renewed_record(
     }
 }
 
-/// The claim given back: the next worker may start immediately. `counted` says whether it was a real attempt.
+/// The entry after its claim was released: the next worker may start immediately. `counted` is whether this was a real
+/// attempt.
 pub(crate) fn released_record(
     record: &v1::LedgerRecord,
     fault: Option<&Fault>,
@@ -170,7 +171,7 @@ pub(crate) fn released_record(
     record
 }
 
-/// It ended: `event` is what will be published.
+/// The entry after the end of the work; `event` is to be published.
 pub(crate) fn ended_record(
     record: &v1::LedgerRecord,
     terminal: TerminalState,
@@ -219,7 +220,7 @@ fn failing_record(record: &v1::LedgerRecord, fault: &Fault, now_ms: u64) -> v1::
     }
 }
 
-/// Whether the entry says how the work ended.
+/// Whether the entry has the outcome of the work.
 pub(crate) fn is_terminal(record: &v1::LedgerRecord) -> bool {
     record.terminal() != TerminalState::Unspecified
 }

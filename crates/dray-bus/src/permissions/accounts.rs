@@ -93,7 +93,7 @@ impl Permissions {
         push_line(text, 12, format_args!("}}"));
     }
 
-    /// Messages first, then what the server itself answers.
+    /// Writes subjects of messages first, then those of the server's API.
     fn write_publish(&self, text: &mut String) {
         let (server, messages): (Vec<_>, Vec<_>) = self
             .publish

@@ -33,8 +33,8 @@ impl Permissions {
             .reads_key(ledger::LEDGER_BUCKET, ">")
     }
 
-    /// Looks at every stream, follows events and audit events, and reads dead letters with the state of their work.
-    /// Starts nothing again.
+    /// Reads the configuration of every stream, events, audit events, and dead letters with the state of their work.
+    /// Cannot restart work.
     #[must_use]
     pub fn observes(self) -> Self {
         self.allow_publish("$JS.API.STREAM.INFO.*".to_owned())
@@ -43,7 +43,7 @@ impl Permissions {
             .follows([EVENT_STREAM, AUDIT_STREAM])
     }
 
-    /// Looks at every stream and consumer, follows what happens, reads dead letters and starts their work again.
+    /// Reads the configuration of every stream and consumer, events and dead letters, and restarts work.
     #[must_use]
     pub fn operates(self) -> Self {
         self.observes()
@@ -53,9 +53,9 @@ impl Permissions {
             .follows([WORK_STREAM, DEAD_LETTER_STREAM])
     }
 
-    /// Reads streams with consumers of its own, which the server forgets.
+    /// Reads streams with its own ephemeral consumers.
     fn follows<const N: usize>(self, streams: [&str; N]) -> Self {
-        // Ephemeral consumers only: a name in the subject could be that of a durable, and change it.
+        // Ephemeral consumers only: with a name in the subject, the identity could change a durable consumer.
         streams.into_iter().fold(self, |all, stream| {
             all.allow_publish(format!("$JS.API.CONSUMER.CREATE.{stream}"))
                 .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"))

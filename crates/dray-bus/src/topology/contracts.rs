@@ -69,7 +69,7 @@ pub(super) fn call_subject<C: Call>() -> SubjectContract {
     }
 }
 
-/// Work for a platform has a queue of its own for each.
+/// Work for platforms has one queue per platform.
 fn deliver_files() -> v1::DeliverFiles {
     v1::DeliverFiles {
         target: Some(v1::ChatTarget {
@@ -80,7 +80,7 @@ fn deliver_files() -> v1::DeliverFiles {
     }
 }
 
-/// Token that stands for a tenant or a platform until it becomes a parameter. No area or verb is called so.
+/// Placeholder token for a tenant or a platform until it becomes a parameter. No area or verb has this name.
 const PLACEHOLDER_TOKEN: &str = "placeholder";
 
 fn work<W: Work>(message: &W) -> SubjectContract {

@@ -1,10 +1,11 @@
-//! Creates streams and consumers on a server, and compares what is there.
+//! Creates streams and consumers on a server, and compares the existing ones.
 
 use super::{Topology, TopologyError, TopologyMismatch, verify};
 use crate::backend::Backend;
 
 impl Topology {
-    /// Creates what is absent, updates what differs, and reads everything back; what still differs is returned.
+    /// Creates missing streams and consumers, updates different ones, reads all of them back, and returns the remaining
+    /// differences.
     pub(crate) async fn apply(
         &self,
         backend: &Backend,
@@ -32,11 +33,11 @@ impl Topology {
                 backend.provision_consumer(spec).await.map_err(failed)?;
             }
         }
-        // The server ignores fields that it does not know (F-5); only reading back shows that.
+        // The server ignores fields that it does not support (F-5); only reading back detects that.
         self.verify(backend).await
     }
 
-    /// Reads every stream and consumer and returns what deviates. Changes nothing.
+    /// Reads every stream and consumer and returns the differences. Changes nothing.
     pub(crate) async fn verify(
         &self,
         backend: &Backend,

@@ -1,5 +1,5 @@
 //! The streams and consumers of messaging-reliability 3.1 and 3.3. The queues of work come from [`dray_proto::queue`];
-//! which service uses which stream follows from what it declares: see [`crate::Permissions`].
+//! the streams of a service follow from its declaration, [`crate::Permissions`].
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ struct StreamRow {
 
 /// All shares together stay below 70 % of the store.
 ///
-/// The ledger takes messages of 256 KiB, not 64: an entry holds the event that is to be published, and an event
-/// may carry 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
+/// The ledger accepts messages of 256 KiB, not 64: an entry contains the event that is to be published, and an event
+/// may have 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
 const STREAM_ROWS: [StreamRow; 13] = [
     StreamRow {
         name: WORK_STREAM,
@@ -159,17 +159,17 @@ const STREAM_ROWS: [StreamRow; 13] = [
     },
 ];
 
-/// Time after which work is handed out again whose worker gives no sign of life. Workers give one every third of
-/// it, so this bounds the recovery from a killed worker and not the time that work may take.
+/// Time after which work is redelivered if its worker sends no heartbeat. Workers send one every third of this time, so
+/// it limits the recovery from a killed worker, not the duration of work.
 const WORK_ACK_WAIT: Duration = Duration::from_secs(6);
-/// Deliveries after which the server gives a message up. Only a fuse: attempts are counted in the ledger, and work that
-/// is parked is handed out about every 7 s until its deadline, at most an hour.
+/// Deliveries after which the server stops redelivering a message. It is only a safety limit: attempts are counted in
+/// the ledger, and parked work is redelivered about every 7 s until its deadline, at most an hour later.
 const MAX_WORK_DELIVERIES: i64 = 1_000;
 
-/// How long a publisher may take to acknowledge an event; it gives no signs of life.
+/// How long a publisher may take to acknowledge an event; it sends no heartbeats.
 const PUBLISHER_ACK_WAIT: Duration = Duration::from_secs(30);
 
-/// How long the sweeper may take over what it pulled.
+/// How long the sweeper may take for pulled messages.
 const SWEEPER_ACK_WAIT: Duration = Duration::from_mins(1);
 
 /// Bytes of store for which streams are sized unless set otherwise.
@@ -194,8 +194,8 @@ impl Topology {
         }
     }
 
-    /// The same with a durable consumer of events for each tenant whose publisher reads its outcomes from one. It gets
-    /// what was published while the publisher was unavailable, as long as the event stream keeps it.
+    /// Adds a durable consumer of events for each tenant, from which the tenant's publisher reads outcomes. The
+    /// publisher also gets events from the time when it was unavailable, as long as the event stream keeps them.
     #[must_use]
     pub fn with_publishers(mut self, tenants: &[TenantId]) -> Self {
         self.consumers
@@ -243,7 +243,7 @@ impl StreamRow {
             replicas,
             // Services read keys with direct gets, which need no right beyond the key (18).
             allow_direct: is_bucket,
-            // With rollup any publisher of one subject could erase the whole stream (F-16).
+            // With rollup, any publisher of one subject could erase the complete stream (F-16).
             allow_rollup: false,
             deny_delete: true,
             deny_purge: true,
@@ -266,7 +266,7 @@ fn work_consumer(queue: WorkQueue) -> ConsumerSpec {
     }
 }
 
-/// A consumer of the sweeper. It gives no message up, because no other service ends what it leaves.
+/// A consumer of the sweeper. It redelivers without a limit, because no other service handles these messages.
 fn sweeper_consumer(stream: &str, durable: &str, filter: &str) -> ConsumerSpec {
     ConsumerSpec {
         stream: stream.to_owned(),
@@ -275,7 +275,7 @@ fn sweeper_consumer(stream: &str, durable: &str, filter: &str) -> ConsumerSpec {
         ack_wait: SWEEPER_ACK_WAIT,
         max_ack_pending: 256,
         max_batch: 64,
-        // The sweeper looks at unfinished messages again and again, so its deliveries have no bound.
+        // The sweeper checks unfinished messages repeatedly, so its deliveries have no limit.
         max_deliver: -1,
         ack_explicit: true,
         backoff: Vec::new(),

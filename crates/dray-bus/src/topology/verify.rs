@@ -1,11 +1,11 @@
-//! Comparing a wanted configuration with what was read back, field by field.
+//! Comparing a wanted configuration with the one that was read back, field by field.
 
 use std::fmt;
 
 use super::{ConsumerSpec, FullStreamPolicy, StreamSpec, SubjectContract};
 use crate::subject;
 
-/// One field that is not what the services depend on.
+/// One field that differs from the configuration on which services depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyMismatch {
     /// `<stream>` or `<stream>/<durable>`.
@@ -81,7 +81,7 @@ pub fn call_subjects() -> Vec<String> {
     use dray_proto::{contract::call_subject, v1};
     let calls = call_contracts();
     let mut subjects: Vec<_> = calls.into_iter().map(|call| call.subject).collect();
-    // The same for publishers that may ask for their own tenant only.
+    // The same for publishers that may call only for their own tenant.
     subjects.push(format!(
         "{}.*",
         call_subject::<v1::ToolCallOutcomeRequest>()
@@ -132,8 +132,8 @@ fn absent_object(object: String) -> Vec<TopologyMismatch> {
     }]
 }
 
-/// Compares what the services depend on. How large a stream may grow and how many copies it has is the
-/// operator's choice, as long as there is a bound.
+/// Compares what the services depend on. How large a stream may grow and how many copies it has is the operator's
+/// choice, as long as a limit is set.
 pub(super) fn compare_stream(
     wanted: &StreamSpec,
     found: Option<&StreamSpec>,
@@ -175,7 +175,8 @@ pub(super) fn compare_stream(
         &"a bound",
         &found.max_bytes,
     );
-    // A stream over a call subject would answer the caller with its acknowledgement, before the service can (F-17).
+    // A stream that captures a call subject would send its acknowledgement to the caller before the service can respond
+    // (F-17).
     for call in call_subjects() {
         let covered = found
             .subjects

@@ -11,9 +11,9 @@ use crate::meta::Meta;
 
 /// Does the work of one message.
 pub trait WorkHandler<W>: Send + Sync + 'static {
-    /// Does it. May be called again for the same operation, with a higher epoch, after a crash, a lost lease or a
-    /// failure that may pass; effects go to places that carry the epoch, or are idempotent
-    /// (messaging-reliability 7.3). When [`WorkDelivery::cancel`] fires the handler has 2 s to return.
+    /// Handles one delivery. May be called again for the same operation, with a higher epoch, after a crash, a lost
+    /// lease or a failure that may pass; effects must include the epoch or be idempotent (messaging-reliability 7.3).
+    /// When [`WorkDelivery::cancel`] fires the handler has 2 s to return.
     fn handle(
         &self,
         delivery: WorkDelivery<W>,
@@ -23,7 +23,7 @@ pub trait WorkHandler<W>: Send + Sync + 'static {
 /// One message, decoded, with its claim.
 #[derive(Clone, Debug)]
 pub struct WorkDelivery<W> {
-    /// Its envelope. The tenant is that of the subject.
+    /// The envelope. Its tenant is the tenant of the subject.
     pub meta: Meta,
     /// The decoded message.
     pub work: W,
@@ -41,7 +41,7 @@ pub struct WorkDelivery<W> {
     pub cancel: CancellationToken,
 }
 
-/// The work is done, and this is the event that says so.
+/// Completed work, with the event that reports it.
 #[derive(Clone, Debug)]
 pub struct WorkCompleted {
     pub(crate) event: RecordedEvent,
@@ -112,7 +112,8 @@ impl RecordedEvent {
     pub(crate) fn addressed(self, meta: &Meta, redrives: u32) -> v1::RecordedEvent {
         let tenant = meta.tenant.token();
         v1::RecordedEvent {
-            // Addressed only now: a handler knows the event, and the envelope knows tenant and restart.
+            // Addressed here, because the handler only creates the event, and the envelope has tenant and restart
+            // count.
             subject: (self.subject)(&meta.tenant),
             schema: self.schema,
             message_id: ids::message_id(&tenant, &meta.operation, &self.step, redrives),

@@ -10,7 +10,7 @@ use crate::ledger::LedgerKey;
 use crate::meta::{InvalidEnvelope, Meta};
 use crate::subject::{self, SubjectParts};
 
-/// A message whose envelope can be trusted as far as its subject goes.
+/// A message whose envelope was checked against its subject.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkEnvelope {
     pub(crate) meta: Meta,
@@ -73,7 +73,7 @@ impl From<&PoisonMessage> for Fault {
 impl WorkEnvelope {
     /// Reads everything but the payload's type.
     pub(crate) fn read(message: &StoredMessage) -> Result<Self, PoisonMessage> {
-        // Before anything is parsed: permissions do not bind sizes, and the stream takes twice as much (E-3).
+        // Checked before parsing: permissions do not limit sizes, and the stream accepts twice this size (E-3).
         if message.headers.wire_size() + message.payload.len() > MESSAGE_LIMIT {
             return Err(PoisonMessage::TooLarge);
         }

@@ -57,9 +57,9 @@ impl<'a> WorkJob<'a> {
         Ok(self.held.as_ref().map(|held| &held.record))
     }
 
-    /// Decides what may be done now, by the entry as last read.
+    /// Decides what may be done now, from the entry that was last read.
     pub(crate) fn decide(&self, settings: &WorkSettings) -> ClaimDecision {
-        // The suffix makes two claims of one process differ; equal entries would both count as written.
+        // The suffix makes two claims of one process differ; with equal entries, both claims would count as written.
         let owner = format!("{}{}", settings.owner, self.owner_suffix());
         let claimant = ClaimRequest {
             owner: &owner,
@@ -72,7 +72,7 @@ impl<'a> WorkJob<'a> {
         record::decide_claim(self.held.as_ref().map(|held| &held.record), &claimant)
     }
 
-    /// The entry as this job knows it; the default when there is none.
+    /// The entry as this job last read or wrote it; the default without an entry.
     pub(crate) fn record(&self) -> v1::LedgerRecord {
         self.held
             .as_ref()
@@ -80,12 +80,12 @@ impl<'a> WorkJob<'a> {
             .unwrap_or_default()
     }
 
-    /// Writes over the revision that this job knows. The revision is the fencing token: a write of a worker whose
-    /// work was taken over meanwhile fails with [`LedgerError::Moved`].
+    /// Writes over the last revision of this job. The revision is the fencing token: a write of a worker whose work was
+    /// taken over meanwhile fails with [`LedgerError::Moved`].
     pub(crate) async fn write(&mut self, record: v1::LedgerRecord) -> Result<(), LedgerError> {
         match self.try_write(&record).await {
-            // An earlier renewal of ours was stored although its answer was lost: the entry has moved, and the
-            // claim is still this job's.
+            // An earlier renewal of this job was stored although its response was lost: the entry has a newer revision,
+            // but the claim is still this job's.
             Err(LedgerError::Moved) if self.find_own_claim().await? => {
                 self.try_write(&record).await
             }
@@ -101,7 +101,7 @@ impl<'a> WorkJob<'a> {
         Ok(())
     }
 
-    /// Reads the entry; when it holds the same claim of this very job, takes over its revision.
+    /// Reads the entry; if it has this job's claim, adopts its revision.
     async fn find_own_claim(&mut self) -> Result<bool, LedgerError> {
         let Some(known) = self.held.as_ref().map(|held| &held.record) else {
             return Ok(false);

@@ -77,7 +77,7 @@ pub(crate) fn unreadable_event(
         .headers
         .get(headers::OPERATION_HEADER)
         .unwrap_or_default();
-    // The header of an unreadable message may hold anything; only a valid id continues into an event.
+    // The header of an unreadable message may be invalid; only a valid id is copied into an event.
     let operation_id = OperationId::new(sent).map_or_else(|_| String::new(), |id| id.to_string());
     let event = v1::WorkDeadLettered {
         operation_id,

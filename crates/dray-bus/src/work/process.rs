@@ -23,14 +23,14 @@ use crate::headers;
 use crate::ledger::LedgerError;
 use crate::ledger::record::{self, ClaimDecision};
 
-/// Delay of what is given back at the end of a drain.
+/// Delay of messages that are returned at the end of a drain.
 const STOP_DELAY: Duration = Duration::from_secs(1);
-/// Readings of a ledger entry that keeps moving.
+/// Most reads of a ledger entry that changes concurrently.
 const MAX_LEDGER_READS: u32 = 5;
-/// Detail of a fault that stands for a panic.
+/// Detail of the fault for a panic of a handler.
 const PANIC_DETAIL: &str = "panic";
 
-/// Processes one delivery. It never fails: what cannot be done now is handed out again.
+/// Processes one delivery. It never fails: work that cannot be done now is redelivered.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
     shop: &Arc<WorkerContext<H>>,
     pulled: PulledMessage,
@@ -92,7 +92,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
     };
     match task.claim().await? {
         ClaimOutcome::Ours => task.work().await,
-        // Not counted as an attempt; the message comes again when the other lease can have run out (7.1).
+        // Not counted as an attempt; the message is redelivered when the other lease may have expired (7.1).
         ClaimOutcome::Held(left) => {
             job::retry_delivery_later(pulled, left).await;
             Ok("held")
@@ -224,7 +224,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
                 Ok(label)
             }
             Ok(None) => Ok("again"),
-            // Another worker has taken over: not a word, not even an acknowledgement.
+            // Another worker has taken over: this one sends no message, not even an acknowledgement.
             Err(JobError::Ledger(LedgerError::Moved)) => {
                 self.shop.bus.inner.metrics.lease_lost_total.add(1, &[]);
                 Ok("lease_lost")
@@ -320,7 +320,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         fault: &Fault,
         own: Option<RecordedEvent>,
     ) -> Result<(), JobError> {
-        // A handler's own event that is too large is replaced by the usual one; the failure is reported in any case.
+        // If a handler's own event is too large, the default event replaces it, so that the failure is always reported.
         let event = match own.filter(|event| event.len() <= RESULT_LIMIT) {
             Some(event) => self.addressed(event),
             None => self.rejected(terminal, fault),

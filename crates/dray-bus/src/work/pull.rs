@@ -1,8 +1,8 @@
 //! Pulling work and starting it, fairly among tenants (docs/decisions/bus-fair-work.md).
 //!
-//! As long as slots are free, the loop pulls only what can start. When they are all taken for a while, it looks ahead:
-//! it pulls further messages, starts those of tenants of which nothing runs, holds a few of each tenant, and gives the
-//! rest back to the server for a while.
+//! While slots are free, the loop pulls only messages that can start. When all slots have been in use for a while, it
+//! looks ahead: it pulls further messages, starts those of tenants without running work, holds a few of each tenant,
+//! and returns the others to the server with a delay.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -32,19 +32,19 @@ use crate::topology::WORK_STREAM;
 const MEASURE_INTERVAL: Duration = Duration::from_secs(15);
 /// Longest wait of one pull.
 const PULL_WAIT: Duration = Duration::from_secs(5);
-/// How long more work waits than can start before the loop looks ahead. Looking ahead costs a second delivery of what
-/// is given back, which a backlog of short work is not worth.
+/// How long a backlog must last before the loop looks ahead. Returned messages are delivered twice, which is too
+/// expensive for a backlog of short work.
 const LOOK_AHEAD_DELAY: Duration = Duration::from_millis(500);
 
 /// One loop: its running deliveries, and the messages that wait in it.
 pub(super) struct WorkLoop<W, H> {
     shop: Arc<WorkerContext<H>>,
     jobs: JoinSet<()>,
-    /// The tenant of each running delivery. By the task's id, which is known of a task that panicked as well.
+    /// The tenant of each running delivery. The key is the task's id, which is also known after a panic of the task.
     tenants: HashMap<Id, String>,
     shares: TenantShares<PulledMessage>,
     delays: ReturnDelays,
-    /// Keeps the messages that are held from being handed out again.
+    /// Prevents the redelivery of held messages.
     heartbeat: Interval,
     /// Since when more work may be waiting than can start.
     busy_since: Option<Instant>,
@@ -105,7 +105,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
                     self.wait(backoff.next_delay()).await;
                     let backend = &self.shop.bus.inner.backend;
                     if let Ok(rebuilt) = backend.puller(WORK_STREAM, &self.shop.durable).await {
-                        // A consumer that was deleted and made again, or a lost subscription, needs a new puller.
+                        // A consumer that was deleted and recreated, or a lost subscription, needs a new puller.
                         puller = rebuilt;
                     }
                 }
@@ -115,7 +115,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
         self.jobs
     }
 
-    /// How many messages to ask for now, or how long to wait before that.
+    /// How many messages to pull now, or how long to wait before the next pull.
     fn next_pull(&mut self, max_batch: usize) -> Result<usize, Duration> {
         let startable = self.shares.startable().min(max_batch);
         if startable == 0 {
@@ -124,20 +124,20 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
         let busy = self.busy_since.map(|since| since.elapsed());
         match busy {
             Some(busy) if busy >= LOOK_AHEAD_DELAY => Ok(max_batch),
-            // What could start is requested also while there is a backlog.
+            // Messages that could start are requested during a backlog, too.
             _ if startable > 0 => Ok(startable),
             busy => Err(LOOK_AHEAD_DELAY.saturating_sub(busy.unwrap_or_default())),
         }
     }
 
-    /// Waits for messages. Deliveries that end meanwhile leave their slots to messages that are held.
+    /// Waits for messages. Held messages use the slots of deliveries that end meanwhile.
     async fn fetch(
         &mut self,
         puller: &mut Puller,
         count: usize,
     ) -> Result<Vec<PulledMessage>, TransportError> {
         let stop = self.stop.clone();
-        // Never dropped before its end: messages under way to it would be lost until their `ack_wait`.
+        // Not dropped before it completes: messages in transit would be redelivered only after `ack_wait`.
         let mut fetch = pin!(puller.fetch(count, PULL_WAIT, &stop));
         loop {
             tokio::select! {
@@ -164,7 +164,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
         }
     }
 
-    /// Starts, holds or gives back what was pulled.
+    /// Starts, holds or returns pulled messages.
     async fn take_in(&mut self, pulled: Vec<PulledMessage>, asked: usize) {
         let is_end = pulled.len() < asked;
         for pulled in pulled {
@@ -256,7 +256,7 @@ fn subject_tenant(pulled: &PulledMessage) -> &str {
     subject.rsplit_once('.').map_or("", |(_, tenant)| tenant)
 }
 
-/// Gives back what was delivered and not started (messaging-reliability 15 step 2).
+/// Returns a delivered message that was not started (messaging-reliability 15 step 2).
 async fn hand_back(pulled: &PulledMessage, delay: Duration) {
     if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
         tracing::debug!(

@@ -7,13 +7,13 @@ use dray_types::{Fault, FaultCode, RetryAdvice};
 
 use crate::backoff::{park_delay, work_delay};
 
-/// Longest delay that a failure may ask for.
+/// Longest delay that a failure may request.
 const MAX_DELAY: Duration = Duration::from_mins(10);
 /// Time before the deadline that is too short for another delivery.
 const MIN_REMAINING: Duration = Duration::from_millis(500);
 
-/// Fault details that say that a part of the system was unavailable, so that no work was done. A failure of the outside
-/// world (a web server that does not answer, for example) is not among them: it counts as an attempt.
+/// Fault details that mean that a part of the system was unavailable, so that no work was done. A failure of an
+/// external system (for example a web server that does not respond) is not among them: it counts as an attempt.
 const DEPENDENCY_AWAY: [&str; 9] = [
     "no_responder",
     "circuit_open",
@@ -26,7 +26,7 @@ const DEPENDENCY_AWAY: [&str; 9] = [
     "dial_unreachable",
 ];
 
-/// A failed attempt and what is left for the work.
+/// A failed attempt, and the remaining time and attempts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FailedAttempt<'a> {
     pub(super) fault: &'a Fault,
@@ -43,11 +43,11 @@ pub(super) struct FailedAttempt<'a> {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Give the message back for a delay; `counted` says whether this was a real attempt.
+    /// Give the message back for a delay; `counted` is whether this was a real attempt.
     Release { delay: Duration, counted: bool },
     /// The attempts are used up.
     DeadLetter,
-    /// It failed permanently, or no time is left for another attempt.
+    /// The work failed permanently, or no time is left for another attempt.
     Fail,
 }
 
@@ -77,7 +77,7 @@ impl FailedAttempt<'_> {
     }
 
     /// Waits for the dependency as long as the deadline allows. Near the deadline the delays shrink, so that a
-    /// dependency that comes back in the last seconds is still used.
+    /// dependency that recovers in the last seconds is still used.
     fn park(&self, wanted: Duration) -> NextStep {
         if self.remaining < MIN_REMAINING || wanted >= self.remaining {
             return NextStep::Fail;

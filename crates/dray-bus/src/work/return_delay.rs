@@ -1,7 +1,7 @@
-//! Computes how long the server keeps a message that was pulled but can neither start nor be held.
+//! Computes how long the server keeps a returned message, one that was pulled but can neither start nor be held.
 //!
-//! Messages that were given back come again about twice as fast as the loop ends work, so that it does not run dry, and
-//! at least every 10 s.
+//! Returned messages are redelivered about twice as fast as the loop completes work, so that it always has work, and at
+//! least every 10 s.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,17 +15,17 @@ const MIN_DELAY: Duration = Duration::from_millis(250);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Longest delay of the first return of a message; each further one may take twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// Added for each delivery, so that no message comes near the fuse of its consumer within its deadline.
+/// Added for each delivery, so that no message reaches the delivery limit of its consumer before its deadline.
 const DELAY_PER_DELIVERY: Duration = Duration::from_millis(100);
 /// Time over which ended work is counted.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
-/// How much faster messages come again than work ends.
+/// Ratio of the redelivery rate to the rate at which work ends.
 const SUPPLY_FACTOR: f64 = 2.0;
 
 /// What one loop gave back and ended lately.
 #[derive(Debug, Default)]
 pub(super) struct ReturnDelays {
-    /// When the messages come again that were given back.
+    /// When the returned messages are due for redelivery.
     due: BinaryHeap<Reverse<Instant>>,
     ended: VecDeque<Instant>,
 }
@@ -46,8 +46,8 @@ impl ReturnDelays {
     ) -> Duration {
         self.forget(now);
         let half = remaining / 2;
-        // Half of what is left, so that the message can still be worked on when it comes again. One that cannot
-        // waits like the others: short delays until it is expired would use up its deliveries.
+        // Half of the remaining time, so that there is time for the work after the redelivery. If that is too short,
+        // the message waits like the others: short delays until it expires would use up its deliveries.
         let longest = if half < MIN_DELAY { MAX_DELAY } else { half };
         let bound = self
             .supply_delay()
@@ -60,7 +60,7 @@ impl ReturnDelays {
         delay
     }
 
-    /// The delay with which all returned messages together come again at the wanted rate.
+    /// The delay at which all returned messages together are redelivered at the wanted rate.
     fn supply_delay(&self) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "counts of thousands at most")]
         let (returned, ended) = ((self.due.len() + 1) as f64, self.ended.len() as f64);
@@ -105,7 +105,7 @@ mod tests {
         for _ in 0..100 {
             delays.work_ended(now);
         }
-        // 20 ended in a second, so 40 of the returned ones come again in a second.
+        // 20 ended within a second, so 40 returned messages per second are redelivered.
         let longest = (0..200)
             .map(|_| delays.next_delay(6, LONG_DELAY, now))
             .max()
@@ -122,7 +122,7 @@ mod tests {
         let mut delivered = 0;
         while now.duration_since(begun) < LONG_DELAY {
             delivered += 1;
-            // The loop ends so much that the supply alone would ask for the shortest delay.
+            // The loop ends so much work that the supply alone would result in the shortest delay.
             for _ in 0..1_000 {
                 delays.work_ended(now);
             }

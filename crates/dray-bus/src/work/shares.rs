@@ -1,13 +1,14 @@
-//! Fair shares of the tenants of one work loop: which message starts, which one is held, which one goes back.
+//! Fair shares of the tenants of one work loop: which message starts, which one is held, which one is returned.
 //!
-//! Pure decisions, without a bus. The tenant that runs least starts next, and equals take turns. Some slots start only
-//! work of tenants of which none runs, so that a tenant whose work is slow cannot take them all.
+//! Pure decisions, without a bus. The tenant with the least running work starts next; tenants with equally much take
+//! turns. Some slots are reserved for tenants without running work, so that a tenant with slow work cannot use all
+//! slots.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Held messages, for each slot that there is. Bounds their memory: a message has at most 128 KiB.
+/// Most held messages per slot. Limits their memory: a message has at most 128 KiB.
 const MAX_HELD_PER_SLOT: usize = 4;
-/// One of this many slots is kept for tenants of which none runs.
+/// One of this many slots is reserved for tenants without running work.
 const SLOTS_PER_RESERVED: usize = 6;
 
 /// The slots of one loop, and the messages that wait for one in this process.
@@ -23,7 +24,7 @@ pub(super) struct TenantShares<M> {
 #[derive(Debug)]
 struct TenantWork<M> {
     running: usize,
-    /// In the order in which they came.
+    /// In the order of arrival.
     held: VecDeque<M>,
     /// Number of its last start: equals take turns.
     last_start: u64,
@@ -40,7 +41,7 @@ impl<M> Default for TenantWork<M> {
 }
 
 impl<M> TenantShares<M> {
-    /// At least one slot: with none the loop would wait forever and look healthy.
+    /// Uses at least one slot: with none, the loop would wait forever and seem healthy.
     pub(super) fn new(slots: usize) -> Self {
         Self {
             slots: slots.max(1),
@@ -59,8 +60,8 @@ impl<M> TenantShares<M> {
         self.free().saturating_sub(self.reserved())
     }
 
-    /// Holds a message until its turn. Returns the message that has to go back instead: this one, or the newest of a
-    /// tenant that holds more.
+    /// Holds a message until its turn. If there is no space, returns the message to give back to the server: this one,
+    /// or the newest message of a tenant with more held messages.
     pub(super) fn hold(&mut self, tenant: &str, message: M) -> Option<M> {
         let free = self.free();
         let (running, held) = self.counts(tenant);
@@ -82,7 +83,7 @@ impl<M> TenantShares<M> {
         displaced
     }
 
-    /// The next message that starts, with its tenant. Its slot is taken until [`Self::finish`].
+    /// The next message that starts, with its tenant. Its slot is in use until [`Self::finish`].
     pub(super) fn start_next(&mut self) -> Option<(String, M)> {
         let free = self.free();
         let (tenant, running) = self
@@ -149,7 +150,8 @@ impl<M> TenantShares<M> {
             .map_or((0, 0), |work| (work.running, work.held.len()))
     }
 
-    /// The newest message of the tenant that holds most, if it still holds as many as the newcomer afterwards.
+    /// The newest message of the tenant with most held messages, if that tenant afterwards still has as many as the
+    /// newcomer.
     fn displace(&mut self, newcomer_held: usize) -> Option<M> {
         let (tenant, work) = self
             .tenants
@@ -165,7 +167,7 @@ impl<M> TenantShares<M> {
         Some(displaced)
     }
 
-    /// Removes the counts of a tenant that has none left, so that the map does not grow with tenants.
+    /// Removes the counts of a tenant without messages, so that the map does not grow with tenants.
     fn forget_idle(&mut self, tenant: &str) {
         if self.counts(tenant) == (0, 0) {
             self.tenants.remove(tenant);

@@ -20,7 +20,7 @@ pub(super) fn unknown_outcome_fault() -> Fault {
     .advice("Check the result before doing it again.")
 }
 
-/// The recorded fault of the last attempt; an internal fault when a crash left none.
+/// The recorded fault of the last attempt; an internal fault if a crash prevented its recording.
 pub(super) fn last_fault(record: &v1::LedgerRecord) -> Fault {
     record
         .last_error

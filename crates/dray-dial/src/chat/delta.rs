@@ -4,10 +4,10 @@ use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
 use serde_json::Value;
 
-/// What one chunk adds to the response.
+/// The content that one chunk adds to the response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChunkDelta {
-    /// The model that answers, as the service names it.
+    /// The name of the responding model in the service.
     pub model: Option<String>,
     /// Text that is appended to the response.
     pub content: Option<String>,
@@ -25,9 +25,9 @@ pub struct ChunkDelta {
     pub tool_calls: Vec<CallDelta>,
     /// More state: objects merge.
     pub state: Option<Value>,
-    /// All tokens; replaces what came before.
+    /// All tokens; replaces earlier values.
     pub usage: Option<TokenUsage>,
-    /// Tokens by model; replaces what came before.
+    /// Tokens by model; replaces earlier values.
     pub statistics: Vec<ModelUsage>,
     /// Why the response ended, in the word of the service.
     pub finish_reason: Option<String>,
@@ -62,7 +62,7 @@ pub enum StageEnd {
 pub struct CallDelta {
     /// Number of the call in this response.
     pub index: u32,
-    /// Its id; comes once.
+    /// Its id; sent once.
     pub id: Option<String>,
     /// More of its name.
     pub name: Option<String>,
@@ -71,7 +71,7 @@ pub struct CallDelta {
 }
 
 impl ChunkDelta {
-    /// Reads a chunk, or a whole response, whose `message` is one big piece.
+    /// Parses a chunk, or a complete response, whose `message` counts as one large chunk.
     pub(super) fn read(chunk: &Value) -> Self {
         let mut read = Self {
             model: text_member(chunk, "model").filter(|model| !model.is_empty()),
@@ -164,7 +164,7 @@ fn stage_delta(index: u32, stage: &Value) -> StageDelta {
 fn delta_attachments(holder: &Value) -> Vec<Attachment> {
     list_items(holder.get("attachments"))
         .filter_map(|attachment| {
-            // An attachment of another form must not cost the whole response.
+            // An attachment of an unknown form must not make the response fail.
             let mut attachment: Attachment = serde_json::from_value(attachment.clone()).ok()?;
             // It counts in this response; the response to the client numbers its attachments itself.
             attachment.rest.shift_remove("index");
@@ -183,7 +183,7 @@ fn token_usage(usage: &Value) -> TokenUsage {
     }
 }
 
-/// Items with their `index`, or else their place.
+/// Items with their `index`, otherwise with their position.
 fn with_index<T>(list: Option<&Value>, read: impl Fn(u32, &Value) -> T) -> Vec<T> {
     list_items(list)
         .zip(0_u32..)

@@ -12,11 +12,11 @@ use crate::error::{Error, ErrorKind, cut_text};
 pub enum ChatKind {
     /// The connection could not be made.
     Connect,
-    /// Nothing came in time.
+    /// No data arrived in time.
     Timeout,
-    /// The service answered, or said in its stream, this status.
+    /// The service responded with this status, or reported it in its stream.
     Status(u16),
-    /// The stream broke off, or said that it failed without a status.
+    /// The stream was interrupted, or reported a failure without a status.
     Broken,
     /// The response is not a chat completion.
     Malformed,
@@ -30,7 +30,7 @@ pub struct ChatError {
     pub kind: ChatKind,
     /// Code of the service, `content_filter` for instance.
     pub code: Option<String>,
-    /// Message of the service, else a description of the failure.
+    /// Message of the service, otherwise a description of the failure.
     pub message: String,
     /// Message of the service for the user; at most 500 characters.
     pub display_message: Option<String>,
@@ -53,7 +53,7 @@ impl ChatError {
         }
     }
 
-    /// Makes the error from an error event or from an error in a whole response.
+    /// Makes the error from an error event or from an error in a complete response.
     pub(super) fn told(error: &Value) -> Self {
         let text = |name| {
             error
@@ -70,7 +70,7 @@ impl ChatError {
         // Some services put the HTTP status into `code` alone (quickapps 41).
         let status = code.as_deref().and_then(|code| code.parse().ok());
         let kind = match status {
-            // Other numbers are codes of the service's own.
+            // Other numbers are internal codes of the service.
             Some(status) if (400..600).contains(&status) => ChatKind::Status(status),
             _ => ChatKind::Broken,
         };
@@ -84,7 +84,7 @@ impl ChatError {
         told
     }
 
-    /// The HTTP status, when there is one.
+    /// The HTTP status, if any.
     pub const fn status(&self) -> Option<u16> {
         match self.kind {
             ChatKind::Status(status) => Some(status),

@@ -1,4 +1,4 @@
-//! A response while it comes.
+//! A response while it arrives.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,12 +14,12 @@ use crate::error::Error;
 /// Longest event of a response, in bytes. Models that make pictures send them in one event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// A response while it comes: events, or one JSON document where the peer does not stream.
+/// A response while it arrives: events, or one JSON document if the peer does not stream.
 pub struct ChatStream {
     response: HttpResponse,
     decoder: SseDecoder,
     events: VecDeque<String>,
-    /// Set while it is not known to be events, and when it is one document.
+    /// Set until the response is known to be events, and if it is one document.
     document: Option<Vec<u8>>,
     is_known: bool,
     split_pairs: SplitPairs,
@@ -41,18 +41,18 @@ impl ChatStream {
         }
     }
 
-    /// The next piece, `None` after the last. After an error nothing more comes.
+    /// The next chunk, `None` after the last one. After an error there are no further chunks.
     ///
     /// # Errors
     ///
-    /// [`ChatKind::Broken`] when it ends without a reason to end, [`ChatKind::Timeout`], [`ChatKind::Malformed`] and
-    /// what the service itself reports.
+    /// [`ChatKind::Broken`] if it ends without a finish reason, [`ChatKind::Timeout`], [`ChatKind::Malformed`] and
+    /// errors that the service reports.
     pub async fn next(&mut self) -> Result<Option<ChunkDelta>, ChatError> {
         let chunk = self.chunk().await?;
         Ok(chunk.as_ref().map(ChunkDelta::read))
     }
 
-    /// [`ChatStream::next`] as the chunk itself, for callers that pass on members that are not known here.
+    /// [`ChatStream::next`] as the raw chunk, for callers that pass on unknown members.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl ChatStream {
             return Ok(None);
         }
         let next = self.advance().await;
-        // After the end or an error nothing more is read from the connection.
+        // After the end or an error, the connection is not read any more.
         self.over = !matches!(next, Ok(Some(_)));
         next
     }
@@ -145,7 +145,7 @@ impl ChatStream {
                 "a chunk is not an object",
             ));
         }
-        // After the status was sent a failure comes as an event (quickapps 4).
+        // After the status was sent, a failure is reported as an event (quickapps 4).
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             return Err(ChatError::told(error));
         }

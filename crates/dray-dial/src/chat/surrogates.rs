@@ -1,14 +1,14 @@
-//! Characters beyond U+FFFF that a service cuts between two chunks: each chunk then has one half of a surrogate pair, which
-//! is not valid JSON text for itself (RFC 8259 section 8.2).
+//! Characters beyond U+FFFF that a service cuts between two chunks: each chunk then has one half of a surrogate pair,
+//! which alone is not valid JSON text (RFC 8259 section 8.2).
 //!
-//! A half at the end of a text is kept until the next chunk brings the other one; a half without its other one becomes
-//! U+FFFD. Chunks without such halves cost nothing.
+//! A half at the end of a text is kept until the next chunk brings the other one; a half without its counterpart
+//! becomes U+FFFD. Chunks without halves need no extra work.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Stand-ins for the 2,048 surrogates while a chunk is read: characters of private use that have no meaning.
+/// Placeholders for the 2,048 surrogates while a chunk is parsed: private-use characters without a meaning.
 const STAND_IN_BASE: u32 = 0x10_F000;
 /// The first surrogate.
 const FIRST_SURROGATE: u32 = 0xD800;
@@ -22,7 +22,7 @@ pub(super) struct SplitPairs {
 }
 
 impl SplitPairs {
-    /// Reads a chunk and joins what was cut.
+    /// Parses a chunk and joins split characters.
     pub(super) fn read(&mut self, event: &[u8]) -> Result<Value, serde_json::Error> {
         let read = serde_json::from_slice(event);
         let (mut chunk, had_halves) = match read {
@@ -73,7 +73,7 @@ impl SplitPairs {
     }
 }
 
-/// The text with stand-ins for halves of pairs that stand alone; `None` when it has none.
+/// The text with placeholders for single halves of pairs; `None` if it has none.
 fn with_stand_ins(text: &str) -> Option<String> {
     let mut replaced = String::with_capacity(text.len() + 64);
     let mut rest = text;
@@ -129,7 +129,7 @@ fn stand_in(unit: u32) -> Option<char> {
     char::from_u32(STAND_IN_BASE + unit.checked_sub(FIRST_SURROGATE)?)
 }
 
-/// The surrogate that a stand-in is for.
+/// The surrogate of a placeholder.
 fn unit_of(character: char) -> Option<u32> {
     let offset = u32::from(character).checked_sub(STAND_IN_BASE)?;
     (offset < SURROGATE_COUNT).then_some(FIRST_SURROGATE + offset)
@@ -139,7 +139,7 @@ fn is_high(character: char) -> bool {
     unit_of(character).is_some_and(is_high_unit)
 }
 
-/// The text with pairs of stand-ins as the characters that they are.
+/// The text with pairs of placeholders replaced by their characters.
 fn joined(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
@@ -158,7 +158,7 @@ fn joined(text: &str) -> String {
     joined
 }
 
-/// Puts U+FFFD for what was left alone.
+/// Replaces single placeholders by U+FFFD.
 fn replace_stand_ins(value: &mut Value) {
     match value {
         Value::String(text) if text.chars().any(|one| unit_of(one).is_some()) => {

@@ -1,7 +1,7 @@
 //! Decides where a named file is loaded from: DIAL, outside, or nowhere (quickapps 32, R2, R4).
 //!
-//! A DIAL file is reduced to one canonical path, so that two spellings of it are one file and the request is built
-//! from the configured origin and that path alone. No text of the agent decides where a key is sent.
+//! A DIAL file is reduced to one canonical path, so that two spellings refer to one file, and the request is built only
+//! from the configured origin and that path. Text of the agent never determines where a key is sent.
 
 use url::Url;
 
@@ -31,7 +31,7 @@ pub enum UnsupportedReference {
     /// The path names a bucket or a folder.
     #[error("a bucket or a folder")]
     Folder,
-    /// A segment is empty, `.` or `..`, or holds a slash, a backslash, a control character or no UTF-8.
+    /// A segment is empty, `.` or `..`, or contains a slash, a backslash, a control character or invalid UTF-8.
     #[error("a path that is not plain")]
     Path,
 }
@@ -85,7 +85,7 @@ pub fn classify_reference(
                 .ok_or(UnsupportedReference::NotAFile)?;
             FileUrl::inside(path).map(LoadTarget::Dial)
         }
-        // The fetcher judges and names what does not parse.
+        // The fetcher reports URLs that do not parse.
         _ => Ok(LoadTarget::External(named.to_owned())),
     }
 }

@@ -1,7 +1,7 @@
 //! A PDF that does not begin at the first byte (read-attachment 5.1).
 
-/// Whether a PDF begins within the first 1024 bytes, with a version. In a text an object must follow as well: a program
-/// that looks for PDF files is not a PDF.
+/// Whether a PDF begins within the first 1024 bytes, with a version. In a text file an object must follow, too, because
+/// a program that searches for PDF files is not a PDF.
 pub(super) fn is_late_pdf(head: &[u8], is_text: bool) -> bool {
     let window = head.get(..1024).unwrap_or(head);
     let begins =

@@ -1,4 +1,4 @@
-//! Detects the type of a text by its structure: markup, JSON, mail; else by its name (read-attachment 5.3).
+//! Detects the type of a text by its structure: markup, JSON, mail; otherwise by its name (read-attachment 5.3).
 
 use super::Kind;
 use super::mime;
@@ -100,7 +100,7 @@ const HTML_ELEMENTS: &[&str] = &[
     "marquee",
 ];
 
-/// Names of files that hold HTML among something else, or may begin with it.
+/// Extensions of files that contain HTML among other code, or may begin with it.
 const NOT_A_PAGE: &[&str] = &[
     "md", "markdown", "mdown", "mkd", "vue", "svelte", "astro", "jsx", "tsx", "js", "ts", "php",
     "erb", "ejs", "hbs", "j2", "jinja", "jinja2", "liquid", "mustache", "twig", "tmpl", "xml",
@@ -125,7 +125,7 @@ const MAIL_HEADER_FIELDS: &[&str] = &[
     "content-transfer-encoding",
 ];
 
-/// Kind and media type of a text. `cut` says that the file continues behind the sample.
+/// Kind and media type of a text. `cut` is whether the file continues after the sample.
 pub(super) fn classify_text(sample: &str, extension: &str, cut: bool) -> (Kind, &'static str) {
     let text = sample.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
     if let Some(found) = markup_type(text, extension, cut) {
@@ -159,7 +159,8 @@ fn is_json(text: &str, cut: bool) -> bool {
     }
 }
 
-/// A header field on the first line, and up to the first blank line one that is well known. Later lines may be damaged.
+/// A header field on the first line, and at least one well-known field before the first blank line. Later lines may be
+/// damaged.
 fn is_mail(sample: &str) -> bool {
     let text = sample.trim_start_matches('\u{FEFF}');
     let mut lines = text.lines().take_while(|line| !line.trim().is_empty());
@@ -172,7 +173,7 @@ fn is_mail(sample: &str) -> bool {
     let known =
         |line: &str| field(line).is_some_and(|name| MAIL_HEADER_FIELDS.contains(&name.as_str()));
     match lines.next() {
-        // Of a mail taken from a mailbox file.
+        // The separator line of a mailbox file.
         Some(first) if first.starts_with("From ") => {}
         Some(first) if known(first) => return true,
         Some(first) if field(first).is_some() => {}
@@ -181,11 +182,11 @@ fn is_mail(sample: &str) -> bool {
     lines.take(200).any(known)
 }
 
-/// The first tag after what may stand before it.
+/// The first tag, after content that may precede it.
 struct FirstTag<'a> {
     declaration: bool,
     html_doctype: bool,
-    /// From the name of the first element on; empty when there is none.
+    /// The text from the name of the first element on; empty without an element.
     tag: &'a str,
 }
 
@@ -244,7 +245,7 @@ fn flat_document(head: &str) -> &'static str {
         .unwrap_or(mime::XML)
 }
 
-/// Skips an XML declaration, other instructions, comments and a doctype. Nothing when no markup follows.
+/// Skips an XML declaration, other instructions, comments and a doctype. `None` if no markup follows.
 fn skip_prolog(text: &str) -> Option<FirstTag<'_>> {
     let mut start = FirstTag {
         declaration: text.starts_with("<?xml")
@@ -258,7 +259,7 @@ fn skip_prolog(text: &str) -> Option<FirstTag<'_>> {
         let skipped = if let Some(comment) = rest.strip_prefix("<!--") {
             comment.find("-->").and_then(|end| comment.get(end + 3..))
         } else if rest.starts_with("<?") && (start.declaration || rest.starts_with("<?xml-")) {
-            // `<?php` is code, not markup; `<?xml-stylesheet` may stand without a declaration.
+            // `<?php` is code, not markup; `<?xml-stylesheet` may appear without a declaration.
             rest.find("?>").and_then(|end| rest.get(end + 2..))
         } else if rest
             .get(..9)
@@ -283,13 +284,13 @@ fn skip_prolog(text: &str) -> Option<FirstTag<'_>> {
         };
         match skipped {
             Some(next) => rest = next,
-            // It continues behind the sample.
+            // The construct continues after the sample.
             None => return (start.declaration || start.html_doctype).then_some(start),
         }
     }
 }
 
-/// What follows a doctype; its internal subset has brackets.
+/// The text after a doctype, whose internal subset is in brackets.
 fn after_doctype(text: &str) -> Option<&str> {
     let close = text.find('>')?;
     match text.find('[').filter(|open| *open < close) {
@@ -319,6 +320,6 @@ fn looks_closed(text: &str, name: &str, head: &str, cut: bool) -> bool {
     let has_attributes_or_ends =
         head.len() == name.len() || head.contains('=') || head.ends_with('/');
     let alone = head.ends_with('/') && end.len() <= head.len() + 2;
-    // Behind a cut the end cannot be seen; a log of a chat has names in brackets, but no ends of elements.
+    // In a cut sample the end is not visible. A chat log has names in angle brackets, but no end tags.
     has_attributes_or_ends && ((cut && text.contains("</")) || own_end || alone)
 }

@@ -1,11 +1,11 @@
-//! The media types that classification gives ([`dray_media_type::names`]), and the few rules of choosing one that
-//! belong to documents.
+//! The media types that classification returns ([`dray_media_type::names`]), and the rules for choosing one that only
+//! documents need.
 
 use dray_media_type::lists;
 pub use dray_media_type::names::*;
 
-/// The type of an office file by its name's extension. Used only where bytes have said that it is one of them and
-/// hide which: an encrypted package.
+/// The type of an office file by its name's extension. Used only if the bytes show that it is an office file but not
+/// which one: an encrypted package.
 pub(super) fn of_office_extension(extension: &str) -> Option<&'static str> {
     dray_media_type::type_of_extension(extension).filter(|found| OFFICE_PACKAGES.contains(found))
 }
@@ -52,7 +52,7 @@ pub(super) fn of_main_part(content_type: &str) -> Option<&'static str> {
 /// The subtype of a text by its name's extension (read-attachment 5.3, 7.1).
 pub(super) fn of_text_extension(extension: &str) -> &'static str {
     if extension == "log" {
-        // Results name logs by a subtype of their own; everywhere else a log is plain text.
+        // Results have a separate subtype for logs; in all other places a log is plain text.
         return LOG;
     }
     dray_media_type::text_type(extension)

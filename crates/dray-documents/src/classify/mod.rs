@@ -29,13 +29,13 @@ use crate::formats::ConversionHint;
 pub enum Kind {
     /// Characters, code and markup included.
     Text,
-    /// Something with a converter of its own, or that ought to have one.
+    /// A document: it has a converter or should have one.
     Document,
     /// A picture of pixels; SVG is a text.
     Image,
     /// Files packed together, or one that is compressed.
     Archive,
-    /// Everything else: programs, sound, video, unknown bytes.
+    /// All other files: programs, audio, video, unknown bytes.
     Binary,
 }
 
@@ -61,17 +61,17 @@ impl Kind {
     }
 }
 
-/// What a file is.
+/// The classification of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Class {
-    /// The kind, by which a policy lets it pass.
+    /// The kind, which a policy allows or refuses.
     pub kind: Kind,
     /// Its media type, from the table in [`mime`] and the signatures.
     pub mime: &'static str,
     /// Encoding of a text by its name, as far as the start shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<&'static str>,
-    /// A container that says itself that it is encrypted; conversion would only find that out again.
+    /// The container declares that it is encrypted, so no conversion needs to be tried.
     pub encrypted: bool,
     /// Remarks on how the type was found. Words of ours.
     pub warnings: Vec<String>,
@@ -100,7 +100,7 @@ impl Class {
         }
     }
 
-    /// What conversion needs to know. The encoding is left to the converter unless the bytes name it: a page may
+    /// The hint for the conversion. The converter detects the encoding unless the first bytes determine it: a page may
     /// declare its own, and the end of a text may differ from its start.
     pub fn hint(&self) -> ConversionHint {
         ConversionHint {
@@ -114,7 +114,7 @@ impl Class {
     }
 }
 
-/// The extension of a name, lower case and without the dot. Build files that have none give their name.
+/// The extension of a name, lower case and without the dot. Returns the name of build files without an extension.
 pub fn file_extension(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let lower = last.to_lowercase();
@@ -125,18 +125,18 @@ pub fn file_extension(name: &str) -> String {
     }
 }
 
-/// The extension of the file that a compressed file stands for: `log` of `access.log.gz`. Nothing for any other type.
+/// The extension of the file inside a compressed file: `log` for `access.log.gz`. `None` for any other type.
 fn unpacked_extension(mime: &str, name: &str) -> Option<String> {
     let packed = matches!(mime, mime::GZIP | mime::XZ | mime::ZSTANDARD);
     let (stem, _) = name.rsplit_once('.').filter(|_| packed)?;
     Some(file_extension(stem))
 }
 
-/// Finds out what an open file is. `name` refines the type of a text and of an encrypted package, nothing else.
+/// Classifies an open file. `name` refines only the type of a text and of an encrypted package.
 ///
 /// # Errors
 ///
-/// Those of reading.
+/// Errors of reading.
 pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     let extension = file_extension(name);
     let sample = zip::read_sample(input, SAMPLE_BYTES)?;
@@ -234,16 +234,16 @@ fn classify_unsigned(sample: &[u8], extension: String) -> Class {
     class
 }
 
-/// Whether a text holds only white space and byte-order marks, to its end. Reads at most `limit` bytes.
+/// Whether a text has only white space and byte-order marks up to its end. Reads at most `limit` bytes.
 ///
 /// # Errors
 ///
-/// Those of reading.
+/// Errors of reading.
 pub fn is_blank(input: &mut dyn Input, class: &Class, limit: u64) -> io::Result<bool> {
     if class.kind != Kind::Text || !class.blank_start {
         return Ok(false);
     }
-    // Characters of UTF-16 and UTF-32 have zero bytes, which say nothing about blankness.
+    // Characters of UTF-16 and UTF-32 have zero bytes, which do not mean that it is not blank.
     let wide =
         class.certain && class.encoding != Some(DetectedEncoding::Known(encoding_rs::UTF_8).name());
     input.seek(io::SeekFrom::Start(SAMPLE_BYTES as u64))?;

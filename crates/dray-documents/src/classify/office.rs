@@ -14,13 +14,13 @@ const MAIN_RELATIONSHIPS: [&str; 2] = [
     "http://purl.oclc.org/ooxml/officeDocument/relationships/officeDocument",
 ];
 
-/// A type, and what to say about how it was found.
+/// A type, and a remark on how it was found.
 pub(super) type Named = (&'static str, Option<&'static str>);
 
-/// Said when the main part is not declared.
+/// The remark if the main part is not declared.
 pub(super) const GUESSED_MAIN_WARNING: &str = "main part guessed";
 
-/// The document type of a container; nothing for an archive.
+/// The document type of a container; `None` for an archive.
 pub(super) fn find_document(
     input: &mut dyn Input,
     contents: &Contents,
@@ -33,8 +33,8 @@ pub(super) fn find_document(
         return Ok(Some((mime::EPUB, None)));
     }
     if let Some(manifest) = contents.entry("META-INF/manifest.xml") {
-        // A password on every entry hides the manifest as well. The name is the only hint left, so the type is
-        // a guess.
+        // If every entry has a password, the manifest is unreadable, too. Only the name remains as a hint, so the type
+        // is a guess.
         if manifest.encrypted && contents.has(EntryMark::Content) {
             let named = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
             return Ok(Some((
@@ -59,7 +59,7 @@ fn odf_word(extension: &str) -> &'static str {
     }
 }
 
-/// What a first, stored entry `mimetype` says.
+/// The content of a first, uncompressed entry `mimetype`.
 fn declared_type(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<&'static str>> {
     let first = contents.first.as_ref();
     let Some(entry) = first.filter(|entry| entry.name == "mimetype" && entry.method == 0) else {
@@ -91,7 +91,7 @@ fn root_entry(bytes: &[u8]) -> Option<String> {
 fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<Named>> {
     let types = match contents.entry("[Content_Types].xml") {
         Some(entry) => read_part(input, entry)?,
-        // It may have stood in the part that is lost.
+        // The entry may have been in the lost part.
         None if contents.damaged => Vec::new(),
         None => return Ok(None),
     };
@@ -101,7 +101,7 @@ fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<
     };
     let main = main_part(&rels);
     if let Some(content_type) = main.as_deref().and_then(|main| content_type(&types, main)) {
-        // Declared and something else, such as a drawing: not ours.
+        // The declared type is another one, such as a drawing, which has no converter.
         return Ok(mime::of_main_part(&content_type).map(|found| (found, None)));
     }
     let guess = [
@@ -127,7 +127,7 @@ fn main_part(rels: &[u8]) -> Option<String> {
     })
 }
 
-/// The content type of a part: its override, else that of its extension, when that is one of a main part.
+/// The content type of a part: its override, otherwise that of its extension if that is the type of a main part.
 fn content_type(types: &[u8], part: &str) -> Option<String> {
     let own = find_element(types, "Override", |element| {
         let name = attribute_value(element, "PartName")?;
@@ -140,12 +140,12 @@ fn content_type(types: &[u8], part: &str) -> Option<String> {
             let same = attribute_value(element, "Extension")?.eq_ignore_ascii_case(extension);
             same.then(|| attribute_value(element, "ContentType"))?
         });
-        // The default of `xml` is usually plain XML, which says nothing of the main part.
+        // The default of `xml` is usually plain XML, which does not identify the main part.
         default.filter(|its| mime::of_main_part(its).is_some())
     })
 }
 
-/// The first answer that an element of that local name gives. Ends at the first damage.
+/// The first value that `answer` returns for an element of that local name. Stops at the first damage.
 fn find_element<T>(
     bytes: &[u8],
     name: &str,

@@ -1,8 +1,8 @@
 //! The directory of an OLE2 file, read within bounds (read-attachment 5.2, MS-CFB).
 //!
-//! Only the sectors that hold the directory are read, and of the allocation table only those that chain them. The
-//! library that converts such files reads the whole table first, which a small file can make very long; so it runs
-//! in the worker only.
+//! It reads only the sectors of the directory, and those of the allocation table that chain them. The library that
+//! converts such files first reads the complete table, which a small file can make very long, so the library runs only
+//! in the worker.
 
 use std::io;
 
@@ -18,17 +18,17 @@ const MAX_DIFAT_SECTORS: usize = 1024;
 const IN_HEADER: u32 = 109;
 /// Mark of a missing sibling or child (`NOSTREAM`, MS-CFB 2.6.1).
 const NO_ENTRY: u32 = u32::MAX;
-/// Sector numbers above this one have a meaning of their own.
+/// Sector numbers above this one have special meanings.
 const MAX_SECTOR: u32 = 0xFFFF_FFFA;
 
-/// What the streams of the root say.
+/// The type that the streams of the root identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OleContent {
-    /// An office package behind a password.
+    /// An office package with a password.
     Encrypted,
     /// A document of this type.
     Document(&'static str),
-    /// Anything else, and what cannot be read.
+    /// Any other file, or one that cannot be read.
     Other,
 }
 
@@ -47,7 +47,7 @@ struct Sectors<'a> {
     hop: Option<(usize, u32)>,
 }
 
-/// Looks at the names in the root.
+/// Classifies the file by the names in the root.
 pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<OleContent> {
     let mut header = [0; 512];
     if read_at(input, 0, &mut header)? < header.len() {
@@ -86,7 +86,7 @@ fn verdict_of_names(names: &[&str]) -> OleContent {
     }
 }
 
-/// Names of what lies in the root itself: a workbook that holds an embedded letter is still a workbook.
+/// Names of the direct entries of the root: a workbook with an embedded letter is still a workbook.
 fn names_in_root(entries: &[Entry]) -> Vec<&str> {
     let mut names = Vec::new();
     let mut pending: Vec<u32> = entries.first().map(|root| root.child).into_iter().collect();
@@ -142,8 +142,7 @@ impl Sectors<'_> {
             return Ok(None);
         }
         let first = u32_at(&self.header, 68);
-        // Table sectors are asked for in rising order. From the first one each time the walk would be
-        // quadratic.
+        // Table sectors are requested in ascending order. A walk from the first one each time would be quadratic.
         let (mut place, mut sector) = match self.hop {
             Some((place, sector)) if place <= wanted => (place, sector),
             _ => (0, first),

@@ -11,13 +11,13 @@ pub(super) struct Text<'a> {
     pub(super) sample: Cow<'a, str>,
     /// Encoding of the sample; the end of the file may differ.
     pub(super) encoding: DetectedEncoding,
-    /// Whether the bytes themselves say so: a mark, or the zeros of UTF-16.
+    /// Whether the bytes determine the encoding: by a byte-order mark, or the zeros of UTF-16.
     pub(super) certain: bool,
 }
 
 const UTF_8: DetectedEncoding = DetectedEncoding::Known(encoding_rs::UTF_8);
 
-/// Whether a sample is text. `cut` says that the file continues behind it.
+/// Whether a sample is text. `cut` is whether the file continues after it.
 pub(super) fn detect_text(sample: &[u8], cut: bool) -> Option<Text<'_>> {
     if let Some((found, _)) = encoding::of_mark(sample)
         && let Some(text) = marked_text(sample, found)
@@ -35,7 +35,7 @@ pub(super) fn detect_text(sample: &[u8], cut: bool) -> Option<Text<'_>> {
     }
     let controls = sample.iter().filter(|byte| is_control(**byte)).count();
     if let Some(valid) = utf8_prefix(sample, cut) {
-        // Valid UTF-8 may hold many controls, such as the escapes of a terminal session.
+        // Valid UTF-8 may contain many control characters, such as the escapes of a terminal session.
         return (controls * 10 <= sample.len() * 3).then_some(Text {
             sample: Cow::Borrowed(valid),
             encoding: UTF_8,
@@ -60,7 +60,7 @@ fn marked_text(sample: &[u8], found: DetectedEncoding) -> Option<Text<'_>> {
         .chars()
         .filter(|c| *c == char::REPLACEMENT_CHARACTER)
         .count();
-    // The cut may have gone through the last character.
+    // The cut may be inside the last character.
     (broken.saturating_sub(1) * 100 <= text.chars().count()).then_some(Text {
         sample: text,
         encoding: found,
@@ -68,7 +68,7 @@ fn marked_text(sample: &[u8], found: DetectedEncoding) -> Option<Text<'_>> {
     })
 }
 
-/// The sample as UTF-8, without the part of a character that a cut may have left.
+/// The sample as UTF-8, without an incomplete character at the cut.
 fn utf8_prefix(sample: &[u8], cut: bool) -> Option<&str> {
     match std::str::from_utf8(sample) {
         Ok(text) => Some(text),
@@ -84,7 +84,7 @@ fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=8 | 0x0B | 0x0E..=0x1A | 0x1C..=0x1F | 0x7F)
 }
 
-/// Whether bytes are only white space and byte-order marks. `wide` says that characters have zeros in them.
+/// Whether bytes are only white space and byte-order marks. `wide` is whether characters contain zero bytes.
 pub(super) fn is_blank(bytes: &[u8], wide: bool) -> bool {
     bytes.iter().all(|byte| {
         byte.is_ascii_whitespace() || *byte == 0x0B || (wide && matches!(byte, 0 | 0xFE | 0xFF))

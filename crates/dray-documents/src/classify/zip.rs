@@ -1,7 +1,7 @@
 //! The central directory of a ZIP, read within bounds (read-attachment 5.2, APPNOTE 4.3).
 //!
-//! Only what decides the type is kept: a few entries by name, and whether some folders exist. So memory does not grow
-//! with the directory, and no number in the file is trusted. Conversion opens the file again with a full reader.
+//! It keeps only data that decides the type: a few entries by name, and whether some folders exist. So memory does not
+//! grow with the directory, and no number in the file is trusted. Conversion opens the file again with a full reader.
 
 use std::io::{self, BufReader, Read, SeekFrom};
 
@@ -28,22 +28,22 @@ pub(super) struct Entry {
     pub(super) method: u16,
     /// Whether a password is needed.
     pub(super) encrypted: bool,
-    /// Compressed size; nothing when it is not known.
+    /// Compressed size; `None` if it is unknown.
     compressed: Option<u64>,
     /// Where its local header is.
     offset: u64,
 }
 
-/// What the directory says.
+/// The relevant content of the directory.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// The first entry of the directory, where ODF and EPUB name their type.
     pub(super) first: Option<Entry>,
     /// Entries that decide, at most one for each of [`DECIDING_PARTS`].
     deciding: Vec<Entry>,
-    /// What else there is.
+    /// Which other parts exist.
     seen: Vec<EntryMark>,
-    /// The directory could not be read; what is known comes from the start of the file.
+    /// The directory could not be read; the data is from the start of the file.
     pub(super) damaged: bool,
 }
 
@@ -88,7 +88,7 @@ const DECIDING_PARTS: [&str; 5] = [
 ];
 
 impl Contents {
-    /// Reads the directory; where there is none, the headers within `read_sample`, the start of the file.
+    /// Reads the directory; without one, the headers within `read_sample`, the start of the file.
     pub(super) fn read(input: &mut dyn Input, sample: &[u8]) -> io::Result<Self> {
         if let Some((start, shift, end)) = find_directory(input)? {
             let mut contents = Self::default();
@@ -104,7 +104,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Whether there is such a thing.
+    /// Whether the file has such an entry.
     pub(super) fn has(&self, seen: EntryMark) -> bool {
         self.seen.contains(&seen)
     }
@@ -115,7 +115,7 @@ impl Contents {
         self.deciding.iter().find(same)
     }
 
-    /// Goes through the directory; whether it had any entry, or says itself that it has none.
+    /// Reads the directory. Returns whether it has an entry, or declares that it has none.
     fn walk(
         &mut self,
         input: &mut dyn Input,
@@ -174,7 +174,7 @@ impl Contents {
                 name: String::from_utf8_lossy(name).into_owned(),
                 method: u16_at(header, 8),
                 encrypted: flags & 1 == 1,
-                // A streaming writer left the sizes for later (bit 3), so a zero here means nothing.
+                // A streaming writer left the sizes for later (bit 3), so a zero here is not the size.
                 compressed: (flags & 8 == 0 && compressed != u64::from(u32::MAX))
                     .then_some(compressed),
                 offset: start as u64,
@@ -200,7 +200,7 @@ impl Contents {
     }
 }
 
-/// Reads the start of a part. What is damaged ends where the damage is; an encrypted part has nothing.
+/// Reads the start of a part. A damaged part ends at the damage; an encrypted part is empty.
 pub(super) fn read_part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<u8>> {
     let mut header = [0; 30];
     let read = read_at(input, entry.offset, &mut header)?;
@@ -219,7 +219,7 @@ pub(super) fn read_part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<
         8 => {
             let mut bytes = Vec::new();
             let inflater = flate2::read::DeflateDecoder::new(raw.as_slice());
-            // What came out before damage still counts.
+            // Data before the damage is used.
             let _ = inflater.take(MAX_INFLATED_BYTES).read_to_end(&mut bytes);
             Ok(bytes)
         }
@@ -227,7 +227,7 @@ pub(super) fn read_part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<
     }
 }
 
-/// Takes sizes and offset from the 64-bit extra field where the short ones are full.
+/// Takes sizes and offset from the 64-bit extra field where the 32-bit fields have their maximum.
 fn apply_zip64(entry: &mut Entry, extra: &[u8], long_size: bool) {
     let full = u64::from(u32::MAX);
     let mut rest = extra;
@@ -260,7 +260,7 @@ fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> 
             && record.len() >= 22
             && record.len() >= 22 + usize::from(u16_at(record, 20))
     };
-    // From the end: a comment may hold the signature itself, and then its length does not fit.
+    // Searched from the end. A comment may contain the signature, but then the length does not match.
     let Some(at) = (0..tail.len()).rev().find(|at| fits(*at)) else {
         return Ok(None);
     };
@@ -274,7 +274,7 @@ fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> 
     {
         (end, length, offset) = (wide_end, wide_length, wide_offset);
     }
-    // Something may stand before the archive, and then every offset is off by its length.
+    // Data may precede the archive, and then every offset is too small by its length.
     let before = end.checked_sub(length);
     for start in before.into_iter().chain([offset]) {
         let mut magic = [0; 4];
@@ -286,7 +286,7 @@ fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> 
     Ok(None)
 }
 
-/// The 64-bit end record, when there is one: where it is, length and offset of the directory.
+/// The 64-bit end record, if there is one: its position, and length and offset of the directory.
 fn wide_record(input: &mut dyn Input, end: u64) -> io::Result<Option<(u64, u64, u64)>> {
     let mut locator = [0; 20];
     let Some(at) = end.checked_sub(20) else {
@@ -303,7 +303,7 @@ fn wide_record(input: &mut dyn Input, end: u64) -> io::Result<Option<(u64, u64, 
     Ok(Some((at, u64_at(&record, 40), u64_at(&record, 48))))
 }
 
-/// Whether there was enough to fill it.
+/// Returns whether the file had enough bytes to fill the buffer.
 fn fill_exactly(reader: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
     match reader.read_exact(into) {
         Ok(()) => Ok(true),

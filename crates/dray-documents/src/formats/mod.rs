@@ -25,37 +25,37 @@ use crate::markdown::{Markdown, Part, Picture, Selection};
 /// every change of what a converter writes.
 pub const VERSION: &str = "4";
 
-/// What a converter knows about the file besides its bytes.
+/// Information for a converter in addition to the bytes of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversionHint {
     /// Media type that classification gave.
     pub mime: String,
     /// The name's extension, lower case, without a dot; it only chooses among kinds of text.
     pub extension: String,
-    /// Character encoding of a text, by its WHATWG label; nothing when it is to be found out.
+    /// Character encoding of a text, by its WHATWG label; `None` to detect it.
     pub encoding: Option<String>,
-    /// Show what a person who opens the document does not see.
+    /// Include hidden text, which a person who opens the document does not see.
     #[serde(default)]
     pub show_hidden: bool,
-    /// The file of an archive that is to be read, by its path as the listing shows it. In the hint of such a file
-    /// itself, what it was read as: an archive within an archive is only listed.
+    /// The file of an archive that is to be read, by its path as the listing shows it. In the hint for that file, the
+    /// path by which it was read, because an archive within an archive is only listed.
     #[serde(default)]
     pub member: Option<String>,
-    /// Hand over pictures whose text is to be recognised; nothing leaves them alone.
+    /// Return pictures for text recognition; `None` ignores pictures.
     #[serde(default)]
     pub ocr: Option<OcrHint>,
 }
 
-/// What is recognised on pictures.
+/// Options of text recognition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OcrHint {
     /// Pages, or files, whose pictures are handed over.
     pub max_pictures: u32,
-    /// Languages of the text. What comes out depends on them, so they are part of what a conversion is found by.
+    /// Languages of the text. The result depends on them, so they are part of the cache key of a conversion.
     pub languages: String,
 }
 
-/// Converts one document. What it wrote before it failed is kept.
+/// Converts one document. Output that was written before a failure is kept.
 pub type Convert = fn(&mut dyn Input, &ConversionHint, &mut Markdown) -> Result<(), Failure>;
 
 /// A converter and its name.
@@ -72,9 +72,9 @@ pub struct Converter {
 pub struct FormatFamily {
     /// Name of its module.
     pub name: &'static str,
-    /// Pages of `docs/documents` that say what its formats yield.
+    /// Pages of `docs/documents` that describe the output of its formats.
     pub pages: &'static [&'static str],
-    /// The converter for a media type; nothing when the family does not read it.
+    /// The converter for a media type; `None` if the family does not support it.
     converter: fn(&ConversionHint) -> Option<Converter>,
 }
 
@@ -107,11 +107,11 @@ pub const FORMAT_FAMILIES: &[FormatFamily] = &[
     FormatFamily::new("book", &["epub"], book::converter),
     FormatFamily::new("pdf", &["pdf"], pdf::converter),
     FormatFamily::new("archive", &["zip"], archive::converter),
-    // What pictures yield depends on the recognising program: docs/reading.md.
+    // The output for pictures depends on the OCR program: docs/reading.md.
     FormatFamily::new("picture", &[], picture::converter),
 ];
 
-/// The converter for a media type; nothing when there is none.
+/// The converter for a media type; `None` if there is none.
 pub fn converter(hint: &ConversionHint) -> Option<Converter> {
     FORMAT_FAMILIES
         .iter()
@@ -127,19 +127,19 @@ pub fn is_plain_text(hint: &ConversionHint) -> bool {
 /// The outcome of a conversion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Converted {
-    /// Name of the converter; empty when there is none for the type.
+    /// Name of the converter; empty if the type has none.
     pub converter: String,
-    /// The Markdown, not yet defanged; empty when nothing was written.
+    /// The Markdown, not yet defanged; empty without output.
     pub markdown: String,
     /// Parts that were wanted, in order.
     pub parts: Vec<Part>,
     /// How many parts the document has, wanted or not.
     pub parts_seen: u32,
-    /// The limit that ended it early; what was written before stands.
+    /// The limit that ended it early; earlier output is kept.
     pub stopped: Option<Limit>,
     /// Why the text is missing, if it is.
     pub failure: Option<Failure>,
-    /// What a reader should know. Words of ours, never of the file.
+    /// Remarks for the reader. These are texts of this crate, never of the file.
     pub warnings: Vec<String>,
     /// The file that was converted in place of the archive.
     #[serde(default)]
@@ -149,7 +149,7 @@ pub struct Converted {
     pub pictures: Vec<Picture>,
 }
 
-/// Converts a document within limits. Never fails: what went wrong is in the answer.
+/// Converts a document within limits. Never fails: the result contains the failure.
 pub fn convert(
     input: &mut dyn Input,
     hint: &ConversionHint,

@@ -1,4 +1,4 @@
-//! Pictures: files whose only text is what can be recognised on them, and that text as Markdown.
+//! Pictures: files whose only text has to be recognised, and the conversion of recognised text to Markdown.
 
 use std::io::Read;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     })
 }
 
-/// Hands the file over as it is: no code of this project or of its libraries reads pixels of it.
+/// Returns the file unchanged: neither this project nor its libraries decode its pixels.
 fn convert(input: &mut dyn Input, _: &ConversionHint, out: &mut Markdown) -> Result<(), Failure> {
     let max = out.budget().limits().max_member_bytes;
     let mut image = Vec::new();
@@ -42,8 +42,8 @@ fn convert(input: &mut dyn Input, _: &ConversionHint, out: &mut Markdown) -> Res
     Ok(out.picture(None, vec![image])?)
 }
 
-/// Whether bytes begin like a picture that the recognising program reads by itself. Anything else it would take for a
-/// list of names of files to open.
+/// Whether bytes begin like a picture that the OCR program can read. It would interpret other input as a list of names
+/// of files to open.
 pub fn is_picture(bytes: &[u8]) -> bool {
     let signatures: [&[u8]; 9] = [
         b"\x89PNG\r\n\x1A\n",
@@ -62,8 +62,8 @@ pub fn is_picture(bytes: &[u8]) -> bool {
         || (bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP"))
 }
 
-/// Recognised text as Markdown: paragraphs where blank lines are, lines joined, words put together that were divided at
-/// the end of a line. Characters that would be markup are escaped. What is beyond the limits is left out.
+/// Recognised text as Markdown: paragraphs where blank lines are, lines joined, words joined that were divided at the
+/// end of a line. Markup characters are escaped. Text beyond the limits is left out.
 pub fn recognized_markdown(text: &str, limits: &Limits) -> String {
     let budget = Rc::new(Budget::new(limits.clone()));
     let mut out = Markdown::new(budget, Selection::All);

@@ -2,8 +2,8 @@
 
 /// Appends `text` with the characters marked that would become emphasis, code, links or HTML.
 ///
-/// `previous` is the character that is before it in the same line, for what depends on both sides. In a cell every
-/// backslash and pipe is marked too.
+/// `previous` is the character before it in the same line, for escapes that depend on both sides. In a cell every
+/// backslash and pipe is escaped, too.
 pub(super) fn escape_inline(text: &str, previous: Option<char>, in_cell: bool, out: &mut String) {
     let mut before = previous;
     let mut rest = text.chars().peekable();
@@ -30,14 +30,14 @@ fn is_special(before: Option<char>, at: char, after: Option<char>) -> bool {
         '_' => !(word(before) && word(after) || blank(before) && blank(after)),
         '~' => before == Some('~') || after == Some('~'),
         '[' => after == Some('^'),
-        // A bracket alone makes no link; only what follows the closing one does.
+        // A bracket alone makes no link; only text after the closing one does.
         ']' => matches!(after, Some('(' | '[' | ':')),
         '<' => after.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?')),
         _ => false,
     }
 }
 
-/// Every kind of line end as `\n`, so that none of them breaks a cell or a line behind its prefix later.
+/// Every kind of line end as `\n`, so that none of them breaks a cell or a line with a prefix later.
 pub(super) fn line_feeds(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(['\r', '\u{2028}', '\u{2029}']) {
         text.replace("\r\n", "\n")
@@ -48,7 +48,7 @@ pub(super) fn line_feeds(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Marks what would open a block at the start of a line: headings, quotes, list items, rules, fences.
+/// Escapes characters that would open a block at the start of a line: headings, quotes, list items, rules, fences.
 pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
     let Some(first) = line.chars().next() else {
         return line.into();
@@ -70,7 +70,7 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
             }
         }
         '=' if line.trim_end().chars().all(|c| c == '=') => return format!("\\{line}").into(),
-        // Alone before a space it is left as it is inside a line, but opens a list at the start of one.
+        // Alone before a space it has no meaning inside a line, but opens a list at the start of one.
         '*' if line.get(1..).unwrap_or_default().starts_with([' ', '\t']) || line.len() == 1 => {
             return format!("\\{line}").into();
         }
@@ -94,13 +94,13 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
 /// Bytes of a target; a longer one is not a usable address.
 const MAX_TARGET_BYTES: usize = 8 * 1024;
 
-/// The target of a link, ready for the parentheses; nothing when it may not be linked (`javascript:`, `data:`,
-/// `file:`, `vbscript:`), is empty or longer than 8 KiB.
+/// The target of a link, escaped for the parentheses; `None` if its scheme is not allowed (`javascript:`, `data:`,
+/// `file:`, `vbscript:`), or if it is empty or longer than 8 KiB.
 pub fn link_target(url: &str) -> Option<String> {
     if url.len() > MAX_TARGET_BYTES {
         return None;
     }
-    // Browsers drop tabs and line ends inside a URL (WHATWG URL 4.4), so `java<TAB>script:` must be seen as a
+    // Browsers drop tabs and line ends inside a URL (WHATWG URL 4.4), so `java<TAB>script:` must be recognized as a
     // scheme.
     let url: String = url
         .trim()

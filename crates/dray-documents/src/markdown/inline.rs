@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::escape;
 
-/// How a run of text looks. Superscript and subscript are plain characters.
+/// The format of a run of text. Superscript and subscript are plain characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -21,7 +21,7 @@ pub struct Style {
     pub code: bool,
 }
 
-/// Where inline text will stand, which decides about breaks, formats and escapes.
+/// The position of inline text, which determines breaks, formats and escapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InlinePosition {
     /// A paragraph or list item: breaks are line ends.
@@ -48,16 +48,16 @@ enum InlinePart {
     Break,
 }
 
-/// A line of thought: what a paragraph, heading, item or cell holds.
+/// Inline text: the content of a paragraph, heading, item or cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inline {
     pieces: Vec<InlinePart>,
-    /// Shared by all pieces of it, so that a long target in many runs costs once.
+    /// Shared by all pieces of it, so that a long target of many runs is stored once.
     link: Option<Rc<str>>,
 }
 
 impl Inline {
-    /// Inline text without any piece, which renders as nothing.
+    /// Inline text without any piece, which renders as empty text.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,7 +79,7 @@ impl Inline {
             if line.is_empty() {
                 continue;
             }
-            // Word processors split words into runs of equal looks; `**a****b**` would not be read as emphasis.
+            // Word processors split words into runs of equal format; `**a****b**` would not be read as emphasis.
             if let Some(InlinePart::Text {
                 text: last,
                 style: its,
@@ -99,8 +99,8 @@ impl Inline {
         }
     }
 
-    /// What follows links there, until [`Inline::end_link`]. A target that may not be linked leaves only the text.
-    /// Inside a link another one is not opened.
+    /// The following text links to the target, until [`Inline::end_link`]. For a target that is not allowed, only the
+    /// text is kept. Links are not nested.
     pub fn begin_link(&mut self, url: &str) {
         if self.link.is_none() {
             self.link = escape::link_target(url).map(Rc::from);
@@ -122,7 +122,7 @@ impl Inline {
         }
     }
 
-    /// An image by its alternative text and name, never its data; nothing when both are empty.
+    /// An image by its alternative text and name, never its data; no output if both are empty.
     pub fn image(&mut self, alt: &str, name: &str) {
         let name = if name.trim_start().to_ascii_lowercase().starts_with("data:") {
             ""
@@ -140,12 +140,12 @@ impl Inline {
         });
     }
 
-    /// Markdown as it is, such as `[^1]`. Only for what the converter itself made.
+    /// Raw Markdown, such as `[^1]`. Only for text that the converter itself created.
     pub fn raw(&mut self, markdown: &str) {
         self.pieces.push(InlinePart::Raw(markdown.to_owned()));
     }
 
-    /// A line break, written as the [`InlinePosition`] asks for it.
+    /// A line break, written as the [`InlinePosition`] requires.
     pub fn line_break(&mut self) {
         self.pieces.push(InlinePart::Break);
     }
@@ -155,7 +155,7 @@ impl Inline {
         self.pieces.extend(other.pieces);
     }
 
-    /// Whether nothing would be seen.
+    /// Whether it has no visible content.
     pub fn is_blank(&self) -> bool {
         self.pieces.iter().all(|piece| match piece {
             InlinePart::Text { text, .. } | InlinePart::Raw(text) => text.trim().is_empty(),

@@ -1,8 +1,8 @@
 //! The Markdown writer that all formats share.
 //!
-//! A format hands over blocks in the order of the document; the writer separates, escapes and counts them. Every
-//! method that writes counts into the budget and gives the limit that it ran into; what was written before stands,
-//! so a converter simply passes the limit on with `?`.
+//! A format hands over blocks in the order of the document; the writer separates, escapes and counts them. Every method
+//! that writes counts in the budget and returns the limit that it reached. Earlier output is kept, so a converter
+//! simply passes the limit on with `?`.
 
 pub mod escape;
 mod inline;
@@ -32,7 +32,7 @@ pub enum Marker {
     Bullet,
     /// The number that is shown, followed by a dot.
     Number(u64),
-    /// `:`, what a term means.
+    /// `:`, the description of a term.
     Definition,
 }
 
@@ -46,7 +46,7 @@ impl Marker {
     }
 }
 
-/// What is around the blocks that follow.
+/// The containers around the following blocks.
 #[derive(Debug)]
 enum Container {
     Quote,
@@ -63,7 +63,7 @@ impl Container {
     }
 }
 
-/// What was written last, which decides whether a blank line follows.
+/// The last written block, which determines whether a blank line follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastWritten {
     Nothing,
@@ -84,7 +84,7 @@ pub struct Markdown {
     seen: u32,
     warnings: Vec<String>,
     show_hidden: bool,
-    /// How much is hidden, by what is counted.
+    /// The amount of hidden content, by unit.
     hidden: BTreeMap<&'static str, u64>,
     pictures: picture::Pictures,
 }
@@ -107,7 +107,8 @@ impl Markdown {
         }
     }
 
-    /// Whether formats write what a person who opens the document does not see; by default they leave it out.
+    /// Whether formats include hidden text, which a person who opens the document does not see; by default they leave
+    /// it out.
     #[must_use]
     pub fn with_hidden_content(mut self, show: bool) -> Self {
         self.show_hidden = show;
@@ -119,7 +120,7 @@ impl Markdown {
         self.show_hidden
     }
 
-    /// Counts hidden content, whether it is written or left out. `what` is one of it: `character`, `row`.
+    /// Counts hidden content, whether it is written or left out. `what` is the unit: `character`, `row`.
     pub fn count_hidden(&mut self, what: &'static str, count: u64) {
         if count > 0 {
             let counted = self.hidden.entry(what).or_default();
@@ -127,12 +128,12 @@ impl Markdown {
         }
     }
 
-    /// What counts the work.
+    /// The budget that counts the work.
     pub fn budget(&self) -> &Rc<Budget> {
         &self.budget
     }
 
-    /// What of the document is wanted.
+    /// The selected parts of the document.
     pub fn selection(&self) -> &Selection {
         &self.selection
     }
@@ -163,7 +164,7 @@ impl Markdown {
             return Ok(());
         }
         let marks = "#".repeat(usize::from(level.clamp(1, 6)));
-        // Hashes at the end would be read as closing ones.
+        // Hashes at the end would be parsed as a closing sequence.
         let text = match text.strip_suffix('#') {
             Some(rest) => format!("{rest}\\#"),
             None => text,
@@ -256,7 +257,7 @@ impl Markdown {
         self.block(&format!("_({words})_"), LastWritten::Block)
     }
 
-    /// Markdown as it is, such as a Markdown cell of a notebook.
+    /// Raw Markdown, such as a Markdown cell of a notebook.
     pub fn verbatim(&mut self, markdown: &str) -> Result<(), Limit> {
         let markdown = markdown.trim_matches('\n');
         if markdown.trim().is_empty() {
@@ -265,13 +266,13 @@ impl Markdown {
         self.block(markdown, LastWritten::Block)
     }
 
-    /// Text as it is, with its own blank lines and spaces at line ends, such as a plain text file.
+    /// Text without escapes, with its own blank lines and spaces at line ends, such as a plain text file.
     pub fn as_is(&mut self, text: &str) -> Result<(), Limit> {
         self.budget.element()?;
         self.place(text, LastWritten::Block, true)
     }
 
-    /// A table with the rows that are wanted, and how many more there are.
+    /// A table with the selected rows, and the number of further ones.
     pub fn new_table(&self) -> Table {
         Table::new().window(self.selection.rows())
     }
@@ -301,7 +302,7 @@ impl Markdown {
         }
     }
 
-    /// Something that a reader should know and that the text does not show. Words of ours, never of the file.
+    /// A remark that the text does not show. It is a text of this crate, never of the file.
     pub fn warn(&mut self, warning: impl Into<String>) {
         let warning = warning.into();
         if self.warnings.len() < MAX_WARNINGS && !self.warnings.contains(&warning) {
@@ -309,19 +310,19 @@ impl Markdown {
         }
     }
 
-    /// Whether nothing was written.
+    /// Whether the output is empty.
     pub fn is_empty(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// Writes a block, separated from what is before it.
+    /// Writes a block, separated from the preceding block.
     fn block(&mut self, text: &str, last: LastWritten) -> Result<(), Limit> {
         self.budget.element()?;
         self.place(text, last, text.starts_with("```"))
     }
 
-    /// Writes lines behind their prefixes. Of a text that is more than what is left the beginning is written: whole
-    /// rows of a table, a fence that is closed.
+    /// Writes lines with their prefixes. If a text exceeds the budget, its beginning is written: complete rows of a
+    /// table, a closed fence.
     fn place(&mut self, text: &str, last: LastWritten, as_is: bool) -> Result<(), Limit> {
         // A lone CR or U+2028 would begin a line without the prefix of its quote or item.
         let text = &*escape::line_feeds(text);
@@ -363,7 +364,7 @@ impl Markdown {
             }
         }
         if counted.is_err() && fence >= 3 {
-            // An open fence would swallow what follows, such as the note on the limit.
+            // An open fence would include the following text, such as the note on the limit.
             self.out.push('\n');
             self.line(&"`".repeat(fence));
         }
@@ -371,7 +372,7 @@ impl Markdown {
         counted
     }
 
-    /// One line behind its prefix, which has no white space at its end when the line is empty.
+    /// One line with its prefix, without trailing white space for an empty line.
     fn line(&mut self, line: &str) {
         let prefix = self.prefix();
         if line.is_empty() {
@@ -419,7 +420,7 @@ impl Markdown {
             .is_some_and(|line| line.starts_with('>'))
     }
 
-    /// What is before the next line; an item's marker is used up.
+    /// The prefix of the next line; the marker of an item is used only once.
     fn prefix(&mut self) -> String {
         let mut prefix = String::new();
         for container in &mut self.containers {
@@ -441,7 +442,7 @@ impl Markdown {
     /// Ends the document: trims it and adds the warning on hidden content.
     pub fn finish(mut self) -> FinishedMarkdown {
         if let Some(warning) = hidden_warning(self.show_hidden, &self.hidden) {
-            // Beyond the bound on warnings: that something is hidden must not get lost among others.
+            // Added even beyond the limit on warnings, because the warning about hidden content must not be lost.
             self.warnings.push(warning);
         }
         let end = self.out.trim_end().len();
@@ -459,7 +460,7 @@ impl Markdown {
     }
 }
 
-/// The warning on hidden content: what was done with it, and how much of it there is.
+/// The warning on hidden content: whether it was left out, and its amount.
 fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<String> {
     let counts: Vec<String> = counts
         .iter()
@@ -472,21 +473,21 @@ fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<S
     (!counts.is_empty()).then(|| format!("hidden content {done}: {}", counts.join(", ")))
 }
 
-/// Characters of a text that are not white space: what is counted of hidden text.
+/// Characters of a text that are not white space: the unit in which hidden text is counted.
 pub fn visible_characters(text: &str) -> u64 {
     text.chars().filter(|c| !c.is_whitespace()).count() as u64
 }
 
-/// A finished document, and what is known of its parts.
+/// A finished document, and the numbers of its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishedMarkdown {
-    /// The Markdown: `\n` line ends, one at the end, empty when nothing was written.
+    /// The Markdown: `\n` line ends, one at the end, empty without output.
     pub markdown: String,
     /// The parts that were wanted, in order.
     pub parts: Vec<Part>,
     /// How many parts the document announced, wanted or not.
     pub parts_seen: u32,
-    /// What a reader should know.
+    /// Remarks for the reader.
     pub warnings: Vec<String>,
     /// Pictures whose text is to be recognised, in order.
     pub pictures: Vec<Picture>,

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a document is divided into.
+/// The units of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// A page of a PDF document.
     Page,
-    /// A slide of a presentation, hidden ones included.
+    /// A slide of a presentation, including hidden ones.
     Slide,
     /// A sheet of a workbook, in its order.
     Sheet,
@@ -51,23 +51,23 @@ pub struct Span {
 }
 
 impl Span {
-    /// The range that holds every number.
+    /// The range of all numbers.
     pub const ALL: Self = Self {
         first: 1,
         last: u64::MAX,
     };
 
-    /// Whether it holds a number.
+    /// Whether the range contains a number.
     pub fn holds(self, number: u64) -> bool {
         (self.first..=self.last).contains(&number)
     }
 }
 
-/// What of a document is wanted. Lines and bytes are cut from the Markdown afterwards and are not known here.
+/// The selected parts of a document. Lines and bytes are cut from the Markdown afterwards and are not handled here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "of")]
 pub enum Selection {
-    /// The whole document, without restriction.
+    /// The complete document.
     #[default]
     All,
     /// Parts by their number in the document.
@@ -111,7 +111,7 @@ impl Selection {
         }
     }
 
-    /// The rows that are wanted of a table; nothing when not stated.
+    /// The selected rows of a table; `None` without a selection.
     pub fn rows(&self) -> Option<Span> {
         match self {
             Self::Rows { span } => Some(*span),

@@ -8,16 +8,16 @@ use crate::limits::Limit;
 /// Bytes of all pictures of one document together.
 const MAX_IMAGE_BYTES: usize = 32 << 20;
 
-/// A picture that has text on it, as far as anybody knows.
+/// A picture that may contain text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// Page of the document that it is on; nothing for a file that is a picture.
+    /// Page of the document that it is on; `None` for a file that is a picture.
     pub page: Option<u32>,
     /// Where its note begins in the Markdown, bytes.
     pub start: usize,
     /// Where its note ends in the Markdown, bytes.
     pub end: usize,
-    /// Image files, from the top to the bottom of the page; none when there were more than are handed over.
+    /// Image files, from the top to the bottom of the page; empty if the document has more pictures than the limit.
     #[serde(skip)]
     pub images: Vec<Vec<u8>>,
 }
@@ -37,14 +37,14 @@ impl Pictures {
 }
 
 impl Markdown {
-    /// Hands over the images of at most this many pages; by default of none.
+    /// Returns the images of at most this many pages; by default of none.
     #[must_use]
     pub fn with_pictures(mut self, max: u32) -> Self {
         self.pictures.max = usize::try_from(max).unwrap_or(usize::MAX);
         self
     }
 
-    /// Whether pictures are wanted at all.
+    /// Whether any pictures are requested.
     pub fn wants_pictures(&self) -> bool {
         self.pictures.max > 0
     }
@@ -74,8 +74,7 @@ impl Markdown {
         }
         self.pictures.found.push(Picture {
             page,
-            // Only the end is known for sure: a blank line and prefixes of quotes and items may stand before
-            // the note.
+            // Only the end is certain: a blank line and prefixes of quotes and items may precede the note.
             start: end.saturating_sub(words.len() + "_()_".len()),
             end,
             images: if fits { images } else { Vec::new() },

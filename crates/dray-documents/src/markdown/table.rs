@@ -33,14 +33,14 @@ impl Table {
         Self::default()
     }
 
-    /// Shows only rows whose source number lies in the span, besides the header.
+    /// Shows only rows whose source number lies in the span, in addition to the header.
     #[must_use]
     pub fn window(mut self, window: Option<Span>) -> Self {
         self.window = window;
         self
     }
 
-    /// The source says that its first row is data: the header stays empty.
+    /// The source declares that its first row is data, so the header is empty.
     #[must_use]
     pub fn headless(mut self) -> Self {
         self.headless = true;
@@ -61,7 +61,7 @@ impl Table {
         self
     }
 
-    /// Whether no row came.
+    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.beyond == 0
     }
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// Puts cells at their columns: after what earlier rows span into this one, wide as their own spans.
+    /// Assigns cells to columns: after spans of earlier rows into this row, and as wide as their own spans.
     fn place(&mut self, cells: Vec<Cell>) -> Vec<String> {
         let mut row = Vec::new();
         let mut begun = Vec::new();
@@ -118,7 +118,7 @@ impl Table {
             row.resize(end, String::new());
             begun.push((start..end, cell.rows.clamp(1, MAX_TABLE_ROWS) - 1));
         }
-        // Columns behind the last cell may be spanned into as well.
+        // Earlier rows may also span into columns after the last cell.
         self.pass_carried(&mut row);
         for (columns, down) in begun.into_iter().filter(|(_, down)| *down > 0) {
             if self.carried.len() < columns.end {
@@ -144,13 +144,12 @@ impl Table {
         }
     }
 
-    /// The lines of the table, each without its line end; empty when there is nothing to show.
+    /// The lines of the table, each without its line end; empty without content.
     pub(super) fn render(mut self) -> Option<(String, u64)> {
         if self.headless {
             self.rows.insert(0, Vec::new());
         }
-        // A header stays even when it is empty, since it is what makes the lines a table; empty rows at the end
-        // go.
+        // An empty header is kept, because it makes the lines a table; empty rows at the end are removed.
         while self.rows.len() > 1
             && self
                 .rows

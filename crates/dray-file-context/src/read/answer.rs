@@ -14,12 +14,12 @@ use crate::limits;
 pub enum ReadStatus {
     /// The content is its text, or a page of it.
     Ok,
-    /// The file was not read; the content says why.
+    /// The file was not read; the content is the reason.
     Error,
 }
 
-/// One file of an answer. As JSON its keys are `id` (or `index`, or `url`), `name`, `content`, then what
-/// add: `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`.
+/// One file of an answer. As JSON its keys are `id` (or `index`, or `url`), `name`, `content`, then the fields of R-5
+/// and R-6: `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileAnswer {
     /// How it was named.
@@ -28,7 +28,7 @@ pub struct FileAnswer {
     pub asked: String,
     /// Name of the file; empty after some failures.
     pub file_name: String,
-    /// Its text, or why there is none.
+    /// Its text, or the reason why there is none.
     pub content: String,
     /// Whether it was read.
     pub status: ReadStatus,
@@ -36,9 +36,9 @@ pub struct FileAnswer {
     pub code: Option<FailureCode>,
     /// The first character of the content within the text.
     pub offset: Option<usize>,
-    /// Characters of the whole text.
+    /// Characters of the complete text.
     pub length: Option<usize>,
-    /// Whether text follows this page, or the reader left some out.
+    /// Whether text follows this page, or the reader omitted text.
     pub truncated: bool,
     /// Offset of the next page; `None` at the end.
     pub next_offset: Option<usize>,
@@ -101,7 +101,7 @@ impl Serialize for FileAnswer {
     }
 }
 
-/// The whole answer, one file for each name of the call.
+/// The complete answer, with one file for each name in the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct ReadAnswer {
@@ -124,7 +124,7 @@ impl ReadAnswer {
     /// The tool-call node's form: `<id>` and `<content>`, escaped.
     pub fn blocks(&self) -> String {
         let block = |file: &FileAnswer| {
-            // The peer escapes nothing here, so a document could close its block (17.2).
+            // The peer does not escape this, so a document could close its block (17.2).
             let (id, content) = (escape_xml(&file.asked), escape_xml(&file.content));
             format!("<file>\n<id>{id}</id>\n<content>{content}</content>\n</file>")
         };
@@ -132,8 +132,8 @@ impl ReadAnswer {
         blocks.join("\n")
     }
 
-    /// The tool-call node's later form: `<url>`, `<name>` and `<content>`, escaped. A file without a name bears what it
-    /// was asked by.
+    /// The tool-call node's later form: `<url>`, `<name>` and `<content>`, escaped. A file without a name has the
+    /// handle of the call as its name.
     pub fn named_blocks(&self) -> String {
         let block = |file: &FileAnswer| {
             let (url, name) = (escape_xml(&file.asked), escape_xml(display_name(file)));
@@ -164,7 +164,7 @@ fn display_name(file: &FileAnswer) -> &str {
     }
 }
 
-/// The first and the last characters; all of it when they meet.
+/// The first and the last characters; the complete text if they overlap.
 fn preview_ends(content: &str) -> String {
     let length = content.chars().count();
     if length <= limits::PREVIEW_CHARS * 2 {
@@ -203,7 +203,7 @@ pub struct NodeRecord {
     pub module_name: &'static str,
     /// Duration in seconds, rounded to two decimals.
     pub running_time: f64,
-    /// Nothing is billed here.
+    /// Always empty: reading is not billed.
     pub usages: [(); 0],
 }
 

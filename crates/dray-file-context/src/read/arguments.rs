@@ -8,7 +8,7 @@ pub const READ_TOOL: &str = "read_files";
 /// Its name in stored calls of G0. Accepted, never advertised.
 pub const LEGACY_TOOL: &str = "file_read";
 
-/// How a call names its files; also the key of each answer.
+/// How a call identifies its files; also the key of each file in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadHandle {
@@ -27,9 +27,9 @@ pub struct ReadArguments {
     pub handle: ReadHandle,
     /// The names, in order, duplicates included.
     pub names: Vec<String>,
-    /// The first character of each file to answer with.
+    /// Offset of the first returned character of each file.
     pub offset: usize,
-    /// Characters of each file at most; absent means as many as the budget allows.
+    /// Most characters of each file; absent means as many as the budget allows.
     pub limit: Option<usize>,
     /// A part of each document in its own terms (`pages 3-5`); for the reader.
     pub range: Option<String>,
@@ -53,7 +53,7 @@ impl ReadArguments {
         Self::read(tool, &value)
     }
 
-    /// Reads JSON. A string is taken for JSON that was written twice.
+    /// Reads JSON. A string is parsed as JSON that was encoded twice.
     pub fn read(tool: &str, value: &Value) -> Result<Self, InvalidArguments> {
         if !matches!(tool, READ_TOOL | LEGACY_TOOL) {
             return Err(InvalidArguments(unknown_tool(tool)));
@@ -136,7 +136,7 @@ pub(crate) fn parse_lenient_json(text: &str) -> Option<Value> {
         .or_else(|| serde_json::from_str(&without_last_commas(inner)).ok())
 }
 
-/// Takes away commas that nothing follows.
+/// Removes trailing commas.
 fn without_last_commas(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     let (mut in_string, mut escaped) = (false, false);

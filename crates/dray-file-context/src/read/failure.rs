@@ -18,13 +18,13 @@ pub enum FailureCode {
     PrivateNetwork,
     /// Reading took too long.
     Timeout,
-    /// The file was read and holds no text.
+    /// The file was read and contains no text.
     Empty,
-    /// The asked part begins behind its end.
+    /// The requested part begins after the end of the text.
     OutOfRange,
     /// More files were requested than one call reads.
     TooMany,
-    /// Anything else; the sentence is a general one.
+    /// Any other failure, with a general sentence.
     Failed,
 }
 
@@ -43,7 +43,7 @@ impl FailureCode {
         Self::Failed,
     ];
 
-    /// The sentence for a model when the reader had none.
+    /// The sentence for a model if the reader provides none.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::UnknownId => "File is not available in the current chat context.",
@@ -68,7 +68,7 @@ impl FailureCode {
 pub struct ReadFailure {
     /// The reason, for programs.
     pub code: FailureCode,
-    /// Replaces the code's own sentence. It must hold no address, path or token.
+    /// Replaces the code's own sentence. It must not contain an address, path or token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! `read_files`: what a model may ask for, what is then to be read, and what it is answered (agent-file-context 12).
+//! `read_files`: the arguments that a model may use, the files to read, and the answer (agent-file-context 12).
 //!
-//! Reading is the caller's: [`ReadPlan::tasks`] says what to read, in what order and at what concurrency is the
-//! caller's choice, and [`ReadPlan::assemble`] puts the answers into the order of the request.
+//! The caller reads the files: [`ReadPlan::tasks`] lists them, the caller chooses order and concurrency, and
+//! [`ReadPlan::assemble`] puts the results into the order of the request.
 //!
 //! ```
 //! use dray_file_context::read::{ReadArguments, ReadPlan, ReadText};

@@ -9,11 +9,11 @@ use crate::generation::ContractGeneration;
 /// The facts that decide whether the tool is offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolExposure {
-    /// The app lets people choose files.
+    /// The app allows users to select files.
     pub selection_allowed: bool,
-    /// The map of documents holds something.
+    /// The map of documents is not empty.
     pub has_documents: bool,
-    /// The conversation holds a file of any type.
+    /// The conversation has a file of any type.
     pub has_files: bool,
 }
 
@@ -74,7 +74,7 @@ impl ReadableFormats {
         dotted.join(", ")
     }
 
-    /// Whether an extension is among them, in any case; `markdown` and `htm` count as what they are.
+    /// Whether an extension is in the list, ignoring case; `markdown` and `htm` count as `md` and `html`.
     pub fn holds(&self, extension: &str) -> bool {
         let lower = extension.to_ascii_lowercase();
         let plain = match lower.as_str() {
@@ -87,7 +87,7 @@ impl ReadableFormats {
     }
 }
 
-/// The tool as a model sees it.
+/// The description of the tool for a model.
 pub fn tool_schema(
     generation: ContractGeneration,
     variant: ToolVariant,

@@ -5,15 +5,15 @@
 pub struct TextPage<'a> {
     /// The part, cut between characters.
     pub text: &'a str,
-    /// Place of its first character in the whole text.
+    /// Offset of its first character in the complete text.
     pub offset: usize,
-    /// Characters of the whole text.
+    /// Characters of the complete text.
     pub length: usize,
-    /// Offset of the next page, when there is more.
+    /// Offset of the next page, if there is one.
     pub next_offset: Option<usize>,
 }
 
-/// At most `limit` characters from `offset` on. `None` when that is behind the end of a text that is not empty.
+/// At most `limit` characters from `offset` on. `None` if `offset` is after the end of a text that is not empty.
 pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
     let length = text.chars().count();
     if offset > 0 && offset >= length {
@@ -33,11 +33,11 @@ pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>>
     })
 }
 
-/// Shares a budget: no file gets more than wanted, no file gets less than another that wanted as much, and what the
-/// small ones leave goes to the large ones.
+/// Shares a budget: no file gets more than it wants, files that want equally much get equally much, and the unused
+/// share of small files is given to large ones.
 pub fn share_budget(budget: usize, wanted: &[usize]) -> Vec<usize> {
     let mut order: Vec<_> = wanted.iter().copied().enumerate().collect();
-    // Smallest first: what one does not need is shared by those after it.
+    // Smallest first: the unused share of a file is distributed among the later ones.
     order.sort_by_key(|&(place, want)| (want, place));
     let mut shares = vec![0; wanted.len()];
     let (mut left, mut waiting) = (budget, order.len());

@@ -20,7 +20,7 @@ pub struct ReadPlan {
     pub handle: ReadHandle,
     /// One for each name, in order, duplicates included.
     pub entries: Vec<PlanEntry>,
-    /// The first character of each file to answer with.
+    /// Offset of the first returned character of each file.
     #[serde(default)]
     pub offset: usize,
     /// Characters of each file at most.
@@ -44,9 +44,9 @@ pub struct PlanEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PlanStep {
-    /// Read this file; its text goes to [`ReadPlan::assemble`].
+    /// Read this file; its text is passed to [`ReadPlan::assemble`].
     Read(ReadTask),
-    /// Nothing: it cannot be read.
+    /// Do not read the file; it gets this refusal.
     Refuse {
         /// Name of the file, when one was found.
         #[serde(default)]
@@ -66,12 +66,12 @@ pub struct ReadTask {
     /// The URL that others can open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
-    /// A part of the document in its own terms.
+    /// A part of the document, such as `pages 3-5`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
 }
 
-/// A call as it comes from elsewhere: everything that a decision needs.
+/// A call as another service sends it, with all data for the decisions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadCall {
@@ -82,7 +82,7 @@ pub struct ReadCall {
     pub arguments: serde_json::Value,
     /// The files of the conversation, from [`crate::BuiltContext::catalog`].
     pub catalog: FileCatalog,
-    /// Characters of all files together; absent means what `contextTokens` leaves untouched, or
+    /// Characters of all files together; absent means the budget that `contextTokens` allows, or
     /// [`limits::READ_BUDGET`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<usize>,
@@ -105,22 +105,22 @@ impl ReadCall {
     }
 }
 
-/// The text that a reader found: the whole text, or the whole requested range of it.
+/// The result of a reader: the complete text, or the complete requested range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadText {
-    /// The text as the reader gives it, before it is cut into pages.
+    /// The text from the reader, before it is cut into pages.
     pub text: String,
-    /// Name of the download; used when the upload had none.
+    /// Name of the download; used if the upload had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_name: Option<String>,
-    /// Whether the reader left text out after the end of this one.
+    /// Whether the reader omitted text after the end of this text.
     #[serde(default)]
     pub incomplete: bool,
 }
 
 impl ReadText {
-    /// The whole text of a file, without a name of its own.
+    /// The complete text of a file, without a name.
     pub fn of(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -152,8 +152,8 @@ impl ReadPlan {
         }
     }
 
-    /// The files to read, in the order in which [`ReadPlan::assemble`] takes the results. A file that was named twice
-    /// is here twice.
+    /// The files to read, in the order in which [`ReadPlan::assemble`] expects the results. A file that the call
+    /// contains twice is listed twice.
     pub fn tasks(&self) -> impl Iterator<Item = &ReadTask> {
         self.entries.iter().filter_map(|entry| match &entry.step {
             PlanStep::Read(task) => Some(task),
@@ -225,7 +225,7 @@ impl ReadPlan {
             );
             return blank.failed(name, &ReadFailure::saying(FailureCode::OutOfRange, message));
         };
-        // The name of the upload goes before that of the download (section 11).
+        // The name of the upload has priority over that of the download (section 11).
         let own = Some(name.clone()).filter(|name| !name.is_empty());
         FileAnswer {
             file_name: own.or(found.file_name).unwrap_or_default(),
@@ -271,7 +271,7 @@ fn decide_step(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> 
         );
     }
     if entry.unavailable {
-        // Known before anything is fetched, since signing failed when the context was built.
+        // Known before any fetch, because signing failed when the context was built.
         return refuse_file(file_name, ReadFailure::of(FailureCode::Expired));
     }
     PlanStep::Read(ReadTask {
@@ -281,7 +281,7 @@ fn decide_step(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> 
     })
 }
 
-/// Finds a file by its exact id with any handle, and then by what the handle names (R-11, 16.2).
+/// Finds a file by its exact id for any kind of handle, and then by index or URL according to the handle (R-11, 16.2).
 fn find_entry<'a>(
     handle: ReadHandle,
     catalog: &'a FileCatalog,
@@ -314,7 +314,7 @@ fn unknown_id_failure(catalog: &FileCatalog) -> ReadFailure {
     if ids.is_empty() {
         message.push_str(" None of the files can be read.");
     } else {
-        // The newest ones: the catalog begins with the oldest.
+        // The newest files: the catalog begins with the oldest.
         let from = ids.len().saturating_sub(limits::LISTED_IDS);
         let listed: Vec<_> = ids.iter().skip(from).copied().collect();
         message.push_str(" Readable ids: ");

@@ -4,8 +4,8 @@
 pub const OMISSION_MARKER: &str =
     "\n\n... [content truncated: middle omitted to fit token budget] ...\n\n";
 
-/// At most `budget` characters: 60 % of what the marker leaves from the beginning, the rest from the end. A budget that
-/// the marker alone would fill keeps the beginning.
+/// At most `budget` characters: after the marker is subtracted, 60 % from the beginning and the remainder from the end.
+/// A budget that is not larger than the marker keeps only the beginning.
 pub fn truncate_middle(text: &str, budget: usize) -> String {
     let length = text.chars().count();
     if length <= budget {
@@ -16,7 +16,7 @@ pub fn truncate_middle(text: &str, budget: usize) -> String {
         return text.chars().take(budget).collect();
     }
     let head = room * 3 / 5;
-    // What is left rather than two fifths, so that rounding loses no character.
+    // The remainder instead of 40 %, so that rounding loses no character.
     let tail = room - head;
     let mut cut: String = text.chars().take(head).collect();
     cut.push_str(OMISSION_MARKER);

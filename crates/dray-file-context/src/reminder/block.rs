@@ -16,7 +16,7 @@ pub(super) fn tagged_block(tag: &str, lines: &[String]) -> String {
     format!("<{tag}>\n{}\n</{tag}>", lines.join("\n"))
 }
 
-/// `<dataset>` blocks; a description only when there is one.
+/// `<dataset>` blocks; with a description if there is one.
 pub(super) fn dataset_blocks(datasets: &[Dataset]) -> String {
     join_blocks(datasets.iter().map(|dataset| {
         let mut lines = vec![
@@ -30,7 +30,7 @@ pub(super) fn dataset_blocks(datasets: &[Dataset]) -> String {
     }))
 }
 
-/// The line that takes the place of a URL that nothing can open.
+/// The line that replaces a URL that cannot be opened.
 pub(super) fn status_line(line: &ReminderLine) -> Option<String> {
     line.unavailable
         .then(|| field_element("status", "unavailable"))
@@ -41,7 +41,7 @@ const SHOWN_NAMES: usize = 5;
 /// Characters of a shown name.
 const NAME_CHARS: usize = 100;
 
-/// The files with an id, then one line for each reason why others have none. Nothing without either.
+/// The files with an id, then one line per reason why others have none. `None` without any of these.
 pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> Option<String> {
     if sections.left_out.is_empty() {
         return Some(files).filter(|files| !files.is_empty());

@@ -20,16 +20,16 @@ use serde::{Deserialize, Serialize};
 
 pub use wording::ReminderLanguage;
 
-/// A file as a reminder names it. Nothing of it is escaped yet.
+/// A file in a reminder. Its texts are not escaped yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReminderLine {
     /// Id, as in the maps.
     pub id: String,
     /// Name of the file for the model.
     pub name: String,
-    /// Type; each layout has its own word for it.
+    /// Type; its word depends on the layout.
     pub file_type: FileType,
-    /// The URL to show; empty for none.
+    /// The URL to show; may be empty.
     pub url: String,
     /// Path in the sandbox, if the file is there.
     pub sandbox_path: Option<String>,
@@ -39,7 +39,7 @@ pub struct ReminderLine {
     pub unavailable: bool,
 }
 
-/// A skill that lies in the sandbox.
+/// A skill in the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSkill {
     /// Name of the skill for the model.
@@ -55,18 +55,18 @@ pub struct SandboxSkill {
     pub path: String,
 }
 
-/// Everything that a reminder may say. A reminder of history has files and nothing else.
+/// The content of a reminder. A reminder of history has only files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReminderSections<'a> {
-    /// The language of what is between the data.
+    /// The language of the text around the data.
     pub language: ReminderLanguage,
     /// Files of this message that have an id.
     pub files: &'a [ReminderLine],
     /// Files of this message that have no id.
     pub left_out: &'a [LeftOut],
-    /// How files above the limit are reached; absent means by another message.
+    /// How files above the limit are reached; absent means in another message.
     pub reach: Option<&'a str>,
-    /// Whether images, sound and moving pictures of this message are attached to it. Nothing is reported about them otherwise.
+    /// Whether images, audio and video of this message are attached to it. If not, the reminder does not mention them.
     pub media_attached: bool,
     /// Whether the files are shown without their URLs.
     pub hides_urls: bool,
@@ -92,7 +92,7 @@ impl<'a> ReminderSections<'a> {
     }
 }
 
-/// The reminder and the question. Without any section the question comes back untouched.
+/// The reminder and the question. Without any section the question is returned unchanged.
 pub fn write_reminder(
     layout: ReminderLayout,
     sections: &ReminderSections<'_>,

@@ -1,4 +1,4 @@
-//! The tool-call node's own layout, with contents (18.2). Unlike the original it escapes what it quotes.
+//! The layout of the tool-call node, with contents (18.2). Unlike the original, it escapes quoted text.
 
 use super::{ReminderLine, ReminderSections, block, field_element};
 use crate::escape::WRAPPER_TAG;

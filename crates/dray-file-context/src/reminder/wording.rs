@@ -1,4 +1,4 @@
-//! The words of a reminder, by language (agent-file-context 8). The Chinese ones are the peer's, to the letter.
+//! The texts of a reminder, by language (agent-file-context 8). The Chinese texts equal the peer's exactly.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ impl ReminderLanguage {
     }
 }
 
-/// Everything that a layout says beside the data.
+/// The texts of a layout around the data.
 pub(super) struct LayoutWords {
     /// Layout A, under `# Input Files`.
     pub(super) files_of_a: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct LayoutWords {
     pub(super) files_of_g2: &'static str,
     /// Second use, where the URLs are shown.
     pub(super) url_use: &'static str,
-    /// Second use, where the ids stand for the URLs.
+    /// The second use, if ids are used instead of URLs.
     pub(super) id_use: &'static str,
     /// Second use, where media are attached to the message and URLs are shown.
     pub(super) media_use: &'static str,
@@ -50,7 +50,7 @@ pub(super) struct LayoutWords {
     pub(super) media_use_without_urls: &'static str,
     /// Above the files that have no id.
     pub(super) left_out: &'static str,
-    /// How files above the limit are reached when the caller does not say.
+    /// How files above the limit can be reached, unless the caller provides a text.
     pub(super) reach: &'static str,
     /// Heading of the skills.
     pub(super) skills: &'static str,

@@ -14,7 +14,7 @@ pub const FETCH_TOOL: &str = "sandbox_fetch_user_file";
 
 const TOOL_DESCRIPTION: &str = "Download a user-uploaded file (document or image) from the conversation and write it as a binary file into the sandbox filesystem. Use this when a skill script needs to process a raw file. Workflow: call this tool first to place the file at target_path (relative to workspace), then run skill scripts that read from that path.";
 
-/// The tool as a model sees it. The name of the first argument is kept although it takes an id now.
+/// The description of the tool for a model. The first argument keeps its old name although it is an id now.
 pub fn fetch_schema(generation: ContractGeneration) -> Value {
     let index = if generation == ContractGeneration::G0 {
         "File index from available_files (e.g. \"1\")"
@@ -59,10 +59,10 @@ pub struct FetchPlan {
     pub max_bytes: u64,
 }
 
-/// How the download and the write went.
+/// The outcome of the download and the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// So many bytes were written, and the sandbox said so.
+    /// The sandbox confirmed that this number of bytes was written.
     Written(u64),
     /// The path, resolved on the disk, leaves the directory.
     Escaped,
@@ -110,7 +110,7 @@ impl FetchPlan {
     /// The tool's result (R-13: only a write that was confirmed is called one).
     pub fn report(&self, outcome: &WriteOutcome) -> String {
         match outcome {
-            // Confirmed, but above the limit: the sandbox does not know the limit.
+            // Confirmed, but above the limit, which the sandbox does not check.
             WriteOutcome::Written(size) if *size > self.max_bytes => {
                 failed_result(&self.too_large())
             }

@@ -28,7 +28,7 @@ pub struct FileInjection {
     pub file: AgentInputFile,
     /// Path to write it to.
     pub path: String,
-    /// The same below the working directory, as a model sees it.
+    /// The path relative to the working directory, for the model.
     pub sandbox_path: String,
     /// Most bytes that may be written.
     pub max_bytes: u64,
@@ -54,8 +54,8 @@ pub struct InjectionReport {
 }
 
 impl InjectionPlan {
-    /// Plans this turn's files below the sandbox's working directory. `taken` are names that already lie in the
-    /// folder and belong to other files; nothing is overwritten.
+    /// Plans this turn's files below the sandbox's working directory. `taken` are existing names of other files in the
+    /// directory; no file is overwritten.
     pub fn new<'a>(
         files: &[AgentInputFile],
         directory: &str,
@@ -64,7 +64,7 @@ impl InjectionPlan {
     ) -> Self {
         let mut names = NameAllocator::new();
         for name in taken {
-            // No file has an empty id, so none gets a name that is taken.
+            // No file has an empty id as its owner, so none gets a reserved name.
             names.reserve(name, "");
         }
         let root = directory.trim_end_matches('/');

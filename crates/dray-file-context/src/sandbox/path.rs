@@ -1,7 +1,8 @@
 //! Paths in a sandbox that may be written.
 
-/// The absolute path of `target` below `directory`, resolved without looking at the disk: one leading slash is forgiven,
-/// `a/../b` is resolved, and what leaves the directory, is the directory itself or holds a control character is `None`.
+/// The absolute path of `target` below `directory`, resolved without access to the disk. One leading slash is ignored,
+/// and `a/../b` is resolved. `None` if the path leaves the directory, is the directory itself or contains a control
+/// character.
 pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
     if target.contains(char::is_control) {
         return None;
@@ -15,7 +16,7 @@ pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
         match segment {
             "" | "." => {}
             ".." => {
-                // Above the directory, even if a later segment came back.
+                // `None` above the directory, even if a later segment would return into it.
                 kept.pop()?;
             }
             other => kept.push(other),
@@ -29,8 +30,8 @@ pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
     Some(format!("{root}/{}", kept.join("/")))
 }
 
-/// Whether a path that was resolved on the disk, links and all, still lies below the directory as it was resolved there
-/// . Ask between the download and the write.
+/// Whether a path with all links resolved on the disk is still below the resolved directory. Check this between
+/// the download and the write.
 pub fn confirm_below(real_directory: &str, real_path: &str) -> bool {
     let root = real_directory.trim_end_matches('/');
     let below = real_path

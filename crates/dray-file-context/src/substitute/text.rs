@@ -1,5 +1,5 @@
-//! Ids in the text of arguments: only the strings that are replaced change, every other byte stays. A number keeps all
-//! of its digits, a key its place, an escape its spelling.
+//! Ids in the text of arguments: only replaced strings change; all other bytes are kept. Numbers keep all digits, keys
+//! their position, escapes their spelling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub struct SubstitutedText {
     pub text: String,
     /// Ids whose URL was put in.
     pub replaced: Vec<String>,
-    /// Ids that stayed, because nothing gave a URL that others can open.
+    /// Ids that were kept, because they have no URL that other services can open.
     pub unresolved: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ pub fn substitute_text(
     })
 }
 
-/// The same text with other strings in the place of values. Keys and what lies too deep stay.
+/// The same text with other strings in the place of values. Keys and values that are too deep are kept.
 fn replace_strings(
     json: &str,
     change: &mut impl FnMut(&str) -> Option<String>,

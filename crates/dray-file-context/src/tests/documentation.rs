@@ -1,4 +1,4 @@
-//! The examples of docs/file-context.md are what the library writes.
+//! Checks that the examples of docs/file-context.md equal the library's output.
 
 use serde_json::{Value, json};
 

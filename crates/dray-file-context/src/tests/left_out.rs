@@ -1,4 +1,4 @@
-//! Files that have no id: their message says so, and they cost no other file its id.
+//! Files without an id: their message lists them, and the ids of other files do not change.
 
 use serde_json::{Value, json};
 

@@ -40,7 +40,7 @@ fn r_15_urls_are_signed_again_and_the_old_ones_still_find_the_file() {
         .catalog
         .find_url("https://s3.example/chat/x/a.pdf?X-Amz-Signature=old");
     assert_eq!(old.unwrap().file.id, "h-0");
-    // The stored message itself keeps what was stored.
+    // The stored message itself is unchanged.
     assert!(
         serde_json::to_string(&built.chat_histories)
             .unwrap()

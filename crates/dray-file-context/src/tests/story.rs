@@ -6,7 +6,7 @@ use super::{message, text};
 use crate::read::{READ_TOOL, ReadArguments, ReadPlan, ReadText};
 use crate::{BuiltContext, ContextBuilder, ContextRequest, is_absolute_http, substitute};
 
-/// A conversation as its host keeps it.
+/// A conversation as its host stores it.
 #[derive(Default)]
 struct ConversationHost {
     histories: Vec<Value>,

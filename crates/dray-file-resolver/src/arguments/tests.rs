@@ -1,4 +1,4 @@
-//! Tables and properties of arguments: what is found in them and what is put back.
+//! Tables and properties of arguments: the references that are found, and the replaced text.
 
 use proptest::prelude::*;
 

@@ -23,13 +23,13 @@ pub(super) struct ArgumentWalker<'a> {
     slots: Vec<ReferenceSlot>,
 }
 
-/// One step on the way from the root to a value.
+/// One step of the path from the root to a value.
 enum PathStep<'a> {
     Member(Cow<'a, str>),
     Element(usize),
 }
 
-/// The text of a string literal; `Err` holds it with U+FFFD in place of what is not Unicode.
+/// The text of a string literal; `Err` contains it with U+FFFD for invalid parts.
 type Decoded<'a> = Result<Cow<'a, str>, String>;
 
 impl<'a> ArgumentWalker<'a> {
@@ -200,7 +200,7 @@ impl<'a> ArgumentWalker<'a> {
             self.at += 1;
             match byte {
                 b'"' => break,
-                // The escaped byte may be a quote. What follows in a longer escape holds none.
+                // The escaped byte may be a quote. Longer escapes contain no quotes.
                 b'\\' => self.at += 1,
                 _ => {}
             }
@@ -252,7 +252,7 @@ fn decode_literal(literal: &str) -> Decoded<'_> {
     }
 }
 
-/// Takes a string literal as bytes, which lets half surrogate pairs through where text would not.
+/// Reads a string literal as bytes, which accepts single surrogates that text would refuse.
 struct ByteVisitor;
 
 impl Visitor<'_> for ByteVisitor {

@@ -9,16 +9,16 @@ use dray_types::{ByteSize, Fault, FaultCode};
 use crate::reply;
 use crate::shown::DisplayName;
 
-/// Longest wait that a response may ask for (messaging-reliability 8).
+/// Longest wait that a response may request (messaging-reliability 8).
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(10);
 
-/// Wait before another attempt when the response names none.
+/// Wait before another attempt if the response has none.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A file of DIAL Core could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// A credential cannot stand in a header.
+    /// A credential is not a valid header value.
     #[error("a DIAL credential cannot stand in a header")]
     InvalidCredential,
     /// Status 401: DIAL does not accept the credentials.
@@ -27,7 +27,7 @@ pub enum DialError {
     /// Status 403: the user may not read the file.
     #[error("DIAL refuses access to the file")]
     Forbidden,
-    /// Status 404 or 410: the file is not there.
+    /// Status 404 or 410: the file does not exist.
     #[error("the file is not in DIAL")]
     NotFound,
     /// Status 408, 425 or 429, with the time to wait.
@@ -55,7 +55,7 @@ pub enum DialError {
         /// Most bytes allowed.
         limit: ByteSize,
     },
-    /// As many bytes came as the response promised, but not as many as the metadata stated.
+    /// The number of bytes matches the response head but not the metadata.
     #[error("{read} bytes came, the metadata stated {stated}")]
     LengthMismatch {
         /// Bytes that the metadata stated.
@@ -66,7 +66,7 @@ pub enum DialError {
     /// A response that breaks the contract of the API.
     #[error("DIAL sent an answer that cannot be used: {0}")]
     Malformed(String),
-    /// Nothing came for longer than a limit allows.
+    /// No data arrived within a time limit.
     #[error("DIAL did not respond in time")]
     TimedOut(#[source] Option<Box<HttpError>>),
     /// No connection could be made.
@@ -78,7 +78,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Sorts a failure of the client. Words of DIAL stay behind: they are neither for the agent nor for the log.
+    /// Converts a failure of the client. Texts of DIAL are dropped: neither the agent nor the log may contain them.
     pub(super) fn from_client(error: dray_dial::Error, limit: ByteSize) -> Self {
         let wait = error.retry_after.unwrap_or(DEFAULT_RETRY_DELAY);
         if let Some(status) = error.status {

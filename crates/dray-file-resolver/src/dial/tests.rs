@@ -1,4 +1,4 @@
-//! The DIAL client against scripted servers: origin, limits, and what goes wrong.
+//! The DIAL client against scripted servers: origin, limits, and failures.
 
 mod tls;
 
@@ -62,8 +62,8 @@ async fn read(
     Ok(content)
 }
 
-/// What the agent gets when `b/a.txt` misbehaves: code, whether the model can correct it, whether it may be
-/// repeated, and the sentence.
+/// Checks the failure for `b/a.txt`: code, whether the model can correct it, whether it may be retried, and the
+/// message.
 async fn check(
     trouble: InjectedFault,
     code: FaultCode,

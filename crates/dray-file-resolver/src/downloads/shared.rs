@@ -1,8 +1,8 @@
 //! Downloads that the replicas of a service share: where the bytes are that one of them downloaded, in the key-value
 //! store of the bus, by a digest of the conditions of the download.
 //!
-//! It is a cache: every failure is a miss, and the file is downloaded again. Two replicas that download the same file
-//! at the same time both do; only later ones find it.
+//! It is a cache: every failure is a miss, and the file is downloaded again. Two replicas may concurrently download the
+//! same file; only later downloads use the entry.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl SharedDownloads {
         }
     }
 
-    /// The same, or nothing for a bus inside this process: the index in memory is enough there.
+    /// The same, or `None` for a bus inside this process, for which the index in memory is enough.
     pub fn between_processes(bus: &Bus, store: &Store) -> Option<Self> {
         (!bus.is_in_process()).then(|| Self::new(bus, store))
     }
@@ -78,7 +78,7 @@ impl SharedDownloads {
     async fn try_record(&self, key: &DownloadKey, loaded: &LoadedFile) -> Result<(), KeyError> {
         let claim = match &loaded.content {
             ContentSource::Claim(claim) => claim.clone(),
-            // A key holds less than a message may carry inline, so the bytes go to the store.
+            // A value is smaller than the inline content of a message, so the bytes are stored in the object store.
             ContentSource::Inline(bytes) => {
                 let label = ArtifactLabel::new(loaded.media_type.as_str(), "");
                 let operation = OperationId::mint();
@@ -98,7 +98,7 @@ impl SharedDownloads {
         let value = Bytes::from(v1::Claim::from(claim).encode_to_vec());
         let place = place_of(key);
         match self.places.create(&place, value.clone()).await {
-            // The entry that exists has ended, or its object is gone.
+            // The existing entry has expired, or its object was deleted.
             Err(KeyError::Exists) => match self.places.get(&place).await? {
                 Some(entry) => self
                     .places
@@ -128,7 +128,7 @@ impl SharedDownloads {
 /// The key of a download: the tenant, and a digest of everything that has to be equal.
 fn place_of(key: &DownloadKey) -> String {
     let mut material = Vec::new();
-    // Each part behind its length, so that no two lists of parts give the same bytes.
+    // Each part is prefixed with its length, so that different lists of parts always result in different bytes.
     let mut add = |part: &[u8]| {
         material.extend_from_slice(&(part.len() as u64).to_be_bytes());
         material.extend_from_slice(part);

@@ -14,7 +14,7 @@ use super::calls::shown_name;
 use super::document::{DocumentAccess, OpenFailure, RefusedDocument};
 
 impl ReadingContext {
-    /// Answers `read_attachment`: one document.
+    /// Handles `ReadAttachment` calls, each of which reads one document.
     pub(crate) async fn read_attachment(
         &self,
         request: Request<v1::ReadAttachmentRequest>,
@@ -29,7 +29,7 @@ impl ReadingContext {
             body.external_url_fetch.clone(),
         );
         let cancel = CancellationToken::new();
-        // Dropped when the caller gives up, which ends the conversion under way.
+        // Dropped when the caller cancels, which ends a running conversion.
         let _ended = cancel.clone().drop_guard();
         let reader = self.reader(&means.meta.tenant);
         let mut ask = Ask {

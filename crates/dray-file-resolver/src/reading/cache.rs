@@ -21,7 +21,7 @@ const MAX_CONVERSION_BYTES: ByteSize = ByteSize::mib(64);
 /// Longest time that reading waits for the cache.
 const CACHE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// The cache as one tenant sees it: tenants share no conversion, even of the same document.
+/// The cache of one tenant: tenants do not share conversions, not even of the same document.
 #[derive(Debug)]
 pub(super) struct ConversionCache {
     places: KeyValue,
@@ -73,7 +73,7 @@ impl ConversionCache {
         };
         let place = Bytes::from(v1::Claim::from(claim).encode_to_vec());
         match self.places.create(key, place.clone()).await {
-            // The entry that exists may name an object that is gone, so it is replaced.
+            // The existing entry may refer to a deleted object, so it is replaced.
             Err(KeyError::Exists) => match self.places.get(key).await? {
                 // By revision: of two writers one wins, and both entries are right.
                 Some(entry) => self

@@ -36,7 +36,7 @@ impl ReadingContext {
         let keys = conversation.keys_to_sign(scope.as_ref());
         let mut renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
         renewals.scope = scope;
-        // An empty list means no restriction in the contract, not no host.
+        // In the contract, an empty list means no restriction.
         renewals.allowed_hosts = (!body.allowed_hosts.is_empty()).then_some(body.allowed_hosts);
         conversation.renewals = Some(renewals);
         let built = ContextBuilder::build(&conversation).map_err(|error| {
@@ -50,7 +50,7 @@ impl ReadingContext {
         })
     }
 
-    /// Runs the model's `read_files`. Its mistakes are answers to the model, not faults.
+    /// Runs the model's `read_files`. Mistakes of the model are reported in the answer, not as faults.
     pub(crate) async fn read_files(
         &self,
         request: Request<v1::ReadFilesRequest>,
@@ -164,7 +164,7 @@ impl ReadingContext {
             0 => self.config.max_file_size,
             most => self.config.max_file_size.min(ByteSize::bytes(most)),
         };
-        // What is not JSON has no fields, which the plan reports to the model.
+        // Invalid JSON counts as a value without fields, which the plan reports to the model.
         let arguments = serde_json::from_str(&body.arguments).unwrap_or_default();
         let plan = FetchPlan::new(&arguments, &catalog, &body.directory, Some(limit.as_u64()));
         let plan = match plan {
@@ -274,7 +274,7 @@ impl ReadingContext {
             .deadline(meta.deadline);
         let mut file = tokio::fs::File::from_std(opened.file);
         loop {
-            // A new buffer for each piece: the writer keeps the one before.
+            // A new buffer for each chunk, because the writer keeps the previous one.
             let mut chunk = bytes::BytesMut::with_capacity(256 * 1024);
             let read = file
                 .read_buf(&mut chunk)
@@ -340,7 +340,7 @@ fn is_inside(path: &[u8], directory: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// The name of a document for the model: the caller's, else that of its source, else a fixed one.
+/// The name of a document for the model: the caller's, otherwise that of its source, otherwise a fixed one.
 pub(super) fn shown_name(said: &str, came: &str) -> String {
     [said, came, "attachment"]
         .into_iter()

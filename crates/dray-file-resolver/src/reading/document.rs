@@ -83,7 +83,7 @@ impl From<LoadError> for OpenFailure {
     }
 }
 
-/// The caller's means of loading documents.
+/// The permissions and services with which a caller loads documents.
 #[derive(Debug)]
 pub(super) struct DocumentAccess {
     /// Envelope of the call.
@@ -260,7 +260,7 @@ impl ReadingContext {
         }
     }
 
-    /// Makes the content of a reply: inline if it is small, else stored and referenced by a claim.
+    /// Makes the content of a reply: inline if it is small, otherwise stored and referenced by a claim.
     pub(super) async fn reply(
         &self,
         meta: &Meta,

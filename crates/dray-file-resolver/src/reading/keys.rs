@@ -40,8 +40,8 @@ impl StoredKey {
 }
 
 impl ReadingContext {
-    /// Makes links for these keys, each valid for `seconds` (0: two hours). A key whose file is gone has none; text
-    /// that is not a key is listed as invalid.
+    /// Makes links for these keys, each valid for `seconds` (0: two hours). A key whose file is missing gets no link;
+    /// text that is not a key is listed as invalid.
     pub(super) async fn renew(
         &self,
         tenant: &TenantId,
@@ -65,7 +65,7 @@ impl ReadingContext {
         })
     }
 
-    /// Makes a link for one key; `None` when its file is gone.
+    /// Makes a link for one key; `None` if its file is missing.
     pub(super) async fn link(
         &self,
         tenant: &TenantId,

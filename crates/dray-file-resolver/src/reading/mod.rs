@@ -1,4 +1,4 @@
-//! Documents for an agent to read, and the files of a conversation as a model knows them.
+//! Documents for an agent to read, and the files of a conversation for a model.
 //!
 //! - [`document`]: opens a document from any of its places, as a file without a name.
 //! - [`keys`]: the file behind a stable reference, and fresh links to it.
@@ -63,7 +63,7 @@ impl ReadingContext {
             0 => worker,
             workers => worker.at_once(workers),
         };
-        // Without a root no path is read at all (`calls`), so this value is never used.
+        // Without a root no path is read (`calls`), so this value is never used.
         let primary = config
             .roots
             .first()

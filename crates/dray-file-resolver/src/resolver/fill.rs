@@ -70,7 +70,7 @@ async fn write_base64(
 ) -> Result<(), LoadError> {
     let mut stream = Base64Stream::default();
     while let Some(chunk) = source.next().await? {
-        // 8 more for the group that was held back and for padding.
+        // 8 more for the group that was kept from the last chunk and for padding.
         let mut piece = String::with_capacity(chunk.len() / 3 * 4 + 8);
         stream.push(&chunk, &mut piece);
         write_bytes(output, piece.into()).await?;
@@ -95,7 +95,7 @@ async fn write_text(
     let mut stream = TextStream::default();
     let mut piece = String::new();
     while let Some(chunk) = source.next().await? {
-        // What was written so far is discarded by the caller.
+        // The caller discards the output that was written so far.
         stream.push(&chunk, &mut piece).map_err(binary)?;
         write_bytes(output, escape_json(&piece)).await?;
         piece.clear();

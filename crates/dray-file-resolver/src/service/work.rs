@@ -1,4 +1,4 @@
-//! Tool calls as work: submitted by publishers, answered by events, looked up by id.
+//! Tool calls as work: submitted by publishers, completed by events, looked up by id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::resolver::{ResolveJob, ResolveOutcome};
 /// Longest tool name and tool call id, in bytes; both are copied into every event.
 const MAX_NAME_BYTES: usize = 512;
 
-/// Time before the deadline that a worker keeps for its report.
+/// Time before the deadline that a worker reserves for its report.
 const REPORT_MARGIN: Duration = Duration::from_millis(250);
 
 impl FileResolver {
-    /// Publishes a tool call as work. The operation id is the caller's own; the same id is the same work (C-1).
+    /// Publishes a tool call as work. The operation id comes from the caller; the same id means the same work (C-1).
     pub async fn submit(
         self: Arc<Self>,
         request: Request<v1::ToolCallRequested>,
@@ -53,7 +53,7 @@ impl FileResolver {
         }
     }
 
-    /// Returns the state of a submitted tool call. A tenant sees only its own.
+    /// Returns the state of a submitted tool call. A tenant gets only its own.
     pub async fn outcome(
         self: Arc<Self>,
         request: Request<v1::ToolCallOutcomeRequest>,
@@ -75,8 +75,8 @@ impl FileResolver {
         })
     }
 
-    /// Resolves a tool call that came as work, with the credentials that the operator configured for its tenant
-    /// (E-4).
+    /// Resolves a tool call that was submitted as work, with the credentials that the operator configured for its
+    /// tenant (E-4).
     pub async fn work(
         self: Arc<Self>,
         delivery: WorkDelivery<v1::ToolCallRequested>,
@@ -179,7 +179,7 @@ fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fa
     }
 }
 
-/// Reads the event that the ledger keeps; its schema says which one it is.
+/// Decodes the event in the ledger; its schema identifies its type.
 fn recorded_outcome(event: &v1::RecordedEvent) -> Option<tool_call_outcome::Outcome> {
     let payload = event.payload.as_slice();
     if event.schema == contract::schema_name::<v1::ToolCallResolved>() {

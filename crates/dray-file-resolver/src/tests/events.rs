@@ -60,7 +60,7 @@ async fn rejected(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejecte
     event.decode().unwrap()
 }
 
-/// Asks until the operation has ended.
+/// Requests the outcome repeatedly until the operation has ended.
 async fn outcome(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallOutcome {
     let question = v1::ToolCallOutcomeRequest {
         operation_id: meta.operation.to_string(),

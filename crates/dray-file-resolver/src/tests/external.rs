@@ -1,4 +1,4 @@
-//! `Resolve` with files from outside, answered by a fetcher without a network.
+//! `Resolve` with external files from a fake fetcher without a network.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! `Resolve` while something around it fails: a truthful fault, nothing left behind, and other calls continue.
+//! `Resolve` while a dependency fails: the right fault, no data left behind, and other calls continue.
 
 use std::path::PathBuf;
 

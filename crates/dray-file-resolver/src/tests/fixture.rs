@@ -1,5 +1,5 @@
-//! One resolver with everything around it: a bus and a store of its own, a DIAL Core, and a fetcher that answers
-//! what a test sets.
+//! One resolver with all dependencies: its own bus and store, a fake DIAL Core, and a fake fetcher whose responses a
+//! test sets.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -46,12 +46,12 @@ impl ResolverFixture {
         Self::with(&[]).await
     }
 
-    /// A fixture whose resolver knows no DIAL.
+    /// A fixture whose resolver has no DIAL.
     pub(super) async fn without_dial() -> Self {
         Self::build(DialCore::start().await.unwrap(), &[], u64::MAX).await
     }
 
-    /// A fixture whose store holds this many bytes and no more.
+    /// A fixture whose store has this capacity in bytes.
     pub(super) async fn with_capacity(bytes: u64) -> Self {
         Self::with_all(&[], bytes).await
     }
@@ -108,12 +108,12 @@ impl ResolverFixture {
         Meta::new(TenantId::new(TEST_TENANT).unwrap(), deadline)
     }
 
-    /// Asks over the bus with a valid key.
+    /// Calls the resolver over the bus with a valid key.
     pub(super) async fn ask(&self, request: v1::ResolveRequest) -> Result<v1::ResolveReply, Fault> {
         Ok(self.bus.call(&self.meta(), &request).await?)
     }
 
-    /// The resolved arguments as text, and what was put in.
+    /// The resolved arguments as text, and the files that were inserted.
     pub(super) async fn resolve(&self, arguments: &str) -> (String, Vec<v1::ResolvedFile>) {
         self.resolved(request(arguments)).await
     }
@@ -131,7 +131,7 @@ impl ResolverFixture {
         }
     }
 
-    /// What the model has to correct.
+    /// The parameter that the model has to correct.
     pub(super) async fn invalid(&self, arguments: &str) -> v1::InvalidParameter {
         match self.ask(request(arguments)).await.unwrap().outcome {
             Some(v1::resolve_reply::Outcome::Invalid(invalid)) => invalid,
@@ -144,7 +144,7 @@ impl ResolverFixture {
         self.ask(request(arguments)).await.unwrap_err()
     }
 
-    /// A loader of its own, as one call has it.
+    /// A separate loader, as for one call.
     pub(super) fn loader(&self) -> FileLoader {
         let meta = self.meta();
         let limit = ByteSize::mib(10);
@@ -194,7 +194,7 @@ impl ResolverFixture {
             .unwrap()
     }
 
-    /// What a link opens without credentials.
+    /// Downloads a link without credentials.
     pub(super) async fn download(&self, url: &str) -> Bytes {
         let client = dray_http::HttpClient::new(dray_http::HttpTimeouts::default(), None).unwrap();
         let response = client.get(url).send(&|_| ()).await.unwrap();
@@ -202,7 +202,7 @@ impl ResolverFixture {
         response.bytes(64 << 20).await.unwrap()
     }
 
-    /// Paths of everything that the store holds, once its clean-up in the background is done.
+    /// Paths of all objects in the store, after its background clean-up.
     pub(super) async fn stored(&self) -> Vec<PathBuf> {
         self.store.settle().await;
         let mut files = Vec::new();
@@ -214,7 +214,7 @@ impl ResolverFixture {
         files
     }
 
-    /// The store goes away.
+    /// Stops the store.
     pub(super) async fn stop_store(&mut self) {
         if let Some(s3) = self.s3.take() {
             s3.stop().await;
@@ -311,7 +311,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the fetcher answers with these bytes.
+/// The fetcher's reply with these bytes.
 pub(super) fn fetched(content: ContentSource, bytes: &[u8]) -> v1::FetchReply {
     v1::FetchReply {
         content: Some(content.into()),

@@ -1,4 +1,4 @@
-//! R8: what is logged holds no contents, no queries and no credentials.
+//! R8: the log has no contents, no queries and no credentials.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};

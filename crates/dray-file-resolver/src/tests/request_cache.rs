@@ -9,7 +9,7 @@ use super::fixture::{ResolverFixture, fetched, noise, request};
 
 const FILE_URL: &str = "https://h.example/a";
 
-/// A call of the request of this name; an empty name is a call of its own.
+/// A call of the request with this name; a call with an empty name shares nothing.
 fn of(name: &str, arguments: &str) -> v1::ResolveRequest {
     v1::ResolveRequest {
         options: Some(v1::ResolveOptions {

@@ -1,6 +1,6 @@
 //! Decoders that take bytes in pieces of any size. Whether the result is text is judged elsewhere.
 
-/// A decoder, with the bytes that it holds back until the next ones come.
+/// A decoder, with incomplete bytes that wait for the next ones.
 #[derive(Debug)]
 pub(super) enum TextDecoder {
     /// UTF-8, with the start of a sequence that is not complete yet.
@@ -20,7 +20,7 @@ pub(super) struct WideDecoder {
 }
 
 impl TextDecoder {
-    /// Returns the decoder that the first bytes ask for, and the length of their BOM.
+    /// Returns the decoder for the first bytes, and the length of their BOM.
     pub(super) fn for_head(head: &[u8]) -> (Self, usize) {
         let wide = |width, is_big_endian| {
             Self::Wide(WideDecoder {
@@ -41,7 +41,7 @@ impl TextDecoder {
         }
     }
 
-    /// Decodes what is complete; returns whether a sequence was broken.
+    /// Decodes complete sequences; returns whether a sequence was broken.
     pub(super) fn push(&mut self, chunk: &[u8], text: &mut String) -> bool {
         match self {
             Self::Utf8(pending) => decode_utf8(pending, chunk, text),
@@ -49,7 +49,7 @@ impl TextDecoder {
         }
     }
 
-    /// Decodes what is left; returns whether a sequence was broken.
+    /// Decodes the remaining bytes; returns whether a sequence was broken.
     pub(super) fn finish(&mut self, text: &mut String) -> bool {
         let is_broken = match self {
             Self::Utf8(pending) => !pending.is_empty(),
@@ -62,7 +62,7 @@ impl TextDecoder {
     }
 }
 
-/// Gives the same result as one lossy conversion of all chunks together.
+/// The result is the same as for one lossy conversion of all chunks together.
 fn decode_utf8(pending: &mut Vec<u8>, chunk: &[u8], text: &mut String) -> bool {
     let mut joined = std::mem::take(pending);
     let mut rest = if joined.is_empty() {
@@ -123,11 +123,11 @@ impl WideDecoder {
                 return push_code(code, text);
             }
             text.push(char::REPLACEMENT_CHARACTER);
-            // The second unit is a character of its own, or another high surrogate.
+            // The second unit is a separate character, or another high surrogate.
             self.unit(value, text);
             return true;
         }
-        // UTF-32 has no surrogates: one there is broken.
+        // UTF-32 has no surrogates, so one is invalid there.
         if self.width == 2 && high.contains(&value) {
             self.high = Some(value);
             return false;

@@ -1,4 +1,4 @@
-//! Tables and properties of decoding: what is text, and what it reads as.
+//! Tables and properties of decoding: which content is text, and its decoded form.
 
 use proptest::prelude::*;
 

@@ -232,7 +232,7 @@ async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
             "Failed: target_path \"../etc/passwd\" is invalid or attempts to escape workspace."
         )
     );
-    // A link that is there, and one that came after the look.
+    // A link that exists, and one that is created after the check.
     lock(&fixture.directories).insert("/workspace/link".into(), "/etc".into());
     lock(&fixture.places).insert("/workspace/late/x".into(), "/etc/x".into());
     for target in ["link/new/x", "late/x"] {

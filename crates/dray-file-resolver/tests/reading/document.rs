@@ -1,4 +1,4 @@
-//! `ReadAttachment`: from everywhere, and what goes wrong.
+//! `ReadAttachment`: all sources, and failures.
 
 use dray_proto::v1;
 use dray_proto::v1::document_source::Source;
@@ -28,7 +28,7 @@ async fn output(
     (reply, output)
 }
 
-/// The body of a framed output; the nonce is checked on the way.
+/// The body of a framed output; also checks the nonce.
 fn body(output: &str) -> &str {
     let (_, rest) = output.split_once("\n--BEGIN ").unwrap();
     let (nonce, rest) = rest.split_once("--\n").unwrap();
@@ -250,7 +250,7 @@ async fn people_get_plain_markdown_of_bytes_that_the_request_has() {
     let long = TABLE_CSV.repeat(200);
     let mut request = of(Source::Inline(long.clone().into()), "people.csv");
     request.plain = true;
-    // Neither a budget nor a summary applies: nothing is cut, and no model is called.
+    // Neither a budget nor a summary applies: the text is not cut, and no model is called.
     request.inline_budget_bytes = 10;
     request.summarize = true;
     let (reply, text) = output(&fixture, &request).await;

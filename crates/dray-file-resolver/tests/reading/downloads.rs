@@ -1,4 +1,5 @@
-//! Outside documents: one download for all reads of a conversation, and a judgement of its own for every other caller.
+//! External documents: one download for all reads of a conversation, and a separate policy check for every other
+//! caller.
 
 use std::sync::atomic::Ordering;
 

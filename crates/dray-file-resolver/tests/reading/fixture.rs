@@ -1,5 +1,5 @@
-//! A resolver with everything around it, whose conversions run in the built service: a bus and a store of its own, a
-//! DIAL Core, a fetcher and a sandbox that answer what a test sets.
+//! A resolver with all dependencies, whose conversions run in the built service: its own bus and store, a fake DIAL
+//! Core, and a fake fetcher and sandbox whose responses a test sets.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,11 +33,11 @@ pub(crate) struct ReadingFixture {
     pub(crate) sandbox: Shared<Result<Claim, Fault>>,
     /// Where puts of the sandbox really end; by default the requested one.
     pub(crate) places: Shared<String>,
-    /// What directories of the sandbox really are; missing ones are not there.
+    /// The real paths of directories in the sandbox; a directory without an entry does not exist.
     pub(crate) directories: Shared<String>,
-    /// What the fetcher answers.
+    /// The fetcher's response.
     pub(crate) outside: Shared<Result<v1::FetchReply, Fault>>,
-    /// How often the fetcher was asked.
+    /// The number of requests to the fetcher.
     pub(crate) fetches: Arc<AtomicUsize>,
     clock: Clock,
     _running: RunningHost,
@@ -179,7 +179,7 @@ fn counting(folder: &TempDir) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Answers one kind of call from a table.
+/// Handles one kind of call with responses from a table.
 async fn serve<C: Call, T: Clone + Send + 'static>(
     bus: &Bus,
     queue: &str,

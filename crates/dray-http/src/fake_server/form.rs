@@ -1,4 +1,4 @@
-//! Forms, read while they come: fields are held, files are digested and not held.
+//! Forms, parsed while they arrive: fields are stored; files are only hashed.
 
 use percent_encoding::percent_decode_str;
 
@@ -17,7 +17,7 @@ pub struct FormPart {
     pub content: ContentDigest,
 }
 
-/// A form, in the order in which it came.
+/// A form, in the order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormData {
     /// Fields without a file name, decoded.
@@ -27,7 +27,7 @@ pub struct FormData {
 }
 
 impl FormData {
-    /// The value of a field; empty when there is none.
+    /// The value of a field; empty if it is missing.
     pub fn field(&self, name: &str) -> &str {
         self.fields
             .iter()
@@ -83,13 +83,13 @@ async fn read_multipart(mut reader: BodyReader, boundary: &str) -> Result<FormDa
     reader.until(mark.as_bytes(), &mut |_| {}).await?;
     loop {
         while reader.ahead.len() < 2 {
-            // Two bytes distinguish the last boundary (`--`) from one with a part behind it.
+            // Two bytes distinguish the last boundary (`--`) from one that a part follows.
             if !reader.more().await? {
                 return Err(MalformedBody);
             }
         }
         if reader.ahead.starts_with(b"--") {
-            // The epilogue (RFC 2046 5.1.1) is read and dropped, so that the sender sees its body taken.
+            // The epilogue (RFC 2046 5.1.1) is read and dropped, so that the sender can complete its body.
             reader.digest().await?;
             return Ok(form);
         }

@@ -9,16 +9,16 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use sha2::{Digest as _, Sha256};
 
-/// Longest body or part in bytes that is held whole.
+/// Largest body or part in bytes that is stored.
 const MAX_BODY_BYTES: usize = 4 << 20;
 /// How many bytes at the start of a digested body are kept for tests to look at.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// The body is not what it must be, or broke.
+/// The body is malformed, or the connection broke.
 #[derive(Debug)]
 pub struct MalformedBody;
 
-/// What is known of bytes that were counted and not held.
+/// Length, digest and beginning of bytes that were not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentDigest {
     /// Number of bytes.
@@ -29,7 +29,7 @@ pub struct ContentDigest {
     pub head: Vec<u8>,
 }
 
-/// Digests, counts and keeps the head while bytes pass.
+/// Hashes and counts bytes, and stores the beginning.
 #[derive(Default)]
 pub(super) struct DigestingReader {
     hash: Sha256,
@@ -78,7 +78,7 @@ impl BodyReader {
     ///
     /// [`MalformedBody`] when the connection breaks.
     pub async fn more(&mut self) -> Result<bool, MalformedBody> {
-        // A loop, because a frame may hold trailers instead of data.
+        // A loop, because a frame may contain trailers instead of data.
         while let Some(frame) = self.body.frame().await {
             if let Ok(data) = frame.map_err(|_| MalformedBody)?.into_data() {
                 self.count.fetch_add(data.len() as u64, Ordering::SeqCst);
@@ -103,7 +103,7 @@ impl BodyReader {
         Ok(Some(self.ahead.split().freeze()))
     }
 
-    /// Everything there is, at most 4 MiB.
+    /// The complete body, at most 4 MiB.
     ///
     /// # Errors
     ///
@@ -131,8 +131,7 @@ impl BodyReader {
         Ok(digesting.end())
     }
 
-    /// Gives everything before `mark` to `sink`, in pieces, and steps over the mark, which begins with a carriage
-    /// return.
+    /// Passes all bytes before `mark` to `sink` in chunks, and skips the mark, which begins with a carriage return.
     pub(super) async fn until(
         &mut self,
         mark: &[u8],

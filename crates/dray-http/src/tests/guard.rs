@@ -1,15 +1,15 @@
-//! A client connects only where its guard lets it.
+//! A client connects only to destinations that its guard allows.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// Allows or refuses as the test says, and remembers what it was asked.
+/// Allows or refuses as the test configures, and records the checks.
 #[derive(Debug, Default)]
 struct ScriptedGuard {
     refuses_urls: bool,
-    /// What every name may be connected to; `None` refuses.
+    /// The allowed addresses of every name; `None` refuses.
     allows: Option<Vec<IpAddr>>,
     urls: Mutex<Vec<String>>,
     names: Mutex<Vec<String>>,

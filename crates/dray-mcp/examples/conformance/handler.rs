@@ -23,7 +23,7 @@ use crate::{inputs, prompts, resources, tasks, tools};
 
 /// The resource that clients of the suite subscribe to. It never changes.
 const WATCHED_RESOURCE: &str = "test://watched-resource";
-/// Changes that a slow subscriber may be behind.
+/// Most changes that are buffered for a slow subscriber.
 const CHANGE_BACKLOG: usize = 16;
 
 /// A list whose change is announced.
@@ -170,7 +170,7 @@ impl ServerHandler for ConformanceServer {
     ) -> Result<GetTaskResult, ErrorData> {
         match self.tasks.get_task(&request.task_id) {
             Ok(task) => Ok(GetTaskResult::new(task)),
-            // No delivery runs here, so the product cannot tell an unknown task from one that it cannot look up.
+            // No delivery service runs here, so the product cannot distinguish an unknown task from a failed look-up.
             Err(unknown) => {
                 let state = self.product.get_task(request, context).await;
                 state.map_err(|_| unknown)

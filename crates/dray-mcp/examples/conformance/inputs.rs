@@ -85,7 +85,7 @@ pub(crate) async fn call(
     Ok(Some(response))
 }
 
-/// The question of a tool that asks the person once.
+/// The question of a tool that asks the user once.
 fn question(request: &CallToolRequestParams) -> Result<Option<InputQuestion>, ErrorData> {
     let name = request.name.as_ref();
     let (key, message, schema, is_bound) = match name {
@@ -142,7 +142,7 @@ fn answered(name: &str, answer: InputAnswer) -> CallToolResponse {
     };
     let text = match name {
         "test_elicitation" => format!("User response: action={action}, content={content}"),
-        // Only an answer whose state was valid comes so far.
+        // Only an answer with a valid state reaches this line.
         "test_input_required_result_request_state" => "state-ok".to_owned(),
         "test_input_required_result_elicitation" => {
             let given = content.get("name").and_then(Value::as_str);

@@ -1,9 +1,9 @@
 //! The server with the tools, prompts and resources that the official conformance suite of MCP calls by name:
 //! `cargo xtask conformance`.
 //!
-//! Everything of the protocol is the product's: the HTTP layer, sessions, cache hints, questions to persons, signed
-//! request state. Only names and contents are added here, and what the product leaves out because the protocol
-//! deprecates it: sampling, roots and logging.
+//! The product implements the protocol: the HTTP layer, sessions, cache hints, questions to users, signed request
+//! state. This example adds only names and contents, and the parts that the product omits because the protocol
+//! deprecates them: sampling, roots and logging.
 #![expect(
     clippy::print_stdout,
     reason = "the address is for the program that started this one"
@@ -67,7 +67,7 @@ async fn serve() -> Result<(), StartError> {
     let stop = CancellationToken::new();
     let serving = endpoint.serve_each(move || server.clone(), stop.clone());
     let stopping = async {
-        // The program that started this one holds the other end, so its death ends this one too.
+        // The parent process has the other end, so this process ends when the parent ends.
         let ended = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await;
         stop.cancel();
         ended

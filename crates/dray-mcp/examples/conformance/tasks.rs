@@ -1,7 +1,7 @@
 //! The tools of the suite that become tasks (`io.modelcontextprotocol/tasks`).
 //!
-//! Tasks of the product are deliveries, which the suite knows nothing of. These run in `rmcp`'s own task manager; what
-//! is tested of the product is everything around them: capabilities, headers, envelopes, and errors.
+//! Tasks of the product are deliveries, which the suite does not support. The tasks here run in `rmcp`'s task manager;
+//! the suite tests the other parts of the product: capabilities, headers, envelopes, and errors.
 
 use std::time::Duration;
 

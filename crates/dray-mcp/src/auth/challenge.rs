@@ -1,4 +1,4 @@
-//! What a caller without a sufficient token learns: challenges (RFC 6750, RFC 9728), and the metadata of the resource.
+//! Responses to a caller without a sufficient token: challenges (RFC 6750, RFC 9728), and the metadata of the resource.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// How long a client waits before it tries again while no keys are available.
 const RETRY_AFTER_SECONDS: &str = "30";
 
-/// The routes of the metadata: with the path of the resource, and without it for clients that look there.
+/// The routes of the metadata: with the path of the resource, and without it for clients that request it there.
 pub(crate) fn metadata_router(options: &OAuthOptions) -> Router {
     let document = metadata(options).to_string();
     let path = resource_path(options);
@@ -62,8 +62,8 @@ fn metadata_url(options: &OAuthOptions) -> Option<String> {
         .map(Into::into)
 }
 
-/// The request has no token, or one that does not count. `reason` is `None` where there was none: then the challenge
-/// names no error (RFC 6750 section 3.1).
+/// The response to a request without a valid token. `reason` is `None` without a token: then the challenge has no error
+/// (RFC 6750 section 3.1).
 pub(super) fn unauthorized(options: Option<&OAuthOptions>, reason: Option<&str>) -> Response {
     let mut challenge = "Bearer realm=\"drayage\"".to_owned();
     if let Some(reason) = reason {
@@ -80,8 +80,8 @@ pub(super) fn unauthorized(options: Option<&OAuthOptions>, reason: Option<&str>)
     refuse(StatusCode::UNAUTHORIZED, &text, challenge, options)
 }
 
-/// The token does not allow the request. The challenge names what the token has and what is missing, so that a client
-/// asks for both.
+/// The response if the token does not allow the request. The challenge lists the scopes of the token and the missing
+/// ones, so that a client requests both.
 pub(super) fn insufficient_scope(
     options: Option<&OAuthOptions>,
     granted: ScopeSet,
@@ -111,7 +111,7 @@ pub(super) fn keys_unavailable(reason: &str) -> Response {
     response
 }
 
-/// A session that does not exist for this caller. The protocol answers 404, and clients begin another one.
+/// A session that does not exist for this caller. The protocol responds 404, and clients begin another session.
 pub(super) fn session_not_found() -> Response {
     plain(StatusCode::NOT_FOUND, "The session does not exist.\n")
 }

@@ -1,7 +1,7 @@
-//! The file in which an operator says whose tokens count.
+//! The file in which an operator configures the accepted tokens.
 //!
-//! It is apart from the configuration of the services, because it says who may call one endpoint, and names files with
-//! secrets. It is read once, when the server starts.
+//! It is separate from the configuration of the services, because it defines the callers of one endpoint, and refers to
+//! files with secrets. It is read once, when the server starts.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum AuthFileError {
         #[source]
         source: std::io::Error,
     },
-    /// It is not TOML, or has keys that are not known.
+    /// It is not TOML, or has unknown keys.
     #[error("{} is not valid", path.display())]
     Syntax {
         /// Which file.
@@ -107,7 +107,7 @@ fn unusable(key: impl Into<String>, problem: impl ToString) -> AuthFileError {
 }
 
 impl AuthOptions {
-    /// Reads the file. `tenant` is that of static tokens that name none. Paths in it are relative to its directory.
+    /// Reads the file. `tenant` applies to static tokens without a tenant. Paths in it are relative to its directory.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl AuthOptions {
             .map(|oauth| oauth.options(directory))
             .transpose()?;
         let options = Self { tokens, oauth };
-        // An empty file would open the endpoint to everyone, which is never the intent of such a file.
+        // An empty file would open the endpoint to everyone, which is never intended.
         if !options.is_required() {
             return Err(unusable(
                 "the file",

@@ -1,8 +1,8 @@
 //! The public keys of the authorization server, cached.
 //!
-//! Keys are fetched again when they are ten minutes old, and when a token names a key that is not known: at most once
-//! in thirty seconds, so that invented names cause no load. While the authorization server cannot be reached, known
-//! keys count for an hour.
+//! Keys are fetched again when they are ten minutes old, and when a token has an unknown key id: at most once in thirty
+//! seconds, so that invented ids cause no load. While the authorization server cannot be reached, known keys are valid
+//! for an hour.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ const REFRESH_AFTER: Duration = Duration::from_mins(10);
 const MAX_AGE: Duration = Duration::from_hours(1);
 /// Shortest time between two fetches.
 const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(30);
-/// Most keys of a set; those beyond are left out.
+/// Most keys of a set; further ones are ignored.
 const MAX_KEYS: usize = 100;
 
 /// Where the key set (RFC 7517) of the authorization server is.
@@ -41,7 +41,7 @@ pub enum KeyLocation {
 pub(super) enum KeyError {
     /// The authorization server has no such key.
     Unknown,
-    /// The keys are not available, so nothing can be said about the token.
+    /// The keys are not available, so the token cannot be verified.
     Unavailable,
 }
 
@@ -79,8 +79,8 @@ struct KeyState {
 #[derive(Debug)]
 pub(super) struct KeyCache {
     state: Arc<KeyState>,
-    /// The fetch that runs. Locked by the request that waits for it, so that there is one at a time; a request that
-    /// goes away leaves it running for the next one.
+    /// The running fetch. The request that waits for it has the lock, so that only one fetch runs at a time. If that
+    /// request is dropped, the fetch continues for the next one.
     fetching: tokio::sync::Mutex<JoinSet<()>>,
 }
 
@@ -105,7 +105,7 @@ impl KeyCache {
     ) -> Result<DecodingKey, KeyError> {
         let state = &self.state;
         if let Some(key) = state.known(id, algorithm) {
-            // A fetch that stalls must not hold up tokens whose key is known.
+            // A fetch that stalls must not delay tokens whose key is known.
             if state.is_older_than(REFRESH_AFTER)
                 && let Ok(mut fetching) = self.fetching.try_lock()
             {
@@ -138,7 +138,7 @@ impl KeyCache {
 
 impl KeyState {
     fn cached(&self) -> MutexGuard<'_, CachedKeys> {
-        // No lock is held while anything can panic.
+        // No code that can panic runs under the lock.
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -157,7 +157,7 @@ impl KeyState {
             key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id)
         });
         let first = fitting.next()?;
-        // Without an id there must be no choice.
+        // Without an id, only a single fitting key is used.
         (id.is_some() || fitting.next().is_none()).then(|| first.key.clone())
     }
 
@@ -201,8 +201,8 @@ enum RefreshError {
     Empty,
 }
 
-/// The keys of a set that can verify tokens. Others are left out, among them those for encryption, shared secrets and
-/// kinds that are not known here.
+/// The keys of a set that can verify tokens. Others are left out: keys for encryption, shared secrets and unknown
+/// kinds.
 fn parse(text: &str) -> Result<Vec<VerifyingKey>, RefreshError> {
     let document: KeySetDocument = serde_json::from_str(text).map_err(RefreshError::Syntax)?;
     let keys: Vec<_> = document
@@ -211,7 +211,7 @@ fn parse(text: &str) -> Result<Vec<VerifyingKey>, RefreshError> {
         .filter_map(verifying_key)
         .take(MAX_KEYS)
         .collect();
-    // An authorization server that lost its keys must not end the sessions of its users for it.
+    // If an authorization server loses its keys, sessions of its users must not end.
     if keys.is_empty() {
         return Err(RefreshError::Empty);
     }

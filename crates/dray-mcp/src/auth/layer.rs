@@ -1,4 +1,4 @@
-//! The check of every request before the protocol sees it.
+//! The check of every request before it reaches the protocol.
 #![expect(
     clippy::result_large_err,
     reason = "the error is the response, which is made once for a request"
@@ -65,8 +65,8 @@ impl AuthLayer {
         })
     }
 
-    /// Refuses a message that the scopes of the caller do not allow. The tools check again with what the protocol made
-    /// of the message, so a message that is read differently here gains nothing.
+    /// Refuses a message that the scopes of the caller do not allow. The tools check again with the message as the
+    /// protocol parsed it, so a message that is parsed differently here gets no additional permissions.
     fn check_scopes(&self, caller: &Caller, body: &[u8]) -> Result<(), Response> {
         let required = message_scopes(body);
         if caller.scopes.contains(required) {
@@ -81,7 +81,7 @@ impl AuthLayer {
         ))
     }
 
-    /// Replaces the session id of the client by that of the protocol.
+    /// Replaces the session id of the client by the session id of the protocol.
     fn open_session(&self, parts: &mut Parts, subject: &str) -> Result<(), Response> {
         let Some(sealed) = parts.headers.get(SESSION_ID) else {
             return Ok(());
@@ -105,8 +105,8 @@ impl AuthLayer {
     }
 }
 
-/// Finds out who calls, and refuses what the token does not allow. Nothing but the head of a request is read before the
-/// caller is known.
+/// Identifies the caller, and refuses requests that the token does not allow. Only the head of a request is read before
+/// the caller is identified.
 pub(crate) async fn check_request(
     State(layer): State<Arc<AuthLayer>>,
     request: Request,
@@ -132,7 +132,7 @@ pub(crate) async fn check_request(
     } else {
         body
     };
-    // The token has done its work; handlers and logs need not hold it.
+    // The token is removed after the check, so that handlers and logs do not get it.
     parts.headers.remove(header::AUTHORIZATION);
     parts.extensions.insert(Arc::new(caller));
     let mut response = next.run(Request::from_parts(parts, body)).await;
@@ -143,7 +143,7 @@ pub(crate) async fn check_request(
 fn bearer_token(parts: &Parts) -> Option<&str> {
     let mut sent = parts.headers.get_all(header::AUTHORIZATION).iter();
     let value = sent.next()?.to_str().ok()?;
-    // Two of them: a proxy and this server could take different ones.
+    // With two headers, a proxy and this server could use different ones.
     if sent.next().is_some() {
         return None;
     }

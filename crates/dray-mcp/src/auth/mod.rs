@@ -1,4 +1,4 @@
-//! Who calls over HTTP, and what the caller may do.
+//! Authentication of callers over HTTP, and their permissions.
 //!
 //! A request carries one bearer token: a static one of the operator ([`StaticToken`]), or a JWT of the authorization
 //! server ([`OAuthOptions`]). Tenant, session and scopes come from it and never from an argument. The server is a
@@ -31,27 +31,27 @@ pub use token::{BearerToken, InvalidToken};
 use keys::KeyCache;
 use token::TokenVerifier;
 
-/// A caller, as its token says.
+/// A caller, from its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Whose data the tools see.
     pub tenant: TenantId,
     /// The session whose sandbox and chat the tools use.
     pub session: SessionId,
-    /// What the caller may do.
+    /// The permissions of the caller.
     pub scopes: ScopeSet,
     /// Whose session of the protocol this is: another subject cannot use it, though tenant and session be the same.
     pub subject: String,
-    /// Unix milliseconds after which the token does not count; `None` for static tokens.
+    /// Unix milliseconds after which the token is invalid; `None` for static tokens.
     pub expires_at_ms: Option<u64>,
 }
 
-/// A static bearer token and what it allows.
+/// A static bearer token and its permissions.
 #[derive(Clone, Debug)]
 pub struct StaticToken {
     /// The secret.
     pub token: BearerToken,
-    /// What its holder may do, and for whom.
+    /// The caller that the token identifies.
     pub caller: Caller,
 }
 
@@ -60,7 +60,7 @@ pub struct StaticToken {
 pub struct OAuthOptions {
     /// Its identifier, compared with `iss` byte for byte.
     pub issuer: String,
-    /// The URL of this endpoint as clients know it: the `resource` of RFC 9728.
+    /// The URL of this endpoint for clients: the `resource` of RFC 9728.
     pub resource: String,
     /// Values of `aud` of which a token needs one. The resource is among them unless the operator names others.
     pub audiences: Vec<String>,
@@ -68,9 +68,9 @@ pub struct OAuthOptions {
     pub keys: KeyLocation,
     /// The claim with the tenant.
     pub tenant_claim: String,
-    /// The tenant of tokens, where they carry none; `None` refuses them.
+    /// The tenant for tokens without one; `None` refuses such tokens.
     pub default_tenant: Option<TenantId>,
-    /// The claim with the session. A token without it has a session of its own subject.
+    /// The claim with the session. For a token without it, the session is derived from its subject.
     pub session_claim: String,
 }
 

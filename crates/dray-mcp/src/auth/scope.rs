@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::options::ToolName;
 
-/// What a token allows.
+/// A permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Files, deliveries and documents are read and listed.
@@ -69,7 +69,7 @@ impl ScopeSet {
         Scope::ALL_SCOPES.into_iter().collect()
     }
 
-    /// The scopes of a space-separated list (RFC 6749 section 3.3). Names of other services are left out.
+    /// The scopes of a space-separated list (RFC 6749 section 3.3). Scopes of other services are ignored.
     pub fn from_list(list: &str) -> Self {
         list.split(' ')
             .filter_map(|name| name.parse().ok())
@@ -107,9 +107,9 @@ impl fmt::Display for ScopeSet {
     }
 }
 
-/// The scopes that a call of a tool needs: that of its effect, and one for each place that it takes a file from.
+/// The scopes that a call of a tool needs: one for its effect, and one for each source from which it reads a file.
 ///
-/// Arguments that are not as the tool wants them need nothing more: the call fails before it has an effect.
+/// Invalid arguments need no further scopes, because the call fails before it has an effect.
 pub(crate) fn required_scopes(
     tool: ToolName,
     arguments: Option<&serde_json::Map<String, Value>>,

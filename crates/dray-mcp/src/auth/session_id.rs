@@ -1,8 +1,8 @@
 //! Session ids of the protocol, bound to the caller that began the session.
 //!
-//! An id of another caller must not lead into its session, though it be known. What clients see is the id with an
-//! authentication code over it and the caller's subject; the key belongs to the process, as the sessions do. So nothing
-//! has to be kept for it.
+//! A caller must not be able to use the session of another caller, even if it has the id. Clients get the id together
+//! with an authentication code over the id and the caller's subject. The key belongs to the process, as the sessions
+//! do, so no state has to be stored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,13 +28,13 @@ impl SessionIdSigner {
         }
     }
 
-    /// The id that the client sees.
+    /// The id for the client.
     pub(super) fn seal(&self, id: &str, subject: &str) -> String {
         let code = self.mac(id, subject).finalize().into_bytes();
         format!("{id}.{}", URL_SAFE_NO_PAD.encode(code))
     }
 
-    /// The id of the session; `None` for one of another caller, and for every text that was not sealed here.
+    /// The id of the session; `None` for one of another caller, and for every text that this process has not sealed.
     pub(super) fn open<'a>(&self, sealed: &'a str, subject: &str) -> Option<&'a str> {
         let (id, code) = sealed.rsplit_once('.')?;
         let code = URL_SAFE_NO_PAD.decode(code).ok()?;

@@ -1,8 +1,8 @@
 //! Signatures of JWT over the crypto library of TLS.
 //!
-//! `jsonwebtoken` brings two providers: one adds a second crypto library in C, the other an RSA implementation with an
-//! open advisory. `ring` is in the program already, so this is a third one. It verifies public-key signatures only:
-//! nothing here signs, and HMAC is refused, so a public key is never taken as a shared secret.
+//! `jsonwebtoken` has two providers: one adds a second crypto library in C, the other an RSA implementation with an
+//! open advisory. This third provider uses `ring`, which the program already contains. It only verifies public-key
+//! signatures. It does not sign, and it refuses HMAC, so that a public key is never used as a shared secret.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -24,7 +24,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
 
 /// Makes `jsonwebtoken` verify with this provider. It can be called any number of times.
 pub(super) fn install_provider() {
-    // An error means that a provider is installed: this one, by another server of the same process.
+    // An error means that another server of this process has already installed this provider.
     let _ = PROVIDER.install_default();
 }
 

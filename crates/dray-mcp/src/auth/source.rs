@@ -25,7 +25,7 @@ pub(super) enum SourceError {
     /// egress-fetcher failed, or its policy refused.
     #[error("the keys could not be fetched: {0}")]
     Fetch(dray_types::Fault),
-    /// The authorization server answered with another status than 200.
+    /// The authorization server responded with another status than 200.
     #[error("the keys could not be fetched: status {0}")]
     Status(u32),
     /// The fetch took too long.
@@ -47,7 +47,7 @@ pub(super) async fn load(
             KeyLocation::File(path) => read(path).await,
         }
     };
-    // Also for a service that does not keep its own deadline.
+    // A timeout here, too, in case the service exceeds its own deadline.
     tokio::time::timeout(FETCH_TIMEOUT, loading)
         .await
         .map_err(|_| SourceError::TimedOut)?

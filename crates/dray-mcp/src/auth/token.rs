@@ -37,7 +37,7 @@ const ALLOWED_ALGORITHMS: [Algorithm; 9] = [
 /// A secret that clients send as `Authorization: Bearer`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken {
-    /// Compared instead of the token, so that the time of a comparison says nothing about it.
+    /// Compared instead of the token, so that the time of a comparison reveals nothing about it.
     digest: [u8; 32],
 }
 
@@ -49,7 +49,7 @@ pub struct BearerToken {
 pub struct InvalidToken;
 
 impl BearerToken {
-    /// Takes a token.
+    /// Hashes a token.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl BearerToken {
         })
     }
 
-    /// The token with this SHA-256, for configurations that hold no secret.
+    /// The token with this SHA-256, for configurations without secrets.
     pub fn from_digest(digest: Sha256Digest) -> Self {
         Self {
             digest: *digest.as_bytes(),
@@ -89,7 +89,7 @@ pub(super) enum TokenError {
     /// The token is not valid (RFC 6750 section 3.1).
     #[error("{0}")]
     Invalid(&'static str),
-    /// Nothing can be said about it now.
+    /// The token cannot be verified now.
     #[error("the keys of the authorization server are not available right now")]
     KeysUnavailable,
 }
@@ -168,7 +168,8 @@ impl TokenVerifier {
         if id.is_some_and(|id| id.len() > MAX_KEY_ID_BYTES) {
             return Err(TokenError::Invalid("the key id of the token is too long"));
         }
-        // Only the id is taken from the header: keys and addresses of keys in it (`jwk`, `jku`, `x5u`) are the sender's.
+        // Only the id is used from the header, because the sender controls keys and URLs of keys in it (`jwk`, `jku`,
+        // `x5u`).
         let key = self
             .keys
             .find(id, header.alg)
@@ -207,7 +208,7 @@ impl TokenVerifier {
             None => options.default_tenant.clone(),
         };
         let tenant = tenant.ok_or(TokenError::Invalid("the token names no tenant"))?;
-        // Its own for each subject: callers that share a sandbox or a chat are for the operator to decide.
+        // A separate session per subject: the operator decides which callers share a sandbox or a chat.
         let subject = Sha256Digest::of(format!("{}\0{}", claims.iss, claims.sub).as_bytes());
         let session = match text(&options.session_claim)? {
             Some(session) => SessionId::new(session),

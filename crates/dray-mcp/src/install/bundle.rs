@@ -49,14 +49,14 @@ pub enum PackageError {
     },
 }
 
-/// What goes into a bundle.
+/// The content of a bundle.
 #[derive(Clone, Debug)]
 pub struct BundleOptions {
-    /// The program, built for `system`. One bundle holds the program of one system.
+    /// The program, built for `system`. One bundle contains the program for one system.
     pub binary: PathBuf,
     /// The system that the program runs on.
     pub system: OperatingSystem,
-    /// The version of the program: `MAJOR.MINOR.PATCH`, with what semantic versioning allows behind it.
+    /// The version of the program: `MAJOR.MINOR.PATCH`, with the suffixes of semantic versioning.
     pub version: String,
     /// Arguments that start the server over standard streams.
     pub args: Vec<String>,
@@ -185,7 +185,7 @@ fn write_archive(
     archive.finish()?.sync_all()
 }
 
-/// A fixed time, so that equal content gives an equal archive.
+/// A fixed time, so that equal content results in an equal archive.
 fn file_options(mode: u32) -> SimpleFileOptions {
     SimpleFileOptions::default()
         .compression_method(CompressionMethod::Deflated)
@@ -209,7 +209,7 @@ const fn platform_name(system: OperatingSystem) -> &'static str {
     }
 }
 
-/// Refuses what is not one exact version. The registry refuses ranges and `latest`.
+/// Refuses a text that is not one exact version. The registry refuses ranges and `latest`.
 pub(super) fn validate_version(version: &str) -> Result<(), PackageError> {
     let numbers = version.split(['-', '+']).next().unwrap_or_default();
     let mut parts = numbers.split('.');

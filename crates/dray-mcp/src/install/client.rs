@@ -1,6 +1,6 @@
 //! The clients: their names, where each keeps its configuration, and in which format.
 //!
-//! It reads no environment and looks only for files whose presence decides between two names.
+//! It does not read the environment, and accesses only files whose existence decides between two names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// What a new file holds besides the entry. `LibreChat` refuses a file without a version of its format;
+    /// The content of a new file in addition to the entry. `LibreChat` refuses a file without a version of its format;
     /// this one is `CONFIG_VERSION` of `librechat-data-provider` 0.8.524.
     pub(super) const fn new_file_text(self) -> &'static str {
         match self {
@@ -217,7 +217,7 @@ impl Client {
         Ok(path)
     }
 
-    /// What the user does next, so that the client reads its configuration.
+    /// The next step of the user, so that the client reads its configuration.
     pub(super) const fn next_step(self, scope: InstallScope) -> &'static str {
         match (self, scope) {
             (Self::ClaudeCode, InstallScope::User) => {

@@ -1,4 +1,4 @@
-//! One change of one entry in the text of a configuration, and the check that it changed nothing else.
+//! One change of one entry in the text of a configuration, and the check that it made no other change.
 //!
 //! The editors of the formats change as little text as possible. [`apply_change`] then parses the text before and after
 //! the change and compares all values, so that an unusual file is refused rather than damaged.
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::client::ConfigFormat;
 use super::{json, toml, yaml};
 
-/// What happens to the entry.
+/// The change of the entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryChange<'a> {
     /// The entry has this value afterwards.
@@ -17,7 +17,7 @@ pub(super) enum EntryChange<'a> {
         /// Whether an entry with another value is overwritten.
         replace: bool,
     },
-    /// The entry is gone afterwards, and with it tables that hold nothing else.
+    /// Removes the entry, and tables without other content.
     Remove,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum EditResult {
     Replaced(String),
     /// The entry was removed from the text.
     Removed(String),
-    /// The entry was removed, and neither an entry nor a comment is left.
+    /// The entry was removed, and the file has neither entries nor comments now.
     Emptied(String),
 }
 
@@ -191,7 +191,7 @@ fn change_value(root: &mut Value, path: &[&str], value: Option<&Value>) {
     }
 }
 
-/// Removes the tables on the way to the entry that hold nothing.
+/// Removes empty tables on the path to the entry.
 fn prune_empty_tables(root: &mut Value, path: &[&str]) {
     let Some((key, rest)) = path.split_first() else {
         return;
@@ -209,7 +209,7 @@ fn prune_empty_tables(root: &mut Value, path: &[&str]) {
     }
 }
 
-/// Whether a text holds neither an entry nor a comment.
+/// Whether a text has neither an entry nor a comment.
 fn is_blank(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}');
     let rest: String = text.split_whitespace().collect();

@@ -37,7 +37,7 @@ pub enum ServerLaunch {
 }
 
 impl ServerLaunch {
-    /// Refuses what a client would misread.
+    /// Refuses values that a client would misinterpret.
     pub(super) fn validate(&self, client: Client) -> Result<(), InstallError> {
         let invalid = |text: String| Err(InstallError::InvalidOption(text));
         match self {

@@ -1,4 +1,4 @@
-//! Why a configuration was not changed. Each message names the file and says that it is as it was.
+//! Why a configuration was not changed. Each message names the file and says that it is unchanged.
 
 use std::io;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub enum InstallError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line and column where they are known.
+        /// The problem, with line and column if known.
         problem: String,
     },
     /// A different entry has the name.
@@ -77,7 +77,7 @@ pub enum InstallError {
         /// The name of the entry.
         name: String,
     },
-    /// The file cannot be edited without a change of something else.
+    /// The file cannot be edited without other changes.
     #[error(
         "cannot edit {path} safely: {reason}; nothing was changed. \
          Make the change by hand; the entry is:\n\n{snippet}"
@@ -85,7 +85,7 @@ pub enum InstallError {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What in the file prevents the edit.
+        /// The content that prevents the edit.
         reason: String,
         /// The entry in the format of the file.
         snippet: String,

@@ -1,7 +1,7 @@
 //! Reading a configuration, and replacing it so that readers see the old or the new file and never a part.
 //!
-//! A symbolic link is followed, because people keep such files in a repository of their own; the file behind it is
-//! replaced and the link stays.
+//! A symbolic link is followed, because people keep such files in a repository of their own; the target is replaced and
+//! the link is kept.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _, Write as _};
@@ -27,11 +27,11 @@ pub(super) struct ConfigFile {
     metadata: Option<Metadata>,
 }
 
-/// What a write came to.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
     Done,
-    /// Another program changed the file after it was read; nothing was written.
+    /// Another program changed the file after it was read; so it was not written.
     Changed,
 }
 
@@ -102,8 +102,8 @@ impl ConfigFile {
                 Err(error) => Err(write_error(error.error)),
             };
         }
-        // Compared directly before the rename: what another program writes after this line is lost, and no portable
-        // call closes that gap.
+        // Compared directly before the rename: a write of another program after this line is lost, and no portable call
+        // prevents that.
         if self.has_changed()? {
             return Ok(WriteOutcome::Changed);
         }
@@ -154,7 +154,7 @@ fn resolve_link(path: &Path) -> Result<(PathBuf, bool), InstallError> {
             }),
         },
         Ok(metadata) if !metadata.is_file() => Err(InstallError::NotAFile(path.to_owned())),
-        // What is missing or not readable is found when it is opened.
+        // A missing or unreadable file is reported when it is opened.
         _ => Ok((path.to_owned(), false)),
     }
 }
@@ -172,7 +172,7 @@ fn read_limited(file: &File, metadata: &Metadata, path: &Path) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// A file of the user may hold secrets of other servers; a file of the project is shared and follows the umask.
+/// A file of the user may contain secrets of other servers; a file of the project is shared and follows the umask.
 #[cfg(unix)]
 fn set_new_permissions(builder: &mut tempfile::Builder<'_, '_>, scope: InstallScope) {
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,6 @@
 //! Edits of JSON with comments (JSONC) that leave every other byte as it is.
 //!
-//! `jsonc-parser` gives the positions of members; the text between them, with its comments, is never written again.
+//! `jsonc-parser` gives the positions of members; the text between them, with its comments, is never rewritten.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use super::edit::EditError;
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// What Visual Studio Code and opencode accept besides JSON: comments and trailing commas.
+/// Extensions of JSON that Visual Studio Code and opencode accept: comments and trailing commas.
 const JSONC_PARSE_OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_loose_object_property_names: false,
@@ -36,13 +36,13 @@ pub(super) fn parse_value(text: &str) -> Result<Value, EditError> {
         .map_err(|error| EditError::Syntax(error.to_string()))
 }
 
-/// Writes `value` at `path`, with the objects on the way.
+/// Writes `value` at `path`, and creates missing objects on the path.
 pub(super) fn set_entry(text: &str, path: &[&str], value: &Value) -> Result<String, EditError> {
     edit_object(text, |text, root| {
         let style = TextStyle::detect(text, root);
         let Some(root) = root else {
             let document = style.pretty(&nest_value(path, value), "");
-            // The text holds at most comments, which stay in front.
+            // The text has at most comments, which stay before the document.
             return Ok(format!("{text}{document}{}", style.newline));
         };
         let mut object = root;
@@ -65,7 +65,7 @@ pub(super) fn set_entry(text: &str, path: &[&str], value: &Value) -> Result<Stri
     })
 }
 
-/// Removes the member at `path`, and the objects on the way that hold nothing else.
+/// Removes the member at `path`, and objects on the path without other content.
 pub(super) fn remove_entry(text: &str, path: &[&str]) -> Result<String, EditError> {
     edit_object(text, |text, root| {
         let mut object = root.ok_or_else(|| EditError::Unsupported("it is empty".to_owned()))?;
@@ -73,7 +73,7 @@ pub(super) fn remove_entry(text: &str, path: &[&str]) -> Result<String, EditErro
         let mut parent = None;
         for key in path {
             let member = only_member(object, key)?.ok_or_else(|| not_a_table(key))?;
-            // The outermost object that holds nothing else goes with the entry.
+            // The outermost object without other content is removed with the entry.
             let keeps_object =
                 parent.is_none_or(|parent| !holds_only(text, parent, object, member));
             if keeps_object {
@@ -208,7 +208,7 @@ fn ends_in_line_comment(text: &str, from: usize, to: usize) -> bool {
     false
 }
 
-/// The position of the comma after a member, behind white space and comments.
+/// The position of the comma after a member, after white space and comments.
 fn following_comma(text: &str, from: usize) -> Option<usize> {
     let mut position = from;
     loop {
@@ -328,7 +328,7 @@ impl TextStyle {
     }
 }
 
-/// The white space in front of `position`, if the line holds nothing else before it.
+/// The white space in front of `position`, if the line has no other text before it.
 fn line_indentation(text: &str, position: usize) -> Option<&str> {
     let before = text.get(..position)?;
     let line_start = before.rfind('\n')? + 1;

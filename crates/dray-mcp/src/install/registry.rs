@@ -26,13 +26,13 @@ pub struct PublishedBundle {
     pub bundle: Bundle,
 }
 
-/// What `server.json` says.
+/// The content of `server.json`.
 #[derive(Clone, Debug)]
 pub struct RegistryOptions {
     /// The name in reverse-DNS form, such as `io.github.example/drayage`. The registry proves that the publisher owns the
     /// part before the slash.
     pub name: String,
-    /// The version of the program: `MAJOR.MINOR.PATCH`, with what semantic versioning allows behind it.
+    /// The version of the program: `MAJOR.MINOR.PATCH`, with the suffixes of semantic versioning.
     pub version: String,
     /// The address of the source repository, if it is public.
     pub repository: Option<String>,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::client::{Client, InstallScope};
 
-/// What happened to the file, or would happen.
+/// The change of the file, which was made or would be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileChange {
@@ -21,7 +21,7 @@ pub enum FileChange {
     Unchanged,
     /// The entry was removed, and the rest was kept.
     Removed,
-    /// The file held nothing else, and was deleted.
+    /// The file had no other content and was deleted.
     Deleted,
     /// The file, or the entry to remove, does not exist.
     Absent,
@@ -46,7 +46,7 @@ pub struct InstallReport {
     pub written: bool,
     /// The entry in the format of the file, complete with the keys above it.
     pub snippet: String,
-    /// What the user does so that the client uses a new entry; none when no entry was written.
+    /// The next step of the user, so that the client uses a new entry; `None` if no entry was written.
     pub next_step: Option<&'static str>,
 }
 

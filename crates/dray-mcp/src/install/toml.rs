@@ -10,12 +10,12 @@ pub(super) fn parse_value(text: &str) -> Result<Value, EditError> {
     ::toml::from_str(text).map_err(|error| syntax_error(text, error.span(), error.message()))
 }
 
-/// Writes `value` at `path`, as a table with a header of its own where the file allows that.
+/// Writes `value` at `path`, as a table with its own header if the file allows that.
 pub(super) fn set_entry(text: &str, path: &[&str], value: &Value) -> Result<String, EditError> {
     let mut document = parse_document(text)?;
     let (name, parents) = split_path(path)?;
     let mut table: &mut dyn TableLike = document.as_table_mut();
-    // A table in braces, or one whose keys are written with dots, holds no table with a header.
+    // A table in braces, or one with dotted keys, cannot contain a table with a header.
     let mut is_inline = false;
     for key in parents {
         let item = table.entry(key).or_insert_with(|| {
@@ -47,7 +47,7 @@ pub(super) fn set_entry(text: &str, path: &[&str], value: &Value) -> Result<Stri
     Ok(document.to_string())
 }
 
-/// Removes the entry at `path`, and the tables on the way that hold nothing else.
+/// Removes the entry at `path`, and tables on the path without other content.
 pub(super) fn remove_entry(text: &str, path: &[&str]) -> Result<String, EditError> {
     let mut document = parse_document(text)?;
     remove_from(document.as_table_mut(), path)?;

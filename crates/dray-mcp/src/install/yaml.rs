@@ -54,7 +54,7 @@ pub(super) fn set_entry(text: &str, path: &[&str], value: &Value) -> Result<Stri
     Ok(lines.join())
 }
 
-/// Removes the entry at `path`, and the table when it holds nothing else.
+/// Removes the entry at `path`, and the table if it has no other content.
 pub(super) fn remove_entry(text: &str, path: &[&str]) -> Result<String, EditError> {
     let (table_key, name) = split_path(path)?;
     let mut lines = TextLines::new(text);
@@ -196,7 +196,7 @@ impl TextLines {
             .map(|line| indent_of(line))
     }
 
-    /// Turns `key: {}` into `key:`, and keeps a comment behind it.
+    /// Turns `key: {}` into `key:`, and keeps a comment after it.
     fn open_table(&mut self, table: &LineRange, key: &str) {
         let Some(line) = self.0.get(table.start) else {
             return;
@@ -229,7 +229,7 @@ fn is_content(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#')
 }
 
-/// What follows `key:` on its line.
+/// The text after `key:` on its line.
 fn value_of_key<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let line = line.trim_start_matches(' ').trim_end();
     let rest = ["", "\"", "'"].iter().find_map(|quote| {
@@ -280,7 +280,7 @@ fn plain_text(value: &Value) -> String {
     }
 }
 
-/// A text, in double quotes unless it cannot be anything but text. The escapes of JSON are those of YAML.
+/// A string, in double quotes unless it can only be parsed as a string. JSON escapes are valid in YAML.
 fn scalar_text(text: &str) -> String {
     let starts_plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/');
     let is_plain =

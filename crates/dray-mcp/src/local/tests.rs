@@ -84,7 +84,7 @@ fn no_path_leads_out_of_the_root() {
     ] {
         let fault = fixture.read(path).unwrap_err();
         assert_eq!(fault.detail, "outside_root", "{path}: {fault:?}");
-        // The answer does not depend on what is outside, and shows no more of it than the caller wrote.
+        // The result does not depend on files outside, and contains no more of their paths than the caller wrote.
         let written = path.contains(fixture.folder.path().to_str().unwrap());
         assert!(written || !fault.message.contains("/tmp"), "{fault:?}");
         let listed = fixture.root.list(path).unwrap_err();

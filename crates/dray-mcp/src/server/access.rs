@@ -1,4 +1,4 @@
-//! What one caller may use, and until when.
+//! The services and permissions of one caller, and their expiry.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dray_types::{Fault, FaultCode};
 use crate::auth::ScopeSet;
 use crate::content::ContentAccess;
 
-/// What one caller may use.
+/// The services and permissions of one caller.
 #[derive(Debug)]
 pub(super) struct CallerAccess {
     pub(super) access: ContentAccess,
@@ -26,7 +26,7 @@ impl CallerAccess {
         tokio::time::sleep(Duration::from_millis(left_ms)).await;
     }
 
-    /// Fails where the token lacks a scope, with what the user has to do.
+    /// Fails if the token lacks a scope, with advice for the user.
     pub(super) fn require(&self, required: ScopeSet) -> Result<(), Fault> {
         if self.scopes.contains(required) {
             return Ok(());

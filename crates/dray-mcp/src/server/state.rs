@@ -1,4 +1,4 @@
-//! What a server offers, and the services behind it, which it may reach later than its first request.
+//! The options of a server, and its services, which may become available after its first request.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct ServerState {
     pub(super) watches: WatchLimiter,
 }
 
-/// Gives a server that was begun with [`McpServer::starting`] its services.
+/// Provides the services to a server that was created with [`McpServer::starting`].
 #[derive(Debug)]
 pub struct ServerStarter {
     state: Arc<ServerState>,
@@ -42,8 +42,8 @@ pub struct ServerStarter {
 }
 
 impl ServerStarter {
-    /// Lets the requests that wait for the services go on. `limits` take the place of those in the options: they are known
-    /// once the services have their configuration.
+    /// Continues the requests that wait for the services. `limits` replace those in the options, because they are known
+    /// only after the services have read their configuration.
     pub fn ready(self, client: ServiceClient, limits: FileLimits) {
         let access = ContentAccess {
             client,
@@ -51,7 +51,7 @@ impl ServerStarter {
             limits,
             tickets: self.state.options.tickets.clone(),
         };
-        // Cannot fail: there is one starter, and this takes it.
+        // Cannot fail, because there is only one starter and this consumes it.
         let _ = self.state.access.set(access);
     }
 }
@@ -65,9 +65,9 @@ impl McpServer {
         server
     }
 
-    /// As [`Self::new`], before the services are reached: the server says what it offers, and requests that need a service
-    /// wait until [`ServerStarter::ready`]. Where the services cannot be reached, end the process: those requests would
-    /// wait for ever.
+    /// As [`Self::new`], before the services are available: the server lists its tools, and requests that need a
+    /// service wait until [`ServerStarter::ready`]. If the services do not become available, end the process; otherwise
+    /// those requests would wait forever.
     pub fn starting(root: Option<LocalRoot>, options: ServerOptions) -> (Self, ServerStarter) {
         let tools = options
             .offered()
@@ -104,8 +104,8 @@ impl McpServer {
         &self.state.access.wait().await.client
     }
 
-    /// What the caller of a request may use: over HTTP with tokens what its token says, otherwise what the server was
-    /// started with.
+    /// The permissions of a request's caller: over HTTP with tokens those of its token, otherwise those with which the
+    /// server was started.
     pub(super) async fn caller_access(&self, context: &RequestContext<RoleServer>) -> CallerAccess {
         let own = self.state.access.wait().await;
         let parts = context.extensions.get::<http::request::Parts>();

@@ -126,7 +126,7 @@ async fn a_server_says_what_it_offers_before_its_services_are_reached_and_calls_
     assert!(!listed.unwrap().unwrap().is_empty());
     let params = CallToolRequestParams::new("list").with_arguments(object(&json!({})));
     let mut call = Box::pin(client.call_tool(params));
-    // The list above was answered on the same connection, so the call had its turn as well once this one is.
+    // Requests on one connection are handled in order, so the call was handled when this response arrives.
     tokio::select! {
         biased;
         ended = &mut call => panic!("{ended:?} before the services are reached"),
@@ -266,7 +266,7 @@ async fn a_local_file_above_the_limit_is_refused_before_it_is_stored() {
     assert!(text(&refused).contains("25MiB"), "{}", text(&refused));
 }
 
-/// Answers questions after a delivery: it runs until `ended` holds.
+/// Handles requests for the state of a delivery, which runs until `ended` is true.
 async fn serve_outcomes(bus: &Bus, ended: Arc<AtomicBool>) -> JoinSet<()> {
     let subject = call_subject::<v1::DeliveryOutcomeRequest>();
     let mut service = bus.respond_to(&subject, "platform-delivery").await.unwrap();

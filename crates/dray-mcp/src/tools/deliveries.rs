@@ -41,7 +41,7 @@ impl ToolCall<'_> {
         }
         let mut operation = operation_id(send.delivery_id.as_deref())?;
         let locations = self.locations(&send)?;
-        // Before a file is stored: nothing happens until a person agreed.
+        // Asked before a file is stored: the call has no effect until the user agrees.
         let (chats, confirm) = (&self.options.offered_chats, self.options.confirm_send);
         match self.questions.ask(&send, chats, confirm).await? {
             SendDecision::Send(Some(confirmed)) if send.delivery_id.is_none() => {
@@ -77,7 +77,7 @@ impl ToolCall<'_> {
         files.map(|file| self.access.parse(file)).collect()
     }
 
-    /// The request for the files, of which those of the sandbox stay there until the delivery copies them.
+    /// The request for the files. Files of the sandbox are copied later by the delivery.
     async fn send_request(
         &mut self,
         send: &SendArguments,
@@ -163,7 +163,7 @@ impl ToolCall<'_> {
     }
 }
 
-/// The report of a delivery of this session. Those of other sessions are not found.
+/// The report of a delivery of this session. Deliveries of other sessions are not found.
 pub(crate) async fn outcome(
     client: &ServiceClient,
     delivery_id: &str,
@@ -174,7 +174,7 @@ pub(crate) async fn outcome(
         wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
     };
     let report = client.call(SHORT_TIMEOUT, &request).await?;
-    // Before its files are stored a delivery has no record, and so no session: it shows its id and nothing else.
+    // Before its files are stored, a delivery has no record and no session, and its report contains only its id.
     let has_no_record = report.session.is_empty() && report.files.is_empty();
     if report.session == client.session.as_str() || has_no_record {
         return Ok(report);
@@ -215,7 +215,7 @@ pub(crate) fn report_result(report: &v1::DeliveryReport) -> CallToolResult {
     result
 }
 
-/// What an agent learns about a delivery. The chat is left out: it belongs to the user.
+/// The report on a delivery for an agent. The chat is left out: it belongs to the user.
 pub(crate) fn report_json(report: &v1::DeliveryReport) -> Value {
     let files: Vec<Value> = report
         .files

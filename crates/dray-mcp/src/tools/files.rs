@@ -76,7 +76,7 @@ impl ToolCall<'_> {
             sandbox: Some(self.access.client.sandbox()),
             path: path.as_bytes().to_vec(),
             depth: 1,
-            // One more, which says whether there is a next part.
+            // One more entry, which shows whether there is a next part.
             limit: offset.saturating_add(limit).saturating_add(1),
         };
         let reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
@@ -172,7 +172,7 @@ fn read_call(stored: &StoredFile) -> Value {
     next_call(ToolName::Read, &json!({"path": stored.handle()}))
 }
 
-/// The name of a file in the sandbox: the given one, its own, or an error where it has none.
+/// The name of a file in the sandbox: the given one, its own, or an error if it has none.
 fn file_name(given: &str, location: &Location, stored: &StoredFile) -> Result<String, Fault> {
     if !given.is_empty() {
         return Ok(name::clean_name(given));

@@ -26,9 +26,9 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) access: &'a ContentAccess,
     pub(crate) options: &'a ServerOptions,
     pub(crate) progress: ProgressReporter,
-    /// What a person is asked before files are sent.
+    /// The questions to a user before files are sent.
     pub(crate) questions: SendQuestions<'a>,
-    /// Whether the client takes a task for a delivery that is not over soon.
+    /// Whether the client accepts a task for a delivery that takes long.
     pub(crate) takes_tasks: bool,
 }
 
@@ -38,9 +38,9 @@ pub(crate) enum ToolOutcome {
     Done(Box<CallToolResult>),
     /// A delivery that is not over: a task.
     Running(Box<v1::DeliveryReport>),
-    /// A person is asked first.
+    /// The user is asked first.
     Pending(InputRequiredResult),
-    /// The client cannot ask a person, or sent an answer that does not count.
+    /// The client cannot ask a user, or sent an invalid answer.
     Refused(ErrorData),
 }
 

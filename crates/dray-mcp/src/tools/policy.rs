@@ -48,7 +48,7 @@ impl ToolCall<'_> {
     }
 }
 
-/// One step; what is empty is left out.
+/// One step; empty fields are left out.
 fn step_json(step: &v1::JudgementStep) -> Value {
     let mut value = json!({"step": step.step().name(), "verdict": step.verdict().name()});
     for (name, text) in [

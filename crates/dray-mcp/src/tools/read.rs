@@ -18,11 +18,11 @@ use crate::options::ToolName;
 
 /// Types that models take as pictures.
 const PICTURE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// Largest picture that goes to a model.
+/// Largest picture that is sent to a model.
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(3);
 /// By how much a range of bytes can be longer or shorter than its numbers: both ends move to the next character.
 const MAX_ROUNDING_BYTES: u64 = 3;
-/// Largest framed text of a service; its own limit is below.
+/// Largest framed text of a service; the service's own limit is lower.
 const MAX_OUTPUT_BYTES: ByteSize = ByteSize::mib(16);
 
 impl ToolCall<'_> {
@@ -67,7 +67,7 @@ impl ToolCall<'_> {
         Ok(text_result(&stored, &reply, &text, next))
     }
 
-    /// A picture that the model sees itself.
+    /// A picture that is sent to the model as an image.
     async fn picture(&self, stored: &StoredFile) -> Result<CallToolResult, Fault> {
         let size = stored.claim.artifact.size;
         if size > MAX_PICTURE_BYTES.as_u64() {
@@ -97,7 +97,7 @@ impl ToolCall<'_> {
     }
 }
 
-/// What the document is called in its frame. The extension decides among kinds of text.
+/// The name of the document in its frame. Its extension determines the kind of text.
 fn document_name(location: &Location, stored: &StoredFile) -> String {
     let named = &stored.claim.artifact.name;
     match location {
@@ -206,7 +206,7 @@ impl ByteWindow {
     }
 }
 
-/// The part that follows what a reply shows; `None` at the end, and where the parts are not bytes.
+/// The part that follows what a reply shows; `None` at the end, and if the parts are not byte ranges.
 fn next_window(
     reply: &v1::ReadAttachmentReply,
     window: Option<ByteWindow>,
@@ -220,7 +220,7 @@ fn next_window(
             (reply.outcome == "inline" && is_full)
                 .then(|| ByteWindow::at(window.last.saturating_add(1), limit))
         }
-        // An excerpt or a summary: all of it is read from the start.
+        // After an excerpt or a summary, the text is read from the start.
         None if reply.outcome == "summary" || reply.error_code == "summary_failed" => {
             Some(ByteWindow::at(0, limit))
         }

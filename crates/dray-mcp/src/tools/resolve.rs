@@ -36,7 +36,7 @@ impl ToolCall<'_> {
                 nested: resolve.nested,
                 ..v1::ResolveOptions::default()
             }),
-            // No credentials: this server holds none of DIAL.
+            // No credentials, because this server has none for DIAL.
             ..v1::ResolveRequest::default()
         };
         self.progress.step("resolving").await;

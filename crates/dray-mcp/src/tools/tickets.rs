@@ -1,4 +1,4 @@
-//! `upload_ticket` and `download_ticket`: URLs through which one file goes in or out beside the model.
+//! `upload_ticket` and `download_ticket`: URLs through which one file is uploaded or downloaded, bypassing the model.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ impl ToolCall<'_> {
             Some("chat") if !self.options.permissions.send => {
                 return Err(not_permitted("Sending to the chat", "--allow-send"));
             }
-            // The file comes later and from anyone who has the URL: no person could confirm what is sent.
+            // The file is uploaded later by anyone with the URL, so the user could not confirm its content.
             Some("chat") if self.options.confirm_send => {
                 return Err(Fault::new(
                     FaultCode::Denied,
@@ -154,7 +154,7 @@ impl ToolCall<'_> {
     }
 }
 
-/// On whose behalf tickets work: what the server or the token of the caller says.
+/// The principal of tickets, from the server or the token of the caller.
 pub(crate) fn principal(access: &ContentAccess) -> Principal {
     Principal {
         tenant: access.client.tenant.clone(),
@@ -162,7 +162,7 @@ pub(crate) fn principal(access: &ContentAccess) -> Principal {
     }
 }
 
-/// Makes a ticket through which the content of a location goes out. `shape` sets its name and its lifetime.
+/// Creates a ticket for the download of a location's content. `shape` sets its name and its lifetime.
 pub(crate) async fn issue_download(
     access: &ContentAccess,
     tickets: &TicketAccess,

@@ -77,7 +77,7 @@ fn exchange(address: SocketAddr, request: &str) -> RawResponse {
     }
 }
 
-/// What every request of 2026-07-28 says of its client.
+/// The client data in every request of 2026-07-28.
 pub(crate) fn request_meta(capabilities: &Value) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -28,7 +28,7 @@ struct DeliveryState {
     chats: BTreeMap<String, v1::ChatTarget>,
 }
 
-/// A platform-delivery and the sessions of sandbox-transfer: it delivers when a test says so.
+/// A platform-delivery and the sessions of sandbox-transfer: it completes deliveries when a test requests it.
 #[derive(Clone, Default)]
 struct FakeDelivery {
     state: Arc<Mutex<DeliveryState>>,
@@ -119,7 +119,7 @@ impl FakeDelivery {
     }
 }
 
-/// Answers one kind of call. The function gets the operation of the call.
+/// Handles one kind of call. The function gets the operation of the call.
 async fn answer<C: Call>(
     bus: &Bus,
     tasks: &mut JoinSet<()>,
@@ -280,7 +280,7 @@ async fn nothing_is_sent_before_a_person_confirmed_exactly_this_call() {
     let state = asked["result"]["requestState"].clone();
     let answer =
         |confirm: bool| json!({"confirm": {"action": "accept", "content": {"confirm": confirm}}});
-    // An answer that nothing asked for, one of other arguments, one that was changed, and a refusal.
+    // An answer without a question, one for other arguments, a modified one, and a refusal.
     let other = json!({"files": ["a.txt", "a.txt"], "wait_seconds": 0});
     let changed = format!("{}x", state.as_str().unwrap());
     for (further, refusal) in [
@@ -364,7 +364,7 @@ async fn a_person_chooses_among_the_offered_chats_and_no_others() {
         .get("s7")
         .cloned();
     assert_eq!(bound.unwrap().chat, "2");
-    // It is bound now, so nothing is asked.
+    // The session is bound now, so no question is asked.
     let next = fixture.send(json!({}), json!({})).await;
     assert_eq!(next["result"]["isError"], false, "{next}");
 }
@@ -426,7 +426,7 @@ async fn a_client_that_listens_learns_of_the_end_of_a_delivery() {
         let acknowledged = events.next().unwrap();
         let accepted = &acknowledged["params"]["notifications"]["resourceSubscriptions"];
         assert_eq!(accepted, &json!([watched]), "{acknowledged}");
-        // The server has looked at the receipt before it acknowledged, or sees the end of it as a change.
+        // The server has either read the receipt before the acknowledgement, or notices its end as a change.
         delivery.end(&id, |report| report.success = true);
         let updated = events.next().unwrap();
         assert_eq!(
@@ -447,7 +447,7 @@ async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session(
         .as_str()
         .unwrap();
     let uris = [format!("dray://receipt/{id}")];
-    // The clock of the server is an hour ahead, so this token counts for the request and has expired for what follows.
+    // The clock of the server is an hour ahead, so this token is valid for the request and has expired for later ones.
     let mut claims = send_claims();
     claims["exp"] = json!(seconds_from_now(600));
     let expiring = fixture.http.issuer.token(&claims);

@@ -1,4 +1,4 @@
-//! A server over HTTP with tokens, and the services behind it that tests play.
+//! A server over HTTP with tokens, and services that the tests simulate.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl HttpFixture {
         }
     }
 
-    /// What happens to a list of tools under this token.
+    /// The response to a list of tools with this token.
     pub(crate) async fn list(&self, token: &str) -> RawResponse {
         call(self.address, Some(token), "tools/list", json!({})).await
     }

@@ -1,4 +1,4 @@
-//! A fake authorization server: it signs tokens with its own keys, renews them, and answers as a test wants.
+//! A fake authorization server: it signs tokens with its own keys, renews them, and responds as a test requires.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ pub(crate) const RESOURCE_URL: &str = "https://files.example.org/mcp";
 /// Where its keys are.
 pub(crate) const JWKS_URL: &str = "https://login.example.org/keys";
 
-/// How the server answers a request for its keys.
+/// How the server responds to a request for its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeysAnswer {
     /// With the keys.
@@ -30,7 +30,7 @@ pub(crate) enum KeysAnswer {
     Garbage,
     /// With status 500.
     Failure,
-    /// Not at all: the fetch is refused by the policy.
+    /// Without a response: the policy refuses the fetch.
     Refused,
     /// Never.
     Stall,
@@ -152,7 +152,7 @@ impl FakeIssuer {
         state.keys.values().next().unwrap().public().to_vec()
     }
 
-    /// A token with these claims beside those that every token needs; `null` takes one away.
+    /// A token with these claims in addition to the required ones; `null` removes one.
     pub(crate) fn token(&self, claims: &Value) -> String {
         let id = self.state.lock().unwrap().keys.keys().next().cloned();
         self.signed(&json!({"alg": "ES256", "typ": "at+jwt", "kid": id}), claims)

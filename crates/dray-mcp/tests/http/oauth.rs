@@ -164,7 +164,7 @@ async fn the_token_counts_in_the_header_only_and_once() {
         let refused = send(fixture.address, "GET", path, fields, "").await;
         assert_eq!(refused.status, 401, "{path}");
     }
-    // Admitted: what comes after is a matter of the protocol.
+    // Admitted: the protocol handles the request.
     let admitted = send(fixture.address, "GET", "/mcp", &one, "").await;
     assert!(![401, 403].contains(&admitted.status), "{admitted:?}");
 }
@@ -246,7 +246,7 @@ async fn tenant_and_session_are_those_of_the_token() {
         rootless["result"]["_meta"]["drayage/fault"]["detail"], "no_root",
         "{rootless}"
     );
-    // The session of an argument counts only where it is that of the token.
+    // A session in an argument is accepted only if it is the session of the token.
     let refused = fixture
         .tool(&own, "list", json!({"path": "dray://sandbox/s8/x"}))
         .await
@@ -279,7 +279,7 @@ async fn new_keys_are_fetched_when_a_token_names_one_and_invented_names_cause_no
     fixture.advance(31);
     assert_eq!(fixture.list(&issuer.token(&json!({}))).await.status, 200);
     assert_eq!(issuer.requests(), 2);
-    // The key that was taken away does not count any more.
+    // The removed key is no longer accepted.
     assert_eq!(fixture.list(&old).await.status, 401);
     for invented in 0..20 {
         let header = json!({"alg": "ES256", "kid": format!("invented-{invented}")});

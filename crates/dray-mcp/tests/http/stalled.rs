@@ -19,7 +19,7 @@ async fn a_client_that_stalls_in_its_request_loses_its_connection() {
          Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
     );
     let starts = [
-        // Nothing, half a head, and a whole head with half a body.
+        // No bytes, a partial head, and a complete head with a partial body.
         String::new(),
         head.clone(),
         format!("{head}\r\n{{\"jsonrpc\""),

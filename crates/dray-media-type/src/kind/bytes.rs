@@ -45,6 +45,6 @@ pub(super) fn find_from(head: &[u8], from: usize, needle: &[u8]) -> Option<usize
 
 /// A length or offset read from a file, as an index.
 pub(super) fn to_index(number: u32) -> usize {
-    // On a 16-bit target the index is beyond every head, so the read that follows finds nothing.
+    // On a 16-bit target the index is beyond every head, so the following read returns `None`.
     usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -31,8 +31,8 @@ const UNCLAIMED_TYPES: &[&str] = &[
     "application/vnd.android.dex",
 ];
 
-/// Whether an extension stands for something that these bytes are not. An extension without a claim never does; a
-/// text type does when the bytes are not text.
+/// Whether an extension contradicts the content. An extension without a known type never does; the extension of a text
+/// type does if the content is not text.
 pub(super) fn extension_disagrees(kind: ContentKind, extension: &str) -> bool {
     // An empty file has no bytes that could contradict its name.
     if kind == ContentKind::Empty {
@@ -55,7 +55,7 @@ fn is_textual(kind: ContentKind) -> bool {
     )
 }
 
-/// Whether content of a kind may bear a name of a type. Kinds that share a container may stand for each other.
+/// Whether content of this kind may have the claimed type. Kinds that share a container are interchangeable.
 fn may_be(claimed: &str, extension: &str, kind: ContentKind) -> bool {
     use ContentKind::{Archive, Audio, Document, Video};
     match claimed {
@@ -69,7 +69,7 @@ fn may_be(claimed: &str, extension: &str, kind: ContentKind) -> bool {
         "video/x-matroska" | "video/webm" => {
             matches!(kind, Video(VideoKind::Matroska | VideoKind::Webm))
         }
-        // Writers of sound alone often use the brand of video, such as `isom`.
+        // Writers of audio files often use the brand of video, such as `isom`.
         "audio/mp4" => matches!(kind, Audio(AudioKind::M4a) | Video(VideoKind::Mp4(_))),
         "audio/ogg" if extension == "opus" => matches!(kind, Audio(AudioKind::OggOpus { .. })),
         "audio/ogg" | "video/ogg" => matches!(
@@ -83,7 +83,7 @@ fn may_be(claimed: &str, extension: &str, kind: ContentKind) -> bool {
             kind,
             Archive(ArchiveKind::Zip | ArchiveKind::Jar | ArchiveKind::Apk)
         ),
-        // The manifest for Android may stand behind the head; what is seen then looks like a Java archive.
+        // The manifest for Android may be after the head; the head then looks like that of a Java archive.
         "application/vnd.android.package-archive" => {
             matches!(kind, Archive(ArchiveKind::Apk | ArchiveKind::Jar))
         }

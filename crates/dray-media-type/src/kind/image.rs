@@ -47,7 +47,7 @@ fn jpeg_dimensions(head: &[u8]) -> Option<(u32, u32)> {
             return None;
         };
         match marker {
-            // Fill bytes, and markers that stand alone.
+            // Fill bytes, and markers without a segment.
             0xFF => at += 1,
             0x01 | 0xD0..=0xD8 => at += 2,
             // C4, C8 and CC are not frame headers: they are two tables and a reserved code (ITU-T
@@ -73,7 +73,7 @@ fn gif_is_animated(head: &[u8]) -> bool {
     let mut frames = 0;
     loop {
         match head.get(at) {
-            // Some writers put the loop extension far before the second frame, which then lies behind the head.
+            // Some writers put the loop extension far before the second frame, which is then after the head.
             Some(0x21) if head.get(at + 3..at + 14) == Some(b"NETSCAPE2.0") => return true,
             Some(0x21) => at = skip_blocks(head, at + 2),
             Some(0x2C) => {
@@ -84,8 +84,7 @@ fn gif_is_animated(head: &[u8]) -> bool {
                 let Some(flags) = head.get(at + 9) else {
                     return false;
                 };
-                // Ten bytes of descriptor and the code size of LZW; both stand outside of the chain of
-                // sub-blocks.
+                // Ten bytes of descriptor and the code size of LZW; both are outside of the chain of sub-blocks.
                 at = skip_blocks(head, at + 11 + color_table(*flags));
             }
             _ => return false,
@@ -110,7 +109,7 @@ fn skip_blocks(head: &[u8], mut at: usize) -> usize {
     at + 1
 }
 
-/// `BM` begins many a text; the header behind it has one of the sizes that there are (read-attachment 5.1).
+/// Many texts begin with `BM`, so the following header must have one of the defined sizes (read-attachment 5.1).
 fn is_bmp(head: &[u8]) -> bool {
     let header = le32(head, 14);
     head.starts_with(b"BM")
@@ -121,7 +120,7 @@ fn bmp_dimensions(head: &[u8]) -> Option<(u32, u32)> {
     if le32(head, 14) == Some(12) {
         return dimensions_pair(le16(head, 18), le16(head, 20));
     }
-    // A negative height means that the rows come from above.
+    // A negative height means that the rows are ordered from top to bottom.
     let height = i32::from_le_bytes(array_at(head, 22)?);
     Some((le32(head, 18)?, height.unsigned_abs()))
 }

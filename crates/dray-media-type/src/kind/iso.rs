@@ -12,7 +12,7 @@ pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
         return None;
     }
     let major = array_at::<4>(head, 8)?;
-    // The box's own size is a claim: a hostile one must not reach behind the head.
+    // The declared size of the box is not trusted: it must not exceed the head.
     let end = to_index(be32(head, 0)?).min(head.len());
     let compatible = head.get(16..end).unwrap_or_default().as_chunks::<4>().0;
     let compatible = compatible
@@ -40,7 +40,7 @@ fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind 
         b"qt  " => ContentKind::Video(VideoKind::Quicktime),
         [b'3', b'g', ..] => ContentKind::Video(VideoKind::ThreeGp),
         b"crx " => ContentKind::Image(ImageKind::Other),
-        // Recorders write sound alone under the general brand `isom` and list `M4A ` among the compatible ones.
+        // Recorders write audio files with the general brand `isom` and list `M4A ` among the compatible ones.
         _ if compatible.contains(b"M4A ") => ContentKind::Audio(AudioKind::M4a),
         _ => ContentKind::Video(VideoKind::Mp4(video_codec(head))),
     }
@@ -57,12 +57,12 @@ pub(super) fn is_old_quicktime(head: &[u8]) -> bool {
     size.is_some_and(|size| size == 1 || size >= 8) && known.iter().any(|kind| is_at(head, 4, kind))
 }
 
-/// Looks at the sample descriptions. A file has one per track; those of sound say nothing about pictures.
+/// Reads the sample descriptions. A file has one per track; those of audio tracks are ignored.
 fn video_codec(head: &[u8]) -> VideoCodec {
     let mut from = 0;
     let mut found = VideoCodec::Unknown;
     while let Some(at) = find_from(head, from, b"stsd") {
-        // Behind `stsd`: version and flags, the count, and the size of the first entry, each of four bytes.
+        // After `stsd`: version and flags, the count, and the size of the first entry, each of four bytes.
         match array_at::<4>(head, at + 16).as_ref() {
             Some(b"avc1" | b"avc2" | b"avc3" | b"avc4") => return VideoCodec::H264,
             Some(

@@ -1,4 +1,4 @@
-//! Detects the kind of markup by the root of a text, to know whether a browser would run scripts in it.
+//! Detects the kind of markup by the root of a text, which determines whether a browser would run scripts in it.
 
 /// The kind of markup of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Detects the type of a file by its bytes (platform-delivery 4).
 //!
-//! Bytes decide how a file travels; its name only chooses among kinds that share their bytes: the sorts of text, old
-//! Office documents. A name that claims something else is reported ([`DetectedKind::disagrees`]), and nothing more.
+//! The bytes determine how a file is sent. The name only selects among kinds with the same bytes: types of text, old
+//! Office documents. A name that claims another type is only reported ([`DetectedKind::disagrees`]).
 
 mod bytes;
 mod claim;
@@ -29,28 +29,28 @@ pub use types::{
 /// How much of the start of a file [`detect_kind`] wants to see. Less works, and finds less.
 pub const HEAD_BYTES: usize = 64 * 1024;
 
-/// What a file was found to be.
+/// The detected kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetectedKind {
     /// The kind by which the file is routed.
     pub kind: ContentKind,
     /// Its media type, such as `image/png`.
     pub media_type: &'static str,
-    /// The usual extension, without a dot; nothing where the kind has none.
+    /// The usual extension, without a dot; `None` if the kind has none.
     pub extension: Option<&'static str>,
-    /// Width and height in pixels, where the head holds them.
+    /// Width and height in pixels, if the head contains them.
     pub dimensions: Option<(u32, u32)>,
-    /// The name's extension stands for something else.
+    /// Whether the name's extension belongs to another type.
     pub disagrees: bool,
 }
 
-/// Finds out what a file is.
+/// Detects the kind of a file.
 ///
-/// `head` is its start, up to [`HEAD_BYTES`] bytes; `name` how it is called; `size` how many bytes it has in all, which
-/// says whether `head` is everything.
+/// `head` is its start, up to [`HEAD_BYTES`] bytes; `name` is its file name; `size` is its total number of bytes, which
+/// shows whether `head` is the complete file.
 pub fn detect_kind(head: &[u8], name: &str, size: u64) -> DetectedKind {
     let extension = crate::extension_of(name);
-    // A size beyond `usize` cannot be all in memory, so a failed conversion means that more follows.
+    // A file larger than `usize` cannot be completely in memory, so a failed conversion means that more bytes follow.
     let whole = u64::try_from(head.len()).is_ok_and(|length| length >= size);
     let found = if size == 0 {
         sniff::SniffResult::of(ContentKind::Empty)

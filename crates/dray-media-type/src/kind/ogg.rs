@@ -8,8 +8,8 @@ pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
     if !head.starts_with(b"OggS") {
         return None;
     }
-    // The first packet is behind the segment table.
-    // A head that ends before the count makes an offset behind its end, where nothing matches (RFC 3533 §6).
+    // The first packet is after the segment table. If the head ends before the count, the offset is beyond its end and
+    // matches nothing (RFC 3533 §6).
     let packet = 27 + usize::from(head.get(26).copied().unwrap_or(1));
     let kind = if is_at(head, packet, b"OpusHead") {
         // The channel count of the identification header (RFC 7845 §5.1).

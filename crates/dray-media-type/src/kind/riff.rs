@@ -26,7 +26,7 @@ fn sniff_webp(head: &[u8]) -> FormatSignature {
             .zip(le24(head, 27))
             .map(|(width, height)| (width + 1, height + 1)),
         Some(b"VP8L") => {
-            // The 14-bit fields of `VP8L` stand behind its signature byte 0x2F.
+            // The 14-bit fields of `VP8L` are after its signature byte 0x2F.
             le32(head, 21).map(|bits| ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1))
         }
         Some(b"VP8 ") => le16(head, 26)

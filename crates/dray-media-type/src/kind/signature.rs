@@ -1,6 +1,6 @@
 //! Signatures at the start of a file, the same for every caller (read-attachment 5.1, platform-delivery 4).
 //!
-//! Which signatures there are is decided here. Whether text may win over a printable one is a rule of the caller; see
+//! This module defines the signatures. The caller decides whether text has priority over a printable one; see
 //! [`FormatSignature::printable`].
 
 use crate::table::usual_extension;
@@ -9,14 +9,14 @@ use super::bytes::{be32, is_at};
 use super::types::{ArchiveKind, AudioKind, ContentKind, DocumentKind, ExecutableKind};
 use super::{ebml, image, iso, mpeg, ogg, riff};
 
-/// What the first bytes of a file say about it.
+/// The meaning of the first bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signature {
     /// A format that the first bytes identify.
     Format(FormatSignature),
-    /// A ZIP: its directory says whether it is a document.
+    /// A ZIP; its directory determines whether it is a document.
     Zip,
-    /// A compound file (MS-CFB): its directory says which program wrote it.
+    /// A compound file (MS-CFB): its directory determines the program that wrote it.
     CompoundFile,
 }
 
@@ -25,10 +25,10 @@ pub enum Signature {
 pub struct FormatSignature {
     /// The kind of content.
     pub kind: ContentKind,
-    /// The media type, which may be more precise than that of the kind.
+    /// The media type, which may be more precise than the type of the kind.
     pub media_type: &'static str,
-    /// Whether a text may begin with the same bytes, such as `MZ` or `ID3`. Reading takes the stricter kind then
-    /// (read-attachment 5), delivery takes the text.
+    /// Whether a text may begin with the same bytes, such as `MZ` or `ID3`. In this case, reading uses the stricter
+    /// kind (read-attachment 5), and delivery uses text.
     pub printable: bool,
     pub(super) extension: Option<&'static str>,
     pub(super) dimensions: Option<(u32, u32)>,
@@ -129,7 +129,7 @@ const PLAIN_SIGNATURES: &[(&[u8], ContentKind, Option<&str>)] = &[
 /// The compound file of old Office (MS-CFB 2.2).
 const COMPOUND_FILE_SIGNATURE: &[u8] = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";
 
-/// The signature at the start of `head`, which may end anywhere; `None` when the first bytes say nothing.
+/// The signature at the start of `head`, which may end at any byte; `None` without a known signature.
 ///
 /// Signatures at byte 0 go before those at an offset: `ftyp` and `ustar` may be content of any other format.
 pub fn find_signature(head: &[u8]) -> Option<Signature> {
@@ -166,7 +166,7 @@ fn plain_signature(head: &[u8]) -> Option<FormatSignature> {
     })
 }
 
-/// RIFF of any form: one that is not known is content for a program anyway.
+/// RIFF of any form: an unknown form is binary content, too.
 fn riff_signature(head: &[u8]) -> Option<FormatSignature> {
     if !head.starts_with(b"RIFF") {
         return None;
@@ -175,7 +175,7 @@ fn riff_signature(head: &[u8]) -> Option<FormatSignature> {
     Some(riff::find_signature(head).unwrap_or_else(unknown))
 }
 
-/// Signatures of few bytes, each with what its format has behind them.
+/// Signatures of few bytes, each with a check of the bytes after them.
 fn short_signature(head: &[u8]) -> Option<FormatSignature> {
     if head.starts_with(b"MZ") {
         let program = ContentKind::Executable(ExecutableKind::Pe);
@@ -203,7 +203,7 @@ fn short_signature(head: &[u8]) -> Option<FormatSignature> {
 const OLDEST_CLASS_VERSION: u32 = 45;
 
 /// Java classes and Mach-O files for several processors share a signature. The next four bytes are the versions of a
-/// class, minor and then major, or the number of processors, of which there are never so many.
+/// class, minor and then major, or the number of processors, which is always smaller.
 fn class_or_mach_o(head: &[u8]) -> FormatSignature {
     // A head that ends here leaves the question open; a class is the more common file.
     if be32(head, 4).is_some_and(|count| count < OLDEST_CLASS_VERSION) {
@@ -215,7 +215,7 @@ fn class_or_mach_o(head: &[u8]) -> FormatSignature {
     )
 }
 
-/// The mark of POSIX; before it there was only the sum of the header, with its own field as spaces.
+/// The magic of POSIX. Older headers have only a checksum, calculated with its own field as spaces.
 fn is_tar(head: &[u8]) -> bool {
     if is_at(head, 257, b"ustar") {
         return true;

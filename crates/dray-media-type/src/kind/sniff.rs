@@ -12,7 +12,7 @@ use super::types::{
 };
 use super::{iso, text, zip};
 
-/// What was found, with what the kind alone does not say.
+/// The detected kind, with details that are not part of the kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SniffResult {
     pub(super) kind: ContentKind,
@@ -22,7 +22,7 @@ pub(super) struct SniffResult {
 }
 
 impl SniffResult {
-    /// A kind that says everything.
+    /// A result without further details.
     pub(super) const fn of(kind: ContentKind) -> Self {
         Self {
             kind,
@@ -32,7 +32,7 @@ impl SniffResult {
         }
     }
 
-    /// A kind of which there are several media types.
+    /// A result of a kind with several media types.
     pub(super) fn typed(kind: ContentKind, media_type: &'static str) -> Self {
         Self {
             kind,
@@ -43,7 +43,8 @@ impl SniffResult {
     }
 }
 
-/// Finds out what a file with bytes is. `extension` is in lower case; `whole` when `head` is all of the file.
+/// Detects the kind of a file that is not empty. `extension` is in lower case; `whole` is whether `head` is the
+/// complete file.
 pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> SniffResult {
     let found = find_signature(head).map(|signature| match signature {
         Signature::Format(format) => (by_format(format, extension), format.printable),
@@ -61,7 +62,8 @@ pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> SniffResult {
 
 fn by_format(format: FormatSignature, extension: &str) -> SniffResult {
     match (format.kind, extension) {
-        // A compressed SVG is one still. Its usual extension is that of the text; these bytes are compressed.
+        // A compressed SVG is an SVG, too. Its extension is `svgz` and not the usual `svg`, because these bytes are
+        // compressed.
         (ContentKind::Archive(ArchiveKind::Gzip), "svgz") => SniffResult {
             extension: Some("svgz"),
             ..SniffResult::of(ContentKind::Document(DocumentKind::Svg))
@@ -90,7 +92,7 @@ fn sniff_compound_file(extension: &str) -> SniffResult {
     }
 }
 
-/// What was looked at more closely here than the library does, and was found to be something else.
+/// Types that are checked more precisely here than in the library, so its result for them is ignored.
 const REFINED_TYPES: [&str; 4] = [
     "audio/mpeg",
     "audio/aac",
@@ -98,7 +100,8 @@ const REFINED_TYPES: [&str; 4] = [
     "application/x-bzip2",
 ];
 
-/// Formats without a signature of their own here: two that need text to be ruled out, and what a library knows.
+/// Formats without a signature in this crate: two that are checked only after text is ruled out, and formats of a
+/// library.
 fn sniff_other(head: &[u8]) -> SniffResult {
     if iso::is_old_quicktime(head) {
         return SniffResult::of(ContentKind::Video(VideoKind::Quicktime));
@@ -107,7 +110,7 @@ fn sniff_other(head: &[u8]) -> SniffResult {
     if matches!(head, [0xFF, 0xF0 | 0xF1 | 0xF8 | 0xF9, ..]) {
         return SniffResult::of(ContentKind::Audio(AudioKind::Aac));
     }
-    // Only files without `MZ` come here; an offset at 0x3C that leads to a PE header still makes a program.
+    // Only files without `MZ` reach this line. If the offset at 0x3C leads to a PE header, the file is still a program.
     if le32(head, 0x3C).is_some_and(|at| is_at(head, super::bytes::to_index(at), b"PE\0\0")) {
         return SniffResult::of(ContentKind::Executable(ExecutableKind::Pe));
     }

@@ -1,4 +1,4 @@
-//! Text: valid UTF-8 without NUL in its first 8 KiB; which sort, the name says.
+//! Text: valid UTF-8 without NUL in its first 8 KiB; the name determines the type of text.
 
 use crate::names;
 use crate::table::text_type;
@@ -10,19 +10,19 @@ use super::types::{ContentKind, DocumentKind, ExecutableKind};
 /// Bytes in which a NUL or invalid UTF-8 means that the content is not text (platform-delivery 4).
 const SNIFF_BYTES: usize = 8 * 1024;
 
-/// Text, or nothing when it is not. `whole` when `head` is all of the file.
+/// Detects text; `None` if it is not text. `whole` is whether `head` is the complete file.
 pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<SniffResult> {
     let text = as_text(head, whole)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match (markup::markup_root(text), extension) {
-        // The root goes before the name: a browser runs the scripts of SVG and HTML under any extension.
+        // The root has priority over the name: a browser runs the scripts of SVG and HTML under any extension.
         (Some(MarkupRoot::Svg), _) | (_, "svg") => {
             return Some(SniffResult::of(ContentKind::Document(DocumentKind::Svg)));
         }
         (Some(MarkupRoot::Html), _) | (_, "html" | "htm" | "xhtml" | "shtml") => {
             return Some(SniffResult::of(ContentKind::Document(DocumentKind::Html)));
         }
-        // A root that any XML may have leaves a known sort, such as GPX, to its extension.
+        // With a generic XML root, the extension of a known type, such as GPX, decides.
         (Some(MarkupRoot::Xml), _) if text_type(extension).is_none() => {
             return Some(SniffResult::typed(ContentKind::Text, names::XML));
         }
@@ -43,7 +43,7 @@ pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<SniffRe
     })
 }
 
-/// The start of a text. A character may be cut at the end of what is looked at, not at the end of the file.
+/// The start of a text. The last character may be incomplete at the end of the sample, but not at the end of the file.
 fn as_text(head: &[u8], whole: bool) -> Option<&str> {
     let seen = head.get(..SNIFF_BYTES.min(head.len()))?;
     if seen.is_empty() || seen.contains(&0) {

@@ -3,7 +3,7 @@
 use crate::names;
 use crate::table::usual_extension;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContentKind {
     /// A picture without scripts.
@@ -55,7 +55,7 @@ pub enum ImageKind {
     Other,
 }
 
-/// Containers of video; the codec is known for [`VideoKind::Mp4`] alone.
+/// Containers of video; the codec is known only for [`VideoKind::Mp4`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VideoKind {
     /// MP4, and any ISO base media file of an unknown brand.
@@ -76,7 +76,7 @@ pub enum VideoKind {
     Other,
 }
 
-/// How the pictures of an MP4 are coded, as far as the head says.
+/// The video codec of an MP4, if the head contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VideoCodec {
     /// H.264, which every platform plays.
@@ -94,7 +94,7 @@ pub enum AudioKind {
     Mp3,
     /// AAC or ALAC in MPEG-4, by the brands `M4A `, `M4B ` and `M4P `.
     M4a,
-    /// Opus in Ogg: what voice messages are made of.
+    /// Opus in Ogg: the format of voice messages.
     OggOpus {
         /// Channels as the stream announces them.
         channels: u8,
@@ -111,7 +111,7 @@ pub enum AudioKind {
     Aac,
     /// AIFF and AIFF-C, uncompressed sound of Apple.
     Aiff,
-    /// MIDI: notes, with nothing recorded in it.
+    /// MIDI: notes without recorded sound.
     Midi,
     /// Other sound that the `infer` crate knows by its magic.
     Other,
@@ -144,7 +144,7 @@ pub enum DocumentKind {
     Ppt,
     /// Rich text, by `{\rtf` at the start.
     Rtf,
-    /// HTML and XHTML; it can run scripts, so it always goes as a document.
+    /// HTML and XHTML; it can run scripts, so it is always sent as a document.
     Html,
     /// SVG, compressed or not.
     Svg,
@@ -195,7 +195,7 @@ pub enum ExecutableKind {
 }
 
 impl ContentKind {
-    /// The registered media type, or the one in common use where IANA has none.
+    /// The registered media type, or the common one if IANA has none.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Image(image) => image.media_type(),
@@ -210,7 +210,7 @@ impl ContentKind {
         }
     }
 
-    /// The usual extension without its dot; `None` for kinds that go by many names.
+    /// The usual extension without its dot; `None` for kinds with many extensions.
     pub(super) fn extension(self) -> Option<&'static str> {
         usual_extension(self.media_type())
     }

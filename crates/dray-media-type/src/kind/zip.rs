@@ -1,4 +1,4 @@
-//! ZIP and what is made of it: Office documents, EPUB, packages.
+//! ZIP and formats that are based on it: Office documents, EPUB, packages.
 
 use super::bytes::{find_from, is_at, le16, le32, to_index};
 use super::sniff::SniffResult;
@@ -10,10 +10,10 @@ const ENTRIES_MAX: usize = 256;
 /// The mark of an entry.
 const ENTRY_SIGNATURE: &[u8] = b"PK\x03\x04";
 
-/// The bit that moves sizes behind the data.
+/// The bit for entries whose sizes are after the data.
 const SIZES_BEHIND: u16 = 1 << 3;
 
-/// What a file is that begins with a signature of ZIP.
+/// Detects the kind of a file that begins with a signature of ZIP.
 pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
     // An empty archive is its end record alone; a split one begins with the marker of spanning (APPNOTE 4.3,
     // 8.5).
@@ -62,7 +62,8 @@ impl ZipNames {
             return SniffResult::of(ContentKind::Archive(ArchiveKind::Apk));
         }
         if self.content_types {
-            // The part that names the format may stand behind the head; then the name may choose among the three.
+            // The part that identifies the format may be after the head; then the file name may select one of the
+            // three.
             let named = match extension {
                 "docx" | "docm" | "dotx" => Some(DocumentKind::Docx),
                 "xlsx" | "xlsm" | "xltx" => Some(DocumentKind::Xlsx),
@@ -80,7 +81,7 @@ impl ZipNames {
     }
 }
 
-/// The first entry of EPUB and open documents holds the media type, not compressed.
+/// The first entry of EPUB and open documents contains the uncompressed media type.
 fn by_media_type(content: &[u8]) -> Option<SniffResult> {
     let known: [(&[u8], DocumentKind); 4] = [
         (b"application/epub+zip", DocumentKind::Epub),
@@ -114,7 +115,7 @@ fn by_media_type(content: &[u8]) -> Option<SniffResult> {
 /// One entry as far as the head shows it.
 struct ZipEntry<'head> {
     name: &'head [u8],
-    /// Its bytes as they are stored; empty where the size comes behind them.
+    /// Its stored bytes; empty if the size is after them.
     content: &'head [u8],
 }
 
@@ -138,8 +139,8 @@ impl<'head> Iterator for ZipEntries<'head> {
         let name_end = name_start + usize::from(le16(head, at + 26)?);
         let start = name_end + usize::from(le16(head, at + 28)?);
         let name = head.get(name_start..name_end)?;
-        // A streaming writer leaves the size zero and writes it behind the data (APPNOTE 4.4.4), so the next
-        // signature has to be searched for. A zero size without the bit is an empty entry.
+        // A streaming writer leaves the size zero and writes it after the data (APPNOTE 4.4.4), so the next signature
+        // has to be searched for. A zero size without the bit is an empty entry.
         let behind = flags & SIZES_BEHIND != 0 && size == 0;
         // On a 32-bit machine a false size could overflow the sum and lead back to an earlier entry.
         let end = start.saturating_add(if behind { 0 } else { size });

@@ -1,5 +1,5 @@
-//! A submission server, for tests and the demo. It reads mails while they arrive and keeps what a reader sees of
-//! them; attachments are digested and not kept.
+//! A submission server, for tests and the demo. It parses mails while they arrive and stores their visible content;
+//! attachments are only hashed.
 
 mod parse;
 mod session;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::options::{ConnectionSecurity, EmailOptions};
 
-/// The only user that it lets in.
+/// The only valid user.
 pub const USER_NAME: &str = "bot";
 /// The password of that user.
 pub const USER_PASSWORD: &str = "fake-password-of-a-mailbox";
@@ -28,19 +28,19 @@ pub const UNKNOWN_RECIPIENT: &str = "nobody@example.org";
 /// A fault to inject into the next mail, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// The mail is read to its end and answered with this line; nothing is kept.
+    /// The mail is read completely, and the reply is this line; the mail is not stored.
     Refuse(&'static str),
-    /// `MAIL FROM` is answered with this line.
+    /// The reply to `MAIL FROM` is this line.
     RefuseSender(&'static str),
     /// The mail is kept, and the connection closed.
     LoseAnswer,
-    /// The mail is kept, and answered with something that is not SMTP.
+    /// The mail is stored, and the reply is not valid SMTP.
     Gibberish,
     /// The connection is closed after the first bytes.
     CloseDuringBody,
     /// This line is written after the first bytes, and the connection closed.
     RefuseDuringBody(&'static str),
-    /// The mail is kept and never answered.
+    /// The mail is stored, and no reply is sent.
     Stall,
     /// Something is written in the same packet as the consent to TLS.
     SpeakBeforeTls,
@@ -59,7 +59,7 @@ pub struct MailFile {
     pub sha256: Sha256Digest,
 }
 
-/// A mail as its reader sees it, with what the envelope said.
+/// A mail as a reader gets it, with the data of its envelope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedMail {
     /// Sender of the envelope.
@@ -81,7 +81,7 @@ pub struct ReceivedMail {
 }
 
 impl ReceivedMail {
-    /// The first header of this name, in any case; empty when there is none.
+    /// The first header of this name, in any case; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         parse::header_value(&self.headers, name)
     }
@@ -123,8 +123,8 @@ pub struct FakeMailServer {
 }
 
 impl FakeMailServer {
-    /// Starts a server that takes mails of at most `largest` bytes. With a TLS configuration it offers `STARTTLS` and
-    /// takes no mail without.
+    /// Starts a server that accepts mails of at most `largest` bytes. With a TLS configuration it offers `STARTTLS` and
+    /// refuses mails without it.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl FakeMailServer {
                 while sessions.try_join_next().is_some() {}
                 let shared = Arc::clone(&inner);
                 sessions.spawn(async move {
-                    // Connections that break are what some tests are about.
+                    // Errors are ignored, because some tests break connections.
                     let _ = session::serve_connection(&shared, Box::new(socket)).await;
                 });
             }

@@ -13,7 +13,7 @@ pub(super) struct MalformedMail;
 
 type Headers = Vec<(String, String)>;
 
-/// A header by its name in any case; empty when there is none.
+/// A header by its name in any case; empty if it is missing.
 pub(super) fn header_value<'a>(headers: &'a [(String, String)], name: &str) -> &'a str {
     headers
         .iter()
@@ -40,8 +40,7 @@ struct MimePart {
     lines: u64,
 }
 
-/// A parser that takes lines without their ends. Stricter than mail readers: it is there to find errors of the
-/// sender.
+/// A parser for lines without their ends. It is stricter than mail readers, in order to find errors of the sender.
 #[derive(Debug, Default)]
 pub(super) struct MailParser {
     stage: ParseStage,
@@ -91,7 +90,7 @@ impl MailParser {
         };
     }
 
-    /// Ends the mail and returns what a reader sees of it.
+    /// Ends the mail and returns its visible content.
     pub(super) fn end(mut self) -> Result<ReceivedMail, MalformedMail> {
         match (std::mem::take(&mut self.stage), &self.boundary) {
             (ParseStage::Body(part), None) => self.parts.push(part),
@@ -179,7 +178,7 @@ fn parse_header_line(headers: &mut Headers, line: &[u8]) -> Result<(), Malformed
     Ok(())
 }
 
-/// A parameter of a header; its extended form (RFC 2231) is preferred, as RFC 6266 asks.
+/// A parameter of a header; its extended form (RFC 2231) is preferred, as RFC 6266 requires.
 fn parameter_value(value: &str, name: &str) -> Option<String> {
     let extended = format!("; {name}*=");
     if let Some((_, after)) = value.rsplit_once(&extended) {

@@ -143,7 +143,7 @@ impl MailSession<'_> {
             self.say("220 2.0.0 go").await?;
         }
         let io = TlsAcceptor::from(tls).accept(self.io.into_inner()).await?;
-        // RFC 3207, section 4.2: what was reported before the handshake is forgotten.
+        // RFC 3207, section 4.2: data from before the handshake is discarded.
         Ok(Self {
             shared: self.shared,
             io: BufReader::new(Box::new(io)),
@@ -242,7 +242,7 @@ impl MailSession<'_> {
             let Some(line) = self.read().await? else {
                 return Ok(false);
             };
-            // Counted with the line ends, as the client counts what it sends.
+            // Counted with the line ends, as the client counts sent bytes.
             self.shared
                 .received
                 .fetch_add(line.len() as u64 + 2, Ordering::SeqCst);
@@ -315,7 +315,7 @@ fn decode_base64(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The address in angle brackets behind a word.
+/// The address in angle brackets after a word.
 fn path_address(line: &str, word: &str) -> Option<String> {
     let at = line.to_ascii_uppercase().find(word)?;
     let after = line.get(at + word.len()..)?.trim_start();

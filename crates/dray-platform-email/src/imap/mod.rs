@@ -1,7 +1,7 @@
 //! The conversation with a mailbox (IMAP: RFC 3501, 9051 and 2177), as far as reading mail needs it.
 //!
-//! Everything that a server may send is bounded: a response holds at most [`MAX_RESPONSE_BYTES`] bytes, regardless of
-//! the length that it announces. Mails are requested in chunks that fit.
+//! All data from a server is limited: a response has at most [`MAX_RESPONSE_BYTES`] bytes, regardless of its announced
+//! length. Mails are requested in chunks that fit.
 
 mod response;
 pub(crate) mod structure;
@@ -52,7 +52,7 @@ impl ImapConnection {
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
         let wait = options.connect_timeout.as_duration();
-        // Brackets mark an IPv6 address in the options, and are not part of it.
+        // Brackets mark an IPv6 address in the options and do not belong to it.
         let host = inbox.host.trim_start_matches('[').trim_end_matches(']');
         let connecting = async {
             #[expect(
@@ -81,17 +81,17 @@ impl ImapConnection {
         if inbox.security == ConnectionSecurity::StartTls {
             connection = connection.start_tls(host, wait, tls).await?;
         }
-        // Only now: RFC 3501, section 6.2.1, discards what was announced before TLS.
+        // Read only now, because RFC 3501, section 6.2.1, discards capabilities that were announced before TLS.
         if !is_known {
             connection.capabilities().await?;
             connection.login(inbox).await?;
         }
-        // Servers announce more, such as `IDLE`, once the user is known.
+        // Servers announce more, such as `IDLE`, after the login.
         connection.capabilities().await?;
         Ok(connection)
     }
 
-    /// Reads the greeting; returns whether the server knows the user already, as with a client certificate.
+    /// Reads the greeting; returns whether the user is already authenticated, as with a client certificate.
     async fn greeted(&mut self) -> Result<bool, PlatformError> {
         match timeout(self.idle, self.read_response()).await {
             Ok(Ok(ServerResponse::Untagged(greeting))) => match greeting.word().as_str() {
@@ -118,7 +118,7 @@ impl ImapConnection {
         self.command("STARTTLS").await.map_err(|cause| {
             PlatformError::new(ErrorKind::Auth, "the server offers no STARTTLS").caused_by(cause)
         })?;
-        // What came before the handshake was not protected; it must not count as if it had been.
+        // Data before the handshake was not protected, so it must not be used.
         if !self.io.buffer().is_empty() {
             let why = "the server sent data before the TLS handshake";
             return Err(PlatformError::new(ErrorKind::Auth, why));
@@ -157,7 +157,7 @@ impl ImapConnection {
             }
             _ => error,
         };
-        // Preferred: unlike `LOGIN`, it takes any characters in names and passwords.
+        // Preferred, because unlike `LOGIN` it allows any characters in names and passwords.
         if self.offers("AUTH=PLAIN") {
             let tag = self.begin("AUTHENTICATE PLAIN").await?;
             // The credentials follow the server's consent: `SASL-IR` is an extension that not all servers have.
@@ -180,7 +180,7 @@ impl ImapConnection {
         login.map(drop).map_err(refused)
     }
 
-    /// Opens a mailbox; `marks` says whether mails in it will be marked. Returns its `UIDVALIDITY`.
+    /// Opens a mailbox; `marks` is whether mails in it will be marked. Returns its `UIDVALIDITY`.
     pub(crate) async fn select(
         &mut self,
         mailbox: &str,
@@ -215,7 +215,7 @@ impl ImapConnection {
         Ok(all)
     }
 
-    /// What `UID FETCH` returns of one mail; `None` for an unknown mail.
+    /// The result of `UID FETCH` for one mail; `None` for an unknown mail.
     pub(crate) async fn fetch(
         &mut self,
         uid: u64,
@@ -258,7 +258,7 @@ impl ImapConnection {
         self.end(tag).await.map(drop)
     }
 
-    /// Reads one unsolicited response. Waits without a timeout of its own: a mailbox may be quiet for long.
+    /// Reads one unsolicited response. Waits without its own timeout, because a mailbox may be quiet for a long time.
     async fn note(&mut self) -> Result<(), PlatformError> {
         match self.read_response().await? {
             ServerResponse::Untagged(response) => {
@@ -296,7 +296,7 @@ impl ImapConnection {
         }
     }
 
-    /// Waits until the server asks for more of a command.
+    /// Waits until the server requests the continuation of a command.
     async fn continued(&mut self, tag: &str) -> Result<(), PlatformError> {
         loop {
             match self.next().await? {
@@ -340,7 +340,7 @@ impl ImapConnection {
         }
     }
 
-    /// Notes what counts in any response: the announcement of new mail.
+    /// Records announcements of new mail, which may be in any response.
     fn heard(&mut self, response: &UntaggedResponse) {
         let second = response
             .values

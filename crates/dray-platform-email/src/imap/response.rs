@@ -9,7 +9,7 @@ use super::value::{ImapValue, ResponseChunk, parse_values};
 pub(crate) struct UntaggedResponse {
     /// `OK`, `BYE`, `SEARCH`, or the number before `FETCH` and `EXISTS`.
     pub(crate) values: Vec<ImapValue>,
-    /// The whole first line, because texts for people have no grammar.
+    /// The complete first line, because texts for people have no grammar.
     pub(crate) line: String,
 }
 
@@ -37,7 +37,7 @@ impl FetchedMail {
         })
     }
 
-    /// The bytes of a section: `BODY[1]`, with an origin such as `<0>` behind it. `None` for `NIL`.
+    /// The bytes of a section: `BODY[1]`, followed by an origin such as `<0>`. `None` for `NIL`.
     pub(crate) fn body(&self, section: &str) -> Option<&[u8]> {
         let name = format!("BODY[{section}]");
         let mut pairs = self.0.chunks_exact(2);
@@ -91,8 +91,7 @@ pub(super) fn parse_response(pieces: &[ResponseChunk]) -> Result<ServerResponse,
     Ok(ServerResponse::Untagged(UntaggedResponse { values, line }))
 }
 
-/// The error that a refusal stands for, by its response code (RFC 5530). The server's text may hold names: it is for
-/// the log only.
+/// The error for a refusal, by its response code (RFC 5530). The server's text may contain names, so it is only logged.
 pub(super) fn refusal_error(line: &str) -> PlatformError {
     let upper = line.to_ascii_uppercase();
     let has = |code: &str| upper.contains(&format!("[{code}"));
@@ -103,7 +102,7 @@ pub(super) fn refusal_error(line: &str) -> PlatformError {
     } else if has("NONEXISTENT") || has("EXPUNGEISSUED") {
         ErrorKind::NotFound
     } else {
-        // Without a code, `NO` and `BAD` say nothing that a program could use.
+        // Without a code, `NO` and `BAD` have no machine-readable reason.
         ErrorKind::Unknown
     };
     let text: String = line

@@ -2,7 +2,7 @@
 
 use super::value::ImapValue;
 
-/// Most parts, and deepest nesting, that are looked at. A mail beyond them is attached as a whole.
+/// Most parts, and deepest nesting, that are parsed. A mail beyond these limits is attached completely.
 const MAX_PARTS: usize = 200;
 const MAX_DEPTH: usize = 20;
 
@@ -13,15 +13,15 @@ pub(crate) struct BodyPart {
     pub(crate) section: String,
     /// `text/plain`, in lower case.
     pub(crate) media_type: String,
-    /// Character set, as declared; empty for none.
+    /// Character set, as declared; may be empty.
     pub(crate) charset: String,
     /// `base64`, `quoted-printable`, `7bit` …, in lower case.
     pub(crate) encoding: String,
     /// Its length as it travels, in bytes.
     pub(crate) octets: u64,
-    /// Its file name as declared, not decoded; empty for none.
+    /// Its file name as declared, not decoded; may be empty.
     pub(crate) name: String,
-    /// `attachment` or `inline`, in lower case; empty for none.
+    /// `attachment` or `inline`, in lower case; may be empty.
     pub(crate) disposition: String,
 }
 

@@ -6,9 +6,9 @@ const MAX_DEPTH: usize = 64;
 /// One value of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImapValue {
-    /// The atom `NIL`: nothing, as opposed to an empty string.
+    /// The atom `NIL`: no value, in contrast to an empty string.
     Nil,
-    /// An atom or a number: what stood without quotes.
+    /// An atom or a number: a value without quotes.
     Atom(Vec<u8>),
     /// A quoted string or a literal.
     Text(Vec<u8>),
@@ -56,7 +56,7 @@ pub(crate) fn announced_literal(line: &[u8]) -> Option<(u64, usize)> {
     let inner = line.strip_suffix(b"}")?;
     let at = inner.iter().rposition(|byte| *byte == b'{')?;
     let digits = inner.get(at + 1..)?;
-    // A literal that needs no consent (RFC 7888); servers do not send it, but it costs nothing.
+    // A literal that needs no consent (RFC 7888); servers do not send it, but supporting it is simple.
     let digits = digits.strip_suffix(b"+").unwrap_or(digits);
     let length = std::str::from_utf8(digits).ok()?;
     let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
@@ -74,7 +74,7 @@ pub(crate) fn parse_values(pieces: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
             stack.last_mut()?.push(ImapValue::Text(literal.clone()));
         }
     }
-    // What is left on the stack would be an open list.
+    // A remaining entry on the stack would be an open list.
     let all = stack.pop()?;
     stack.is_empty().then_some(all)
 }
@@ -116,7 +116,7 @@ fn parse_line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
     Some(())
 }
 
-/// Splits an atom off, with what is in brackets in it: `BODY[HEADER.FIELDS (DATE)]` is one.
+/// Splits off an atom, including a part in brackets: `BODY[HEADER.FIELDS (DATE)]` is one.
 fn split_atom(text: &[u8]) -> (&[u8], &[u8]) {
     let mut depth = 0_u32;
     let end = text.iter().position(|byte| match byte {
@@ -147,7 +147,7 @@ fn parse_quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     None
 }
 
-/// A string as it can stand in a command; `None` for anything but printable ASCII, which would need a literal.
+/// A string in the form for a command; `None` unless it is printable ASCII, because it would then need a literal.
 pub(crate) fn quote_string(text: &str) -> Option<String> {
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     is_plain.then(|| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))

@@ -1,12 +1,13 @@
-//! Whether a mail is from its sender, by `Authentication-Results` (RFC 8601) of the server that took it.
+//! Verifies the sender of a mail by the `Authentication-Results` (RFC 8601) of the receiving server.
 //!
-//! Only the topmost such field with the configured name counts: servers put theirs on top, and remove forged ones.
+//! Only the topmost such field with the configured name counts: servers add theirs at the top, and remove forged ones.
 //! The domains are compared without a list of public suffixes: the domain that passed must be the sender's own or one
 //! above it, which is never weaker than DMARC.
 
 use super::options::SenderVerification;
 
-/// The reason for which a sender is not verified; `None` for a verified one. `results` are the values of all such fields, topmost first.
+/// The reason why a sender is not verified; `None` for a verified one. `results` are the values of all such fields,
+/// topmost first.
 pub(crate) fn sender_doubt<'a>(
     verify: SenderVerification,
     authserv_id: &str,
@@ -18,7 +19,7 @@ pub(crate) fn sender_doubt<'a>(
     }
     let own_results = results
         .map(split_clauses)
-        // `find` stops at the topmost: what is below may have come with the mail.
+        // `find` stops at the topmost field; the sender may have added the fields below it.
         .find(|clauses| is_of(clauses, authserv_id));
     let Some(clauses) = own_results else {
         return Some("the mail server did not verify the sender");
@@ -148,7 +149,7 @@ fn domain_of(value: &str) -> &str {
     value.rsplit_once('@').map_or(value, |(_, domain)| domain)
 }
 
-/// Whether a domain speaks for another: it is the same, or above it. A top-level domain speaks for none.
+/// Whether a domain is responsible for another: it is the same, or above it. A top-level domain never is.
 fn covers_domain(above: &str, domain: &str) -> bool {
     let (above, domain) = (above.to_ascii_lowercase(), domain.to_ascii_lowercase());
     above == domain || (above.contains('.') && domain.ends_with(&format!(".{above}")))

@@ -20,7 +20,7 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 pub(super) enum PartDecoder {
     /// `7bit`, `8bit`, `binary` and unknown encodings.
     Plain,
-    /// Characters that do not fill a group yet, and whether the end was seen.
+    /// Characters of an incomplete group, and whether the end was reached.
     Base64(Vec<u8>, bool),
     /// A line that is not complete yet.
     Quoted(Vec<u8>),
@@ -36,7 +36,7 @@ impl PartDecoder {
         }
     }
 
-    /// Takes encoded bytes, and returns those that can be decoded without what follows.
+    /// Adds encoded bytes, and returns the bytes that can already be decoded.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Self::Plain => bytes.to_vec(),
@@ -63,7 +63,8 @@ impl PartDecoder {
                     .iter()
                     .rposition(|byte| *byte == b'\n')
                     .map(|at| at + 1);
-                // A line without an end is decoded as far as it goes, or the buffer would grow forever.
+                // A line without an end is decoded as far as it goes, because otherwise the buffer would grow without a
+                // limit.
                 let end = end.or((rest.len() > MAX_LINE_BYTES).then_some(rest.len()));
                 let left = rest.split_off(end.unwrap_or_default());
                 let lines = std::mem::replace(rest, left);
@@ -78,7 +79,7 @@ impl PartDecoder {
             Self::Plain => Vec::new(),
             Self::Base64(rest, _) => {
                 let rest = std::mem::take(rest);
-                // One character alone holds no byte.
+                // A single character does not encode a byte.
                 if rest.len() < 2 {
                     return Vec::new();
                 }
@@ -97,7 +98,7 @@ fn decode_quoted_printable(text: &[u8]) -> Vec<u8> {
             [content @ .., b'\n'] => (content, b"\n"),
             content => (content, b""),
         };
-        // RFC 2045, section 6.7, rule 3: white space at the end of a line was added on the way.
+        // RFC 2045, section 6.7, rule 3: white space at the end of a line was added in transit.
         let trimmed = match end {
             b"" => content,
             _ => content.trim_ascii_end(),

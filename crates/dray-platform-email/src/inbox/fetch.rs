@@ -1,4 +1,4 @@
-//! The bytes of an attachment, read in chunks over a connection of its own.
+//! The bytes of an attachment, read in chunks over a separate connection.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) async fn fetch_attachment(
         );
         return Err(error.with_numbers(attachment.size, limit));
     }
-    // A connection of its own: that of the receiver may be waiting in `IDLE`.
+    // A separate connection, because the receiver's may be waiting in `IDLE`.
     let mut connection = ImapConnection::open(options, inbox, tls).await?;
     // To read only: fetching an attachment must not mark its mail.
     let validity = connection.select(&inbox.mailbox, false).await?;
@@ -110,7 +110,7 @@ struct AttachmentReader {
 }
 
 impl AttachmentReader {
-    /// Reads a chunk; returns its decoded bytes, and the reader while there is more. Decoded bytes may be empty.
+    /// Reads a chunk; returns its decoded bytes, and the reader while there is more. The decoded bytes may be empty.
     async fn next(mut self) -> Result<(Bytes, Option<Self>), PlatformError> {
         let AttachmentReference {
             section, octets, ..

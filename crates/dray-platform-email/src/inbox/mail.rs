@@ -28,9 +28,9 @@ pub(super) struct AttachmentReference {
     /// `UIDVALIDITY` and `UID` of its mail.
     pub(super) validity: u64,
     pub(super) uid: u64,
-    /// `Message-ID` of its mail, for when the numbers above have changed; empty for none.
+    /// `Message-ID` of its mail, in case the numbers above have changed; may be empty.
     pub(super) id: String,
-    /// Its section; empty for the whole mail.
+    /// Its section; empty for the complete mail.
     pub(super) section: String,
     /// Its transfer encoding, in lower case.
     pub(super) encoding: String,
@@ -38,7 +38,7 @@ pub(super) struct AttachmentReference {
     pub(super) octets: u64,
 }
 
-/// What the head of a mail says about its sender and its conversation.
+/// The sender and the conversation from the head of a mail.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MailHead {
     sender: String,
@@ -48,7 +48,7 @@ pub(super) struct MailHead {
 }
 
 impl MailHead {
-    /// Reads a head, or returns why the mail is not taken. The reasons are for the log.
+    /// Reads a head, or returns why the mail is not accepted. The reasons are for the log.
     pub(super) fn read(
         options: &InboxOptions,
         own: &MailSender,
@@ -57,7 +57,7 @@ impl MailHead {
         let mail = MessageParser::default().parse(head);
         let mail = mail.ok_or("could not parse the header")?;
         let sender = sender_address(&mail)?;
-        // Answering our own mail would never end.
+        // Replying to own mails would never end.
         if sender.eq_ignore_ascii_case(&own.address) {
             return Err("the mail was sent by this account");
         }
@@ -68,7 +68,7 @@ impl MailHead {
             return Err("the sender is not listed");
         }
         let domain = sender.split_once('@').map_or("", |(_, domain)| domain);
-        // The domain of `From`, which readers see, not that of the envelope.
+        // The domain of `From`, which readers show, not that of the envelope.
         let results = raw_fields(&mail, "Authentication-Results");
         if let Some(doubt) =
             auth::sender_doubt(options.verify, &options.authserv_id, domain, results)
@@ -90,7 +90,7 @@ impl MailHead {
         })
     }
 
-    /// The message, with the text of the mail. A mail whose structure cannot be read is attached as a whole.
+    /// The message, with the text of the mail. A mail whose structure cannot be parsed is attached completely.
     pub(super) fn message(
         self,
         options: &InboxOptions,
@@ -152,7 +152,7 @@ impl MailHead {
             uid: location.uid,
             id: self.id.clone(),
             section: part.section.clone(),
-            // Bounded: it comes from the mail and is stored with the message.
+            // Limited, because it comes from the mail and is stored with the message.
             encoding: part.encoding.chars().take(32).collect(),
             octets: part.octets,
         };
@@ -174,9 +174,9 @@ impl MailHead {
     }
 }
 
-/// The text of a part, decoded; of HTML what a reader sees.
+/// The text of a part, decoded; for HTML its visible text.
 pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
-    // These values come from the mail; a line end in one would begin a header of its own.
+    // These values come from the mail; a line end in one would begin a new header.
     let token = |text: &str| -> String {
         let is_token = |one: &char| one.is_ascii_alphanumeric() || "-_./".contains(*one);
         text.chars().filter(is_token).take(64).collect()
@@ -219,7 +219,7 @@ fn display_name(part: &BodyPart) -> String {
 fn sender_address(mail: &Message<'_>) -> Result<String, &'static str> {
     let fields = raw_fields(mail, "From").count();
     let list = mail.from().and_then(Address::as_list).unwrap_or_default();
-    // With several, the one that a reader sees may not be the one that was verified.
+    // With several addresses, the shown one may differ from the verified one.
     let ([from], 1) = (list, fields) else {
         return Err("the mail does not have exactly one sender");
     };
@@ -237,7 +237,7 @@ fn raw_fields<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<It
         .map(|(_, value)| value)
 }
 
-/// Whether a program wrote it: answering such mails makes loops (RFC 3834).
+/// Whether a program wrote the mail: replies to such mails cause loops (RFC 3834).
 fn is_automatic(mail: &Message<'_>) -> bool {
     let says = |name, wanted: &dyn Fn(&str) -> bool| {
         raw_fields(mail, name).any(|value| {

@@ -1,7 +1,7 @@
 //! Inbound mail: a mailbox that is polled, or that announces new mail where the server can.
 //!
-//! A mail is marked as seen only when its message is stored, so that what was not stored is found again. Mails that
-//! are not taken are marked too, and logged. No state is kept here: every mail without the mark is new.
+//! A mail is marked as seen only after its message was stored, so that other mails are found again. Mails that are not
+//! accepted are also marked, and logged. The receiver has no other state: every mail without the mark is new.
 
 mod auth;
 mod decode;
@@ -32,7 +32,7 @@ const MAX_HEAD_BYTES: u64 = 256 * 1024;
 const MAX_TEXT_BYTES: u64 = 128 * 1024;
 /// Most text parts that are joined.
 const MAX_TEXT_PARTS: usize = 5;
-/// How often a mail that cannot be read is tried before it is marked and left.
+/// Attempts to read a mail before it is marked and ignored.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// Waits after failures: the first, and the longest of those that double.
@@ -61,10 +61,10 @@ pub(crate) struct MailReceiver<'a> {
     pub(crate) pauses: RetryDelays,
 }
 
-/// Mails that could not be read, by UID, each with how often that was its own fault.
+/// Mails that could not be read, by UID, each with the number of failures that the mail itself caused.
 ///
-/// Each mail has its own count: with one count for the mailbox, two such mails would reset each other's, and the
-/// mails behind them would never be read.
+/// Each mail has its own count: with one count for the mailbox, two such mails would reset each other's, and later
+/// mails would never be read.
 #[derive(Debug, Default)]
 struct FailedMails {
     /// The `UIDVALIDITY` that the UIDs belong to.
@@ -73,7 +73,7 @@ struct FailedMails {
 }
 
 impl FailedMails {
-    /// Forgets the mails that are no longer new, and sorts those that failed behind the others.
+    /// Forgets the mails that are no longer new, and sorts failed ones after the others.
     fn sort(&mut self, validity: u64, new: &mut [u64]) {
         if self.validity != validity {
             self.validity = validity;
@@ -145,16 +145,16 @@ impl MailReceiver<'_> {
             () = stop.cancelled() => return Ok(()),
         };
         while !stop.is_cancelled() {
-            // `UNDELETED`: a mail that another client is about to remove is not taken.
+            // `UNDELETED`: a mail that another client is about to remove is ignored.
             let mut new = connection.search("UNSEEN UNDELETED").await?;
-            // A mail that failed does not hold up the others.
+            // A mail that failed does not block the others.
             failed.sort(validity, &mut new);
             for uid in new {
                 if stop.is_cancelled() {
                     break;
                 }
                 let location = MailLocation { validity, uid };
-                // What was begun is stored to the end even when we are to stop.
+                // A started mail is stored completely even if the receiver should stop.
                 self.one(&mut connection, location, deliver, failed).await?;
                 *has_worked = true;
             }
@@ -181,7 +181,7 @@ impl MailReceiver<'_> {
         Ok(())
     }
 
-    /// Takes one mail or logs why not, and marks it.
+    /// Stores one mail or logs why it is not accepted, and marks it.
     async fn one(
         &self,
         connection: &mut ImapConnection,
@@ -200,13 +200,13 @@ impl MailReceiver<'_> {
         }
         // Only reading counts: a message that cannot be stored is not the fault of the mail.
         let read = self.read(connection, location).await.inspect_err(|error| {
-            // A connection that breaks says nothing about the mail.
+            // A broken connection is not a fault of the mail.
             let counts = error.kind() != ErrorKind::Transient;
             failed
                 .failures
                 .insert(location.uid, tries + u32::from(counts));
         })?;
-        // From here on nothing is wrong with the mail itself.
+        // From here on, failures are not caused by the mail.
         failed.failures.remove(&location.uid);
         match read {
             // Removed by another client since the search.
@@ -235,7 +235,7 @@ impl MailReceiver<'_> {
             Err(why) => return Ok(MailOutcome::Refused(why)),
         };
         let octets = fetched.find("RFC822.SIZE").and_then(ImapValue::number);
-        // After the head: a mail that is not taken costs no further request.
+        // Requested after the head, so that a mail that is not accepted needs no further request.
         let parts = match connection
             .fetch(location.uid, "(UID BODYSTRUCTURE)")
             .await?
@@ -255,7 +255,7 @@ impl MailReceiver<'_> {
         Ok(MailOutcome::Taken(Box::new(message)))
     }
 
-    /// The text of the mail: its plain parts, or the first HTML part where it has no plain ones.
+    /// The text of the mail: its plain parts, or the first HTML part if it has no plain ones.
     async fn words(
         &self,
         connection: &mut ImapConnection,
@@ -290,7 +290,7 @@ impl MailReceiver<'_> {
 enum MailOutcome {
     /// It was removed meanwhile.
     Gone,
-    /// It is not taken, for this reason.
+    /// It is not accepted, for this reason.
     Refused(&'static str),
     Taken(Box<dray_platform::InboundMessage>),
 }

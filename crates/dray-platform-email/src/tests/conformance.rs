@@ -21,7 +21,7 @@ struct EmailFixture {
 }
 
 impl EmailFixture {
-    /// More than large providers take, so that a mail held in memory would show.
+    /// More than large providers accept, so that a mail in memory would be detected.
     fn options(&self) -> EmailOptions {
         EmailOptions {
             upload_limit: Some(ByteSize::mib(64)),
@@ -74,7 +74,7 @@ impl PlatformFixture for EmailFixture {
             Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
             Wanted::TooLarge => InjectedFault::Refuse("552 5.3.4 too big"),
             Wanted::Gibberish => InjectedFault::Gibberish,
-            // No server names a delay, and none says what it has.
+            // SMTP servers report neither a delay nor the files of a mail.
             Wanted::RateLimit(_) | Wanted::ForgetFiles => return false,
         });
         true

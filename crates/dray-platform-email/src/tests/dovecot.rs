@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::{ConnectionSecurity, EmailOptions, InboxOptions};
 
 const MAILBOX_PASSWORD: &str = "word-of-a-mailbox";
-/// Who owns mails where the tests run as root, as which no mail is read.
+/// The owner of mails if the tests run as root, because the server does not read mails as root.
 const MAIL_OWNER: u32 = 65_534;
 
 /// A server with the mailboxes `INBOX` and `Work`; it ends, by its process id, when it is dropped.
@@ -178,19 +178,19 @@ impl Drop for DovecotServer {
     }
 }
 
-/// What the proxy does to the server's lines.
+/// The proxy's action on lines of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProxyAction {
     /// Breaks the connection.
     Cut,
-    /// Says nothing any more.
+    /// Stops sending.
     Stall,
 }
 
-/// Waits for these words of the server, passes on this many bytes of what they begin, and does this, once.
+/// Waits for these words of the server, passes on this many bytes from their start, and then does this once.
 type Rule = (&'static [u8], usize, ProxyAction);
 
-/// Passes on what two sides say.
+/// Forwards data between both sides.
 #[derive(Debug)]
 pub(super) struct TamperingProxy {
     port: u16,

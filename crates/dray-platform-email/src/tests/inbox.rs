@@ -34,7 +34,7 @@ async fn next(received: &mut UnboundedReceiver<InboundMessage>) -> InboundMessag
     next.expect("a mail comes").unwrap()
 }
 
-/// Receives until so many mails were taken.
+/// Receives until this many mails were accepted.
 async fn take(email: &EmailPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
     let (sink, mut received) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();

@@ -1,4 +1,4 @@
-//! Servers that say what no server should.
+//! Servers that send malformed responses.
 
 use dray_platform::ErrorKind;
 use dray_types::Period;
@@ -9,7 +9,7 @@ use super::sender;
 use crate::imap::ImapConnection;
 use crate::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
-/// A server that greets and then answers every command with this.
+/// A server that sends a greeting and then this response to every command.
 async fn serve_once(tasks: &mut JoinSet<()>, words: &'static [u8]) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

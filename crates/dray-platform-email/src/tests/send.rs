@@ -1,4 +1,4 @@
-//! Mails, and what servers do to them.
+//! Mails, and the reactions of servers.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ async fn r_6_the_announced_size_lowers_the_limit() {
     let fitting = usize::try_from(limits.any).unwrap();
     let fitting_delivery = delivery("", vec![sample::binary_file("a.bin", fitting)]);
     deliver(&email, &fitting_delivery).await.unwrap();
-    // The plan was made before the server said it.
+    // The plan was made before the server reported its limit.
     let steps = email.plan(
         &delivery("", vec![sample::binary_file("b.bin", 2 << 20)]),
         &EmailOptions::default().limits(0),
@@ -249,7 +249,7 @@ async fn r_9_the_password_is_sent_over_tls_only() {
     let words = delivery("words", Vec::new());
     deliver(&sender(protected.clone()), &words).await.unwrap();
     assert!(only(&fake).protected);
-    // A server whose certificate we do not know.
+    // A server with an untrusted certificate.
     let stranger = EmailOptions {
         ca_file: None,
         ..protected.clone()
@@ -266,7 +266,7 @@ async fn r_9_the_password_is_sent_over_tls_only() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
-    // A server, or a proxy, that says it has no TLS.
+    // A server, or a proxy, that does not offer TLS.
     let open = start().await;
     let stripped = EmailOptions {
         port: open.options().port,

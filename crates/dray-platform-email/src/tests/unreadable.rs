@@ -17,12 +17,12 @@ use crate::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
 /// Mails that every request for fails.
 const UNREADABLE_UIDS: [u64; 2] = [1, 2];
-/// A mail with an empty head behind them: it is read, not taken, and marked.
+/// A mail with an empty head after them: it is read, not accepted, and marked.
 const READABLE_UID: u64 = 3;
 
 type MarkedUids = Arc<Mutex<BTreeSet<u64>>>;
 
-/// Answers one client until it leaves.
+/// Serves one client until it disconnects.
 async fn serve(socket: TcpStream, marked: MarkedUids) {
     let mut socket = BufReader::new(socket);
     let mut response = "* OK hello\r\n".to_owned();

@@ -1,6 +1,6 @@
-//! A homeserver for tests and the demo: rooms, media and sync, as one user sees them.
+//! A homeserver for tests and the demo: rooms, media and sync for one user.
 //!
-//! It keeps what users see. Uploads are digested; their bytes are kept up to 4 MiB, for downloads.
+//! It stores visible messages. Uploads are hashed; up to 4 MiB of their bytes are stored for downloads.
 
 mod response;
 mod state;
@@ -26,15 +26,15 @@ pub const SERVER_NAME: &str = "fake.example";
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// The next event is taken as it should be.
+    /// The next event is accepted normally.
     Nothing,
     /// The next event is refused with 429 and this delay.
     RateLimit(Duration),
-    /// The next event is answered with 500; nothing appears.
+    /// The response to the next event is 500; the event does not appear.
     Fail,
     /// The next event appears, and the connection is closed.
     LoseAnswer,
-    /// The next event is answered with success and without an id.
+    /// The response to the next event is a success without an id.
     ForgetEvent,
     /// The next event appears, and the response is cut.
     Gibberish,
@@ -44,11 +44,11 @@ pub enum InjectedFault {
     CloseDuringUpload,
     /// The next upload is refused as too large.
     TooLarge,
-    /// The next upload is answered with an invalid address.
+    /// The response to the next upload has an invalid address.
     StrangeAddress,
-    /// The next sync is answered with 502.
+    /// The response to the next sync is 502.
     FailSync,
-    /// The server does not know the calls of version 1.11. Lasts until the end.
+    /// The server does not support the calls of version 1.11. Permanent.
     Old,
     /// The server does not announce how large a file may be. Lasts until the end.
     NoLimit,
@@ -72,7 +72,7 @@ pub struct FakeHomeserver {
 }
 
 impl FakeHomeserver {
-    /// Starts a server that takes files of at most `largest` bytes.
+    /// Starts a server that accepts files of at most `largest` bytes.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl FakeHomeserver {
         Ok(Self { server })
     }
 
-    /// What the `homeserver` of a client must be.
+    /// The value for the `homeserver` option of a client.
     pub fn url(&self) -> String {
         self.server.shared().url()
     }
@@ -112,7 +112,7 @@ impl FakeHomeserver {
         state.encrypted.insert(room.to_owned());
     }
 
-    /// What a room shows of the bot's messages, oldest first.
+    /// The bot's visible messages in a room, oldest first.
     pub fn seen(&self, room: &str) -> Vec<StoredMessage> {
         self.server.shared().lock().seen(room)
     }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::state::{FakeState, UploadedMedia};
 use super::{ACCESS_TOKEN, BOT_USER, InjectedFault, SERVER_NAME};
 
-/// Largest upload whose bytes are kept, in bytes. Larger ones are only digested.
+/// Largest upload whose bytes are kept, in bytes. Larger ones are only hashed.
 const MAX_KEPT_BYTES: u64 = 4 << 20;
 /// Largest event, in bytes, by the specification.
 const MAX_EVENT_BYTES: usize = 65_536;
@@ -101,7 +101,7 @@ fn directory_reply(shared: &SharedState<FakeState>, alias: &str) -> Reply {
 fn encryption_reply(shared: &SharedState<FakeState>, room: &str) -> Reply {
     let state = shared.lock();
     if !state.rooms.contains(room) {
-        // As a real homeserver answers for rooms of which the user is not a member.
+        // The response of a real homeserver for rooms of which the user is not a member.
         return error_reply(403, "M_FORBIDDEN");
     }
     if state.encrypted.contains(room) {
@@ -254,7 +254,7 @@ fn token_number(token: Option<String>) -> Option<usize> {
     token?.strip_prefix('s')?.parse().ok()
 }
 
-/// Whether a filter lets an event through. Only `types` is read.
+/// Whether an event passes a filter. Only `types` is read.
 fn passes_filter(filter: &Value, event: &Value) -> bool {
     let types = filter.get("types").and_then(Value::as_array);
     types.is_none_or(|types| event.get("type").is_some_and(|kind| types.contains(kind)))
@@ -330,7 +330,7 @@ fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply 
     )
 }
 
-/// The last events of a room since a position, as many as the filter allows; `limited` when there were more.
+/// The last events of a room since a position, as many as the filter allows; `limited` if there were more.
 fn room_timeline(state: &FakeState, room: &str, since: usize, filter: &Value) -> Value {
     let limit = filter.get("limit").and_then(Value::as_u64).unwrap_or(10);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -349,7 +349,7 @@ fn room_timeline(state: &FakeState, room: &str, since: usize, filter: &Value) ->
     json!({ "events": events, "limited": first > 0, "prev_batch": format!("s{from}") })
 }
 
-/// Events of a room, newest first, as `dir=b` asks for.
+/// Events of a room, newest first, as `dir=b` requests.
 fn room_messages(shared: &SharedState<FakeState>, room: &str, request: &ReceivedRequest) -> Reply {
     let (from, to) = (
         token_number(request.parameter("from")),

@@ -14,7 +14,7 @@ use super::{BOT_USER, InjectedFault, SERVER_NAME, StoredMessage};
 #[derive(Clone, Debug)]
 pub(super) struct UploadedMedia {
     pub(super) content: ContentDigest,
-    /// The bytes, unless there are too many to keep.
+    /// The bytes, unless they exceed the limit.
     pub(super) bytes: Option<Vec<u8>>,
     /// Media type of the upload request.
     pub(super) kind: String,
@@ -28,7 +28,7 @@ pub(super) struct FakeState {
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) encrypted: BTreeSet<String>,
     pub(super) media: BTreeMap<String, UploadedMedia>,
-    /// Rooms and their events, in the order of the whole server. Positions are the tokens of `sync`.
+    /// Rooms and their events, in the order of the complete server. Positions are the tokens of `sync`.
     pub(super) events: Vec<(String, Value)>,
     /// Ids of events by room and transaction.
     pub(super) transactions: BTreeMap<(String, String), String>,

@@ -16,7 +16,7 @@ use super::{NOW_MS, deliver, delivery, options, start, user};
 use crate::fake_server::{FakeHomeserver, InjectedFault, OTHER_USER};
 use crate::{MatrixOptions, MatrixPlatform};
 
-/// Polls until so many messages were taken.
+/// Polls until this many messages were received.
 async fn take(matrix: &MatrixPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
     let (sink, mut receiver) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
@@ -154,7 +154,7 @@ async fn events_come_again_after_a_failed_store_or_sync() {
     assert_eq!(bodies(&messages), ["first", "second", "third"]);
 }
 
-/// Lets a user write once something was taken.
+/// Lets a user write after a message was received.
 #[derive(Debug)]
 struct DelayedWriter<'a> {
     fake: &'a FakeHomeserver,

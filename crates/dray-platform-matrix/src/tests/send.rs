@@ -1,4 +1,4 @@
-//! Events, and what homeservers do to them.
+//! Events, and the reactions of homeservers.
 
 use dray_platform::conformance::sample;
 use dray_platform::{ErrorKind, Platform as _, SendFlags, SendOutcome};

@@ -17,7 +17,7 @@ pub(super) struct BridgeMessage {
 }
 
 impl BridgeMessage {
-    /// The message as the delivery service takes it in, for an account of this name.
+    /// The message in the form for the delivery service, for an account of this name.
     pub(super) fn into_inbound(self, account: &str) -> InboundMessage {
         let kind = match self.media_type.as_str() {
             "image" => "photo",
@@ -36,7 +36,7 @@ impl BridgeMessage {
                 } else {
                     self.file_name.clone()
                 },
-                // The bridge does not say; the caller reads to the end of the file.
+                // The bridge does not report the size; the caller reads to the end of the file.
                 size: 0,
                 media_type: String::new(),
                 reference: path.clone(),

@@ -133,19 +133,19 @@ impl CloudApi {
     }
 }
 
-/// The error of a request that shows nothing in any chat, and so is never ambiguous.
+/// The error of a request without a visible effect in a chat, which is never ambiguous.
 fn invisible_failure(error: dray_http::HttpError) -> PlatformError {
     PlatformError::from(error).at(SendOutcome::NotSent)
 }
 
 async fn refusal_error(response: HttpResponse) -> PlatformError {
     let (status, waits) = (response.status(), response.retry_after());
-    // A proxy's page has no code; its status says enough.
+    // The page of a proxy has no code, so the status is used.
     let refusal: ErrorBody = response.json().await.unwrap_or_default();
     error_of(status, refusal.error.code, &refusal.error.message, waits)
 }
 
-/// What a code means, in a response or in a later status. `None` for a code that we do not know.
+/// The meaning of a code in a response or in a later status. `None` for an unknown code.
 pub(super) fn kind_of_code(code: i64) -> Option<ErrorKind> {
     Some(match code {
         4 | 80_007 | 130_429 | 131_048 | 131_056 => ErrorKind::RateLimited,
@@ -178,7 +178,7 @@ fn error_of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> P
         .code(reported_code.to_string());
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // With a code, the API says that it did not send the message; the page of a proxy says nothing about it.
+        // A response with a code means that the API did not send the message; the page of a proxy does not show this.
         ErrorKind::Transient if code == 0 => error.ambiguous(),
         _ => error,
     }

@@ -11,8 +11,8 @@ use url::form_urlencoded;
 
 use super::CloudOptions;
 
-/// Answers the verification of the address, or reads a signed notification. Unknown fields and kinds are ignored, so
-/// that Meta does not send them again.
+/// Responds to the verification of the address, or parses a signed notification. Unknown fields and kinds are ignored,
+/// so that Meta does not send them again.
 pub(super) fn read_webhook(
     account: &str,
     options: &CloudOptions,
@@ -52,7 +52,7 @@ pub(super) fn read_webhook(
     Ok(reply)
 }
 
-/// Answers Meta's verification of the address: the token must be ours, and the challenge is sent back.
+/// Responds to Meta's verification of the address: the token must be the configured one, and the challenge is returned.
 fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookReply, PlatformError> {
     let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
     let value = |name: &str| {
@@ -73,7 +73,7 @@ fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookRep
             "the verify token is not ours",
         ));
     }
-    // Meta sends digits. The filter keeps other text, such as markup, from being returned under our name.
+    // Meta sends digits. The filter keeps other text, such as markup, from being returned by this server.
     let challenge: String = value("hub.challenge")
         .chars()
         .filter(char::is_ascii_alphanumeric)
@@ -100,7 +100,7 @@ fn is_same_token(expected: &str, received: &str) -> bool {
 /// `sha256=HMAC-SHA256(app secret, body)`, compared in constant time.
 fn verify_signature(options: &CloudOptions, request: &WebhookRequest) -> Result<(), PlatformError> {
     let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
-    // HMAC accepts an empty key, which everyone knows.
+    // HMAC accepts an empty key, with which anyone could sign.
     if options.app_secret.is_empty() {
         return Err(refused("no app secret is configured"));
     }
@@ -127,7 +127,7 @@ fn each_member<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Val
         .flatten()
 }
 
-/// `None` for kinds that hold neither text nor a file, such as reactions.
+/// `None` for kinds with neither text nor a file, such as reactions.
 fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
     let text = |pointer: &str| {
         message
@@ -191,7 +191,7 @@ fn inbound_attachment(kind: &str, content: &Value, message: &str) -> InboundAtta
         ("sticker", _) => ("sticker", "webp"),
         _ => ("document", "bin"),
     };
-    // Only documents have names. The end of the message id makes the others distinct.
+    // Only documents have names. The end of the message id makes the names of others distinct.
     let named = text("filename");
     let end: String = message
         .chars()

@@ -1,4 +1,4 @@
-//! A bridge: it reads files from the shared directory, and reports what users wrote.
+//! A bridge: it reads files from the shared directory, and returns messages of users.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,7 +63,7 @@ impl FakeBridge {
         chat
     }
 
-    /// What a chat shows, oldest first.
+    /// The visible messages of a chat, oldest first.
     pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.chats.get(chat).cloned().unwrap_or_default()

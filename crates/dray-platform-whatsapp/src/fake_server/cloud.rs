@@ -88,7 +88,7 @@ impl FakeCloudApi {
         number
     }
 
-    /// What a person sees, oldest first.
+    /// The visible messages of a person, oldest first.
     pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.chats.get(chat).cloned().unwrap_or_default()
@@ -239,7 +239,7 @@ fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64,
         value.unwrap_or_default().to_owned()
     };
     let (chat, kind) = (text("/to"), text("/type"));
-    // The API takes numbers with and without the sign.
+    // The API accepts numbers with and without the plus sign.
     let number = chat.trim_start_matches('+').to_owned();
     let id = format!("wamid.{:08}", state.next());
     let file = match kind.as_str() {

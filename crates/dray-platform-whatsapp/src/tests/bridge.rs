@@ -117,7 +117,7 @@ impl PlatformFixture for BridgeFixture {
 #[tokio::test]
 async fn passes_the_conformance_suite() {
     let fixture = BridgeFixture::new().await;
-    // Bytes go through a folder, so how many were read from connections says nothing.
+    // Bytes are passed through a directory, so the number of bytes on connections is not meaningful.
     let on_the_wire = ["a_large_file_is_not_held_in_memory"];
     let cases: Vec<_> = conformance::CONFORMANCE_CASES
         .iter()

@@ -15,7 +15,7 @@ use crate::platform::OutgoingDelivery;
 /// Memory that one upload may use, for a file of any size (R-18).
 const MAX_UPLOAD_MEMORY_BYTES: u64 = 16 << 20;
 
-/// Size of a file that shows whether an upload is held in memory, in bytes.
+/// Size in bytes of a file with which an upload in memory is detected.
 const LARGE_FILE_BYTES: u64 = 60 << 20;
 
 async fn send_alone(
@@ -196,7 +196,7 @@ pub(super) async fn names_arrive_and_break_nothing(
                 !name_shown.contains(['\r', '\n']),
                 format_args!("{name_shown:?} has more than one line"),
             )?;
-            // Platforms write these inside quotes in different ways; that they break nothing was checked above.
+            // Platforms write these inside quotes in different ways; the checks above show that they have no effect.
             if !name.contains(['"', '\\', '\n', '%']) {
                 expect_equal("name", name_shown.as_str(), name)?;
             }
@@ -233,7 +233,7 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
             let gone = context.fixture.received() - before;
             let held = read.load(Ordering::SeqCst).saturating_sub(gone);
             max_in_flight.fetch_max(held, Ordering::SeqCst);
-            // Gives way to the upload, which runs in the same task.
+            // Yields to the upload, which runs in the same task.
             tokio::task::yield_now().await;
         }
     });

@@ -23,7 +23,7 @@ pub struct CaseContext<'f> {
     pub fixture: &'f dyn PlatformFixture,
     /// The platform under test.
     pub platform: Arc<dyn Platform>,
-    /// The chat of this case; nothing was written there before it.
+    /// The chat of this case; it is empty at the start.
     pub target: DeliveryTarget,
     /// The facts in which the platform differs from others.
     pub traits: PlatformTraits,
@@ -79,7 +79,7 @@ impl<'f> CaseContext<'f> {
         Ok(self.platform.plan(delivery, &self.limits().await?))
     }
 
-    /// The only step of a delivery; fails when there are more.
+    /// The only step of a delivery; fails if there are more.
     pub(super) async fn only_step(&self, delivery: &OutgoingDelivery) -> Result<SendStep, CaseEnd> {
         let mut steps = self.plan(delivery).await?;
         expect_equal("steps", steps.len(), 1)?;
@@ -115,7 +115,7 @@ impl<'f> CaseContext<'f> {
             .await
     }
 
-    /// As [`Self::attempt`], and counts the bytes that have left.
+    /// As [`Self::attempt`], and counts the sent bytes.
     pub(super) async fn counted(
         &self,
         delivery: &OutgoingDelivery,
@@ -185,7 +185,7 @@ impl<'f> CaseContext<'f> {
         for _ in 0..MAX_ROUTES {
             match self.attempt(delivery, &step, &key).await? {
                 Ok(confirmed) => return Ok(confirmed),
-                // As the delivery service does it: another route only when nothing is visible.
+                // As in the delivery service, another route is used only if no message is visible.
                 Err(error) => match self.platform.fallback(delivery, &step, &error) {
                     Some(other) if error.moment() == SendOutcome::NotSent => step = other,
                     _ => return Err(error.into()),
@@ -195,12 +195,12 @@ impl<'f> CaseContext<'f> {
         Err(CaseEnd::fail(format_args!("no way led anywhere: {step:?}")))
     }
 
-    /// What the user of the chat sees.
+    /// The visible messages of the chat.
     pub(super) async fn visible_messages(&self) -> Vec<VisibleMessage> {
         self.fixture.visible_messages(&self.target).await
     }
 
-    /// The files that the user of the chat sees, in order.
+    /// The visible files of the chat, in order.
     pub(super) async fn visible_files(&self) -> Vec<SeenFile> {
         let visible = self.visible_messages().await;
         visible
@@ -209,7 +209,7 @@ impl<'f> CaseContext<'f> {
             .collect()
     }
 
-    /// Delivers, and checks that the user sees exactly these files, each with its bytes.
+    /// Delivers, and checks that exactly these files are visible, each with its bytes.
     pub(super) async fn arrives(
         &self,
         delivery: &OutgoingDelivery,

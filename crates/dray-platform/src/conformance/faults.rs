@@ -1,4 +1,4 @@
-//! Cases about faults: what a platform reports, and what the user sees.
+//! Cases about faults: the errors of a platform, and the visible messages.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::platform::{
     DuplicateProtection, OutgoingDelivery, Platform, ReconcileResult, SendRequest,
 };
 
-/// A size in bytes above what the buffers between two sockets hold: the server can close before all of it has left.
+/// A size in bytes that exceeds the buffers between two sockets, so that the server can close before all bytes are
+/// sent.
 const BEYOND_BUFFERS: u64 = 24 << 20;
 
 async fn prepare_delivery(
@@ -68,7 +69,7 @@ pub(super) async fn a_failure_after_the_body_is_ambiguous(
     then_it_works(context, &delivery, &step).await
 }
 
-/// Does what the platform offers against duplicates, and returns what that confirmed.
+/// Uses the platform's protection against duplicates, and returns its confirmations.
 async fn settle_ambiguous(
     platform: &dyn Platform,
     send: SendRequest<'_>,
@@ -103,7 +104,7 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
     send.prepared = &prepared;
     let result = context.platform.send(send, &counter).await;
     expect_error(result, ErrorKind::Transient, SendOutcome::Ambiguous)?;
-    // It is visible, although the platform could not know.
+    // The message is visible, although the platform got no confirmation.
     expect_equal("files seen", context.visible_files().await.len(), 1)?;
     let confirmed = settle_ambiguous(&*context.platform, send).await?;
     let visible = context.visible_messages().await;

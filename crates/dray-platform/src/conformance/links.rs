@@ -1,4 +1,4 @@
-//! A link stands for a file that is not sent (platform-delivery 13).
+//! A link replaces a file that is not sent (platform-delivery 13).
 
 use super::report::{expect_equal, expect_true};
 use super::{CaseContext, CaseEnd, sample};

@@ -131,7 +131,7 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
 pub(super) async fn two_deliveries_are_shown_twice(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    // Two deliveries with equal files are two intentions, so nothing may be merged.
+    // Two deliveries with equal files are separate, so they must not be merged.
     let delivery = context.delivery("", vec![sample::binary_file("data.bin", 100)]);
     context.deliver(&delivery).await?;
     context.deliver(&delivery).await?;

@@ -56,7 +56,7 @@ async fn expect_refusal(
     ] {
         let mut delivery = context.delivery(message, files);
         delivery.target = target.clone();
-        // A platform that asks for limits may notice already here.
+        // A platform that requests limits may already fail here.
         let limits = match context.platform.limits(target).await {
             Ok(limits) => limits,
             Err(error) => {

@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, PlatformError, SendOutcome};
 pub enum CaseEnd {
     /// The case does not apply to this platform, for this reason.
     Skip(&'static str),
-    /// The platform did something else than it must. Holds the line of the case and the reason.
+    /// The platform violated a requirement. Contains the line of the case and the reason.
     Fail(String),
 }
 

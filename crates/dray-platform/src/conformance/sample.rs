@@ -70,12 +70,12 @@ pub fn memory_file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
     }
 }
 
-/// A binary file of this size, in which every place has other bytes: a lost or repeated chunk changes its digest.
+/// A binary file of this size, with different bytes at every position: a lost or repeated chunk changes its digest.
 pub fn binary_file(name: &str, size: usize) -> OutgoingFile {
     memory_file(name, patterned_bytes(size))
 }
 
-/// Bytes in which no part looks like another, and which are not text.
+/// Bytes without repetitions that are not text.
 pub fn patterned_bytes(size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size + 8);
     // Neither text nor any known format.
@@ -173,7 +173,7 @@ pub fn opus_file(name: &str) -> OutgoingFile {
     memory_file(name, bytes)
 }
 
-/// One file of every kind that some platform treats in its own way.
+/// One file of every kind that some platform treats specially.
 pub fn every_kind() -> Vec<OutgoingFile> {
     vec![
         png_file("picture.png_file", 640, 480, 1),

@@ -1,4 +1,4 @@
-//! The suite itself: it passes a platform that does what it must, and finds each way of not doing so.
+//! The suite itself: a correct platform passes, and each kind of violation is detected.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ struct FakeState {
     last: AtomicU64,
 }
 
-/// A platform without a wire: it is its own server.
+/// A platform without a network protocol, which is its own server.
 #[derive(Debug)]
 struct FakePlatform {
     server: Arc<FakeState>,
@@ -156,7 +156,7 @@ impl FakePlatform {
         number
     }
 
-    /// What happens to a request that was read.
+    /// The outcome of a request that was read.
     fn answer(&self, send: SendRequest<'_>, files: Vec<SeenFile>) -> Result<String, PlatformError> {
         let fault = self.server.fault.lock().unwrap().take();
         let lost = || match self.wrong {

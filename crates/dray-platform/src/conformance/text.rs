@@ -5,7 +5,7 @@ use dray_presentation::caption;
 use super::report::{expect_equal, expect_true};
 use super::{CaseContext, CaseEnd, VisibleMessage, sample};
 
-/// All texts in the order in which they are seen, joined by line ends.
+/// All texts in their visible order, joined by line ends.
 fn joined_text(visible: &[VisibleMessage]) -> String {
     let texts: Vec<&str> = visible
         .iter()
@@ -88,7 +88,7 @@ pub(super) async fn a_long_text_comes_whole_and_before_the_file(
         }
         let file = visible.iter().position(|message| !message.files.is_empty());
         let last_text = visible.iter().rposition(|message| !message.text.is_empty());
-        // `None`, no text or no file, is less than any position.
+        // `None` (no text or no file) is less than any position.
         expect_true(last_text <= file, "the file comes after the text")?;
     }
     Ok(())
@@ -130,7 +130,7 @@ pub(super) async fn text_is_shown_as_it_was_written(
         context.deliver(&context.delivery(text, Vec::new())).await?;
         let text_shown = joined_text(&context.visible_messages().await);
         expect_equal("text", text_shown.as_str(), text)?;
-        // The second pass is about captions, which often have a grammar of their own.
+        // The second pass is about captions, which often have a separate grammar.
         let context = context.with_new_chat().await;
         let delivery = context.delivery(text, vec![sample::binary_file("data.bin", 100)]);
         context.arrives(&delivery).await?;

@@ -1,4 +1,4 @@
-//! Counters for a file on its way: what was read of it, and what has left.
+//! Counters for the transfer of a file: bytes that were read, and bytes that were sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,11 +1,11 @@
-//! Reading context lines back: ours, and the older wordings that histories still hold (platform-delivery 11.9).
+//! Parsing of context lines: the present form, and older forms that histories still contain (platform-delivery 11.9).
 
 /// One file that a history mentions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLine<'text> {
     /// The name as the line shows it.
     pub name: &'text str,
-    /// The size as the line shows it; older wordings have none.
+    /// The size in the spelling of the line; older forms have none.
     pub size: Option<&'text str>,
     /// The outcome of the file.
     pub outcome: UploadOutcome<'text>,
@@ -18,18 +18,18 @@ pub enum UploadOutcome<'text> {
     At(&'text str),
     /// It is at this path, and its text is in the message as well.
     Inlined(&'text str),
-    /// It is not there, for this reason.
+    /// The file is not available, for this reason.
     NotAvailable(&'text str),
 }
 
-/// What is between a path and the rest of an older wording.
+/// The texts after a path in older forms.
 const AFTER_PATH: [&str; 3] = [
     ". Its text is not inlined",
     ". Ask the user",
     ". Its content",
 ];
 
-/// Reads one line. Gives nothing for any other text.
+/// Parses one line. `None` for any other text.
 pub fn read_line(line: &str) -> Option<FileLine<'_>> {
     let inner = line.trim().strip_prefix('[')?.strip_suffix(']')?;
     if let Some(rest) = inner.strip_prefix("User uploaded: ") {
@@ -62,8 +62,8 @@ pub fn read_all(message: &str) -> impl Iterator<Item = FileLine<'_>> {
 
 /// `NAME (SIZE) at PATH` or `NAME (SIZE) — not available: REASON`.
 ///
-/// A name may imitate either, but no name holds a separator, so it cannot imitate a path: where a path stands, it
-/// begins behind the first `at` that an absolute one follows.
+/// A name may imitate either. But it cannot imitate a path, because no name contains a separator: the path begins after
+/// the first `at` that an absolute path follows.
 fn parse_current_line(rest: &str) -> Option<FileLine<'_>> {
     let absolute = |tail: &str| {
         tail.starts_with('/') || tail.starts_with("~/") || tail.get(1..3) == Some(":\\")
@@ -84,14 +84,14 @@ fn parse_current_line(rest: &str) -> Option<FileLine<'_>> {
     })
 }
 
-/// Name, size and tail around the first `separator` that has a size before it and a tail that `fits` behind it.
+/// Name, size and tail around the first `separator` with a size before it and a tail after it that `fits`.
 fn split_at_size<'text>(
     rest: &'text str,
     separator: &str,
     fits: impl Fn(&str) -> bool,
 ) -> Option<(&'text str, &'text str, &'text str)> {
     rest.match_indices(separator).find_map(|(at, _)| {
-        // The last bracket before the separator: names such as `report (2).pdf` hold earlier ones.
+        // The last bracket before the separator: names such as `report (2).pdf` contain earlier ones.
         let (name, size) = rest.get(..at)?.rsplit_once(" (")?;
         let tail = rest.get(at + separator.len()..)?;
         (!name.is_empty() && is_size(size) && fits(tail)).then_some((name, size, tail))
@@ -135,7 +135,7 @@ fn parse_older_line<'text>(
     })
 }
 
-/// Splits at the first of several separators that is there.
+/// Splits at the first of these separators that the text contains.
 fn split_any<'text>(text: &'text str, separators: &[&str]) -> Option<(&'text str, &'text str)> {
     separators
         .iter()

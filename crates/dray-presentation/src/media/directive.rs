@@ -1,13 +1,13 @@
-//! Directives: words in double brackets that hold for a whole message (platform-delivery 3.5).
+//! Directives: words in double brackets that apply to a complete message (platform-delivery 3.5).
 
 use std::ops::Range;
 
-/// What a message asks for all of its files.
+/// The options of a message for all of its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MediaDirectives {
-    /// `[[audio_as_voice]]`: audio files go as voice messages. Other files are not meant.
+    /// `[[audio_as_voice]]`: audio files are sent as voice messages. Other files are not affected.
     pub audio_as_voice: bool,
-    /// `[[as_document]]`: everything goes as it is, nothing as picture, video or audio.
+    /// `[[as_document]]`: all files are sent as documents, none as picture, video or audio.
     pub as_document: bool,
 }
 
@@ -15,7 +15,7 @@ const VOICE_DIRECTIVE: &str = "[[audio_as_voice]]";
 const DOCUMENT_DIRECTIVE: &str = "[[as_document]]";
 
 impl MediaDirectives {
-    /// Adds what one directive asks for.
+    /// Adds one directive.
     pub(super) fn note(&mut self, text: &str) {
         self.audio_as_voice |= text.eq_ignore_ascii_case(VOICE_DIRECTIVE);
         self.as_document |= text.eq_ignore_ascii_case(DOCUMENT_DIRECTIVE);

@@ -1,8 +1,8 @@
-//! The words of the tag language: where a tag starts, what may stand around it, where a path may end.
+//! The words of the tag language: where a tag starts, what may be around it, where a path may end.
 
 use dray_media_type::lists::PATH_EXTENSIONS;
 
-/// What begins a tag, in any case.
+/// The beginning of a tag, in any case.
 pub(super) const TAG_WORD: &str = "MEDIA:";
 
 /// Wrappers swallowed on each side of a tag.
@@ -11,9 +11,9 @@ pub(super) const WRAPPERS_MAX: usize = 3;
 /// Letters of the longest extension.
 const EXTENSION_MAX: usize = 7;
 
-/// Whether a path ends with a dot and a known extension. Looks at no more than the end.
+/// Whether a path ends with a dot and a known extension. Examines only the end.
 pub(super) fn has_known_extension(path: &str) -> bool {
-    // One byte for the dot and one for a stem, without which `.png` would be an extension of nothing.
+    // One byte for the dot and one for a stem, because `.png` without a stem has no extension.
     let end = path.floor_char_boundary(path.len().saturating_sub(EXTENSION_MAX + 2));
     let end = path.get(end..).unwrap_or_default();
     end.rsplit_once('.').is_some_and(|(stem, extension)| {
@@ -50,12 +50,12 @@ pub(super) fn tag_occurrences(text: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// `` ` " ' * _ ``: what people and models put around a tag.
+/// `` ` " ' * _ ``: characters that people and models put around a tag.
 pub(super) fn is_wrapper(byte: u8) -> bool {
     matches!(byte, b'`' | b'"' | b'\'' | b'*' | b'_')
 }
 
-/// How many wrappers, at most [`WRAPPERS_MAX`], stand directly before `at` and not before `floor`.
+/// How many wrappers, at most [`WRAPPERS_MAX`], are directly before `at` and not before `floor`.
 pub(super) fn wrappers_before(text: &str, at: usize, floor: usize) -> usize {
     let before = text.as_bytes().get(floor..at).unwrap_or_default();
     before
@@ -77,8 +77,8 @@ pub(super) fn wrappers_at(text: &str) -> usize {
 /// Bytes of the longest control sentinel.
 const SENTINEL_MAX: usize = 40;
 
-/// The length of the control sentinels that `text` begins with: `<|eos|>`, `</s>`. Models leak them behind a path;
-/// they are not for people.
+/// The length of the control sentinels that `text` begins with: `<|eos|>`, `</s>`. Models sometimes emit them after a
+/// path; they must not be shown.
 pub(super) fn sentinels_at(text: &str) -> usize {
     let mut length = 0;
     while let Some(sentinel) = sentinel_at(text.get(length..).unwrap_or_default()) {
@@ -101,7 +101,7 @@ fn sentinel_at(text: &str) -> Option<usize> {
     is_sentinel.then_some("<|".len() + name.len() + "|>".len())
 }
 
-/// The length of what makes `text` an absolute path: `/`, `~/`, `C:\`.
+/// The length of the prefix that makes `text` an absolute path: `/`, `~/`, `C:\`.
 pub(super) fn path_start(text: &str) -> Option<usize> {
     match text.as_bytes() {
         [b'/', ..] => Some(1),
@@ -111,7 +111,7 @@ pub(super) fn path_start(text: &str) -> Option<usize> {
     }
 }
 
-/// The quote that `text` begins with when a path is behind it.
+/// The quote that `text` begins with if a path follows it.
 pub(super) fn quoted_start(text: &str) -> Option<char> {
     let quote = text
         .chars()
@@ -128,15 +128,15 @@ pub(super) fn is_boundary(path: &str, rest: &str) -> bool {
     match next {
         '`' | '"' | '\'' | ',' | ';' | ':' | ')' | ']' | '}' | '!' | '?' | '<' | '>' | '|'
         | '…' => true,
-        // These stand inside many a name: they end one only behind an extension.
+        // Many names contain these characters, so they end a path only after an extension.
         '*' | '_' | '[' => has_known_extension(path),
-        // Only the first dot of several may end a path, so that none is looked at twice.
+        // Only the first dot of several may end a path, so that none is examined twice.
         '.' => !path.ends_with('.') && ends_sentence(rest),
         _ => next.is_whitespace() || is_wide_punctuation(next),
     }
 }
 
-/// Dots, and perhaps wrappers, with white space or the end behind them.
+/// Dots, and perhaps wrappers, followed by white space or the end.
 fn ends_sentence(rest: &str) -> bool {
     let after = rest.trim_start_matches('.');
     let after = after.get(wrappers_at(after)..).unwrap_or_default();
@@ -151,8 +151,8 @@ fn is_wide_punctuation(character: char) -> bool {
         | '\u{2018}'..='\u{201F}' | '«' | '»' | '‹' | '›')
 }
 
-/// A known extension with something behind it that ends no path: `.pngSome`, `.pdf#1`. `rest` begins behind the dot.
-/// Gives the lengths of what may be the extension.
+/// A known extension followed by text that does not end a path: `.pngSome`, `.pdf#1`. `rest` begins after the dot.
+/// Returns the possible lengths of the extension.
 pub(super) fn glued_extensions(rest: &str) -> impl Iterator<Item = usize> {
     let rest = if rest.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         rest

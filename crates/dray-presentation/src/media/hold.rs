@@ -1,5 +1,5 @@
-//! Text that arrives in pieces: what can be shown is shown immediately, what may be part of a tag waits until that is
-//! known.
+//! Text that arrives in chunks: it is shown immediately, except for text that may be part of a tag, which waits until
+//! this is certain.
 
 use std::ops::Range;
 
@@ -18,10 +18,10 @@ const SPACE_MAX: usize = 64;
 /// Lines joined by tags whose path is on the next one.
 const JOINS_MAX: usize = 8;
 
-/// Takes an answer in pieces and gives what can be shown of it. Half a tag never shows.
+/// Receives an answer in chunks and returns the text that can be shown. A partial tag is never shown.
 ///
-/// All pieces given, joined, are [`super::extract_media`]'s text of the whole, however the answer was cut. Text waits at
-/// most for the end of its line, or of the line after `MEDIA:` where the path has not come yet.
+/// The joined results equal the text from [`super::extract_media`] for the complete answer, independent of the chunks.
+/// Text waits at most for the end of its line, or of the line after `MEDIA:` if the path has not arrived yet.
 #[derive(Clone, Debug, Default)]
 pub struct HoldBack {
     masks: LineMasks,
@@ -33,7 +33,7 @@ pub struct HoldBack {
     released: usize,
     /// A tag begins at `released`.
     held: bool,
-    /// A line end came since the last look.
+    /// A line end has arrived since the last check.
     line_ended: bool,
 }
 
@@ -43,34 +43,34 @@ impl HoldBack {
         Self::default()
     }
 
-    /// Takes the next piece and gives what can be shown. `resolve` gives the full path of a file that exists and may
-    /// go.
+    /// Adds the next chunk and returns the text that can be shown. `resolve` returns the full path of a file that
+    /// exists and may be sent.
     pub fn push(&mut self, chunk: &str, resolve: impl FnMut(&str) -> Option<String>) -> String {
         self.feed(chunk);
         self.take(resolve)
     }
 
-    /// Takes the next piece and decides nothing: for callers that must go and ask which paths of
+    /// Adds the next chunk without a decision: for callers that first have to look up which paths of
     /// [`undecided`](Self::undecided) exist before they [`take`](Self::take).
     pub fn feed(&mut self, chunk: &str) {
         self.buffer.push_str(chunk);
         self.line_ended |= chunk.contains('\n');
     }
 
-    /// Paths whose existence decides what the next [`take`](Self::take) gives.
+    /// Paths whose existence determines the result of the next [`take`](Self::take).
     pub fn undecided(&self) -> Vec<String> {
         self.paths(false)
     }
 
-    /// As [`undecided`](Self::undecided), when nothing follows any more.
+    /// As [`undecided`](Self::undecided), at the end of the answer.
     pub fn undecided_at_end(&self) -> Vec<String> {
         self.paths(true)
     }
 
-    /// Gives what can be shown, as [`push`](Self::push) does.
+    /// Returns the text that can be shown, as [`push`](Self::push) does.
     pub fn take(&mut self, resolve: impl FnMut(&str) -> Option<String>) -> String {
         let mut shown = String::new();
-        // Without a new line end nothing became complete, and a long line is not looked through again.
+        // Without a new line end no unit is complete, so a long line is not examined again.
         if std::mem::take(&mut self.line_ended) {
             self.advance(false, resolve, &mut shown);
         }
@@ -78,7 +78,7 @@ impl HoldBack {
         shown
     }
 
-    /// Gives the rest of the text, and all that was found in the whole.
+    /// Returns the remaining text, and all tags of the complete answer.
     pub fn finish(mut self, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
         let mut text = String::new();
         self.advance(true, resolve, &mut text);
@@ -213,7 +213,7 @@ fn next_unit<'text>(
     Some((length, rest.get(..length)?))
 }
 
-/// Passes on what the cuts leave of a unit.
+/// Passes on the text of a unit without the cut spans.
 fn emit_unit(
     tidy: &mut WhitespaceTidier,
     text: &str,
@@ -225,8 +225,8 @@ fn emit_unit(
     let mut at = released;
     for cut in cuts {
         tidy.push(text.get(at..cut.start).unwrap_or_default(), fenced, shown);
-        // Spans of neighbouring tags may share wrappers: `get` is `None` for a reversed range, and nothing lies
-        // between.
+        // Spans of neighbouring tags may share wrappers: `get` is `None` for a reversed range, which means that there
+        // is no text between them.
         at = at.max(cut.end);
     }
     tidy.push(text.get(at..).unwrap_or_default(), fenced, shown);
@@ -248,7 +248,7 @@ fn unit_length(rest: &str, masks: &LineMasks, at_end: bool) -> Option<usize> {
         let after = rest.get(length..)?;
         let start = after.trim_start();
         let space = after.len() - start.len();
-        // Bounds how long shown text can wait: an endless run of white space must not hold the stream.
+        // Limits how long text can wait: an endless run of white space must not block the stream.
         if space > SPACE_MAX || (start.is_empty() && at_end) {
             break;
         }

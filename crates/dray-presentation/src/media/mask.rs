@@ -1,14 +1,15 @@
 //! Finds text that cannot contain a tag: fenced code, quoted lines, inline code, JSON strings (platform-delivery 3.4).
 //!
-//! Works line by line and never looks behind the end of one, so that a stream is judged like the whole.
+//! Works line by line without looking beyond the end of a line, so that a stream has the same result as the complete
+//! text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What earlier lines say about the next one.
+/// The state from earlier lines for the next one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LineMasks {
-    /// The fence that is open: its character and how often it stood there.
+    /// The fence that is open: its character and its length.
     fence: Option<(char, usize)>,
     /// Brackets of JSON that are open.
     depth: usize,
@@ -17,7 +18,7 @@ pub(super) struct LineMasks {
 /// The parts of one line in which a tag does not count.
 #[derive(Debug, Default)]
 pub(super) struct LineMask {
-    /// All of it is masked.
+    /// The complete line is masked.
     pub(super) whole: bool,
     /// Inline code with its backticks.
     pub(super) code: Vec<Range<usize>>,
@@ -52,7 +53,7 @@ impl LineMasks {
             self.depth = 0;
             return whole;
         }
-        // An empty line ends JSON: without this an unclosed bracket in prose would mask the rest of the answer.
+        // An empty line ends JSON: otherwise an unclosed bracket in prose would mask the remaining answer.
         if start.is_empty() {
             self.depth = 0;
         }
@@ -69,7 +70,7 @@ impl LineMasks {
         self.fence.is_some() || opens_fence(start).is_some() || start.starts_with('>')
     }
 
-    /// Strings that are values: those behind a key, and all inside brackets that opened as JSON.
+    /// Strings that are values: those after a key, and all inside brackets that opened as JSON.
     fn strings(&mut self, line: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let (mut last, mut before_last) = (None, None);
@@ -83,7 +84,7 @@ impl LineMasks {
                         // string.
                         break;
                     };
-                    // `"key": "value"` in prose: the string behind a key is a value, even without brackets.
+                    // `"key": "value"` in prose: the string after a key is a value, even without brackets.
                     let behind_key = (before_last, last) == (Some('"'), Some(':'));
                     if self.depth > 0 || behind_key {
                         found.push(at..end);
@@ -103,7 +104,7 @@ impl LineMasks {
     }
 }
 
-/// The fence that a line opens. Backticks behind backticks make it inline code.
+/// The fence that a line opens. Further backticks in the same line make it inline code.
 fn opens_fence(start: &str) -> Option<(char, usize)> {
     let character = start
         .chars()
@@ -149,7 +150,7 @@ fn code_spans(line: &str) -> Vec<Range<usize>> {
     spans
 }
 
-/// Behind the quote that closes a string whose content begins at `from`.
+/// The position after the quote that closes a string whose content begins at `from`.
 fn string_end(line: &str, from: usize) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in line.as_bytes().get(from..)?.iter().enumerate() {
@@ -164,7 +165,7 @@ fn string_end(line: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// Whether a bracket looks like the start of JSON: a string follows, or it stands alone on its line.
+/// Whether a bracket looks like the start of JSON: a string follows, or it is alone on its line.
 fn opens_json(line: &str, at: usize, bracket: char) -> bool {
     let rest = line.get(at + 1..).unwrap_or_default().trim_start();
     let alone = rest.is_empty()

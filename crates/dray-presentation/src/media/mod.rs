@@ -1,13 +1,13 @@
-//! Parses how an agent names files in its answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
+//! Parses references to files in an agent's answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
 //!
-//! The language is the one that agents were trained on, with its faults repaired: more may follow a path, the longest
-//! path that *exists* is meant, a path that does not exist is reported, and no list of extensions decides what may go.
-//! Hand this module an assistant's own final words and nothing else: tags in tool output or in quoted text of a
-//! person never count, and only the caller knows those apart.
+//! The language is the one that agents were trained on, with corrections: text may follow a path, the longest path that
+//! *exists* is used, a path that does not exist is reported, and no list of extensions restricts which files may be
+//! sent. Pass only an assistant's own final text to this module: tags in tool output or in quoted text of a user must
+//! not count, and only the caller can distinguish these.
 //!
-//! Nothing here touches a file system. A caller that can answer immediately whether a path exists calls [`extract_media`];
-//! who must go and ask takes the [`tag_paths`] first. Work is linear in the text: every byte is looked at a fixed number of
-//! times, and a tag has at most [`CANDIDATES_MAX`] candidates.
+//! This module does not access a file system. A caller that can immediately check whether a path exists calls
+//! [`extract_media`]; other callers first look up the [`tag_paths`]. The time is linear in the text: every byte is
+//! examined a constant number of times, and a tag has at most [`CANDIDATES_MAX`] candidates.
 //!
 //! ```
 //! use dray_presentation::media;
@@ -41,39 +41,40 @@ use crate::name;
 /// Tags that one message may have. Those beyond stay in the text as they are.
 pub const TAGS_MAX: usize = 256;
 
-/// What an answer holds.
+/// The files and the text of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaExtraction {
     /// Files to deliver, in order, each once.
     pub files: Vec<String>,
-    /// What remains to be said; empty when no text message is to be sent.
+    /// The remaining text; empty if no text message is to be sent.
     pub text: String,
-    /// Names, without folders, of what was tagged and does not exist; for the failure notice.
+    /// Names, without directories, of tagged files that do not exist; for the failure notice.
     pub notices: Vec<String>,
-    /// What the message asks for all of its files.
+    /// The options for all files of the message.
     pub directives: MediaDirectives,
 }
 
-/// Takes the tags out of an answer. `exists` says whether a path, as it is written, is a file that may go.
+/// Removes the tags from an answer. `exists` returns whether a path, as written, is a file that may be sent.
 pub fn extract_media(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaExtraction {
     extract_with(text, |path| exists(path).then(|| path.to_owned()))
 }
 
-/// As [`extract_media`], where `resolve` also gives the full path (`~` expanded): two ways to write one file are one.
+/// As [`extract_media`], where `resolve` also returns the full path (`~` expanded), so that two spellings of one file
+/// count as one.
 pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
     let mut whole = HoldBack::new();
     whole.feed(text);
     whole.finish(resolve)
 }
 
-/// Finds the tags of an answer and decides nothing. Spans are byte ranges of `text`.
+/// Finds the tags of an answer without checking paths. Spans are byte ranges of `text`.
 pub fn scan_tags(text: &str) -> (Vec<MediaTag>, MediaDirectives) {
     let mut whole = HoldBack::new();
     whole.feed(text);
     whole.tags(true)
 }
 
-/// Every path that the tags of an answer may mean, sorted: what to look for before [`extract_media`].
+/// Every path to which the tags of an answer may refer, sorted: the paths to look up before [`extract_media`].
 pub fn tag_paths(text: &str) -> Vec<String> {
     let mut whole = HoldBack::new();
     whole.feed(text);
@@ -94,7 +95,7 @@ struct FoundMedia {
 }
 
 impl FoundMedia {
-    /// Decides one tag. Gives what to cut from the text.
+    /// Resolves one tag. Returns the span to cut from the text.
     fn decide(
         &mut self,
         tag: &MediaTag,

@@ -28,11 +28,11 @@ pub struct RemoteImage {
     pub span: Range<usize>,
 }
 
-/// Local paths in prose: they begin where no word continues, end with a known extension, stand outside of code and
-/// exist. Each once, in order.
+/// Local paths in prose: they begin at a word boundary, end with a known extension, are outside of code, and exist.
+/// Each appears once, in order.
 ///
-/// Hand in the text that [`super::extract_media`] left, of a final answer that was not streamed: a path that was only
-/// mentioned must not be sent by a second look.
+/// Pass the text that [`super::extract_media`] returns for a final answer that was not streamed, because a path that is
+/// only mentioned must not be sent by a second check.
 pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut asked = 0;
@@ -59,13 +59,13 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
     found
 }
 
-/// Pictures elsewhere: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`. Outside of code.
+/// Remote pictures: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`. Outside of code.
 pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     let mut found = Vec::new();
     for (start, piece) in unmasked_text(text) {
         let mut skip = 0;
         for (at, _) in piece.match_indices(['!', '<']) {
-            // A mention inside one that was taken must not be taken again, nor may the work grow with nesting.
+            // A reference inside a found one must not count again, and the time must not grow with nesting.
             if at < skip || found.len() >= COUNT_MAX {
                 continue;
             }
@@ -90,7 +90,7 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     found
 }
 
-/// Pieces of text outside of everything masked, with where they start. None goes over the end of a line.
+/// Pieces of text outside of everything masked, with where they start. None extends over the end of a line.
 fn unmasked_text(text: &str) -> Vec<(usize, &str)> {
     let (mut masks, mut start, mut pieces) = (LineMasks::default(), 0, Vec::new());
     for line in text.split_inclusive('\n') {
@@ -168,7 +168,7 @@ fn parse_img_element(text: &str) -> Option<(&str, &str, usize)> {
 
 /// The value of an attribute, quoted or not.
 fn attribute_value<'text>(inner: &'text str, name: &str) -> Option<&'text str> {
-    // ASCII lower case keeps every byte offset, so places in `lower` hold for `inner`.
+    // ASCII lower case keeps every byte offset, so offsets in `lower` are valid in `inner`.
     let lower = inner.to_ascii_lowercase();
     let at = lower.match_indices(name).map(|(at, _)| at).find(|at| {
         let before = inner
@@ -207,7 +207,7 @@ fn looks_like_picture(url: &str) -> bool {
         .nth(1)
         .and_then(|rest| rest.split('/').next())
         .unwrap_or_default();
-    // A guess about what is worth fetching, not a permission: the egress policy judges the URL (SSRF).
+    // A heuristic for what to fetch, not a permission: the egress policy checks the URL (SSRF).
     PICTURE_EXTENSIONS
         .iter()
         .any(|extension| place.ends_with(extension))

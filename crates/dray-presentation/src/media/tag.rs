@@ -1,4 +1,4 @@
-//! Tags in one unit of text: a line, or a few where `MEDIA:` and its path stand on different ones.
+//! Tags in one unit of text: a line, or several lines if `MEDIA:` and its path are on different ones.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ use super::mask::{LineMask, LineMasks};
 /// Candidates that one tag may have.
 pub const CANDIDATES_MAX: usize = 32;
 
-/// Words of a path without a known extension.
+/// Most words of a path without a known extension.
 const WORDS_MAX: usize = 8;
 
 /// Bytes of the longest path.
 const PATH_MAX: usize = 4096;
 
-/// What may stand at the end of a quoted path and not belong to it (platform-delivery 3.3).
+/// Characters that may be at the end of a quoted path without belonging to it (platform-delivery 3.3).
 const TRAILING_CHARACTERS: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')', '}', ']'];
 
 /// One `MEDIA:` with all that its path may be.
@@ -26,9 +26,9 @@ const TRAILING_CHARACTERS: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')'
 pub struct MediaTag {
     /// Byte offset of `MEDIA:`, without the wrappers before it.
     pub at: usize,
-    /// What the path may be, longest first; at least one, at most [`CANDIDATES_MAX`].
+    /// The possible paths, longest first; at least one, at most [`CANDIDATES_MAX`].
     pub candidates: Vec<TagCandidate>,
-    /// Which candidate is meant when none exists. Without one the text then stays as it is.
+    /// The candidate that is used if none exists. Without a fallback, the text is not changed in this case.
     pub fallback: Option<usize>,
     /// The path is in quotes or backticks.
     pub quoted: bool,
@@ -36,12 +36,13 @@ pub struct MediaTag {
     pub code: bool,
 }
 
-/// What a tag may mean.
+/// One possible reading of a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagCandidate {
     /// The path as it is written.
     pub path: String,
-    /// What is cut from the text when this is it. Wrappers between two tags may be in the spans of both.
+    /// The span that is cut from the text if this candidate is used. Wrappers between two tags may be in the spans of
+    /// both.
     pub span: Range<usize>,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct TagUnit {
     pub(super) steps: usize,
 }
 
-/// Finds the tags of a unit and continues with `masks` behind it.
+/// Finds the tags of a unit and updates `masks` for the text after it.
 pub(super) fn scan_unit(text: &str, masks: &mut LineMasks) -> TagUnit {
     let lines = line_masks(text, masks);
     let directives: Vec<_> = directive::directive_occurrences(text).collect();
@@ -96,13 +97,13 @@ struct TagScanner<'unit> {
     text: &'unit str,
     lines: &'unit [(usize, LineMask)],
     directives: &'unit [Range<usize>],
-    /// Behind the `MEDIA:` of the last tag. Wrappers between two tags may go with either.
+    /// The position after the `MEDIA:` of the last tag. Wrappers between two tags may belong to either.
     floor: usize,
     steps: usize,
 }
 
 impl TagScanner<'_> {
-    /// The tag whose `MEDIA:` is at `at`; nothing of it is at or behind `limit`.
+    /// The tag whose `MEDIA:` is at `at`; it ends before `limit`.
     fn tag(&mut self, at: usize, limit: usize) -> Option<MediaTag> {
         // The first line starts at 0, so a tag always has one; `partition_point` counts those that begin before
         // it.
@@ -167,7 +168,7 @@ impl TagScanner<'_> {
         line.map_or(window, |length| start + length)
     }
 
-    /// A tag that is all there is in a piece of inline code.
+    /// A tag that is the complete content of inline code.
     fn code(&mut self, at: usize, span: Range<usize>, limit: usize) -> Option<MediaTag> {
         let opening = at - wrappers_before(self.text, at, self.floor);
         if limit < span.end || opening > span.start {
@@ -182,7 +183,7 @@ impl TagScanner<'_> {
             path: path.to_owned(),
             span: opening..self.closing(at + TAG_WORD.len() + body.len(), true),
         };
-        // Wrappers beyond the third, or a space, would leave half of the code behind.
+        // Wrappers beyond the third, or a space, would leave a part of the code.
         (candidate.span.end >= span.end && path.len() <= PATH_MAX).then(|| MediaTag {
             at,
             candidates: vec![candidate],
@@ -192,7 +193,7 @@ impl TagScanner<'_> {
         })
     }
 
-    /// A path in quotes. The quote may also stand inside: each that could close it makes a candidate.
+    /// A path in quotes. The path may contain the quote character, so each possible closing quote makes a candidate.
     fn quoted(
         &self,
         at: usize,
@@ -223,7 +224,7 @@ impl TagScanner<'_> {
                 span,
             });
         }
-        // Found from short to long; the rule takes the longest that exists (R-4).
+        // Found from short to long; the rule uses the longest that exists (R-4).
         candidates.reverse();
         let fallback = candidates.len().checked_sub(1)?;
         Some(MediaTag {
@@ -238,7 +239,7 @@ impl TagScanner<'_> {
     /// A path without quotes: every place where it may end makes a candidate.
     fn bare(&mut self, at: usize, opening: usize, start: usize, region: &str) -> Option<MediaTag> {
         let first = path_start(region)?;
-        // No bare path goes over these two.
+        // A bare path does not contain these two characters.
         let stop = region.find(['`', '"']).unwrap_or(region.len());
         let region = region.get(..stop).unwrap_or_default();
         let rest_of_text = self.text.get(start..).unwrap_or_default();
@@ -250,7 +251,7 @@ impl TagScanner<'_> {
             .skip_while(|(end, _)| *end < first)
         {
             let path = region.get(..end).unwrap_or_default();
-            // At the end of the region the next tag, a directive or a quote follows, or nothing.
+            // The region is followed by the next tag, a directive, a quote or the end.
             let bounded = end == region.len()
                 || is_boundary(path, rest_of_text.get(end..).unwrap_or_default());
             let space = next.is_whitespace();
@@ -290,8 +291,7 @@ impl TagScanner<'_> {
     ) -> Option<MediaTag> {
         ends.sort_unstable_by(|one, other| other.cmp(one));
         ends.dedup_by_key(|(end, _)| *end);
-        // Longest first in the list: the excess goes there, since the fallback is the shortest with a known
-        // extension.
+        // The excess is removed at the longest ones, because the fallback is the shortest with a known extension.
         let excess = ends.len().saturating_sub(CANDIDATES_MAX);
         ends.drain(..excess);
         let fallback = ends.iter().rposition(|(_, known)| *known);
@@ -312,14 +312,13 @@ impl TagScanner<'_> {
         })
     }
 
-    /// Where the tag ends whose path ends at `end`: behind closing wrappers, one final dot and control sentinels.
+    /// Where the tag ends whose path ends at `end`: after closing wrappers, one final dot and control sentinels.
     fn closing(&self, end: usize, wrapped: bool) -> usize {
         let closed = self.closed(end, wrapped);
         closed + sentinels_at(self.text.get(closed..).unwrap_or_default())
     }
 
-    /// The same without sentinels. Wrappers that open something themselves are left alone, unless the tag was
-    /// `wrapped`.
+    /// The same without sentinels. Opening wrappers are not included, unless the tag was `wrapped`.
     fn closed(&self, end: usize, wrapped: bool) -> usize {
         let rest = self.text.get(end..).unwrap_or_default();
         let closes = |length: usize| {

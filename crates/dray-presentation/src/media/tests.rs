@@ -20,7 +20,7 @@ fn check(text: &str, existing: &[&str], files: &[&str], remaining: &str) {
     assert_eq!(found.text, remaining, "{text:?}");
 }
 
-/// Checks a tag that names what exists, alone.
+/// Checks a text whose only tag refers to an existing file.
 fn one(text: &str, file: &str, remaining: &str) {
     check(text, &[file], &[file], remaining);
 }

@@ -1,5 +1,5 @@
-//! White space of what remains: ends trimmed, three or more newlines in a row as two (platform-delivery 3.6). Code in
-//! fences keeps its empty lines.
+//! White space of the remaining text: ends trimmed, three or more newlines in a row as two (platform-delivery 3.6).
+//! Code in fences keeps its empty lines.
 
 /// Passes text on, holding back white space until something visible follows.
 #[derive(Clone, Debug, Default)]
@@ -9,7 +9,7 @@ pub(super) struct WhitespaceTidier {
 }
 
 impl WhitespaceTidier {
-    /// Takes the next piece and gives what can be shown.
+    /// Adds the next text and appends the part that can be shown.
     pub(super) fn push(&mut self, piece: &str, fenced: bool, shown: &mut String) {
         for character in piece.chars() {
             if !character.is_whitespace() {

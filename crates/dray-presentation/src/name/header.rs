@@ -42,7 +42,7 @@ fn form_value(value: &str) -> String {
 
 /// A response header: quoted text for old readers, the extended form for the exact name.
 fn content_disposition(kind: &str, name: &str) -> String {
-    // RFC 6266 §4.3: `filename*` wins where it is understood, and is left out where the plain form says it all.
+    // RFC 6266 §4.3: `filename*` has priority if the reader supports it, and is left out if the plain form is complete.
     let plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if !plain {
         return format!(

@@ -1,6 +1,6 @@
 //! Names of files: made safe to keep, to show, to put into a prompt, a header or an object key.
 //!
-//! A name is a label. Nothing here makes a string safe to *open*: paths belong to the sandbox and the store.
+//! A name is a label. No function makes a string safe to *open*: the sandbox and the store check paths.
 
 use dray_media_type::extension_start;
 use icu_normalizer::ComposingNormalizerBorrowed;
@@ -29,17 +29,17 @@ pub const PROMPT_MAX: usize = 120;
 /// Bytes of the longest name in an object key.
 const KEY_MAX: usize = 120;
 
-/// What a file is called of which no name is left.
+/// The name of a file if no other name remains.
 const DEFAULT_NAME: &str = "file";
 
-/// What Windows takes for devices, in any case and with any extension.
+/// Names that Windows treats as devices, in any case and with any extension.
 const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
 
 /// The name under which a file that came from outside is kept (platform-delivery 11, last paragraph).
 ///
 /// The last part after `/` or `\`, composed (NFC), without control and format characters, leading dots as one `_`,
-/// Windows device names with `_` behind the device, at most [`CLEAN_MAX`] bytes with the extension kept. Bytes that
-/// are not UTF-8 become `_`. Never empty. Cleaning twice changes nothing.
+/// Windows device names with `_` after the device, at most [`CLEAN_MAX`] bytes with the extension kept. Bytes that are
+/// not UTF-8 become `_`. Never empty. The function is idempotent.
 pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     let text = decode_lossy(raw.as_ref());
     let visible: String = last_component(&text)
@@ -48,7 +48,7 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
             !chars::is_control_or_format(*character) && !chars::is_separator(*character)
         })
         .collect();
-    // Composition goes before the cut: NFC lengthens some characters, and the limit has to hold afterwards.
+    // Composition comes before the cut: NFC lengthens some characters, and the result must not exceed the limit.
     let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&visible);
     let trimmed = composed.trim();
     let bare = trimmed.trim_start_matches('.');
@@ -70,8 +70,8 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     }
 }
 
-/// [`clean_name`], and without the brackets that end a context line: for files that we put beside an agent, whose paths
-/// stand in its prompt.
+/// [`clean_name`], also without the brackets that end a context line: for files in an agent's sandbox, whose paths are
+/// in its prompt.
 pub fn upload_name(raw: impl AsRef<[u8]>) -> String {
     // One byte for one byte: the limit of `clean_name` still holds.
     clean_name(raw).replace(['[', ']'], "_")
@@ -104,8 +104,8 @@ pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
     shown_text(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
 }
 
-/// A name that can stand inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`PROMPT_MAX`] characters
-/// with the extension kept.
+/// A name for use inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`PROMPT_MAX`] characters with
+/// the extension kept.
 pub fn for_prompt(raw: impl AsRef<[u8]>) -> String {
     let name = upload_name(raw);
     let excess = name.chars().count().saturating_sub(PROMPT_MAX);
@@ -147,8 +147,8 @@ pub fn part_file_name(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
     [b".", kept, b".", nonce.as_bytes(), b".part"].concat()
 }
 
-/// A name of ASCII letters, digits, `.`, `-` and `_` alone, for object keys (platform-delivery 13). Everything else
-/// becomes one `_`; the extension is kept. Never empty and never beginning with a dot.
+/// A name of ASCII letters, digits, `.`, `-` and `_` alone, for object keys (platform-delivery 13). Each run of other
+/// characters becomes one `_`; the extension is kept. Never empty and never beginning with a dot.
 pub fn ascii_safe(name: &str) -> String {
     let cleaned = clean_name(name);
     let (stem, extension) = split_stem(&cleaned);
@@ -165,8 +165,8 @@ pub fn ascii_safe(name: &str) -> String {
     )
 }
 
-/// A name as stem and extension. The extension begins with its dot and may be double (`.tar.gz`); it is empty when
-/// there is none, when it would be the whole name, or when it is too long or spaced to be one.
+/// A name as stem and extension. The extension begins with its dot and may be double (`.tar.gz`); it is empty if there
+/// is none, if it would be the complete name, or if it is too long or contains white space.
 pub fn split_stem(name: &str) -> (&str, &str) {
     let Some(at) = extension_start(name) else {
         return (name, "");
@@ -226,7 +226,7 @@ fn is_device(stem: &str) -> bool {
     numbered || WINDOWS_DEVICE_NAMES.contains(&upper.as_str())
 }
 
-/// What follows the last separator; separators at the end do not count.
+/// The text after the last separator, ignoring separators at the end.
 fn last_component(text: &str) -> &str {
     let separators = ['/', '\\'];
     text.trim_end_matches(separators)
@@ -235,7 +235,7 @@ fn last_component(text: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Text, with `_` for each run of bytes that is none.
+/// Decoded text, with `_` for each run of invalid bytes.
 fn decode_lossy(raw: &[u8]) -> String {
     let mut text = String::with_capacity(raw.len());
     for chunk in raw.utf8_chunks() {
@@ -247,7 +247,7 @@ fn decode_lossy(raw: &[u8]) -> String {
     text
 }
 
-/// Runs of what an object key should not hold become one `_`.
+/// Replaces each run of characters that an object key should not contain by one `_`.
 fn squeeze_unsafe_runs(text: &str) -> String {
     let mut squeezed = String::with_capacity(text.len());
     for character in text.chars() {

@@ -207,7 +207,7 @@ proptest! {
         }
         let header = form_data("f", &raw);
         prop_assert_eq!(header.matches('"').count(), 4);
-        // What is quoted ends where it was meant to end.
+        // The quoted value ends at its closing quote.
         let value = attachment_disposition(&raw);
         let value = value.split_once("filename=\"").unwrap().1;
         let mut escaped = false;
@@ -222,7 +222,7 @@ proptest! {
     }
 }
 
-/// What holds for every cleaned name.
+/// The properties of every cleaned name.
 fn sound(name: &str) -> Result<(), TestCaseError> {
     prop_assert!(!name.is_empty() && name.len() <= CLEAN_MAX, "{name:?}");
     prop_assert!(

@@ -11,7 +11,7 @@ use super::*;
 
 const EXPORTED_CONTENT: &[u8] = b"content";
 
-/// A sandbox service that answers every stat with one kind, and every copy with one reply.
+/// A sandbox service that returns one kind for every stat, and one reply for every copy.
 struct FakeCalls {
     kind: SandboxEntryKind,
     reply: Vec<u8>,

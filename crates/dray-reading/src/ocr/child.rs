@@ -1,4 +1,4 @@
-//! The launcher: gives everything up, then becomes the program.
+//! The launcher: drops all permissions, then becomes the program.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use super::{OcrJob, confine};
 use crate::worker::confine::{end_with_parent, limit};
 
-/// Becomes the program that the job names. Gives the status of a failure; otherwise it does not return.
+/// Replaces this process by the program of the job. Returns only after a failure, with its exit status.
 ///
 /// The first argument is the job.
 pub(crate) fn child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -19,13 +19,13 @@ pub(crate) fn child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Gives the error; on success it does not return.
+/// Returns only an error; on success it does not return.
 fn become_program(job: &OcrJob) -> std::io::Result<()> {
     // Before the seal, which refuses `prctl`. The signal and the limits survive `exec`.
     end_with_parent()?;
     limit(&job.limits)?;
     confine::seal(&job.program)?;
-    // Segmentation with detection of the orientation: scanners do not know which side is up.
+    // Segmentation with detection of the orientation: scans may be upside down.
     let arguments = [
         "stdin",
         "stdout",

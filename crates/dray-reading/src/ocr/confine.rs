@@ -1,4 +1,4 @@
-//! Confines the OCR program: it may compute and read its own files and those of the system.
+//! Confines the OCR program: it may only compute and read its own files and system files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use seccompiler::{SeccompCmpOp, SeccompRule};
 
 use crate::worker::confine::{COMPUTE_SYSCALLS, allow_only, argument_compares};
 
-/// What a dynamic linker and the C library read.
+/// Files that a dynamic linker and the C library read.
 const SYSTEM_FILES: [&str; 6] = [
     "/usr",
     "/lib",
@@ -46,11 +46,11 @@ const PROGRAM_SYSCALLS: &[i64] = &[
     libc::SYS_lseek,
 ];
 
-/// Confines this process and what it becomes: only `program`'s own files and those of the system can be read (where the
-/// kernel has Landlock), nothing written but the standard output and error, and neither processes, threads nor sockets
-/// made. New privileges are given up with it.
+/// Confines this process and the program that replaces it. It can read only `program`'s own files and system files (if
+/// the kernel has Landlock), and write only to the standard output and error. It cannot create processes, threads or
+/// sockets, and cannot gain privileges.
 pub(super) fn seal(program: &Path) -> io::Result<()> {
-    // Landlock goes first: the filter refuses its system calls.
+    // Landlock comes first, because the filter refuses its system calls.
     restrict_files(program)?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTE_SYSCALLS
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn seal(program: &Path) -> io::Result<()> {
         ];
         rules.insert(call, standard.to_vec());
     }
-    // Open for reading alone, and make nothing.
+    // Opens files only for reading, and creates none.
     let writing = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
     let mask = u64::from(writing.cast_unsigned());
     rules.insert(
@@ -79,8 +79,8 @@ pub(super) fn seal(program: &Path) -> io::Result<()> {
     allow_only(rules)
 }
 
-/// Leaves only the program's own files and those of the system. Kernels without Landlock leave all that the user may
-/// read.
+/// Restricts reading to the program's own files and system files. Without Landlock, all files remain readable that the
+/// user may read.
 fn restrict_files(program: &Path) -> io::Result<()> {
     let access = AccessFs::from_read(ABI::V3);
     let places: Vec<PathBuf> = SYSTEM_FILES
@@ -89,7 +89,7 @@ fn restrict_files(program: &Path) -> io::Result<()> {
         .chain(own_files(program))
         .filter(|path| path.exists())
         .collect();
-    // Best effort is the default of the crate: older kernels enforce the rights that they know.
+    // Best effort is the default of the crate: older kernels enforce the access rights that they support.
     Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V3))
         .and_then(Ruleset::create)
@@ -99,7 +99,7 @@ fn restrict_files(program: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a program keeps its files: `/opt/ocr` for `/opt/ocr/bin/tesseract`; otherwise the program alone.
+/// Where a program keeps its files: `/opt/ocr` for `/opt/ocr/bin/tesseract`; otherwise only the program itself.
 fn own_files(program: &Path) -> Vec<PathBuf> {
     let directory = program.parent();
     let prefix = directory
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(own("/home/me/tesseract"), [Path::new("/home/me/tesseract")]);
     }
 
-    /// The filter and the rules hold for the thread that asks for them.
+    /// The filter and the rules apply to the thread that installs them.
     #[test]
     fn a_confined_thread_reads_the_system_only_and_has_no_network() {
         use std::fs::File;

@@ -1,4 +1,4 @@
-//! Puts what was recognised, or why nothing was, in the place of the notes that conversion left.
+//! Replaces the notes of the conversion by recognised text, or by the reason why there is none.
 
 use dray_documents::formats::Converted;
 use dray_documents::limits::Failure;
@@ -6,10 +6,10 @@ use dray_documents::markdown::Picture;
 
 use super::UNAVAILABLE_WARNING;
 
-/// What is known of the text of one picture.
+/// The result for the text of one picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PictureText {
-    /// The text that was found, as Markdown; empty text is [`Self::Nothing`].
+    /// The recognised text, as Markdown; empty text is [`Self::Nothing`].
     Recognized(String),
     /// The program found no text.
     Nothing,
@@ -21,17 +21,17 @@ pub(super) enum PictureText {
     Failed,
     /// The time for all pictures was over.
     Late,
-    /// There were more pictures than are recognised.
+    /// The document has more pictures than the limit for recognition.
     TooMany,
 }
 
 impl PictureText {
-    /// Whether another try may give something else, so that this is not kept.
+    /// Whether another attempt may have another result, so that this one is not cached.
     pub(super) fn may_change(&self) -> bool {
         !matches!(self, Self::Recognized(_) | Self::Nothing | Self::TooMany)
     }
 
-    /// What is in the place of the note.
+    /// The text that replaces the note.
     fn block(&self, page: Option<u32>) -> String {
         let what = match page {
             Some(page) => format!("page {page} is a picture"),
@@ -55,7 +55,7 @@ impl PictureText {
     }
 }
 
-/// Replaces every note. A document without any text is then one without text, as if nothing had been tried.
+/// Replaces every note. If no text was recognised, the result equals that of a document without text.
 pub(super) fn fill(
     converted: &mut Converted,
     pictures: &[Picture],

@@ -1,9 +1,9 @@
 //! Text on pictures, recognised by an optional program: Tesseract.
 //!
-//! The conversion hands over the pictures of pages without text, and files that are pictures. Each goes to a process of
-//! its own: this executable started again, which gives up what a conversion gives up and then becomes the program. It
-//! has the picture on its standard input, the memory and the processor time of a conversion, no network, no process to
-//! start, and may read only its own files and those of the system.
+//! The conversion returns the pictures of pages without text, and files that are pictures. Each picture is handled in a
+//! separate process: this executable, started again, is confined like a conversion and then becomes the program. The
+//! process gets the picture on its standard input and has the limits of memory and processor time of a conversion. It
+//! has no network, cannot start processes, and can read only its own files and system files.
 
 mod child;
 mod confine;
@@ -33,24 +33,24 @@ pub(crate) use child::child;
 
 /// First argument that makes an executable the launcher of the program.
 pub(crate) const LAUNCHER_ARGUMENT: &str = "ocr-worker";
-/// Where the program is looked for when none is configured.
+/// Paths at which the program is searched if none is configured.
 const PROGRAM_PATHS: [&str; 2] = ["/usr/local/bin/tesseract", "/usr/bin/tesseract"];
 /// Pictures of one document that are processed concurrently, if the workers allow.
 const CONCURRENT_PICTURES: usize = 4;
 /// Bytes of an error message that are looked at.
 const MAX_MESSAGE_BYTES: u64 = 4096;
-/// The warning when the program is not there. What the tool says of a document without text depends on it.
+/// The warning if the program is not installed. The message for a document without text depends on it.
 pub(crate) const UNAVAILABLE_WARNING: &str =
     "OCR is not available here: install tesseract-ocr and the data of its languages";
 
 /// Whether and how the text of pictures is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcrSettings {
-    /// The program; nothing looks for `tesseract` in `/usr/local/bin` and `/usr/bin`.
+    /// Path of the program; `None` searches `tesseract` in `/usr/local/bin` and `/usr/bin`.
     pub program: Option<PathBuf>,
     /// Languages as the program names them: `eng`, `deu+eng`.
     pub languages: String,
-    /// Pictures of one document that are recognised; `range` reaches later ones.
+    /// Most pictures of one document that are recognised; a `range` can select later ones.
     pub max_pictures: u32,
     /// Time for all pictures of one document.
     pub timeout: Duration,
@@ -69,7 +69,7 @@ impl Default for OcrSettings {
 }
 
 impl OcrSettings {
-    /// Whether these are names of languages; anything else is never made an argument of a program.
+    /// Whether these are names of languages; other text is never passed to a program.
     pub fn has_valid_languages(&self) -> bool {
         let is_name = |name: &str| {
             // `/` is for `script/Latin`. Without dots no name leaves the directory of the data (path
@@ -85,7 +85,7 @@ impl OcrSettings {
 #[derive(Clone, Debug)]
 pub(crate) struct Ocr {
     settings: OcrSettings,
-    /// The program, when it is there.
+    /// Path of the program, if it is installed.
     program: Option<PathBuf>,
 }
 
@@ -97,7 +97,7 @@ struct OcrJob {
     limits: Limits,
 }
 
-/// What the program said of one picture.
+/// The program's result for one picture.
 enum Recognition {
     Text(String),
     Failed,
@@ -111,7 +111,7 @@ impl Ocr {
         Self { settings, program }
     }
 
-    /// Whether the program is there.
+    /// Whether the program is installed.
     pub(crate) fn is_available(&self) -> bool {
         self.program.is_some()
     }
@@ -124,7 +124,8 @@ impl Ocr {
         }
     }
 
-    /// Puts the text of the pictures into a conversion, or why there is none. Whether all was read that can be.
+    /// Inserts the text of the pictures, or the reason for its absence, into a conversion. Returns whether everything
+    /// readable was read.
     pub(crate) async fn recognize(
         &self,
         converted: &mut Converted,
@@ -189,8 +190,7 @@ async fn picture_text(
     }
     let mut text = String::new();
     for image in &picture.images {
-        // A worker's answer may be forged by a document: only image formats that are meant for it reach the
-        // program.
+        // A document may have forged the worker's result, so only supported image formats are passed to the program.
         if !is_picture(image) {
             return PictureText::Failed;
         }
@@ -212,7 +212,7 @@ async fn picture_text(
     }
 }
 
-/// Runs the program on one image, within what is left of the time.
+/// Runs the program on one image, within the remaining time.
 async fn run(
     image: &[u8],
     job: &OcrJob,
@@ -231,14 +231,14 @@ async fn run(
             read(child.stdout.take(), job.limits.max_text_bytes),
             read(child.stderr.take(), MAX_MESSAGE_BYTES),
         );
-        // What is beyond the limits is not read, so the program may still want to write.
+        // Output beyond the limits is not read, so the program may be blocked in a write.
         end(&mut child);
         let status = child.wait().await.ok()?;
         Some((text, message, status))
     };
     let done = tokio::select! {
         done = tokio::time::timeout_at(until, work) => done,
-        // The caller looks at the token itself and drops this result.
+        // The caller checks the token and drops this result.
         () = cancel.cancelled() => return Recognition::Late,
     };
     let Ok(done) = done else {
@@ -254,14 +254,14 @@ async fn run(
 async fn read(stream: Option<impl AsyncRead + Unpin>, max_bytes: u64) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        // What came before an error counts; the exit status decides whether it is used.
+        // Output before an error is kept; the exit status decides whether it is used.
         let _ = stream.take(max_bytes).read_to_end(&mut bytes).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn start(image: &[u8], job: &OcrJob, worker: &Worker) -> io::Result<Child> {
-    // An image in memory leaves no file behind when this process ends.
+    // A file in memory disappears when this process ends.
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::memfd_create("picture", flags)?);
     file.write_all(image)?;
@@ -270,7 +270,7 @@ fn start(image: &[u8], job: &OcrJob, worker: &Worker) -> io::Result<Child> {
     command.stderr(Stdio::piped()).spawn()
 }
 
-/// The program's file, when it is there and may be run.
+/// The program's file, if it exists and is executable.
 fn find_program(settings: &OcrSettings) -> Option<PathBuf> {
     if !settings.has_valid_languages() {
         return None;

@@ -22,8 +22,8 @@ pub enum Vision {
     No,
 }
 
-/// The formats that callers request of a reader of documents, and whether there is a converter here: for the environment
-/// block and for the health check. A missing one is a warning, never a failure.
+/// Common document formats, and whether each has a converter: for the environment block and for the health check. A
+/// missing one is a warning, never a failure.
 pub fn formats() -> Vec<(&'static str, bool)> {
     let has = |mime: &str| {
         formats::converter(&formats::ConversionHint {
@@ -61,8 +61,8 @@ pub fn formats() -> Vec<(&'static str, bool)> {
 }
 
 impl Reader {
-    /// One block for each staged file that may be read, in order. A file that is refused has none; the log says why.
-    /// Blocks while it reads.
+    /// One block for each staged file that may be read, in order. A refused file has no block; the reason is logged.
+    /// Blocks the thread while it reads.
     ///
     /// `staged` are paths as the model shall use them.
     pub fn announce(&self, staged: &[String], vision: Vision) -> Vec<String> {
@@ -123,8 +123,7 @@ impl Reader {
         let limit = u64::try_from(budget).unwrap_or(u64::MAX);
         prepared
             .file
-            // Up to four bytes more: the character that the budget cuts through is then whole, or seen to be
-            // torn.
+            // Up to four more bytes, so that a character at the limit is complete, or detected as cut.
             .take(limit.saturating_add(4))
             .read_to_end(&mut bytes)
             .map_err(|_| Code::Unreadable)?;
@@ -138,7 +137,7 @@ impl Reader {
             text.get(..text.floor_char_boundary(budget))
                 .unwrap_or(&text)
         };
-        // The character that the cut went through.
+        // The character at the cut.
         let body = if cut {
             body.trim_end_matches(char::REPLACEMENT_CHARACTER)
         } else {

@@ -1,4 +1,4 @@
-//! Steps 9 to 12: from what was prepared to the record: notes, hints, inline text, summaries, excerpts.
+//! Steps 9 to 12: from the prepared file to the record: notes, hints, inline text, summaries, excerpts.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::summary::{SummaryFailure, excerpt, summarize};
 use crate::worker::Worked;
 
-/// The text of a document, and what is to be said below it.
+/// The text of a document, and the remarks below it.
 struct DocumentText {
     /// The Markdown, defanged; never blank.
     markdown: String,
@@ -32,10 +32,10 @@ struct DocumentText {
     below: Option<String>,
 }
 
-/// A conversion, the wanted part of it defanged.
+/// A conversion, with the requested part defanged.
 struct CleanConversion {
     converted: Converted,
-    /// What to say when nothing is there.
+    /// The message if the part has no content.
     miss: Option<String>,
     markdown: String,
     parts: Vec<Part>,
@@ -59,12 +59,12 @@ impl CleanConversion {
     }
 }
 
-/// What conversion came to: a text, or the answer.
+/// The outcome of a conversion: a text, or the final record.
 type Read = Result<DocumentText, Box<Record>>;
 
-/// One answer in the making.
+/// The state of one result while it is built.
 struct ResultBuilder<'a> {
-    /// What the model knows it by; of a file of an archive, both names.
+    /// The name that the model uses; for a file of an archive, the names of the archive and of the file.
     display_path: Cow<'a, str>,
     /// The file itself, also when one of its members is read.
     path: &'a str,
@@ -139,7 +139,7 @@ impl Reader {
             .await
     }
 
-    /// The bare Markdown, or the record that says why there is none.
+    /// The bare Markdown, or the record with the reason for its absence.
     pub(super) async fn bare(
         &self,
         display_path: &str,
@@ -165,7 +165,7 @@ impl Reader {
         })
     }
 
-    /// Step 10: a text, or the note or hint instead of it.
+    /// Step 10: a text, or a note or hint instead.
     async fn text(
         &self,
         answer: &mut ResultBuilder<'_>,
@@ -253,7 +253,8 @@ impl DocumentText {
 
     fn search_results(&self, sought: &str) -> String {
         with_line(
-            // Hits are cut out of the text, and a cut can part a joiner from what made it harmless.
+            // Matches are cut out of the text, and a cut can separate a joiner from the characters that made it
+            // harmless.
             &defang(&find(&self.markdown, &self.parts, sought)),
             self.below.as_deref(),
         )
@@ -290,7 +291,8 @@ fn defanged(text: &str, mut parts: Vec<Part>) -> (String, Vec<Part>) {
     let mut start = first;
     for (part, end) in parts.iter_mut().zip(ends.into_iter().chain([text.len()])) {
         part.start = out.len();
-        // Each part by itself: offsets into the whole would not survive the removal of characters before them.
+        // Each part is defanged separately, because the removal of characters would invalidate later offsets into the
+        // complete text.
         out.push_str(&defang(text.get(start..end).unwrap_or_default()));
         start = end;
     }
@@ -369,7 +371,7 @@ impl ResultBuilder<'_> {
         }
     }
 
-    /// From here on the answer is about a file of the archive.
+    /// Makes the result describe a file of the archive.
     fn describe_member(&mut self, member: &Member) {
         self.mime = Cow::Owned(member.mime.clone());
         self.kind = member.kind;
@@ -405,8 +407,7 @@ impl ResultBuilder<'_> {
             .warnings
             .iter()
             .any(|it| it == ocr::UNAVAILABLE_WARNING);
-        // Without OCR the note has to say what to install, or a person would think that the file has nothing to
-        // read.
+        // Without OCR the note has to say what to install; otherwise a person would think that the file has no content.
         Box::new(if is_ocr_missing && self.mime == mime::PDF {
             let body = format!(
                 "{}\n\n_({}.)_",

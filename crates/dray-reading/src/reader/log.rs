@@ -3,7 +3,7 @@
 use crate::message::escape_path;
 use crate::record::{Code, Record};
 
-/// A path as the log has it: of what lies outside, only that it does.
+/// The path for the log. For a path outside the roots, only that fact is logged.
 fn path(display_path: &str, code: Option<Code>) -> String {
     if code == Some(Code::OutsideWorkspace) {
         "(outside)".to_owned()

@@ -1,6 +1,6 @@
 //! The tool itself: the fixed order of read-attachment 3, from a path to a framed text.
 //!
-//! Nothing here fails: every way it can go is a record, and a last guard turns unexpected failures into one too.
+//! These functions do not fail: every outcome is a record, and unexpected failures become records, too.
 
 mod announce;
 mod answer;
@@ -36,7 +36,7 @@ use prepare::{KindGate, PrepareSteps, PreparedFile};
 pub enum Progress {
     /// The file was accepted and is being converted.
     Converting,
-    /// A summary is being made; the text says how far it is.
+    /// A summary is in progress; the text describes the progress.
     Summarizing(String),
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Display for Progress {
 /// Receives progress of one call, on the task that runs it; it must not block.
 pub type Listener<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 
-/// A file and what it is.
+/// A file and its classification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classified {
     /// The path as the caller wrote it.
@@ -70,7 +70,7 @@ pub struct Bare {
     pub text: String,
     /// Whether a limit or damage ended it early; the last line says so.
     pub truncated: bool,
-    /// Remarks, such as how much hidden content was left out. Words of ours, never of the file.
+    /// Remarks, such as how much hidden content was left out. These are texts of this crate, never of the file.
     pub warnings: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// What looking at a file may take beyond the time of a conversion, before it is given up.
+/// Time for classifying a file in addition to the time of a conversion; after both, the call fails.
 const TIME_GRACE: Duration = Duration::from_secs(2);
 
 impl Reader {
@@ -114,7 +114,7 @@ impl Reader {
         }
     }
 
-    /// Summarises what is too large with this model.
+    /// Summarises texts that are too large with this model.
     #[must_use]
     pub fn with_summarizer(mut self, summarizer: Arc<dyn Summarizer>) -> Self {
         self.summarizer = Some(summarizer);
@@ -128,21 +128,21 @@ impl Reader {
         self
     }
 
-    /// Keeps conversions in this cache, and runs equal conversions only once concurrently.
+    /// Stores conversions in this cache, and runs equal conversions only once concurrently.
     #[must_use]
     pub fn with_cache(mut self, cache: Arc<dyn Cache>) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// Recognises the text of pictures, if the program for it is installed; by default they are left alone.
+    /// Recognises the text of pictures, if the program for it is installed; by default pictures are not read.
     #[must_use]
     pub fn with_ocr(mut self, settings: OcrSettings) -> Self {
         self.ocr = Some(Ocr::new(settings));
         self
     }
 
-    /// Hands over whole at most this many bytes, and never more than the policy says; for one caller.
+    /// Limits for one caller how many bytes of text are returned without a summary; the policy's limit also applies.
     #[must_use]
     pub fn with_inline_budget(mut self, bytes: usize) -> Self {
         let budget = &mut self.policy.inline_text_budget_bytes;
@@ -150,7 +150,7 @@ impl Reader {
         self
     }
 
-    /// What may be read, and how much of it.
+    /// The limits on kinds and sizes.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -180,8 +180,8 @@ impl Reader {
         self.guarded(display_path, work).await
     }
 
-    /// Reads bytes that came from elsewhere than the workspace: steps 6 to 12. `display_path` is what the model knows
-    /// the file by, `file` a regular file without other writers.
+    /// Reads a file from outside the workspace: steps 6 to 12. `display_path` is the name that the model uses, `file` a
+    /// regular file without other writers.
     pub async fn read_file(
         &self,
         display_path: &str,
@@ -203,8 +203,8 @@ impl Reader {
     }
 
     /// The bare conversion of a file of the workspace: Markdown without a frame, for people and programs, never for a
-    /// model. Range and search apply; no summary and no budget apply, and kinds that
-    /// the tool refuses are converted when there is a converter.
+    /// model. Range and search apply; no summary and no budget apply, and kinds that the tool refuses are converted if
+    /// a converter exists.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Reader {
             .await
     }
 
-    /// The bare conversion of bytes that came from elsewhere than the workspace; see [`Reader::read_file`].
+    /// The bare conversion of a file from outside the workspace; see [`Reader::read_file`].
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ impl Reader {
             .await
     }
 
-    /// What a file of the workspace is: steps 1 to 7. Blocks while it reads.
+    /// Classifies a file of the workspace: steps 1 to 7. Blocks the thread while it reads.
     ///
     /// # Errors
     ///
@@ -328,7 +328,7 @@ impl Reader {
         Ok((self.blocking(display_path, cancel, work).await?, range))
     }
 
-    /// Blocking work, until it is done, it is cancelled, or it takes longer than a conversion may.
+    /// Runs blocking work until it completes, is cancelled, or exceeds the time of a conversion.
     async fn blocking(
         &self,
         display_path: &str,

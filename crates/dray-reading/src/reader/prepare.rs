@@ -1,4 +1,4 @@
-//! Steps 6 to 9: size, classification, kind, emptiness. Blocking work, done on a thread of its own.
+//! Steps 6 to 9: size, classification, kind, emptiness. Blocking work, done on a separate thread.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,7 +16,7 @@ use crate::policy::Policy;
 use crate::record::{Code, Outcome, Record, Refusal};
 use crate::workspace::errno;
 
-/// A file that will be converted, or that has nothing in it.
+/// A file that will be converted, or that is empty.
 #[derive(Debug)]
 pub(super) struct PreparedFile {
     /// Where to read it.
@@ -35,7 +35,7 @@ pub(super) struct PreparedFile {
     pub(super) member: Option<String>,
 }
 
-/// Step 8: which kinds a caller's operation lets through.
+/// Step 8: which kinds a caller's operation accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KindGate {
     /// Documents, texts and archives.
@@ -49,7 +49,7 @@ pub(super) enum KindGate {
 /// Options of steps 6 to 9, owned so that they can move to a blocking thread.
 #[derive(Clone, Debug)]
 pub(super) struct PrepareSteps {
-    /// What may be read.
+    /// The limits on kinds and sizes.
     pub(super) policy: Policy,
     /// Which kinds are let through, of those that the policy allows.
     pub(super) gate: KindGate,
@@ -78,7 +78,7 @@ pub(super) fn unreadable(display_path: &str, error: &io::Error) -> Box<Record> {
     refuse(display_path, Code::Unreadable, &reason)
 }
 
-/// Fills in what classification found.
+/// Fills in the result of the classification.
 pub(super) fn describe(record: &mut Record, display_path: &str, class: &Class, size: u64) {
     record.kind = Some(class.kind);
     record.mime = Some(class.mime.to_owned());
@@ -88,7 +88,7 @@ pub(super) fn describe(record: &mut Record, display_path: &str, class: &Class, s
 }
 
 impl PrepareSteps {
-    /// Looks at an open file of that size.
+    /// Checks and classifies an open file of this size.
     pub(super) fn prepare(
         &self,
         display_path: &str,
@@ -133,7 +133,7 @@ impl PrepareSteps {
         } else {
             None
         };
-        // Announcements read on from this handle, and the steps above left its offset somewhere.
+        // Announcements continue to read from this handle, and the steps above have moved its offset.
         file.rewind().map_err(failed)?;
         Ok(PreparedFile {
             file,
@@ -163,7 +163,7 @@ impl PrepareSteps {
             && (class.kind != Kind::Archive || formats::is_archive(&class.hint()))
     }
 
-    /// Why a file is refused; of a picture also what would have to be installed.
+    /// Why a file is refused; for a picture also which program is missing.
     fn kind_not_allowed(&self, display_path: &str, class: &Class) -> String {
         let refusal = message::kind_not_allowed(display_path, class.kind, class.mime);
         let is_missing = self.ocr.as_ref().is_some_and(|ocr| !ocr.is_available());
@@ -174,8 +174,8 @@ impl PrepareSteps {
         }
     }
 
-    /// Copies what a file of no size gives, as those of pseudo file systems do, up to the cap. Nothing when it is
-    /// really empty.
+    /// Copies the content of a file of size 0, up to the limit: files of pseudo file systems have content but no size.
+    /// Returns `None` for an empty file.
     fn spool(&self, file: &mut File) -> io::Result<Option<(File, u64)>> {
         let until = Instant::now() + Duration::from_millis(self.policy.limits().wall_ms);
         let mut buffer = vec![0; READ_STEP_BYTES];
@@ -184,7 +184,7 @@ impl PrepareSteps {
             let read = match file.read(&mut buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Opened with `O_NONBLOCK`: a stream that has nothing more right now counts as ended.
+                // Opened with `O_NONBLOCK`: a stream without available data counts as ended.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && copy.is_some() => 0,
                 Err(error) => return Err(error),
             };
@@ -193,7 +193,7 @@ impl PrepareSteps {
             }
             let (to, length) = match &mut copy {
                 Some(copy) => copy,
-                // In memory, since no file may be left behind anywhere (read-attachment 2).
+                // In memory, because the tool must not leave files behind (read-attachment 2).
                 none => none.insert((memory_file()?, 0)),
             };
             let left = self.policy.max_file_bytes - *length;

@@ -68,8 +68,8 @@ impl Reader {
             let work = self.run(prepared.file, prepared.size, &job, cancel).await;
             return self.recognize(work, &job, cancel).await.0;
         };
-        // Single-flight before the cache: the second of two equal calls waits and then finds what the first one
-        // kept.
+        // Single-flight before the cache: the second of two equal calls waits and then gets the cached conversion of
+        // the first.
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
             turn = self.flights.enter(key) => turn,
@@ -140,7 +140,7 @@ impl Reader {
     }
 }
 
-/// Converts in this process what is UTF-8 to its end; hands the file back for everything else.
+/// Converts complete UTF-8 text in this process; returns other files to the caller.
 fn in_process(mut file: File, job: Job) -> Result<Converted, File> {
     let mut bytes = Vec::new();
     let read = file
@@ -148,7 +148,7 @@ fn in_process(mut file: File, job: Job) -> Result<Converted, File> {
         .take(MAX_IN_PROCESS_BYTES + 1)
         .read_to_end(&mut bytes);
     let whole = read.is_ok_and(|read| read as u64 <= MAX_IN_PROCESS_BYTES);
-    // Encodings are detected in the worker. It seeks to the start itself, so the offset is left where it is.
+    // Encodings are detected in the worker. The worker seeks to the start, so the offset need not be reset.
     if !whole || std::str::from_utf8(&bytes).is_err() {
         return Err(file);
     }

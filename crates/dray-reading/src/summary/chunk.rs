@@ -3,9 +3,9 @@
 /// Beyond the size at which a piece closes with its line, this much more is room for the line itself: a third.
 const CHUNK_SLACK_BYTES: usize = 3;
 
-/// Splits at line ends. A piece closes with the line that reaches `size` bytes, or before a heading once it holds two
-/// thirds of that; a line that would make it larger than four thirds is cut at a character. The pieces joined are the
-/// text again.
+/// Splits at line ends. A chunk ends with the line that reaches `size` bytes, or before a heading once it has two
+/// thirds of that; a line that would make it larger than four thirds is cut between characters. The joined chunks are
+/// the text.
 pub fn chunks(text: &str, size: usize) -> Vec<&str> {
     let size = size.max(CHUNK_SLACK_BYTES);
     let max_bytes = size + size / CHUNK_SLACK_BYTES;

@@ -2,21 +2,21 @@
 
 use std::fmt::Write as _;
 
-/// Headings that the outline holds.
+/// Most headings in the outline.
 const MAX_HEADINGS: usize = 200;
 /// Longest heading in it, in characters.
 const MAX_HEADING_CHARACTERS: usize = 200;
 
-/// The outline, then the first 60 % of the budget, a note of how much was left out, and the last 20 %.
+/// The outline, then the first 60 % of the budget, a note about the omitted part, and the last 20 %.
 ///
-/// `budget` is in bytes; nothing is cut through a character, and where possible not through a line.
+/// `budget` is in bytes; the cuts are between characters and, where possible, between lines.
 pub fn excerpt(markdown: &str, budget: usize) -> String {
     // Beginning and end have 80 % of the budget together; the rest is for the outline.
     if markdown.len() <= budget / 5 * 4 {
         return markdown.to_owned();
     }
     let head_end = line_end_before(markdown, budget / 5 * 3);
-    // Both cuts may fall into one long line; the end must not repeat what the beginning showed.
+    // Both cuts may be in one long line; the end must not repeat text of the beginning.
     let tail_start =
         line_start_after(markdown, markdown.len().saturating_sub(budget / 5)).max(head_end);
     let head = markdown.get(..head_end).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Documents too large to hand over whole: a map-reduce summary by a model, or an honest excerpt (read-attachment 12).
+//! Documents that are too large to return completely: a map-reduce summary by a model, or an excerpt (read-attachment
+//! 12).
 //!
-//! The text goes to the model in memory, in pieces, each framed as untrusted data. The model gets no tools, and what
-//! it answers is untrusted data too. Calls, text and depth are bounded.
+//! The text is sent to the model in chunks, each framed as untrusted data. The model gets no tools, and its response is
+//! untrusted data, too. The number of calls, the size of the text and the depth are limited.
 
 mod chunk;
 mod excerpt;
@@ -24,7 +25,7 @@ pub use model::{Ask, Endpoint, OpenAi, Stub, Summarizer, SummaryError};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SummaryLimits {
-    /// Largest Markdown that is summarised at all, in bytes; beyond it there is an excerpt and no model call.
+    /// Largest Markdown that is summarised, in bytes; for a larger one there is an excerpt and no model call.
     pub max_bytes: usize,
     /// Model calls for one document.
     pub max_calls: usize,
@@ -51,7 +52,7 @@ pub enum SummaryFailure {
     /// The caller no longer wants it.
     #[error("cancelled")]
     Cancelled,
-    /// The text is larger than [`SummaryLimits::max_bytes`], or than the allowed calls can hold.
+    /// The text is larger than [`SummaryLimits::max_bytes`], or than the allowed calls can process.
     #[error("too large to summarise")]
     TooLarge,
     /// A call failed twice.
@@ -62,14 +63,14 @@ pub enum SummaryFailure {
     NoRandom,
 }
 
-/// Frames untrusted text with a fresh nonce; nothing without a random source.
+/// Frames untrusted text with a fresh nonce; `None` without a random source.
 pub type Framer<'a> = dyn Fn(&str) -> Option<String> + Send + Sync + 'a;
 
 /// Joined summaries up to this size are merged in one call, in bytes.
 const MAX_MERGE_BYTES: usize = 24_000;
 /// How often summaries of summaries are made before the final call.
 const MAX_DEPTH: usize = 4;
-/// Summaries that are grouped when there are too many to merge.
+/// Number of summaries per group if there are too many to merge.
 const GROUP_SIZE: usize = 5;
 /// Smallest piece that is closed at a line end, in bytes.
 const MIN_CHUNK_BYTES: usize = 24_000;
@@ -124,8 +125,8 @@ pub async fn summarize(
     Ok(summaries.pop().unwrap_or_default())
 }
 
-/// Pieces such that all calls together stay within the limit: larger ones when there would be too many, up to what the
-/// model can take.
+/// Chunks for which all calls together stay within the limit. They are larger if there would be too many, up to the
+/// model's window.
 fn fitting<'a>(markdown: &'a str, limits: &SummaryLimits, window: usize) -> Option<Vec<&'a str>> {
     let mut size = MIN_CHUNK_BYTES;
     loop {
@@ -151,7 +152,7 @@ fn calls(pieces: usize) -> usize {
     all
 }
 
-/// Whether an answer is the error message of the model or of a gateway before it, which is never shown as a summary
+/// Whether a response is the error message of the model or of a gateway, which is never shown as a summary
 /// (read-attachment 12.4).
 fn is_error(answer: &str) -> bool {
     const ERROR_PREFIXES: [&str; 4] = ["error:", "error code:", "[error]", "exception:"];
@@ -188,7 +189,7 @@ impl SummaryRun<'_> {
             .iter()
             .enumerate()
             .map(|(index, chunk)| async move {
-                // Looked at before each call, also the queued ones (12.3): a call costs money once it was sent.
+                // Checked before each call, including queued ones (12.3), because a call costs money once it is sent.
                 if self.cancel.is_cancelled() {
                     return Err(SummaryFailure::Cancelled);
                 }

@@ -1,4 +1,4 @@
-//! The models that summarise: any OpenAI-compatible endpoint, or one that needs none.
+//! The models that summarise: any OpenAI-compatible endpoint, or a stub without a model.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// One question to a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// What to do: words of ours.
+    /// The instructions, which are a text of this crate.
     pub system: &'a str,
     /// The text in its frame, sent as the message of the user.
     pub user: &'a str,
@@ -21,13 +21,13 @@ pub struct Ask<'a> {
 /// A call that failed. For the log; the agent gets an excerpt instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SummaryError {
-    /// The endpoint could not be asked.
+    /// The endpoint could not be reached.
     #[error("the model cannot be reached")]
     Unreachable(#[source] dray_http::HttpError),
-    /// It answered with an error.
+    /// It responded with an error of this status.
     #[error("the model answered with status {0}")]
     Refused(u16),
-    /// It answered something that is not a completion.
+    /// The response is not a completion.
     #[error("the model's answer is not a chat completion")]
     Malformed,
 }
@@ -35,7 +35,7 @@ pub enum SummaryError {
 /// A model that summarises.
 #[async_trait]
 pub trait Summarizer: Send + Sync {
-    /// The model's answer. It gets no tools.
+    /// Returns the model's response. The model gets no tools.
     async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError>;
 
     /// Bytes of text that one call can take.
@@ -51,9 +51,9 @@ pub struct Endpoint {
     pub model: String,
     /// Bearer token, when one is needed.
     pub key: Option<Secret>,
-    /// Longest wait for one answer.
+    /// Longest wait for one response.
     pub timeout: Duration,
-    /// Most tokens of one answer.
+    /// Most tokens of one response.
     pub max_tokens: u32,
     /// Bytes of text that one call can take; about three for each token of the model's window.
     pub window_bytes: usize,
@@ -83,7 +83,7 @@ pub struct OpenAi {
     client: dray_http::HttpClient,
 }
 
-/// Longest answer that is read, in bytes.
+/// Largest response that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 impl OpenAi {
@@ -140,7 +140,7 @@ impl Summarizer for OpenAi {
             .send(&|_| {})
             .await
             .map_err(SummaryError::Unreachable)?;
-        // The body of an error may repeat the request, which holds content that no log may have (15).
+        // The body of an error may repeat the request, which has content that must not be logged (15).
         if !answer.is_success() {
             return Err(SummaryError::Refused(answer.status()));
         }
@@ -163,7 +163,8 @@ impl Summarizer for OpenAi {
     }
 }
 
-/// A summariser that needs no model: how much it was given, and the first line of it. Deterministic, for rehearsals.
+/// A summariser without a model: it returns the size and the first line of its input. Deterministic, for demos and
+/// tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stub;
 
@@ -183,7 +184,7 @@ impl Summarizer for Stub {
         ))
     }
 
-    /// Enough for the largest text that is summarised at all, in the calls that are allowed.
+    /// Enough for the largest text that is summarised within the allowed calls.
     fn window_bytes(&self) -> usize {
         512_000
     }

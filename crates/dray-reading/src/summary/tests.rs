@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Answers by a function, and remembers what it was asked.
+/// Responds with a function's result, and records the requests.
 struct ScriptedModel<F> {
     answer: F,
     requests: Mutex<Vec<(String, String)>>,
@@ -68,7 +68,7 @@ async fn run(text: &str, model: &dyn Summarizer) -> Result<String, SummaryFailur
     .await
 }
 
-/// Takes the question and never answers.
+/// Accepts the request and never responds.
 struct SilentModel;
 #[async_trait]
 impl Summarizer for SilentModel {

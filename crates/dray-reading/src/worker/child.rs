@@ -1,4 +1,4 @@
-//! Inside the worker: give everything up, convert what lies on standard input, write the answer.
+//! The worker process: drops its permissions, converts the standard input, writes the result.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,11 +11,11 @@ use dray_documents::formats::convert;
 use super::{Job, NO_ROOM, WORKER_ARGUMENT, confine, wire};
 use crate::ocr;
 
-/// Stack of the converting thread. Converters bound their depth; this is room for what libraries do below them.
+/// Stack of the converting thread. Converters limit their depth; this is space for the libraries that they call.
 const STACK_BYTES: usize = 64 << 20;
 
 /// Does a worker's job when the arguments say that this process is one. Every `main` that starts workers calls it
-/// before anything else, and returns what it gives.
+/// before anything else, and returns its exit code if there is one.
 ///
 /// `arguments` are those of the process, its name first.
 pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
@@ -36,9 +36,9 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
     })
 }
 
-/// Why the answer is missing.
+/// Why the result is missing.
 enum ChildFailure {
-    /// The memory does not even hold the converting thread.
+    /// The memory limit is too small for the converting thread.
     Room,
     Other,
 }
@@ -50,7 +50,7 @@ impl From<io::Error> for ChildFailure {
 }
 
 fn work(job: Job) -> Result<(), ChildFailure> {
-    // What a panic says may hold content; it is not read here.
+    // The message of a panic may contain content of a file, so it is not printed.
     std::panic::set_hook(Box::new(|_| {}));
     // A parent that died before this line is noticed later, by the write to its closed pipe.
     confine::end_with_parent()?;
@@ -59,8 +59,8 @@ fn work(job: Job) -> Result<(), ChildFailure> {
     // since the filter refuses `prlimit64`.
     confine::limit(&job.limits)?;
     confine::seal(file.as_fd())?;
-    // Started after the seal: the filter holds for this thread and those that it starts. The main thread's
-    // stack would depend on the shell that started the service.
+    // Started after the seal: the filter applies to this thread and the threads that it starts. The main thread's stack
+    // would depend on the shell that started the service.
     let converting = std::thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(move || {

@@ -1,5 +1,5 @@
-//! What a worker gives up before it touches the file: memory, time, new descriptors, and every system call that
-//! reaches beyond its own memory, the open file and the pipe.
+//! Restrictions of a worker before it reads the file: limits of memory, time and descriptors, and a filter for every
+//! system call beyond its own memory, the open file and the pipe.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,12 +14,12 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// Seconds of processor time beyond the limit of time; the parent looks at the clock.
+/// Seconds of processor time beyond the limit of time; the parent enforces the wall-clock time.
 const SPARE_SECONDS: u64 = 2;
 /// Descriptors: the three standard ones, the file again, and a few that libraries open for a moment.
 const MAX_DESCRIPTORS: u64 = 16;
 
-/// The answer has no receiver once the parent is gone, for any reason.
+/// Ends this process together with its parent, because its result then has no receiver.
 pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
@@ -40,20 +40,19 @@ pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     set(Resource::As, limits.memory_bytes)?;
     set(Resource::Cpu, limits.wall_ms.div_ceil(1000) + SPARE_SECONDS)?;
     set(Resource::Core, 0)?;
-    // The answer goes to a pipe, which this limit does not touch.
+    // The result is written to a pipe, to which this limit does not apply.
     set(Resource::Fsize, 0)?;
     set(Resource::Nofile, MAX_DESCRIPTORS)?;
     Ok(())
 }
 
-/// What is wanted, as far as the limit goes that was set for this program from outside; only the superuser may raise
-/// that one.
+/// The wanted limit, or a lower hard limit that was set from outside, which only the superuser may raise.
 fn within(wanted: u64, outer: Option<u64>) -> u64 {
     outer.map_or(wanted, |outer| wanted.min(outer))
 }
 
-/// Leaves only the system calls that computing needs. Any other one fails with `EPERM` instead of ending the process:
-/// libraries ask for things that they can do without. New privileges are given up with it.
+/// Allows only the system calls that a computation needs. Others fail with `EPERM` and do not end the process, because
+/// libraries also make optional calls. The process cannot gain privileges afterwards.
 ///
 /// Only `file` can be read and only the standard output and error written: the starter of the parent may have left
 /// other descriptors open, which this process inherits and a document must not use.
@@ -62,7 +61,7 @@ pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
         .iter()
         .map(|call| (*call, Vec::new()))
         .collect();
-    // An abort is a signal to oneself; signals to anybody else are not computing.
+    // An abort is a signal to the own process; signals to other processes are refused.
     rules.insert(
         libc::SYS_tgkill,
         vec![argument_is(0, std::process::id().cast_signed())?],
@@ -122,7 +121,7 @@ const READ_SYSCALLS: &[i64] = &[
 /// Calls that the pipe is for.
 const WRITE_SYSCALLS: &[i64] = &[libc::SYS_write, libc::SYS_writev];
 
-/// Memory of its own, threads, time, random numbers, ending.
+/// System calls for own memory, threads, time, random numbers and exit.
 pub(crate) const COMPUTE_SYSCALLS: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_close,
@@ -178,7 +177,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_was_left_open_cannot_be_used() {
         let (mut document, mut other) = (file("words"), file("secret"));
-        // The filter holds for the thread that asks for it.
+        // The filter applies to the thread that installs it.
         let sealed = std::thread::spawn(move || {
             seal(document.as_fd()).unwrap();
             let mut text = String::new();
@@ -195,7 +194,7 @@ mod tests {
         assert_eq!(text, "words");
     }
 
-    /// What a sealed thread may still do; the filter is that of the thread alone.
+    /// What a sealed thread may still do; the filter applies only to the thread.
     #[test]
     fn a_confined_thread_reads_its_document_and_reaches_nothing_else() {
         use std::net::{TcpStream, UdpSocket};

@@ -1,9 +1,9 @@
-//! Conversion in a process of its own (read-attachment 9).
+//! Conversion in a separate process (read-attachment 9).
 //!
-//! Libraries that read documents can be driven into hangs, aborts and gigabytes by small files; catching panics is not
-//! enough. So every conversion runs in a fresh worker: this executable started again, with the open file on its
+//! Libraries that read documents can hang, abort or use gigabytes of memory because of a small file; catching panics is
+//! not enough. So every conversion runs in a fresh worker: this executable started again, with the open file on its
 //! standard input, nothing else inherited, an empty environment, limits on memory, time and descriptors, and no file
-//! system, no network and no programs to start. What goes wrong there ends one conversion and nothing else.
+//! system, no network and no programs to start. A failure there ends only one conversion.
 
 mod child;
 pub(crate) mod confine;
@@ -31,36 +31,36 @@ pub use child::child;
 /// First argument that makes an executable a worker.
 pub const WORKER_ARGUMENT: &str = "convert-worker";
 
-/// Status of a worker whose memory does not even hold the thread that converts.
+/// Exit status of a worker whose memory limit is too small for the converting thread.
 const NO_ROOM: u8 = 3;
 
-/// What the parent waits beyond the worker's own limit of time, so that a worker can still hand over what it has.
+/// Time that the parent waits after the worker's own time limit, so that a worker can still return a partial result.
 const TIME_GRACE: Duration = Duration::from_millis(750);
-/// Bytes beyond the text that an answer may have: parts and warnings.
+/// Most bytes of a result in addition to the text: parts and warnings.
 const OVERHEAD_BYTES: u64 = 8 << 20;
 
-/// Bytes of pictures that an answer may have besides.
+/// Most bytes of pictures in a result, in addition to these.
 const MAX_PICTURE_BYTES: u64 = 33 << 20;
 
 /// Options for one conversion, sent to the worker as its second argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Media type and encoding from classification, and what the caller asked for.
+    /// Media type and encoding from classification, and the caller's wishes.
     pub hint: ConversionHint,
-    /// What it may use.
+    /// The resource limits of the conversion.
     pub limits: Limits,
-    /// What of the document is wanted.
+    /// The requested part of the document.
     pub selection: Selection,
 }
 
 /// Its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Worked {
-    /// The worker gave a whole answer; a partial conversion or a failure of its own is in there.
+    /// The worker returned a complete result, which may contain a partial conversion or its own failure.
     Done(Converted),
     /// The worker was ended by a limit and could not hand anything over.
     Stopped(Limit),
-    /// The worker could not be started, failed or answered nonsense.
+    /// The worker could not be started, failed or returned an invalid result.
     Failed,
     /// The caller no longer wanted it.
     Cancelled,
@@ -70,7 +70,7 @@ pub enum Worked {
 #[derive(Clone, Debug)]
 pub struct Worker {
     executable: PathBuf,
-    /// Bounds how many run concurrently; each may use as much memory as its limits say.
+    /// Limits how many workers run concurrently; each may use as much memory as its limits allow.
     permits: Arc<tokio::sync::Semaphore>,
 }
 
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// How many run concurrently; by default as many as there are processors.
+    /// How many run concurrently; by default one per processor.
     #[must_use]
     pub fn at_once(mut self, workers: usize) -> Self {
         self.permits = Arc::new(tokio::sync::Semaphore::new(workers.max(1)));
@@ -102,14 +102,14 @@ impl Worker {
 
     /// Converts an open file in a fresh worker.
     ///
-    /// The handle is the worker's from here on: both share one offset. In every case the answer comes within
-    /// the limit of time and a second, or, when cancelled, immediately.
+    /// The caller must not use another handle of the file meanwhile, because they share one offset. The result arrives
+    /// within the time limit plus a second, or immediately when cancelled.
     pub async fn convert(&self, file: File, job: &Job, cancel: &CancellationToken) -> Worked {
         let permit = tokio::select! {
             permit = self.permits.acquire() => permit,
             () = cancel.cancelled() => return Worked::Cancelled,
         };
-        // Nothing closes the semaphore; an answer is still better than a panic.
+        // The semaphore is never closed; a failure is still better than a panic.
         let Ok(_permit) = permit else {
             return Worked::Failed;
         };
@@ -146,8 +146,8 @@ impl Worker {
         self.permits.acquire().await.ok()
     }
 
-    /// Starts this executable again for one job, with `input` as its standard input and nothing of the environment. The
-    /// process leads a group of its own and ends when its handle is dropped.
+    /// Starts this executable again for one job, with `input` as its standard input and an empty environment. The
+    /// process leads its own group and ends when its handle is dropped.
     pub(crate) fn command(
         &self,
         argument: &str,
@@ -158,12 +158,12 @@ impl Worker {
         command
             .arg(argument)
             .arg(serde_json::to_string(job)?)
-            // The environment may hold secrets of the service, and `LD_PRELOAD`.
+            // The environment may contain secrets of the service, and `LD_PRELOAD`.
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(input))
             .stdout(Stdio::piped())
-            // A group of its own, so that one signal ends the worker and everything below it.
+            // A separate group, so that one signal ends the worker and its children.
             .process_group(0)
             .kill_on_drop(true);
         Ok(command)
@@ -182,12 +182,12 @@ enum WorkerEnd {
     Cancelled,
 }
 
-/// Reads what the worker writes, and no more than an honest one would.
+/// Reads the worker's output, up to the size of the largest valid result.
 async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        // A worker that a document took over could write without end; reading stops where an honest answer
-        // does.
+        // A worker that a document has compromised could write without end, so reading stops at the size of the largest
+        // valid result.
         let max_bytes = limits
             .max_text_bytes
             .saturating_add(OVERHEAD_BYTES + MAX_PICTURE_BYTES);
@@ -196,7 +196,7 @@ async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Ends the worker's whole group; one that has ended already is not there any more.
+/// Kills the worker's process group, unless it has already ended.
 pub(crate) fn end(child: &mut Child) {
     // `id` is `None` once the process was waited for, so a number that the system reused is never signalled.
     if let Some(pid) = child
@@ -208,9 +208,9 @@ pub(crate) fn end(child: &mut Child) {
     }
 }
 
-/// An answer counts when it is whole; otherwise the way the worker ended explains why.
+/// A complete result counts; otherwise the exit status gives the reason.
 fn judge(bytes: &[u8], status: io::Result<ExitStatus>) -> Worked {
-    // Bytes before status: `end` may have killed a worker that had answered and was about to exit.
+    // Bytes before status: `end` may have killed a worker that had written its result and was about to exit.
     if let Some(converted) = wire::read(bytes) {
         return Worked::Done(converted);
     }

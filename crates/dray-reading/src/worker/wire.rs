@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 const WIRE_MAGIC: &[u8; 8] = b"drayconv";
 
-/// What is before the bytes.
+/// The header before the bytes.
 #[derive(Serialize, Deserialize)]
 struct FrameHeader {
     converted: Converted,
@@ -13,7 +13,7 @@ struct FrameHeader {
     images: Vec<Vec<usize>>,
 }
 
-/// The bytes of an answer.
+/// Encodes a result.
 pub(super) fn write(mut converted: Converted) -> Vec<u8> {
     let markdown = std::mem::take(&mut converted.markdown);
     let pictures = converted.pictures.iter_mut();
@@ -40,13 +40,13 @@ pub(super) fn write(mut converted: Converted) -> Vec<u8> {
     bytes
 }
 
-/// An answer that is whole; nothing for anything else.
+/// Decodes a complete result; `None` for other bytes.
 pub(super) fn read(bytes: &[u8]) -> Option<Converted> {
     let rest = bytes.strip_prefix(WIRE_MAGIC)?;
     let (header, rest) = length(rest)?;
     let (markdown, rest) = length(rest)?;
-    // Lengths come from a process that a document may control: each is checked against what was read, and
-    // nothing is allocated by them.
+    // Lengths come from a process that a document may control: each is checked against the received bytes, and none
+    // determines the size of an allocation.
     let (header, rest) = rest.split_at_checked(header)?;
     let (markdown, mut rest) = rest.split_at_checked(markdown)?;
     let FrameHeader {

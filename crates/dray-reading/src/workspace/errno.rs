@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-/// Its name, such as `ENOENT`; its number when it is a rare one.
+/// Its name, such as `ENOENT`; its number if it has no name here.
 pub(crate) fn name(error: Errno) -> String {
     let name = match error {
         Errno::PERM => "EPERM",
@@ -44,7 +44,7 @@ pub(crate) fn name(error: Errno) -> String {
     name.to_owned()
 }
 
-/// The name of the system error behind an error of the standard library; `EIO` when there is none.
+/// The name of the system error behind an error of the standard library; `EIO` without one.
 pub(crate) fn of_io(error: &std::io::Error) -> String {
     name(Errno::from_io_error(error).unwrap_or(Errno::IO))
 }

@@ -1,8 +1,9 @@
 //! Checks which files may be read: roots, containment before any access, links (read-attachment 3, 4).
 //!
-//! A path is resolved lexically, then where its directory really is; only when that lies in a root is anything below
-//! looked at. What is outside is never touched, so the answer does not depend on what is there. The directory is then
-//! held open beneath its root, and looking and opening happen in that directory, so nothing can be swapped in between.
+//! A path is resolved lexically, and then the real path of its directory is determined. Only a directory inside a root
+//! is accessed further. Files outside are never accessed, so the result does not depend on them. The directory is then
+//! opened beneath its root, and stat and open are relative to that handle, so no part of the path can be swapped in
+//! between.
 
 pub(crate) mod errno;
 mod open;
@@ -34,7 +35,7 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// One root: the working directory of the agent. It need not exist or be a directory; then nothing lies in it.
+    /// One root: the working directory of the agent. If it does not exist or is not a directory, no path is in it.
     pub fn new(primary: &Path) -> Self {
         let absolute = std::path::absolute(primary).unwrap_or_else(|_| primary.to_owned());
         let real = std::fs::canonicalize(&absolute).ok();
@@ -54,7 +55,7 @@ impl Roots {
     /// When it is not an existing readable directory.
     pub fn add(&mut self, root: &Path) -> io::Result<()> {
         let real = std::fs::canonicalize(root)?;
-        // Fails for what is not a directory and for what cannot be read.
+        // Fails if it is not a directory or cannot be read.
         std::fs::read_dir(&real)?;
         if !self.real.contains(&real) {
             self.real.push(real);
@@ -73,14 +74,14 @@ impl Roots {
         self
     }
 
-    /// The user's home, which a leading `~` means. Without it such a path is refused.
+    /// Sets the user's home for a leading `~`. Without it, such a path is refused.
     #[must_use]
     pub fn with_home(mut self, home: impl Into<PathBuf>) -> Self {
         self.home = Some(home.into());
         self
     }
 
-    /// Switches containment on or off (`tools.workspace_strict`), nothing else.
+    /// Switches only containment on or off (`tools.workspace_strict`).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
@@ -92,9 +93,9 @@ impl Roots {
         &self.real
     }
 
-    /// The root in which a real path lies.
+    /// The root that contains a real path.
     fn of(&self, real: &Path) -> Option<&Path> {
-        // Compares whole components, so `…/proj2` does not lie in `…/proj`.
+        // Compares whole components, so `…/proj2` is not in `…/proj`.
         let holds = |root: &&PathBuf| real.starts_with(root);
         self.real.iter().find(holds).map(PathBuf::as_path)
     }
@@ -116,7 +117,7 @@ impl Roots {
         }
     }
 
-    /// Steps 1 to 5: from what the caller wrote to an open file.
+    /// Steps 1 to 5: from the caller's path to an open file.
     ///
     /// # Errors
     ///
@@ -137,7 +138,7 @@ impl Roots {
         open::open(self, display_path, &resolved, between)
     }
 
-    /// Step 2: where a path leads, and that it lies inside.
+    /// Step 2: resolves a path, and checks that it is inside a root.
     fn resolve_path(&self, display_path: &str) -> Result<ResolvedPath, Refusal> {
         let lexical = self
             .lexical(display_path)
@@ -148,7 +149,7 @@ impl Roots {
         });
         match resolved {
             Some(resolved) => Ok(resolved.with_names_on_disk()),
-            // What cannot be resolved says so itself when it is looked at.
+            // A path that cannot be resolved fails later, in the stat.
             None if !self.strict => Ok(ResolvedPath {
                 path: lexical,
                 root: None,
@@ -172,7 +173,7 @@ impl Roots {
                 Component::Normal(name) => clean.push(name),
                 Component::ParentDir => {
                     // Lexically, before links are followed (read-attachment 4): `link/..` is the directory that
-                    // holds the link.
+                    // contains the link.
                     clean.pop();
                 }
                 Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
@@ -193,7 +194,7 @@ enum OpenStep {
     Opened,
 }
 
-/// Step 1: a path that is there, without NUL and of at most [`MAX_PATH_BYTES`] bytes.
+/// Step 1: checks that the path is present, without NUL and of at most [`MAX_PATH_BYTES`] bytes.
 pub(crate) fn check(file_path: Option<&str>) -> Result<&str, Refusal> {
     let path = file_path.filter(|path| !path.trim().is_empty());
     let path = path.ok_or_else(|| Refusal {

@@ -1,4 +1,4 @@
-//! Steps 3 to 5: looking at a file and opening it, in a directory that is held.
+//! Steps 3 to 5: stat and open of a file, relative to an open directory.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,7 +20,7 @@ pub struct Opened {
     pub file: File,
     /// Its size in bytes, as the handle has it.
     pub size: u64,
-    /// Where it lies. For the operator, not for the model.
+    /// Its real path. For the operator, not for the model.
     pub path: PathBuf,
 }
 
@@ -46,7 +46,7 @@ fn cannot_stat(display_path: &str, error: Errno) -> Refusal {
     )
 }
 
-/// Looks at the file and opens it.
+/// Checks the file with stat and opens it.
 pub(super) fn open(
     roots: &Roots,
     display_path: &str,
@@ -89,17 +89,17 @@ pub(super) fn open(
     if !same(&status, &now) {
         return Err(changed());
     }
-    // A directory that was renamed meanwhile takes the open file out of its root.
+    // A directory that was renamed meanwhile may have moved the open file out of its root.
     contained(roots, display_path, file.as_fd())?;
     Ok(Opened {
         file: File::from(file),
-        // A size of 0 is read up to the cap, so a false one hides nothing.
+        // A file of size 0 is read up to the limit, so a false size does not hide content.
         size: u64::try_from(now.st_size).unwrap_or(0),
         path: resolved.path.clone(),
     })
 }
 
-/// That an open file lies in a root, by where the system says it is.
+/// Checks that an open file is inside a root, by the path that the system reports.
 fn contained(roots: &Roots, display_path: &str, file: BorrowedFd<'_>) -> Result<(), Refusal> {
     if !roots.strict {
         return Ok(());
@@ -113,7 +113,7 @@ fn contained(roots: &Roots, display_path: &str, file: BorrowedFd<'_>) -> Result<
     }
 }
 
-/// What is not a regular file, and the word for it.
+/// The refusal and the name of the type for a file that is not regular; `None` for a regular file.
 fn unusable(status: &Stat) -> Option<(Code, &'static str)> {
     Some(match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => return None,
@@ -127,12 +127,12 @@ fn unusable(status: &Stat) -> Option<(Code, &'static str)> {
     })
 }
 
-/// The directory of a file, held open.
+/// The open directory of a file.
 struct HeldDirectory<'a> {
     directory: OwnedFd,
-    /// Nothing for a root itself, and for `/`.
+    /// `None` for a root itself, and for `/`.
     name: Option<&'a OsStr>,
-    /// The kernel made sure that it lies beneath its root.
+    /// Whether the kernel ensured that it is beneath its root.
     beneath: bool,
 }
 
@@ -189,8 +189,8 @@ impl<'a> HeldDirectory<'a> {
     }
 }
 
-/// Opens a directory beneath a root without following any link, or, on kernels that cannot, by its path; the second
-/// half of the answer says which.
+/// Opens a directory beneath a root without following any link, or by its path on kernels without `openat2`; the second
+/// value is whether the kernel checked it.
 fn beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
     let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
     let inside = if inside.as_os_str().is_empty() {
@@ -199,7 +199,7 @@ fn beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
         inside
     };
     let base = rustix::fs::open(root, DIRECTORY_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
-    // The directory was made real before, so a link on it was put there in between and is refused.
+    // The path was already resolved, so a link in it was created in between and is refused.
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(&base, inside, DIRECTORY_FLAGS, Mode::empty(), resolve) {
         // Old kernels, and seccomp profiles that are older than the call.

@@ -13,18 +13,19 @@ const MAX_LINKS: u32 = 40;
 pub(super) struct ResolvedPath {
     /// The real directory and the last name, which is not followed.
     pub(super) path: PathBuf,
-    /// The root it lies in; nothing when containment is off and it lies in none.
+    /// The root that contains it; `None` if containment is off and no root contains it.
     pub(super) root: Option<PathBuf>,
 }
 
 /// Replaces bytes of a path that are not UTF-8.
 const REPLACEMENT_CHARACTER: char = '\u{FFFD}';
-/// Entries of one directory that are compared with such a name.
+/// Most entries of one directory that are compared with such a name.
 const MAX_ENTRIES: usize = 10_000;
 
 impl ResolvedPath {
-    /// The place under the name that the disk has. Callers write names in UTF-8, with U+FFFD for every byte that is
-    /// none; where no entry has such a name and exactly one is written so, that one is meant. Only within the root.
+    /// Replaces names by their spelling on the disk. Callers write names in UTF-8, with U+FFFD for every invalid byte.
+    /// If no entry has the exact name and exactly one entry is written like this, that entry is used. Applies only
+    /// within the root.
     pub(super) fn with_names_on_disk(mut self) -> Self {
         let below = self
             .root
@@ -50,12 +51,12 @@ impl ResolvedPath {
     }
 }
 
-/// The only entry of a directory that is written so; nothing when there are several.
+/// The only entry of a directory with this spelling; `None` if there are several.
 fn only_entry(directory: &Path, written: &str) -> Option<PathBuf> {
     let mut matching = None;
     for entry in std::fs::read_dir(directory).ok()?.take(MAX_ENTRIES) {
         let name = entry.ok()?.file_name();
-        // A name that is valid and holds U+FFFD itself was found by its exact name before.
+        // A valid name that contains U+FFFD was already found by its exact name.
         if name.to_str().is_none() && name.to_string_lossy() == written {
             if matching.is_some() {
                 // Two names that look alike: a guess could read the wrong file.
@@ -67,10 +68,11 @@ fn only_entry(directory: &Path, written: &str) -> Option<PathBuf> {
     matching
 }
 
-/// The path with its directory made real: links on the way are followed, what does not exist is kept as it is
-/// written. Nothing for loops and for what may not be looked at.
+/// The path with its directory resolved: links are followed, and missing parts are kept as written. `None` for loops
+/// and for directories without permission.
 ///
-/// A link whose target does not exist is followed anyway: whether it leads out must not depend on what is there.
+/// A link whose target does not exist is followed anyway: whether it leads outside must not depend on which files
+/// exist.
 pub(super) fn parent(lexical: &Path) -> Option<PathBuf> {
     let Some(name) = lexical.file_name() else {
         return Some(lexical.to_owned());
@@ -84,12 +86,12 @@ fn real(path: &Path) -> Option<PathBuf> {
     let mut done = PathBuf::from("/");
     let mut pending: VecDeque<OsString> = names(path).collect();
     let mut links = 0;
-    // Once something is missing there is nothing below it to look at.
+    // Below a missing directory, no entry can exist.
     let mut missing = false;
     while let Some(name) = pending.pop_front() {
         if name == ".." {
             done.pop();
-            // `..` is in targets of links alone; above a missing name there may be something again.
+            // Only targets of links contain `..`. The parent of a missing name may exist.
             missing = false;
             continue;
         }
@@ -113,7 +115,7 @@ fn real(path: &Path) -> Option<PathBuf> {
                 }
             }
             Ok(_) => {}
-            // What may not be looked at counts as outside (read-attachment 4).
+            // A directory without permission counts as outside (read-attachment 4).
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
             Err(_) => missing = true,
         }

@@ -1,4 +1,4 @@
-//! Archives through the whole tool: the listing, a file of one, and every refusal.
+//! Archives through the complete tool: the listing, a file of an archive, and every refusal.
 
 use std::io::{Cursor, Write as _};
 

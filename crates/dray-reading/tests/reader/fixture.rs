@@ -72,7 +72,7 @@ pub(crate) fn unframe(output: &str) -> (&str, &str) {
     (header, rest.strip_suffix(&end).unwrap())
 }
 
-/// A model that keeps what it was asked.
+/// A model that records its requests.
 #[derive(Default)]
 pub(crate) struct FakeModel {
     pub(crate) requests: Mutex<Vec<(String, String)>>,

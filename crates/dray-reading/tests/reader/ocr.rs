@@ -17,7 +17,7 @@ use super::fixture::{ReaderFixture, read, unframe};
 /// `Invoice number 4711` and `The quick brown fox jumps`, 1000 by 300 pixels, as a TIFF file with one strip (Group 4).
 const SCAN_TIFF: &[u8] = include_bytes!("../data/scan.tif");
 
-/// The strip alone, which a PDF takes as it is.
+/// Only the image strip, which a PDF can contain unchanged.
 fn strip() -> &'static [u8] {
     let number = |at: usize, bytes: usize| {
         let little_endian = SCAN_TIFF.get(at..at + bytes).unwrap();
@@ -308,7 +308,7 @@ async fn the_program_reads_nothing_of_its_user_and_writes_nothing() {
     assert!(!Path::new(&written).exists());
 }
 
-/// Tesseract takes what is not a picture for a list of files to open.
+/// Tesseract interprets input that is not a picture as a list of files to open.
 #[tokio::test]
 async fn names_of_files_in_the_place_of_a_picture_are_never_handed_over() {
     let list = pdf(

@@ -213,7 +213,7 @@ async fn an_encrypted_package_is_reported_as_encrypted() {
 async fn a_type_without_a_converter_is_a_hint_with_a_quoted_path() {
     let mime = b"application/vnd.oasis.opendocument.graphics";
     let size = u32::try_from(mime.len()).unwrap().to_le_bytes();
-    // A local header of a stored entry, and nothing behind it.
+    // A local header of a stored entry, without any data after it.
     let drawing = [
         b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0",
         &size[..],

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-/// A documented second name for a field: a variable with a stricter syntax of its own.
+/// A documented second name for a field: a variable with its own, stricter syntax.
 #[derive(Clone, Copy, Debug)]
 pub struct VariableAlias {
-    /// The whole name of the variable: `EXTERNAL_URL_FETCH_ENABLED`.
+    /// The full name of the variable: `EXTERNAL_URL_FETCH_ENABLED`.
     pub variable: &'static str,
     /// The field it sets, dots between levels: `enabled`.
     pub field: &'static str,
-    /// Parser of its text; see [`super::parse`] for the usual ones.
+    /// Parser of its text; see [`super::parse`] for common parsers.
     pub parse: AliasParser,
 }
 
-/// Reads the text of a variable. The error says what would be right.
+/// Reads the text of a variable. The error describes valid values.
 pub type AliasParser = fn(&str) -> Result<AliasValue, String>;
 
 /// The meaning of a variable's text.

@@ -1,5 +1,5 @@
-//! Finds what is wrong with keys and values: keys that nothing reads, values that a type cannot read or refuses, and
-//! two variables that set one field differently. Reads no source itself.
+//! Finds problems of keys and values: unknown keys, values that a type cannot parse or refuses, and two variables that
+//! set one field differently. It reads no source of configuration.
 
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ impl<'a> FindingCollector<'a> {
         });
     }
 
-    /// Refuses keys that nothing reads, and replaces `<secret>_file` by the content of the file.
+    /// Refuses unknown keys, and replaces `<secret>_file` by the content of the file.
     pub(super) fn check_tree(&mut self, layer: &mut ConfigLayer) {
         let ConfigLayer { source, tree } = layer;
         let Value::Object(tables) = tree else {
@@ -93,7 +93,7 @@ impl<'a> FindingCollector<'a> {
             (ValueKind::Fields, other) => {
                 self.find(key, source, Some(&other.to_string()), expected_text(node));
             }
-            // A map takes any key; only its values can be checked.
+            // A map accepts any key; only its values can be checked.
             (ValueKind::Any, Value::Object(table)) => {
                 if let Some(values) = node.values() {
                     for (name, value) in table {
@@ -108,12 +108,12 @@ impl<'a> FindingCollector<'a> {
                     }
                 }
             }
-            // Scalars are read by the section's own type, which has the better message.
+            // Scalars are parsed by the section's own type, which has better messages.
             _ => {}
         }
     }
 
-    /// Reads `<secret>_file` keys: `password_file = "/run/secrets/p"` stands for the text of that file without its
+    /// Reads `<secret>_file` keys: `password_file = "/run/secrets/p"` is replaced by the text of that file without its
     /// last line break.
     fn read_secret_files(
         &mut self,
@@ -162,7 +162,7 @@ impl<'a> FindingCollector<'a> {
         }
     }
 
-    /// Records what a section's own checks found.
+    /// Records the problems that a section's own checks found.
     pub(super) fn refused(
         &mut self,
         merged: &MergedConfig,
@@ -177,7 +177,7 @@ impl<'a> FindingCollector<'a> {
         self.find(&key, source, value.as_deref(), problem.message.clone());
     }
 
-    /// Records what a section's type could not read.
+    /// Records the values that a section's type could not parse.
     pub(super) fn unreadable(
         &mut self,
         merged: &MergedConfig,
@@ -189,7 +189,7 @@ impl<'a> FindingCollector<'a> {
             field => format!("{}.{field}", section.name),
         };
         let node = lookup_field(section, &error.field);
-        // The key may point into a list, which one layer gives as a whole.
+        // The key may point into a list, which always comes completely from one layer.
         let source = self_and_parents(&key)
             .find_map(|key| merged.source_of(key))
             .unwrap_or_default();
@@ -280,7 +280,7 @@ fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
 /// Formats a value for an error, without secrets.
 fn shown_value(value: &Value, secret: bool) -> String {
     match value {
-        // An empty secret may be shown as such: it hides nothing and explains the error.
+        // An empty secret may be shown as such: it reveals no secret and explains the error.
         Value::String(text) if text.is_empty() => String::new(),
         _ if secret => "***".to_owned(),
         Value::String(text) => text.clone(),

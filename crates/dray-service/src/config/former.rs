@@ -20,7 +20,7 @@ pub(super) fn current_name<'a>(names: &[FormerName], name: &'a str) -> &'a str {
     renamed.map_or(name, |renamed| renamed.field)
 }
 
-/// Moves values under former names to the names of today, with a warning for each. A layer that has both is refused,
+/// Moves values under former names to the current names, with a warning for each. A layer that has both is refused,
 /// because one of the values would be lost.
 pub(super) fn rename_fields(layer: &mut ConfigLayer, collector: &mut FindingCollector<'_>) {
     let ConfigLayer { source, tree } = layer;

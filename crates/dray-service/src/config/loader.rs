@@ -1,4 +1,4 @@
-//! Puts the sources on top of each other and gives out typed sections.
+//! Merges the sources of configuration and returns typed sections.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::secrets_dir::secrets_layers;
 use super::variable::{flag_layer, variable_layers};
 use super::{ConfigError, ConfigFinding, ConfigSources, Section};
 
-/// The sections that a process knows, and how they are loaded together.
+/// The sections of a process, and how they are loaded together.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigLoader {
     sections: Vec<SectionSpec>,
@@ -27,7 +27,7 @@ impl ConfigLoader {
         Self::default()
     }
 
-    /// Adds a section. One that is already known stays as it is.
+    /// Adds a section. A section that was already added is not changed.
     #[must_use]
     pub fn section<S: Section>(self, name: &'static str) -> Self {
         self.with(SectionSpec::of::<S>(name))
@@ -70,7 +70,7 @@ impl ConfigLoader {
         for layer in &mut layers {
             // Before the keys are checked, because a former name is not a field.
             rename_fields(layer, &mut collector);
-            // Every layer by itself: after the merge the source of a wrong key is lost.
+            // Each layer is checked separately, because the source of a wrong key is unknown after the merge.
             collector.check_tree(layer);
         }
         let merged = MergedConfig::new(&self.sections, layers);
@@ -141,8 +141,8 @@ fn read_file(path: &Path, collector: &mut FindingCollector<'_>) -> Option<Config
     }
 }
 
-/// Where the values of one section come from, without the values: `file`, `variable NAME` or `option`. Paths of
-/// files are left out, so an agent may read it.
+/// The sources of the values of one section, without the values: `file`, `variable NAME` or `option`. Paths of files
+/// are left out, so an agent may read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueOrigins(BTreeMap<String, String>);
 
@@ -176,7 +176,7 @@ impl LoadedConfig {
     ///
     /// # Errors
     ///
-    /// The loader did not know this section, or knew it as another type.
+    /// The section was not added to the loader, or was added with another type.
     pub fn section<S: Section>(&self, name: &str) -> Result<S, ConfigError> {
         self.checked
             .get(name)
@@ -200,7 +200,8 @@ impl LoadedConfig {
     /// Kinds of the sources of the values in `section`, by field.
     pub fn origins(&self, section: &str) -> ValueOrigins {
         let known = self.sections.iter().find(|known| known.name == section);
-        // By the defaults: they have every field, and building the schema takes milliseconds.
+        // The fields are taken from the defaults, which have all of them, because building the schema takes
+        // milliseconds.
         let fields = known.and_then(|known| known.defaults.as_object());
         let origin = |name: &String| {
             let source = self.merged.source_of(&format!("{section}.{name}"))?;
@@ -210,8 +211,8 @@ impl LoadedConfig {
         ValueOrigins(fields.filter_map(origin).collect())
     }
 
-    /// Every effective value and where it came from; secrets are `***`. Builds the schemas of all sections, which
-    /// takes milliseconds.
+    /// Every effective value and its source; secrets are `***`. Builds the schemas of all sections, which takes
+    /// milliseconds.
     pub fn report(&self) -> ConfigReport {
         ConfigReport::new(&self.sections, &self.merged, &self.checked)
     }

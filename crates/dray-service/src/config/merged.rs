@@ -34,7 +34,7 @@ impl MergedConfig {
         merged
     }
 
-    /// The values of one section; an empty table when no such section is known.
+    /// The values of one section; an empty table for an unknown section.
     pub(super) fn section(&self, name: &str) -> Value {
         self.values
             .get(name)
@@ -75,7 +75,7 @@ fn merge_values(base: &mut Value, above: &Value) {
                 }
             }
         }
-        // Lists are replaced as a whole: merging them by index would mix two intentions.
+        // Lists are replaced completely: merging them by index would mix unrelated items.
         (base, above) => *base = above.clone(),
     }
 }

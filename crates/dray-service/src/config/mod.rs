@@ -1,9 +1,9 @@
 //! Configuration as values: its sources, its checks, and how it is shown.
 //!
-//! Sources, each winning over the one before: compiled defaults, one TOML file, a directory of secrets, the environment
+//! Sources, each overriding the one before: compiled defaults, one TOML file, a directory of secrets, the environment
 //! (`DRAY_<SECTION>__<FIELD>`, and the documented aliases of each section), flags (`--set section.field=value`).
-//! Unknown keys are errors everywhere. Nothing else in the workspace reads the environment; the loaded value is
-//! passed down and never stored globally.
+//! Unknown keys are errors everywhere. No other code in the workspace reads the environment; the loaded value is passed
+//! down and never stored globally.
 
 mod alias;
 mod check;
@@ -38,7 +38,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// One section of the configuration: a documented struct whose `Default` holds the compiled defaults.
+/// One section of the configuration: a documented struct whose `Default` is the compiled defaults.
 ///
 /// Field documentation (with unit and effect) becomes the reference page, so it is written for operators. Use
 /// [`dray_types::Period`] for lengths of time, [`dray_types::ByteSize`] for sizes and [`dray_types::Secret`]
@@ -57,7 +57,7 @@ pub trait Section:
         &[]
     }
 
-    /// Prefixes under which every variable has to be a known alias: a typo must not silently loosen a limit.
+    /// Prefixes under which every variable has to be a known alias: a typo must not silently remove a limit.
     fn strict_prefixes() -> &'static [&'static str] {
         &[]
     }

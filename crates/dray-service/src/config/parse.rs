@@ -1,5 +1,5 @@
-//! The usual ways to read the text of an aliased variable. Each is strict: what it does not understand is a
-//! start-up error, never a default.
+//! Common parsers for the text of an aliased variable. They are strict: text that they cannot parse is a start-up error
+//! and never becomes a default.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::AliasValue;
 
-/// Warning about a variable that is there but blank.
+/// Warning about a variable that is set but blank.
 const BLANK_VALUE_MESSAGE: &str = "is blank and counts as unset";
 
 /// Accepts exactly `true` or `false`, in lower case.
@@ -63,7 +63,7 @@ pub fn parse_list(text: &str) -> Result<AliasValue, String> {
     if text.is_empty() {
         return Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE));
     }
-    // `[2620:fe::fe]:53` begins like a JSON list and is none.
+    // `[2620:fe::fe]:53` begins like a JSON list but is not one.
     if text.starts_with('[') && text.ends_with(']') {
         let items: Vec<String> = serde_json::from_str(text)
             .map_err(|_| "must be a JSON list of texts or a list separated by commas".to_owned())?;
@@ -71,7 +71,7 @@ pub fn parse_list(text: &str) -> Result<AliasValue, String> {
     }
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     if items.iter().any(|item| item.is_empty()) {
-        // An operator who wrote `a,,b` may have lost a restriction.
+        // With `a,,b`, an item may be missing that was meant as a restriction.
         return Err("must not have empty items".to_owned());
     }
     Ok(AliasValue::Value(items.into()))

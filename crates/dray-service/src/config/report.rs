@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::merged::MergedConfig;
 use super::schema::{CheckedSection, SchemaNode, SectionSpec, ValueKind};
 
-/// Every effective value with its source; holds no secrets.
+/// Every effective value with its source; contains no secrets.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ConfigReport {
     /// One entry per field, in the order of the sections.

@@ -15,7 +15,7 @@ use super::{ConfigProblem, FormerName, Section, VariableAlias};
 pub struct SectionSpec {
     /// Name in the TOML file; variables use it in capitals with `_` for `-`.
     pub(super) name: &'static str,
-    /// Built when a key of the section is looked at for the first time: most commands set few keys or none.
+    /// Built when a key of the section is first checked, because most commands set few keys or none.
     schema: Arc<OnceLock<Value>>,
     build_schema: fn() -> Value,
     pub(super) defaults: Value,
@@ -29,7 +29,7 @@ pub struct SectionSpec {
 /// A value that a section's type cannot read.
 #[derive(Clone, Debug)]
 pub(super) struct InvalidValue {
-    /// The field within the section, dots between levels; empty when the section as a whole is wrong.
+    /// The field within the section, dots between levels; empty if the problem concerns the complete section.
     pub(super) field: String,
     /// The message of the type's deserializer.
     pub(super) message: String,
@@ -223,12 +223,12 @@ impl<'a> SchemaNode<'a> {
         }
     }
 
-    /// The words that a text may be, when there is a closed set of them.
+    /// The allowed words of a text field, if they are a closed set.
     pub(super) fn choices(self) -> Option<Vec<&'a str>> {
         if let Some(words) = self.inner.get("enum").and_then(Value::as_array) {
             return Some(words.iter().filter_map(Value::as_str).collect());
         }
-        // Variants with a doc comment come as `oneOf` of constants, those without as one `enum`.
+        // The schema has variants with a doc comment as `oneOf` of constants, and those without as one `enum`.
         let variants = self.inner.get("oneOf")?.as_array()?;
         variants
             .iter()
@@ -236,7 +236,7 @@ impl<'a> SchemaNode<'a> {
             .collect()
     }
 
-    /// The documentation of the field, or else of its type.
+    /// The documentation of the field, otherwise of its type.
     pub(super) fn description(self) -> &'a str {
         let of = |schema: &'a Value| schema.get("description").and_then(Value::as_str);
         of(self.outer)

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::schema::{SchemaNode, ValueKind};
 
-/// Reads the text of a variable or flag by the schema of its field. The error says what would be right.
+/// Parses the text of a variable or flag by the schema of its field. The error describes valid values.
 pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
     let wrong = || expected_text(node);
     // An empty variable is how an environment unsets an optional field.
@@ -33,7 +33,7 @@ pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, Strin
         ValueKind::List => read_list(node, text),
         ValueKind::Fields | ValueKind::Any => match serde_json::from_str(text) {
             Ok(value @ (Value::Object(_) | Value::Array(_))) => Ok(value),
-            // A value of several shapes may be plain text; only what begins like JSON has to be JSON.
+            // A value of several types may be plain text; only text that begins like JSON has to be JSON.
             _ if node.kind() == ValueKind::Any && !text.starts_with(['{', '[']) => Ok(text.into()),
             _ => Err(wrong()),
         },
@@ -42,7 +42,7 @@ pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, Strin
 
 fn read_list(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
     let text = text.trim();
-    // JSON, for items that hold a comma.
+    // A JSON list, for items that contain a comma.
     if text.starts_with('[') {
         return serde_json::from_str(text).map_err(|_| expected_text(node));
     }

@@ -33,7 +33,7 @@ pub(super) fn named_layers(
     let sections = collector.sections;
     let mut layers = Vec::new();
     for section in sections {
-        // Aliases first, so that our own names win; two that differ are an error anyway.
+        // Aliases are read first, so that the `DRAY_` names override them. Two that differ are an error.
         for alias in section.aliases {
             if let Some(text) = settings.get(alias.variable) {
                 let source = source_of(alias.variable);
@@ -84,8 +84,8 @@ fn alias_layer(
     }
 }
 
-/// Recognises variables of the platform that carry our prefix because a Kubernetes service has such a name:
-/// `<NAME>_PORT`, `<NAME>_PORT_4222_TCP_ADDR`, `<NAME>_SERVICE_HOST`.
+/// Recognises variables that Kubernetes sets with the prefix `DRAY_` because a service has such a name: `<NAME>_PORT`,
+/// `<NAME>_PORT_4222_TCP_ADDR`, `<NAME>_SERVICE_HOST`.
 fn is_service_link(variable: &str) -> bool {
     let has_port = variable.split_once("_PORT").is_some_and(|(_, rest)| {
         rest.is_empty()
@@ -96,8 +96,8 @@ fn is_service_link(variable: &str) -> bool {
     has_port || variable.contains("_SERVICE_HOST") || variable.contains("_SERVICE_PORT")
 }
 
-/// Whether a variable without two underscores begins with a section: then it is one of ours, misspelled. Other
-/// programs may use our prefix for variables of their own (`DRAY_BIN`).
+/// Whether a variable without two underscores begins with a section: then it is a misspelled variable of Drayage. Other
+/// programs may have their own variables with the prefix (`DRAY_BIN`).
 fn names_section(sections: &[SectionSpec], rest: &str) -> bool {
     sections.iter().any(|section| {
         rest.strip_prefix(&section.variable_part())
@@ -189,12 +189,12 @@ fn text_layer(
     let path: Vec<&str> = std::iter::once(section.name)
         .chain(fields.iter().copied())
         .collect();
-    // The layer keeps the name that the operator wrote, for the warning; its text is read as the field of today.
+    // The layer keeps the name that the operator wrote, for the warning; its text is parsed as the current field.
     let mut fields = fields.to_vec();
     if let Some(first) = fields.first_mut() {
         *first = current_name(section.former_names, first);
     }
-    // A key that nothing reads is found when the layer's tree is checked; its value does not matter then.
+    // The check of the layer's tree reports an unknown key, so its value is not parsed.
     let value = match lookup_field(section, &fields.join(".")) {
         Some(node) => match read_text(node, text) {
             Ok(value) => value,

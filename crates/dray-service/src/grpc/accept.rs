@@ -1,5 +1,5 @@
-//! Connections of the gRPC endpoint: plain ones, or TLS ones whose handshake is done. A peer that stalls in its handshake
-//! holds up no other.
+//! Connections of the gRPC endpoint: plain ones, or TLS ones after their handshake. A peer that stalls in its handshake
+//! does not block others.
 
 use std::io;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub(super) enum GrpcStream {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CertificateNames(pub(super) Arc<[String]>);
 
-/// Accepts connections and takes each through its handshake.
+/// Accepts connections and performs the handshake of each.
 #[derive(Debug)]
 pub(super) struct HandshakeListener {
     listener: NoDelayListener,
@@ -106,7 +106,7 @@ impl Connected for GrpcStream {
             Self::Tls(stream) => {
                 let (_, connection) = stream.get_ref();
                 let chain = connection.peer_certificates().unwrap_or_default();
-                // The first one is the client's own; the handshake has verified it.
+                // The first certificate is the client's own; the handshake has verified it.
                 CertificateNames(chain.first().map(names_of).unwrap_or_default().into())
             }
         }

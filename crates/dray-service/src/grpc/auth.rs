@@ -1,4 +1,4 @@
-//! Decides who a request comes from and whether it may call its method. Decides before a byte of the body is read.
+//! Identifies the caller of a request and decides whether it may call the method, before the body is read.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ const TENANT_METADATA: HeaderName = HeaderName::from_static("dray-tenant");
 /// Why a request was refused before its method ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuthRefusal {
-    /// Neither a token nor a certificate came.
+    /// The request has neither a token nor a certificate.
     NoCredentials,
     /// `authorization` cannot be read.
     MalformedAuthorization,
     /// No identity has the token.
     UnknownToken,
-    /// The certificate is valid, and none of its names belongs to an identity.
+    /// The certificate is valid, but none of its names belongs to an identity.
     UnknownCertificate,
     /// The identity lacks the scope for the method.
     MissingScope {
@@ -30,7 +30,7 @@ pub(crate) enum AuthRefusal {
         /// The method, without the leading slash.
         method: String,
     },
-    /// The metadata names another tenant than that of the identity.
+    /// The metadata has another tenant than the identity.
     ForeignTenant,
 }
 

@@ -9,8 +9,8 @@ use dray_types::{
 };
 use tonic::metadata::MetadataMap;
 
-/// Reads caller, deadline and trace. Without `grpc-timeout` the deadline is `default_timeout` from now. The tenant is that
-/// of the identity where the caller is known; otherwise the metadata names it.
+/// Reads caller, deadline and trace. Without `grpc-timeout` the deadline is `default_timeout` from now. The tenant is
+/// the tenant of the identity if the endpoint has identities; otherwise the tenant in the metadata.
 pub(super) fn read_meta(
     metadata: &MetadataMap,
     now_ms: u64,

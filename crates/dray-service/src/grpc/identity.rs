@@ -1,6 +1,6 @@
 //! The callers of the gRPC endpoint: who they are, for which tenant they act, and which methods they may call.
 //!
-//! The file holds digests of tokens, never tokens: a copy of it gives no access.
+//! The file contains digests of tokens instead of tokens, so that a copy of it gives no access.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! Answers the calls of the bus over gRPC as well, with health and reflection (messaging-reliability C-11).
 //!
-//! Nothing is generated per service: every call that a service answers becomes a route at its gRPC path, and
-//! bodies pass through undecoded to the handler that the bus uses too.
+//! There is no generated code per service: every call that a service handles becomes a route at its gRPC path, and
+//! bodies are passed undecoded to the same handler as on the bus.
 //!
 //! The envelope travels in metadata: `dray-tenant`, `dray-operation`, `dray-session`, `dray-app`, `traceparent`,
-//! `tracestate`, and `grpc-timeout` for the deadline. Where callers are known (`grpc.identities`), the tenant is that of
-//! the caller. A request without credentials, or without the scope for its method, is refused before its body is read. The
-//! health service has no such check: probes have no credentials.
+//! `tracestate`, and `grpc-timeout` for the deadline. With configured identities (`grpc.identities`), the tenant is the
+//! tenant of the caller. A request without credentials, or without the scope for its method, is refused before its body
+//! is read. The health service has no such check: probes have no credentials.
 
 mod accept;
 mod auth;
@@ -46,7 +46,7 @@ use crate::router::{BoundCall, CallTransport, stopping_fault};
 
 /// Most requests in hand on one connection.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
-/// Time after which a silent connection is asked whether it is still there.
+/// Time after which a ping checks that a silent connection is still alive.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// Most bytes of all metadata of a request (RFC 9113, `SETTINGS_MAX_HEADER_LIST_SIZE`). A token has at most 4 KiB in
 /// practice.
@@ -90,7 +90,7 @@ impl GrpcEndpoint {
         }
     }
 
-    /// Reports to the health service whether the calls are answered.
+    /// Reports to the health service whether calls are accepted.
     pub(crate) async fn set_serving(&self, serving: bool) {
         let status = if serving {
             ServingStatus::Serving
@@ -98,13 +98,13 @@ impl GrpcEndpoint {
             ServingStatus::NotServing
         };
         self.health.set_service_status("", status).await;
-        // Clients may ask for the whole server (an empty name) or for one service.
+        // Clients may check the complete server (an empty name) or one service.
         for service in self.services.iter() {
             self.health.set_service_status(service, status).await;
         }
     }
 
-    /// Serves `calls` until `stop` resolves and the requests in hand are answered.
+    /// Serves `calls` until `stop` resolves and the running requests are finished.
     pub(crate) fn serve(
         &self,
         listener: TcpListener,
@@ -118,7 +118,7 @@ impl GrpcEndpoint {
         for call in calls {
             routes = routes.route(call.grpc_path, axum::routing::post(self.handler(call)));
         }
-        // Older clients ask for the first version of reflection only.
+        // Older clients support only the first version of reflection.
         let reflection = reflection_builder().build_v1().map_err(ReflectionError)?;
         let old_reflection = reflection_builder()
             .build_v1alpha()
@@ -140,7 +140,7 @@ impl GrpcEndpoint {
             .serve_with_incoming_shutdown(incoming, stop))
     }
 
-    /// Lets requests of known callers through, with any scope: the contracts are public, the endpoint is not.
+    /// Accepts requests of identified callers with any scope: the contracts are public, but the endpoint is not.
     fn known_callers_only(&self) -> impl Interceptor + Clone + Send + Sync + 'static {
         let endpoint = self.clone();
         move |request: tonic::Request<()>| {
@@ -153,7 +153,7 @@ impl GrpcEndpoint {
         }
     }
 
-    /// Finds the caller of a request; `None` where callers are not known.
+    /// Finds the caller of a request; `None` without configured identities.
     fn identify(
         &self,
         headers: &HeaderMap,
@@ -165,8 +165,8 @@ impl GrpcEndpoint {
         }
     }
 
-    /// Decides whether the caller of a request may call the method at `path`. Returns the tenant that the credentials
-    /// stand for, or `None` where callers are not known.
+    /// Decides whether the caller of a request may call the method at `path`. Returns the tenant of the credentials, or
+    /// `None` without configured identities.
     fn admit_caller(
         &self,
         request: &axum::extract::Request,
@@ -180,7 +180,7 @@ impl GrpcEndpoint {
         Ok(Some(identity.tenant.clone()))
     }
 
-    /// Makes the handler of one route: takes an HTTP/2 request apart, and puts the reply together.
+    /// Makes the handler of one route: decodes an HTTP/2 request and builds the response.
     fn handler(
         &self,
         call: &Arc<BoundCall>,
@@ -238,14 +238,14 @@ async fn answer_call(
             return Err(status_of(&fault));
         }
     };
-    // A caller that goes away drops this future, and the handler with it.
+    // When the caller disconnects, this future and the handler are dropped.
     let admitted = call
         .admit(CallTransport::Grpc, meta, payload, CancellationToken::new())
         .map_err(|fault| status_of(&fault))?;
     let answered = async {
         tokio::select! {
             outcome = admitted => outcome,
-            // Cancelled when the grace of a stop ran out; the caller still gets an answer (C-4).
+            // Cancelled when the grace of a stop ran out; the caller still gets a response (C-4).
             () = endpoint.kill.cancelled() => Err(stopping_fault()),
         }
     };

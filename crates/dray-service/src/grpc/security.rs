@@ -27,16 +27,16 @@ pub struct SecurityFileError {
     problem: String,
 }
 
-/// What the files said when they were last usable.
+/// The content of the files when they were last valid.
 #[derive(Debug, Default)]
 struct LoadedSecurity {
-    /// Absent: the endpoint speaks no TLS.
+    /// `None`: the endpoint does not use TLS.
     tls: Option<Arc<ServerConfig>>,
-    /// Absent: callers are not known.
+    /// `None`: callers are not identified.
     identities: Option<Arc<IdentityTable>>,
 }
 
-/// The credentials in force. Every connection and every request asks for them, so a reload concerns the next one.
+/// The current credentials. Every connection and every request reads them, so a reload applies to the next one.
 #[derive(Debug)]
 pub(crate) struct GrpcSecurity {
     section: GrpcSection,
@@ -66,7 +66,7 @@ impl GrpcSecurity {
         self.loaded().tls.clone()
     }
 
-    /// Callers for the next request; `None` where they are not known.
+    /// Callers for the next request; `None` without configured identities.
     pub(crate) fn identities(&self) -> Option<Arc<IdentityTable>> {
         self.loaded().identities.clone()
     }
@@ -76,7 +76,7 @@ impl GrpcSecurity {
         self.section.handshake_timeout.as_duration()
     }
 
-    /// Reads the files again and again, and puts changed ones into force. Never returns.
+    /// Reads the files periodically, and applies changed ones. Never returns.
     pub(crate) async fn keep_current(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(self.section.reload_interval.as_duration());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

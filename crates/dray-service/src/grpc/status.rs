@@ -1,4 +1,4 @@
-//! Converts a fault to a gRPC status, and back. The whole fault travels in the status details.
+//! Converts a fault to a gRPC status, and back. The complete fault is in the status details.
 
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
@@ -12,7 +12,7 @@ pub fn status_of(fault: &Fault) -> Status {
     status_with_code(code_of(fault.code), fault)
 }
 
-/// The same with a code that no fault has, such as `UNAUTHENTICATED`.
+/// The same with a code that no fault maps to, such as `UNAUTHENTICATED`.
 pub(super) fn status_with_code(code: Code, fault: &Fault) -> Status {
     let wire = v1::Fault::from(fault.clone());
     let details = pb::Status {
@@ -26,7 +26,7 @@ pub(super) fn status_with_code(code: Code, fault: &Fault) -> Status {
     Status::with_details(code, fault.message.clone(), details.encode_to_vec().into())
 }
 
-/// Returns the fault inside a status, or `None` when the status came from elsewhere, such as a proxy.
+/// Returns the fault inside a status, or `None` for a status without one, for example of a proxy.
 pub fn fault_of(status: &Status) -> Option<Fault> {
     let details = pb::Status::decode(status.details()).ok()?;
     let name = v1::Fault::full_name();

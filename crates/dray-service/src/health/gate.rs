@@ -3,7 +3,7 @@
 /// Consecutive failures that do not close an open gate.
 const FORGIVEN_FAILURES: u8 = 2;
 
-/// State of one check. It starts closed: nothing is known before the first success.
+/// State of one check. It starts closed until the first success.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadinessGate {
     open: bool,

@@ -1,7 +1,7 @@
 //! The health of a process: liveness, startup and readiness, and the pages that report them.
 //!
-//! Liveness depends on this process alone, readiness on everything it needs (messaging-reliability 16). The host and
-//! the load balancer read the result; nothing here decides about traffic.
+//! Liveness depends only on this process, readiness also on its dependencies (messaging-reliability 16). The host and
+//! the load balancer read the result; this module does not control traffic.
 
 mod gate;
 mod pages;
@@ -45,10 +45,10 @@ struct HealthState {
     checks: BTreeMap<String, ReadinessGate>,
 }
 
-/// The body of `/ready`. It names checks, with one sentence for each that fails; it holds no secrets.
+/// The body of `/ready`. It lists the checks, with one sentence for each failed one, and contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReadinessReport {
-    /// Whether the process takes on work now.
+    /// Whether the process accepts work now.
     pub ready: bool,
     /// Whether the process is on its way out.
     pub stopping: bool,
@@ -82,17 +82,17 @@ impl ProcessHealth {
         self.lock().started
     }
 
-    /// Returns whether the process takes on work.
+    /// Returns whether the process accepts work.
     pub fn is_ready(&self) -> bool {
         *self.inner.ready.borrow()
     }
 
-    /// Resolves when the process takes on work.
+    /// Resolves when the process accepts work.
     pub async fn wait_ready(&self) {
         self.wait(true).await;
     }
 
-    /// Resolves when the process takes on no work.
+    /// Resolves when the process accepts no work.
     pub async fn wait_unready(&self) {
         self.wait(false).await;
     }

@@ -87,7 +87,7 @@ pub(crate) async fn run_round(health: &ProcessHealth, probes: &[ReadinessProbe],
 ///
 /// # Errors
 ///
-/// A sentence that says what is missing, or why the volume cannot be looked at.
+/// A sentence with the missing space, or the reason why the volume cannot be checked.
 pub fn free_disk(folder: &Path, percent: u8, enough: ByteSize) -> Result<(), String> {
     let volume = rustix::fs::statvfs(folder)
         .map_err(|error| format!("could not read the state directory: {error}"))?;

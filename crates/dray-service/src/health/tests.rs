@@ -22,7 +22,7 @@ async fn a_watchdog_that_is_not_scheduled_means_not_live() {
 
 #[test]
 fn changes_at_the_same_time_are_published_in_their_order() {
-    // Two threads change a process at the same moment only now and then, so there are many processes.
+    // Two threads rarely change a process at the same moment, so the test uses many processes.
     for _ in 0..1_000 {
         let processes: Vec<_> = (0..1_000).map(|_| ProcessHealth::new()).collect();
         let barrier = std::sync::Barrier::new(2);

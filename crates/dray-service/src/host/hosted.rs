@@ -92,7 +92,7 @@ struct PlannedService<S: Service> {
 
 /// A service with its type erased, for [`Host::with_plan`](crate::Host::with_plan).
 ///
-/// The code of a whole service is compiled where its plan is made: see [`Service::plan`].
+/// The code of a service is compiled in the crate that creates its plan: see [`Service::plan`].
 #[derive(Debug)]
 pub struct ServicePlan(pub(super) Box<dyn PlannedStart>);
 
@@ -102,8 +102,8 @@ impl ServicePlan {
         Self::with_start::<S, _, _>(|config, cx| async move { S::start(config, &cx).await })
     }
 
-    /// A service that is started in another way than its own [`Service::start`]: tests and the demo inject fakes here.
-    /// Everything else stays the same.
+    /// A service that is started by `start` instead of [`Service::start`]: tests and the demo inject fakes in this way.
+    /// All else is the same.
     pub fn with_start<S, F, Fut>(start: F) -> Self
     where
         S: Service,

@@ -1,5 +1,5 @@
-//! Checks whether the memory limit of the process is enough for what it accepts concurrently (messaging-reliability
-//! 14).
+//! Checks whether the memory limit of the process is enough for the work that it accepts concurrently
+//! (messaging-reliability 14).
 //!
 //! One operation needs at most 8 MiB beyond its message, for any file size (architecture, invariant 4).
 
@@ -12,7 +12,7 @@ use crate::settings::LimitsSection;
 
 /// Memory that one operation may need at most.
 const OPERATION_BYTES: ByteSize = ByteSize::mib(8);
-/// Part of the limit that operations may need together, in percent; the rest is for everything else.
+/// Part of the limit that operations may need together, in percent; the rest is reserved for other uses.
 const OPERATIONS_PERCENT: u64 = 60;
 /// Files in which the kernel shows the limit: control groups version 2, then 1.
 const MEMORY_LIMIT_FILES: [&str; 2] = [
@@ -20,7 +20,7 @@ const MEMORY_LIMIT_FILES: [&str; 2] = [
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
 
-/// The memory limit of this process's container; `None` when it has none.
+/// The memory limit of this process's container; `None` without a limit.
 pub(super) fn container_limit() -> Option<ByteSize> {
     MEMORY_LIMIT_FILES
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn max_operations(services: &[HostedService], limits: &LimitsSection)
     services.iter().map(of).sum()
 }
 
-/// Checks whether `operations` fit under `limit`. The error says what would be right.
+/// Checks whether `operations` fit under `limit`. The error says which values would fit.
 pub(super) fn check_memory(limit: Option<ByteSize>, operations: u64) -> Result<(), String> {
     let Some(limit) = limit else {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Holds any set of services, starts them in order and stops them in order.
 //!
-//! Every task hangs on a handle: dropping a [`RunningHost`] ends all that it started, immediately and without the
-//! grace of [`RunningHost::stop`]. Two hosts in one process do not know of each other.
+//! Every task is owned by a handle: dropping a [`RunningHost`] ends all of its tasks immediately, without the grace
+//! period of [`RunningHost::stop`]. Two hosts in one process are independent.
 
 mod hosted;
 mod memory;
@@ -47,7 +47,7 @@ use crate::{Service, ServiceContext, StartError};
 /// are answered, work is pulled once the process is ready. [`LifecycleStage::Serving`]: `/started` answers, and
 /// readiness is up to the checks.
 ///
-/// A failure at any stage ends what the stages before it began, and is returned.
+/// A failure at any stage stops all earlier stages and is returned.
 ///
 /// # Stop
 /// [`LifecycleStage::NotReady`]: readiness fails, no new work is pulled. [`LifecycleStage::Drained`]: subscriptions are
@@ -89,8 +89,8 @@ impl Host {
         self
     }
 
-    /// Adds a service that is started in another way than its own [`Service::start`]: tests and the demo inject fakes
-    /// here. Everything else stays the same.
+    /// Adds a service that is started by `start` instead of [`Service::start`]: tests and the demo inject fakes in this
+    /// way. All else is the same.
     #[must_use]
     pub fn with_start<S, F, Fut>(self, start: F) -> Self
     where
@@ -101,21 +101,21 @@ impl Host {
         self.with_plan(ServicePlan::with_start::<S, F, Fut>(start))
     }
 
-    /// Starts only these of the services it holds. Sections of the others may be configured and are checked.
+    /// Starts only these of its services. Sections of the others may be configured and are checked, too.
     #[must_use]
     pub fn only<I: IntoIterator<Item = T>, T: Into<String>>(mut self, names: I) -> Self {
         self.only = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Makes the host's subscriber that of the whole process when telemetry starts. For the edge of a binary.
+    /// Makes the host's subscriber the global one of the process when telemetry starts. For `main` functions.
     #[must_use]
     pub fn install_subscriber(mut self) -> Self {
         self.install = true;
         self
     }
 
-    /// The names of the services that it holds.
+    /// The names of its services.
     pub fn names(&self) -> Vec<&'static str> {
         self.plans.iter().map(|plan| plan.name()).collect()
     }
@@ -125,7 +125,7 @@ impl Host {
         self.loader().sections().to_vec()
     }
 
-    /// Reads and checks the configuration, and opens nothing.
+    /// Reads and checks the configuration without opening any resource.
     pub fn load(&self) -> Result<LoadedConfig, ConfigError> {
         self.loader().load(&self.settings.sources)
     }
@@ -154,7 +154,7 @@ impl Host {
         crate::telemetry::metrics_reference(&groups)
     }
 
-    /// The permissions of each service on the bus and in the store, in the order in which the host holds them.
+    /// The permissions of each service on the bus and in the store, in the order in which they were added.
     pub fn identities(&self) -> Vec<(Permissions, StoreAccess)> {
         self.plans
             .iter()
@@ -162,7 +162,7 @@ impl Host {
             .collect()
     }
 
-    /// Starts everything in the documented order, or nothing.
+    /// Starts all services in the documented order; after a failure, none of them runs.
     ///
     /// The future is boxed, so that it is compiled in this crate and not in every program and test that starts a host.
     pub fn start(self) -> BoxFuture<'static, Result<RunningHost, HostError>> {
@@ -181,7 +181,7 @@ impl Host {
             .section::<ShutdownSection>("shutdown");
         self.plans
             .iter()
-            // All services that the host holds, not only the chosen ones: one file may serve several processes.
+            // All services of the host, not only the selected ones, because several processes may share one file.
             .fold(common, |loader, plan| loader.with(plan.section()))
     }
 
@@ -214,18 +214,18 @@ pub enum HostError {
     /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A service was named that this program does not hold.
+    /// The selection has a service that this program does not have.
     #[error("the service `{name}` does not exist; known: {known}")]
     UnknownService {
         /// The name as given.
         name: String,
-        /// The names that this program knows.
+        /// The names of the services in this program.
         known: String,
     },
     /// A service was added twice.
     #[error("the service `{0}` was added twice")]
     Twice(String),
-    /// Two services answer one call, or one answers it twice.
+    /// Two services handle the same call, or one handles it twice.
     #[error("the call `{0}` is answered twice")]
     AnsweredTwice(String),
     /// A service consumes two kinds of work from one durable consumer, which has only one.

@@ -1,4 +1,4 @@
-//! Opens what a host needs before any service starts: sections, listeners, bus and store.
+//! Opens the resources that a host needs before any service starts: sections, listeners, bus and store.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -78,7 +78,7 @@ impl CommonSections {
         peers
     }
 
-    /// Whether this process keeps files on disk.
+    /// Whether this process stores files on disk.
     pub(super) fn uses_disk(&self) -> bool {
         self.store.mode == StoreMode::Embedded
     }
@@ -224,15 +224,16 @@ impl OpenConnections {
         }
     }
 
-    /// Makes or checks the topology. An embedded bus of our own begins empty and is provisioned here; any other is
-    /// only compared.
+    /// Creates or checks the topology. The embedded bus starts empty and is provisioned here; any other is only
+    /// compared.
     pub(super) async fn verify_topology(
         &self,
         topology: &Topology,
         sections: &CommonSections,
     ) -> Result<(), HostError> {
         if self.owns_bus && sections.bus.mode == BusMode::Embedded {
-            // All of it, not only the part of these services: an embedded bus has no other provisioner.
+            // The complete topology, not only the part of these services, because an embedded bus has no other
+            // provisioner.
             return Ok(provision::apply_topology(&self.bus, &Topology::default()).await?);
         }
         let timeout = sections.bus.wait_for_topology.as_duration();
@@ -240,8 +241,8 @@ impl OpenConnections {
     }
 }
 
-/// Options of the NATS connection. It takes the service's name unless it was given one: the server's permissions bind
-/// the reply inbox, which is named after it, to the service's identity.
+/// Options of the NATS connection. The connection has the service's name unless a name is configured. The reply inbox
+/// has the same name, and the server's permissions bind it to the service's identity.
 fn nats_options(sections: &CommonSections, name: &str) -> NatsOptions {
     let options = sections.bus.nats.clone();
     if options.name == NatsOptions::default().name {

@@ -64,12 +64,12 @@ pub struct RunningHost {
     pub(super) tasks: HostTasks,
 }
 
-/// Everything that runs, grouped by what ends it.
+/// All running tasks, grouped by how they are stopped.
 #[derive(Debug)]
 pub(super) struct HostTasks {
     /// Readers of call subscriptions; end when `drain` is cancelled.
     pub(super) readers: JoinSet<()>,
-    /// The gRPC server; takes nothing new once `drain` is cancelled, and ends when its connections have.
+    /// The gRPC server; accepts no new requests once `drain` is cancelled, and ends when its connections have ended.
     pub(super) grpc: JoinSet<()>,
     /// Pullers of work; end when `pull` is cancelled and their handlers are done.
     pub(super) pullers: JoinSet<()>,
@@ -168,7 +168,7 @@ impl RunningHost {
         self.telemetry.prometheus()
     }
 
-    /// Resolves when the host takes on work. It may become unready again later.
+    /// Resolves when the host accepts work. It may become unready again later.
     pub async fn ready(&self) {
         self.health.wait_ready().await;
     }

@@ -1,4 +1,4 @@
-//! Begins what a started host does: answering, pulling, checking its readiness.
+//! Starts the tasks of a host: responding to calls, pulling work, checking readiness.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The orderly start, step by step. A value owns what a step opens and closes it when dropped, so a step that fails
-//! leaves nothing behind.
+//! The orderly start, step by step. Resources that a step opens are owned by a value that closes them when dropped, so
+//! a failed step leaks none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) async fn start_host(mut host: Host) -> Result<RunningHost, HostError>
     }
 }
 
-/// Everything that is there before anything is connected.
+/// The state of a host before it connects to any server.
 struct Bootstrap {
     loaded: Arc<LoadedConfig>,
     /// Names of the services that start.
@@ -63,7 +63,7 @@ impl Bootstrap {
         let mut stages = vec![LifecycleStage::Loaded];
         let instance = sections.instance();
         let telemetry = Telemetry::start(&sections.telemetry, &name_of(&names), &instance)?;
-        // Before the settings are logged, which should be seen.
+        // Installed before the settings are logged, so that they appear in the log.
         if install {
             telemetry.install()?;
         }
@@ -73,7 +73,7 @@ impl Bootstrap {
         let health = ProcessHealth::new();
         let mut checks = JoinSet::new();
         checks.spawn(run_watchdog(health.clone()));
-        // `/live` answers while the bus is still waited for, so that the platform does not restart the process.
+        // `/live` answers while the host waits for the bus, so that the platform does not restart the process.
         let http = listeners.serve_health(&health, &telemetry);
         stages.push(LifecycleStage::Bound);
         Ok(Self {
@@ -195,7 +195,7 @@ impl Bootstrap {
         }
     }
 
-    /// Undoes what [`Bootstrap::prepare`] did.
+    /// Closes everything that [`Bootstrap::prepare`] opened.
     async fn close(mut self) {
         self.checks.shutdown().await;
         self.telemetry.shutdown().await;
@@ -219,7 +219,7 @@ impl Bootstrap {
                 instance: self.instance.clone(),
                 peers: self.sections.peers(),
                 listen_addresses: ListenAddresses::default(),
-                // Each service gets those of its own section.
+                // Filled in per service, with the sources of its own section.
                 origins: ValueOrigins::default(),
             },
         }
@@ -233,7 +233,7 @@ struct StartedServices {
     services: Vec<HostedService>,
 }
 
-/// Name of this process in traces: its service, or the product when it holds several.
+/// Name of this process in traces: its service, or the product if it has several.
 fn name_of(names: &[&str]) -> String {
     match names {
         [only] => (*only).to_owned(),

@@ -37,7 +37,7 @@ impl RunningHost {
         self.stages.push(LifecycleStage::NotReady);
     }
 
-    /// Drains subscriptions, and lets gRPC connections open no new requests. What was sent before is still
+    /// Drains subscriptions, and stops new requests on gRPC connections. Requests that were sent earlier are still
     /// handled.
     async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
         // Subscriptions and not the connection: replies still have to go out.
@@ -83,7 +83,7 @@ impl RunningHost {
         handlers && pullers
     }
 
-    /// Stops the services, the last started first, and what hangs on the shared token.
+    /// Stops the services in reverse order of their start, and the tasks with the shared token.
     async fn stop_services(&mut self) {
         stop_all(std::mem::take(&mut self.services)).await;
         self.context.stop.cancel();
@@ -115,7 +115,7 @@ impl RunningHost {
     }
 
     async fn close_listeners(&mut self) {
-        // Last: `/metrics` and `/live` answer during the whole stop (section 15).
+        // Closed last: `/metrics` and `/live` are available during the complete stop (section 15).
         self.tasks.http.close().await;
         self.stages.push(LifecycleStage::Closed);
     }

@@ -1,5 +1,5 @@
-//! Waits at start for servers that are not there yet, since nothing orders the starts of a deployment. The errors of
-//! those who open a connection say which failures pass.
+//! Waits at start for servers that are not available yet, because the services of a deployment start in any order. The
+//! error types of the connections define which failures are temporary.
 
 use std::error::Error;
 use std::time::Duration;
@@ -30,7 +30,7 @@ where
             other => return other,
         };
         let left = end.saturating_duration_since(Instant::now());
-        // After an attempt, so that a limit of zero still makes one.
+        // Checked after an attempt, so that a limit of zero still allows one.
         if left.is_zero() {
             return Err(error);
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dray_types::TenantId;
 use tokio::sync::oneshot;
 
-/// Calls that may wait without a permit, for each permit there is. Bounds their memory.
+/// Most calls per permit that may wait without a permit. Limits their memory.
 const MAX_SUSPENDED_PER_PERMIT: usize = 8;
 
 /// The permits of one service, and the queue for them.
@@ -45,13 +45,13 @@ struct QueuedCall {
 pub(crate) enum AdmissionTicket {
     /// A permit is free; the call starts now.
     Now(CallSlot),
-    /// The call starts when the permit comes.
+    /// The call starts when it gets a permit.
     Wait(oneshot::Receiver<CallSlot>),
     /// There is neither a permit nor room in the queue.
     Full,
 }
 
-/// The right to run one call; gives itself back when dropped.
+/// The right to run one call; returned when dropped.
 #[derive(Debug)]
 pub(crate) struct CallSlot {
     admission: Arc<Admission>,
@@ -111,17 +111,17 @@ impl Admission {
             share.suspended += 1;
             state.suspended += 1;
         }
-        // Outside the lock, which the drop takes.
+        // Dropped outside the lock, because the drop takes the lock.
         drop(permit);
         let admission = Arc::clone(self);
         Ok(SuspendedCall { admission, tenant })
     }
 
-    /// Asks for a permit for a call that was suspended. It is never refused, and goes before calls that have not
+    /// Requests a permit for a call that was suspended. It is never refused, and has priority over calls that have not
     /// started.
     pub(crate) fn resume(self: &Arc<Self>, suspension: SuspendedCall) -> AdmissionTicket {
         let tenant = suspension.tenant.clone();
-        // Before the lock, which the drop takes.
+        // Dropped before the lock is taken, because the drop takes the lock.
         drop(suspension);
         let mut state = self.lock();
         let running = state.running;
@@ -161,7 +161,7 @@ impl Admission {
         }
         state.forget_idle(tenant);
         state.forget_gone();
-        // The oldest whose tenant has room: one tenant at its limit does not hold up the others.
+        // The oldest waiter whose tenant is below its limit: one tenant at its limit does not block the others.
         let next = state.queue.iter().position(|waiter| {
             let share = state.shares.get(&waiter.tenant);
             share.is_none_or(|share| share.running < self.per_tenant)
@@ -177,7 +177,7 @@ impl Admission {
     }
 
     fn lock(&self) -> MutexGuard<'_, AdmissionState> {
-        // The few lines that hold the lock do not panic; if one did, the counts would stay usable.
+        // The code under the lock does not panic. If it did, the counts would still be usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -201,7 +201,7 @@ impl AdmissionState {
         }
     }
 
-    /// Removes the counts of a tenant that has none left, so the map does not grow with tenants.
+    /// Removes the counts of a tenant without calls, so the map does not grow with tenants.
     fn forget_idle(&mut self, tenant: &TenantId) {
         if self
             .shares
@@ -222,7 +222,7 @@ impl QueuedCall {
 }
 
 impl CallSlot {
-    /// The admission that it came from.
+    /// The admission that issued the permit.
     pub(super) fn admission(&self) -> Arc<Admission> {
         Arc::clone(&self.admission)
     }
@@ -366,7 +366,7 @@ mod tests {
         Ask(u8),
         /// A holder of a permit, by index modulo their number, returns it.
         Finish(usize),
-        /// A waiter, by index modulo their number, gives up.
+        /// A waiter stops waiting; its index is taken modulo their number.
         GiveUp(usize),
     }
 

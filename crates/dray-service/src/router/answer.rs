@@ -95,7 +95,7 @@ impl BoundCall {
         }
     }
 
-    /// Every subject on which the call is answered.
+    /// Every subject on which the call is handled.
     pub(crate) fn subjects(&self) -> Vec<String> {
         let mut subjects = vec![self.subject.clone()];
         if self.for_tenants {
@@ -109,8 +109,8 @@ impl BoundCall {
         self.shared.metrics.refused(self.shared.service, reason);
     }
 
-    /// Decides immediately what happens to a request. An admitted request is a future that ends with the reply; any
-    /// other is a fault to answer now. `cancel` fires when the caller no longer wants the reply (C-9).
+    /// Decides immediately whether a request is admitted. Returns the future of the reply for an admitted request,
+    /// otherwise a fault to return now. `cancel` fires when the caller no longer wants the reply (C-9).
     pub(crate) fn admit(
         self: &Arc<Self>,
         transport: CallTransport,
@@ -126,7 +126,7 @@ impl BoundCall {
         if shared.stopping.load(Ordering::Acquire) {
             return Err(shared.refuse("stopping", stopping_fault(), &meta));
         }
-        // Before it takes a permit, and with a reply (C-3).
+        // Checked before it takes a permit; the caller gets a reply (C-3).
         if work_until(meta.deadline).has_passed(now) {
             return Err(shared.refuse("expired", timed_out(), &meta));
         }
@@ -141,7 +141,7 @@ impl BoundCall {
             let started = Instant::now();
             let outcome = tokio::select! {
                 outcome = this.conclude(start, meta.clone(), payload) => outcome,
-                // Dropping the handler gives back its permit.
+                // Dropping the handler returns its permit.
                 () = cancel.cancelled() => Err(cancelled_fault()),
             };
             let outcome = outcome.map_err(|fault| with_trace(fault, &meta));
@@ -153,7 +153,7 @@ impl BoundCall {
         .instrument(span))
     }
 
-    /// Joins the requests that are the same, and takes a place in the queue for the one that runs.
+    /// Joins equal requests, and queues the one that runs.
     fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<CallStart, Fault> {
         let shared = &self.shared;
         match shared
@@ -163,7 +163,7 @@ impl BoundCall {
             FlightRole::Lead(lead) if self.admission == AdmissionMode::Handler => {
                 Ok(CallStart::Run(lead, CallAdmission::ByHandler))
             }
-            // Only the one that runs takes a permit; followers cost next to nothing.
+            // Only the request that runs takes a permit; its followers need almost no resources.
             FlightRole::Lead(lead) => match shared.admission.admit(&meta.tenant) {
                 AdmissionTicket::Now(permit) => {
                     Ok(CallStart::Run(lead, CallAdmission::Now(permit)))
@@ -171,7 +171,7 @@ impl BoundCall {
                 AdmissionTicket::Wait(granted) => {
                     Ok(CallStart::Run(lead, CallAdmission::Later(granted)))
                 }
-                // Dropping `lead` lets its followers try for themselves.
+                // Dropping `lead` makes its followers try on their own.
                 AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
             },
             FlightRole::Follow(outcome) => Ok(CallStart::Follow(outcome)),
@@ -180,7 +180,7 @@ impl BoundCall {
     }
 
     async fn conclude(&self, mut start: CallStart, meta: Meta, payload: Bytes) -> CallOutcome {
-        // A little before the caller gives up, so that the fault still arrives (C-3).
+        // Shortly before the caller's deadline, so that the fault still arrives (C-3).
         let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
         let concluded = tokio::time::timeout(left, async {
             loop {
@@ -208,11 +208,11 @@ impl BoundCall {
     ) -> CallOutcome {
         let permit = match admitted {
             CallAdmission::Now(permit) => Some(permit),
-            // The sender goes away only with the service.
+            // The sender is dropped only when the service stops.
             CallAdmission::Later(granted) => Some(granted.await.map_err(|_| stopping_fault())?),
             CallAdmission::ByHandler => None,
         };
-        // Made after the permit came: a handler that waits holds nothing.
+        // Created after the call got its permit: a waiting handler uses no resources.
         let handler = self.guarded(meta, payload);
         let outcome = match permit {
             Some(permit) => hold_permit_while(permit, handler).await,
@@ -234,7 +234,7 @@ impl BoundCall {
             }
             Ok(outcome) => outcome,
             Err(_panic) => {
-                // Its place is logged by the panic hook; its text may hold contents and is not.
+                // The panic hook logs its location. Its text may contain data of a user and is not logged.
                 self.shared.metrics.panicked(self.shared.service);
                 tracing::error!(subject = %self.subject, "handler panicked");
                 Err(Fault::internal().detail("panic"))
@@ -282,7 +282,7 @@ enum CallStart {
     Follow(watch::Receiver<Option<CallOutcome>>),
 }
 
-/// How the request that runs comes to its permit.
+/// How the request that runs gets its permit.
 enum CallAdmission {
     Now(CallSlot),
     Later(oneshot::Receiver<CallSlot>),
@@ -291,7 +291,7 @@ enum CallAdmission {
 }
 
 fn with_trace(mut fault: Fault, meta: &Meta) -> Fault {
-    // A fault that came from another service keeps its own trace.
+    // A fault of another service keeps its own trace.
     if fault.trace_id.is_empty() {
         meta.trace
             .trace_id()

@@ -12,10 +12,10 @@ tokio::task_local! {
     static CALL_PERMIT: Arc<CallPermit>;
 }
 
-/// Gives back the permit of the running call (`limits.calls`) while `wait` runs, and takes one again before it
-/// returns the result. Calls that return from a wait go before calls that have not started.
+/// Gives back the permit of the running call (`limits.calls`) while `wait` runs, and takes a permit again before it
+/// returns the result. Calls that return from a wait have priority over calls that have not started.
 ///
-/// Use it around requests to other services whose duration an outside party decides. At most eight calls per permit
+/// Use it around requests to other services whose duration depends on an external party. At most eight calls per permit
 /// wait at one time, in all and per tenant; further ones keep their permits. Has no effect in a task that handles no
 /// call: a task that the handler spawned, work, or a handler that does its own admission.
 ///
@@ -27,7 +27,7 @@ pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
     };
     let waiting = call.begin_wait();
     let output = wait.await;
-    // Before the permit is requested: the last wait that ends takes it.
+    // Dropped before the permit is requested: the last wait that ends takes it.
     drop(waiting);
     call.take_permit().await;
     output
@@ -63,21 +63,21 @@ struct PermitState {
 }
 
 impl CallPermit {
-    /// Counts a wait. The permit goes to another call as soon as the first wait begins.
+    /// Counts a wait. The first wait releases the permit for another call.
     fn begin_wait(self: &Arc<Self>) -> WaitGuard {
         let mut state = self.lock();
         state.waits += 1;
         if let Some(permit) = state.permit.take() {
             match self.admission.suspend(permit) {
                 Ok(suspension) => state.suspension = Some(suspension),
-                // Too many calls wait without a permit: this one keeps its own.
+                // Too many calls wait without a permit: this one keeps its permit.
                 Err(permit) => state.permit = Some(permit),
             }
         }
         WaitGuard(Arc::clone(self))
     }
 
-    /// Waits for a permit, unless the call has one or still waits for something else.
+    /// Waits for a permit, unless the call has one or is still in another wait.
     async fn take_permit(&self) {
         let granted = {
             let mut state = self.lock();

@@ -18,7 +18,7 @@ use crate::health::ProcessHealth;
 
 /// One kind of work that a service consumes, with its message type erased.
 pub(crate) trait WorkRoute<S>: Send + Sync {
-    /// Ties it to the service that runs it; `name` is the consumer unless it has its own.
+    /// Binds the consumer to its service; `name` is the durable consumer unless it has its own.
     fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn WorkPuller>;
 
     /// Adds the permissions that consuming it needs.
@@ -40,7 +40,7 @@ pub(crate) trait WorkPuller: Send + Sync {
 }
 
 pub(super) struct TypedWorkRoute<W, H> {
-    /// Its own consumer; `None` for that of the service.
+    /// Its own durable consumer; `None` for the service's.
     durable: Option<String>,
     handler: Arc<H>,
     // A function type: the route owns no message, so it stays `Send` and `Sync` for every `W`.
@@ -134,8 +134,9 @@ where
         // Without the tenant, which would make a span name per tenant.
         // The template of section 17.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
-        // Either makes a new trace that is linked to the first one (section 17). A message that was given back before
-        // it started has been delivered more than once, but its first attempt belongs to the publisher's trace.
+        // Either one starts a new trace that is linked to the first one (section 17). The number of deliveries is not
+        // used: a message that was returned before it started has several, but its first attempt belongs to the
+        // publisher's trace.
         let again = delivery.epoch > 1 || delivery.redrives > 0;
         let span = span::for_work(&self.durable, &subject, &delivery, again);
         span::pass_on(&span, &mut delivery.meta);

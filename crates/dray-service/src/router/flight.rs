@@ -1,6 +1,6 @@
-//! Joins concurrent requests that are one (single-flight): the same operation asks for the same thing, over the bus,
-//! over gRPC, or again because a first attempt was given up (messaging-reliability C-1, C-11). One of them runs, the
-//! others get its outcome. Nothing is remembered once it is answered.
+//! Joins concurrent equal requests (single-flight): the same operation sends the same request over the bus, over gRPC,
+//! or again after an attempt timed out (messaging-reliability C-1, C-11). One of them runs, and the others get its
+//! outcome. Outcomes are not stored.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub(crate) type CallOutcome = Result<Bytes, Fault>;
 /// Most requests that wait for the outcome of another one; a caller makes at most three concurrent attempts (C-6).
 const MAX_FOLLOWERS: usize = 8;
 
-/// Key of requests that are the same. The body is part of it: an operation may ask a service several things.
+/// Key of equal requests. The body is part of it, because an operation may send several requests to a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FlightKey {
     subject: String,
@@ -41,7 +41,7 @@ impl FlightKey {
     }
 }
 
-/// Requests that are being answered right now.
+/// Requests that are running now.
 #[derive(Debug, Default)]
 pub(crate) struct FlightTable {
     open: Mutex<HashMap<FlightKey, Flight>>,

@@ -130,7 +130,7 @@ impl Drop for RunningCall {
     }
 }
 
-/// The transport that a call came over.
+/// The transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallTransport {
     Bus,

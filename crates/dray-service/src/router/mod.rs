@@ -1,7 +1,7 @@
 //! Takes messages to handlers and back: decoding, deadline, admission, span, metrics, fault.
 //!
-//! The same route answers over the bus and over gRPC. Handlers see typed requests and return typed replies; the types
-//! are erased once, here.
+//! The same route handles calls over the bus and over gRPC. Handlers get typed requests and return typed replies; the
+//! types are erased only here.
 
 use std::fmt;
 use std::future::Future;
@@ -45,7 +45,7 @@ impl<C> Request<C> {
         Self { meta, body }
     }
 
-    /// When the handler is cancelled: a little before the caller gives up, so that the reply still arrives.
+    /// When the handler is cancelled: shortly before the caller's deadline, so that the reply still arrives.
     pub fn work_until(&self) -> Deadline {
         work_until(self.meta.deadline)
     }
@@ -64,23 +64,23 @@ pub(crate) type ErasedHandler<S> =
 /// The party that decides when a call may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionMode {
-    /// The router decides: the call takes a permit of `limits.calls`, or waits for one.
+    /// The router decides: the call needs a permit of `limits.calls`, or waits for one.
     Router,
-    /// The handler decides: it queues by itself and refuses what is too much.
+    /// The handler decides: it queues calls and refuses excess calls.
     Handler,
 }
 
-/// One call that a service answers.
+/// One call that a service handles.
 pub(crate) struct CallRoute<S> {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
     pub(crate) admission: AdmissionMode,
     pub(crate) handler: Arc<ErasedHandler<S>>,
-    /// Whether it is answered on the subjects of the tenants as well.
+    /// Whether it is also handled on the subjects of tenants.
     pub(crate) for_tenants: bool,
 }
 
-/// Collects the calls that a service answers and the work that it consumes.
+/// Collects the calls that a service handles and the work that it consumes.
 pub struct Router<S> {
     pub(crate) answers: Vec<CallRoute<S>>,
     pub(crate) consumers: Vec<Arc<dyn WorkRoute<S>>>,
@@ -106,8 +106,8 @@ impl<S: Send + Sync + 'static> Router<S> {
 
     /// Answers a call, over the bus and over gRPC. Subject and reply type follow from the request type.
     ///
-    /// The handler is dropped when its deadline passes or its caller cancels, so nothing may depend on its end alone.
-    /// Concurrent identical requests with one operation id run it once.
+    /// The handler is dropped when its deadline passes or its caller cancels, so correctness must not depend on its
+    /// completion. Concurrent identical requests with one operation id run the handler once.
     #[must_use]
     pub fn answer<C, H, F, E>(self, handler: H) -> Self
     where
@@ -119,11 +119,11 @@ impl<S: Send + Sync + 'static> Router<S> {
         self.add_call(AdmissionMode::Router, handler)
     }
 
-    /// Answers a call whose handler does its own admission, so it holds no permit of `limits.calls`.
+    /// Handles a call whose handler does its own admission, so the call needs no permit of `limits.calls`.
     ///
-    /// For handlers that wait for something which the router does not know, such as a slow host: a permit that is held
-    /// while waiting would keep other tenants out. The handler bounds both how many run and how many wait, and refuses
-    /// the rest with `RateLimited`. Otherwise as [`Router::answer`].
+    /// For handlers that wait for external parties, such as a slow host: with a permit, waiting calls would block other
+    /// tenants. The handler limits both running and waiting calls, and refuses further ones with `RateLimited`.
+    /// Otherwise as [`Router::answer`].
     #[must_use]
     pub fn answer_self_admitted<C, H, F, E>(self, handler: H) -> Self
     where
@@ -152,9 +152,9 @@ impl<S: Send + Sync + 'static> Router<S> {
         self
     }
 
-    /// Answers a call as [`Router::answer`] does, and on `dray.<area>.v1.<verb>.<tenant>` as well. The server's
+    /// Handles a call as [`Router::answer`] does, and on `dray.<area>.v1.<verb>.<tenant>` as well. The server's
     /// permissions bind an identity to its tenant there, and a request whose envelope names another tenant is refused
-    /// before the handler sees it.
+    /// before it reaches the handler.
     #[must_use]
     pub fn answer_for_tenants<C, H, F, E>(self, handler: H) -> Self
     where
@@ -171,7 +171,7 @@ impl<S: Send + Sync + 'static> Router<S> {
     }
 
     /// Consumes work from the durable consumer that has the service's name. It is provisioned, not created here, and
-    /// has one filter; further kinds of work come from further consumers, see [`Router::consume_as`].
+    /// has one filter; further kinds of work need further consumers, see [`Router::consume_as`].
     ///
     /// The handler's outcome is final for this attempt: the bus records it in the ledger before the message is
     /// acknowledged (messaging-reliability 6.2).
@@ -202,7 +202,7 @@ impl<S: Send + Sync + 'static> Router<S> {
         self
     }
 
-    /// Adds what the routes need to the permissions of the service.
+    /// Adds the permissions for the routes to those of the service.
     pub(crate) fn permit(&self, permissions: Permissions) -> Permissions {
         let answering = self.answers.iter().fold(permissions, |all, answer| {
             if answer.for_tenants {

@@ -78,10 +78,10 @@ fn take_request(
     });
 }
 
-/// Sends heartbeats to a caller that asked for them, while its request is queued or handled. Never returns.
+/// Sends heartbeats to a caller that requested them, while its request is queued or handled. Never returns.
 async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
     if !incoming.is_watched() {
-        // A caller that did not ask for heartbeats would read one as the reply.
+        // A caller that did not request heartbeats would take one for the reply.
         return std::future::pending().await;
     }
     loop {

@@ -1,4 +1,4 @@
-//! Spans of handlers, tied to the trace that a message came in (messaging-reliability 17).
+//! Spans of handlers, connected to the trace of a message (messaging-reliability 17).
 
 use dray_bus::{Meta, WorkDelivery, trace};
 use dray_types::TraceContext;
@@ -69,8 +69,8 @@ pub(crate) fn pass_on(span: &Span, meta: &mut Meta) {
     }
 }
 
-/// The context that a handler passes on: that of its own span; without a recorded span the context that came in; and
-/// without that a new trace id, so that log lines of one operation can still be found together.
+/// The context that a handler passes on: the context of its own span; without a recorded span, the received context;
+/// without either, a new trace id, so that the log lines of one operation can still be correlated.
 fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
     if let Some(own) = trace::context_of(span) {
         return own;
@@ -80,7 +80,7 @@ fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
         let parent = uuid::Uuid::new_v4().simple().to_string();
         // A span id has 16 hexadecimal digits, half of a trace id (W3C Trace Context, section 3.2.2).
         let parent = parent.get(..16).unwrap_or_default();
-        // Flags 00: not sampled, since nothing is recorded.
+        // Flags 00: not sampled, because no span is recorded.
         return TraceContext::new(&format!("00-{trace}-{parent}-00"), "");
     }
     came_in.clone()

@@ -1,4 +1,4 @@
-//! The section of the gRPC endpoint: where it listens, whom it trusts, and what is refused before it starts.
+//! The section of the gRPC endpoint: its address, the clients that it trusts, and the checks before its start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ impl Default for GrpcSection {
 }
 
 impl GrpcSection {
-    /// Whether other machines reach the endpoint although it has no TLS, or does not know its callers.
+    /// Whether other machines can reach the endpoint although it has no TLS or does not identify its callers.
     fn is_exposed(&self) -> bool {
         let protected = self.certificate.is_some() && self.identities.is_some();
         // An unspecified address such as `0.0.0.0` is not loopback, so it counts as reachable by others.
@@ -68,7 +68,7 @@ impl GrpcSection {
 impl Section for GrpcSection {
     fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        // Each check adds its own problem, so that one start shows all of them.
+        // Each check adds its own problem, so that one start reports all of them.
         let mut refuse = |wrong: bool, field: &str, message: &str| {
             if wrong {
                 problems.push(ConfigProblem::new(field, message));

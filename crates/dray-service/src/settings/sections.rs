@@ -253,7 +253,7 @@ impl Default for LimitsSection {
 impl Section for LimitsSection {
     fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        // Each check adds its own problem, so that one start shows all of them.
+        // Each check adds its own problem, so that one start reports all of them.
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
                 problems.push(ConfigProblem::new(field, message));

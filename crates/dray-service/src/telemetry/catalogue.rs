@@ -1,6 +1,6 @@
 //! Lists the instruments of a process, for the reference page of metrics.
 //!
-//! An [`InstrumentCatalogue`] is a meter that measures nothing and remembers what was created on it.
+//! An [`InstrumentCatalogue`] is a meter that measures nothing and records the instruments that are created with it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -98,7 +98,7 @@ noted! {
         AsyncInstrumentBuilder<'_, ObservableUpDownCounter<f64>, f64> => ObservableUpDownCounter<f64>, "up/down counter";
 }
 
-/// Makes instruments that measure nothing: every method has such a default.
+/// Makes instruments that measure nothing: every method of the trait has a default that does nothing.
 struct NoopInstruments;
 
 impl InstrumentProvider for NoopInstruments {}

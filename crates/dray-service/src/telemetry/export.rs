@@ -26,7 +26,7 @@ impl<E> RedactingExporter<E> {
 impl<E: SpanExporter> SpanExporter for RedactingExporter<E> {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         for span in &mut batch {
-            // All texts, not only known fields: a URL can come in through any error.
+            // All texts, not only known fields, because any error may contain a URL.
             redact_attributes(&mut span.attributes);
             for event in &mut span.events.events {
                 event.name = redact_line(&event.name).into();

@@ -154,7 +154,7 @@ where
     }
 }
 
-/// Formats a value in a line of text. A value without a clear end is quoted, and none can begin a line of its own.
+/// Formats a value in a line of text. A value whose end would be unclear is quoted, and no value can start a new line.
 fn value_text(value: &Value, is_field: bool) -> String {
     let Value::String(string) = value else {
         return value.to_string();

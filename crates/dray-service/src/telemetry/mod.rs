@@ -31,8 +31,8 @@ use crate::settings::TelemetrySection;
 
 /// Name of the instrumentation scope.
 const INSTRUMENTATION_SCOPE: &str = "dray";
-/// Levels that hold unless the configuration names the same target. `rmcp` logs ids of sessions at level info, and as
-/// errors what the crate that uses it reports in its own words.
+/// Levels that apply unless the configuration has the same target. `rmcp` logs session ids at level info, and logs as
+/// errors what the calling crate reports anyway.
 const LIBRARY_LEVELS: &str = "rmcp=error,rmcp::transport::worker=off";
 /// Longest time that the last spans and metrics may take to leave.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -64,8 +64,8 @@ pub enum TelemetryError {
 }
 
 impl Telemetry {
-    /// Opens what the section asks for; `service` and `instance` name this process in what is sent. It needs a Tokio
-    /// runtime when an OTLP endpoint is configured.
+    /// Opens the outputs that the section configures; `service` and `instance` identify this process in exported data.
+    /// It needs a Tokio runtime when an OTLP endpoint is configured.
     pub fn start(
         section: &TelemetrySection,
         service: &str,
@@ -143,7 +143,7 @@ impl Telemetry {
             .event_format(line::LineFormatter {
                 format: self.section.format,
             })
-            // Logs are read by collectors; escape sequences would stand in their fields.
+            // Logs are read by collectors; escape sequences would become part of fields.
             .with_ansi(false)
             .with_writer(RedactingMakeWriter::new(writer));
         // One filter for both layers, so that spans and lines agree.
@@ -151,23 +151,23 @@ impl Telemetry {
         Box::new(registry.with(line::SpanFields).with(lines))
     }
 
-    /// Makes the subscriber that of the whole process, and panics log lines. For the edge of a binary, once.
+    /// Makes the subscriber the global one of the process, and logs panics. For `main` functions; call it once.
     pub fn install(&self) -> Result<(), TelemetryError> {
         tracing::subscriber::set_global_default(self.subscriber())
             .map_err(TelemetryError::Installed)?;
         std::panic::set_hook(Box::new(|panic| {
-            // Where, not what: the text of a panic may hold contents.
+            // Only the location: the text of a panic may contain data of a user.
             let location = panic.location().map(ToString::to_string);
             tracing::error!(location, "panic");
         }));
         Ok(())
     }
 
-    /// Sends what is left and closes the exporters, within a few seconds; errors are logged.
+    /// Exports remaining data and closes the exporters, within a few seconds; errors are logged.
     pub async fn shutdown(&self) {
         let traces = self.traces.clone();
         let meters = self.meters.clone();
-        // The exporters' own wait blocks the thread it is called on.
+        // The exporters' own wait blocks its thread.
         let sent = tokio::task::spawn_blocking(move || {
             let spans = traces.map_or(Ok(()), |traces| traces.shutdown_with_timeout(FLUSH_TIMEOUT));
             (spans, meters.shutdown_with_timeout(FLUSH_TIMEOUT))

@@ -1,7 +1,7 @@
 //! Removes the secrets of presigned URLs from log lines (messaging-reliability L-1).
 //!
-//! A last line of defence under every log format: code never logs such a URL on purpose. It works on the finished
-//! line, so it does not matter through which field or error a URL came in.
+//! A last line of defence under every log format: code never logs such a URL on purpose. It works on the finished line,
+//! so it covers URLs from every field and error.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ const REDACTED_VALUE: &str = "***";
 /// Replaces the values of `X-Amz-Signature`, `X-Amz-Credential` and `X-Amz-Security-Token`, in queries
 /// (`name=value`, also with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
 pub fn redact_line(line: &str) -> String {
-    // ASCII only, which keeps every offset.
+    // Only ASCII letters are changed, so every offset stays the same.
     let lower = line.to_ascii_lowercase();
     let mut redacted = String::with_capacity(line.len());
     let mut done = 0;
@@ -53,7 +53,7 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// Length of what is between a name and its value; 0 when no value follows.
+/// Length of the separator between a name and its value; 0 when no value follows.
 fn separator_length(tail: &str) -> usize {
     let quotes = |text: &str| text.len() - text.trim_start_matches(['"', '\'', '\\']).len();
     let before = quotes(tail);
@@ -114,7 +114,7 @@ impl<W: Write> Write for RedactingWriter<W> {
         // A broken character must not let the line pass unredacted.
         let text = String::from_utf8_lossy(line);
         self.inner.write_all(redact_line(&text).as_bytes())?;
-        // The length that came in: callers count their own bytes, not the redacted ones.
+        // Returns the length of the input: callers count their own bytes, not the redacted ones.
         Ok(line.len())
     }
 

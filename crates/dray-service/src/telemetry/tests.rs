@@ -1,4 +1,4 @@
-//! Telemetry from the outside: what reaches the log, the metrics page and an OTLP collector.
+//! Telemetry from the outside: the content of the log, the metrics page and the exports to an OTLP collector.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -254,7 +254,7 @@ fn the_spans_of_the_work_loop_contain_the_handlers_own() {
     assert_eq!(request.parent_span_id, work.span_context.span_id());
 }
 
-/// A collector that notes which exports came.
+/// A collector that records which exports arrive.
 async fn collector(
     received_kinds: Arc<Mutex<Vec<&'static str>>>,
 ) -> (std::net::SocketAddr, tokio::task::JoinSet<()>) {

@@ -1,4 +1,4 @@
-//! Calls over the bus: answers, faults, deadlines, limits, panics, repeats.
+//! Calls over the bus: replies, faults, deadlines, limits, panics, repeated requests.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -112,7 +112,7 @@ async fn overload_is_answered_immediately_and_admitted_work_completes() {
     let mut handlers = tokio::task::JoinSet::new();
     handlers.spawn(held(4));
     fixture.probe.wait_inside(2).await;
-    // Two run and two wait; a fifth has no place. The caller gives up after its own tries.
+    // Two calls run and two wait; a fifth is refused. The caller fails after its own attempts.
     let fault = call(&bus, &meta("acme"), "echo:x").await.unwrap_err();
     assert_eq!(fault.code, FaultCode::RateLimited);
     assert!(matches!(fault.retry, RetryAdvice::After(delay) if !delay.is_zero()));
@@ -200,7 +200,8 @@ async fn the_same_operation_called_twice_concurrently_runs_once() {
         callers.spawn(async move { call(&bus, &meta, "hold:").await });
     }
     fixture.probe.wait_inside(1).await;
-    // Another operation goes through the same queue, so the second try has been read when it is answered.
+    // Another operation uses the same queue, so the second attempt has been read when the reply to this operation
+    // arrives.
     assert_eq!(fixture.call("echo:x").await.unwrap(), "x");
     fixture.probe.release.notify_waiters();
     while let Some(answer) = callers.join_next().await {

@@ -1,4 +1,4 @@
-//! The gRPC endpoint with TLS and known callers, met by honest and by hostile clients.
+//! The gRPC endpoint with TLS and known callers, tested with honest and with hostile clients.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ impl SecuredFiles {
         std::fs::write(self.path("identities.toml"), text).unwrap();
     }
 
-    /// A host whose endpoint has TLS and knows its callers.
+    /// A host whose endpoint has TLS and identifies its callers.
     async fn start(&self, extra: &[(&str, &str)]) -> TestHost {
         let [certificate, key, authorities, identities] =
             ["tls.crt", "tls.key", "ca.crt", "identities.toml"]
@@ -105,7 +105,7 @@ async fn connect(
     endpoint.connect().await
 }
 
-/// One fetch with these metadata; the name that came back.
+/// Fetches once with these metadata; returns the name in the reply.
 async fn fetch(
     channel: Channel,
     url: &str,
@@ -398,7 +398,7 @@ async fn changed_files_are_in_force_without_a_restart() {
         .is_ok()
     };
     assert!(works(&old).await && !works(&new).await);
-    // A file that cannot be used changes nothing.
+    // An invalid file is ignored.
     std::fs::write(files.path("identities.toml"), "[[identity]]\n").unwrap();
     let next = Authority::new().unwrap();
     files.write_server(&next.issue(&["localhost"], false).unwrap());

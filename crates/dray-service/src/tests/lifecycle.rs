@@ -186,7 +186,7 @@ fn host_at(folder: &tempfile::TempDir, port: std::net::SocketAddr) -> Host {
     )
 }
 
-/// A second service, which answers nothing.
+/// A second service, which handles no calls.
 #[derive(Debug)]
 struct SecondService;
 
@@ -257,7 +257,7 @@ async fn several_services_share_one_host_and_only_some_may_run() {
     assert!(matches!(error, HostError::Twice(_)), "{error:?}");
 }
 
-/// Answers what the echo answers too.
+/// Handles the same call as the echo service.
 #[derive(Debug)]
 struct RivalService;
 

@@ -1,4 +1,4 @@
-//! The skeleton as a caller and an operator meet it: whole hosts on the in-process bus.
+//! The service skeleton from the view of a caller and an operator: complete hosts on the in-process bus.
 
 mod calls;
 mod edge;

@@ -15,7 +15,7 @@ use crate::{
     Host, Request, Router, RunningHost, Service, ServiceContext, Settings, StartError, config,
 };
 
-/// What a test sees of the service, and how it lets held handlers continue.
+/// A test's access to the service: what it observes, and how it releases held handlers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandlerProbe {
     pub(crate) started: Arc<AtomicUsize>,
@@ -135,7 +135,7 @@ impl EchoService {
         }
     }
 
-    /// Does its own admission: all callers come in and wait for the release.
+    /// Does its own admission: all calls are admitted and wait for the release.
     async fn list(
         self: Arc<Self>,
         _request: Request<v1::ListSandboxRequest>,
@@ -170,7 +170,7 @@ fn reply(text: &str) -> v1::FetchReply {
 }
 
 impl Service for EchoService {
-    // A name that the topology knows, so that there is a consumer for its work.
+    // A name in the topology, so that a consumer exists for its work.
     const NAME: &'static str = "file-resolver";
     type Config = EchoConfig;
 

@@ -14,7 +14,7 @@ fn work(tool: &str) -> v1::ToolCallRequested {
     }
 }
 
-/// The first resolved event, which may be there already.
+/// The first resolved event, which may already exist.
 async fn resolved(bus: &Bus) -> v1::ToolCallResolved {
     let mut events = bus
         .events(EventFilter::of::<v1::ToolCallResolved>().from_start())
@@ -48,7 +48,7 @@ async fn an_unready_process_pulls_nothing_until_it_is_ready_again() {
         .probe
         .entered
         .load(std::sync::atomic::Ordering::SeqCst);
-    // Pulling ends within the round that noticed; what is published later stays where it is.
+    // Pulling ends within the pull that notices the stop; messages that are published later stay in the stream.
     fixture
         .bus()
         .publish_work(&meta("acme"), &work("t"))

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Characters outside of those that may stand in an extended value as they are (RFC 8187 section 3.2.1, `attr-char`).
+/// Characters that have to be escaped in an extended value (RFC 8187 section 3.2.1, `attr-char`).
 const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -17,8 +17,8 @@ const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// A value that always downloads (RFC 6266), with the last component of the name: once for clients that know ASCII
-/// alone, and once as it is.
+/// A value that always downloads (RFC 6266), with the last component of the name: once for clients that support only
+/// ASCII, and once unchanged.
 pub fn download_disposition(name: &str) -> String {
     disposition("attachment", name)
 }

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, header};
 
-/// The text of a field; nothing when it is missing or not ASCII.
+/// The text of a field; `None` if it is missing or not ASCII.
 pub fn text_field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
@@ -16,7 +16,7 @@ pub fn has_etag(list: &str, etag: &str, weak: bool) -> bool {
             || if weak {
                 opaque(candidate) == opaque(etag)
             } else {
-                // A weak tag equals nothing strongly, not even itself.
+                // In a strong comparison, a weak tag equals no tag, not even itself.
                 candidate == etag && !etag.starts_with("W/")
             }
     })
@@ -39,8 +39,8 @@ pub struct RangeNotSatisfiable {
     pub size: u64,
 }
 
-/// The one range of a request (RFC 9110, section 14.1.2). `None` asks for everything: there is no range, or one that
-/// a server may ignore, such as several.
+/// The one range of a request (RFC 9110, section 14.1.2). `None` means the complete content: the request has no range,
+/// or one that a server may ignore, such as several ranges.
 ///
 /// # Errors
 ///

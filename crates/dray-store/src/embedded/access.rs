@@ -15,11 +15,10 @@ use s3s::{S3Result, s3_error};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Refused requests that are kept; later ones are only logged, so that a client that is refused again and again does not
-/// fill the memory.
+/// Refused requests that are kept; later ones are only logged, so that repeated refusals do not fill the memory.
 const MAX_REFUSED_REQUESTS: usize = 1_000;
 
-/// An access key of the endpoint, and what it may do.
+/// An access key of the endpoint, and its permissions.
 #[derive(Clone, Debug)]
 pub struct AccessKey {
     /// Name of the key, as clients send it.
@@ -121,7 +120,7 @@ impl AccessControl {
 #[async_trait::async_trait]
 impl S3Access for AccessControl {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
-        // Anonymous requests have no rights at all.
+        // Anonymous requests have no permissions.
         let Some(credentials) = cx.credentials() else {
             return Err(s3_error!(AccessDenied, "Access Denied"));
         };

@@ -1,7 +1,8 @@
 //! The folder: which objects become visible, and when. All functions here block on the file system.
 //!
 //! An object is a file that is complete before it gets its name; a name is given with one `link` (only if it is free)
-//! or one `rename`. So no reader and no crash ever sees half an object, and of two conditional creators one loses.
+//! or one `rename`. So neither a reader nor a crash leaves a partial object, and of two concurrent conditional creates
+//! exactly one fails.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{self, ErrorKind};
@@ -34,14 +35,14 @@ pub(super) struct ServedDirectory {
 }
 
 /// Bytes being written: a file that has no name yet, or a range of a larger file. Dropping it before
-/// [`ObjectDraft::keep`] removes the file and gives its room back.
+/// [`ObjectDraft::keep`] removes the file and releases its space.
 #[derive(Debug)]
 pub(super) struct ObjectDraft {
     pub(super) file: File,
     /// The file that is removed when this is dropped; `None` for a range.
     path: Option<PathBuf>,
     quota: Arc<StorageQuota>,
-    /// Number of bytes that room was taken for.
+    /// Number of bytes that were reserved in the quota.
     pub(super) written: u64,
     finished: bool,
     /// The right to write the range. It ends with the last write, which may outlive the request.
@@ -51,14 +52,14 @@ pub(super) struct ObjectDraft {
 /// Whether a new object may replace an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OverwriteRule {
-    /// Only a free key is taken; an existing object stays.
+    /// Write only to a free key; an existing object is kept.
     Free,
-    /// Any key is taken, and an existing object is replaced.
+    /// Write to any key; an existing object is replaced.
     Any,
 }
 
 impl ServedDirectory {
-    /// Takes the folder for this process, and removes what an earlier one left half done.
+    /// Locks the directory for this process, and removes incomplete files of an earlier process.
     pub(super) fn open(root: &Path, capacity: u64) -> io::Result<Self> {
         let layout = DirectoryLayout::new(root);
         // Before any file is created: other users must not be able to place one.
@@ -72,14 +73,14 @@ impl ServedDirectory {
             ),
             fs::TryLockError::Error(error) => error,
         })?;
-        // Under the lock: no other process writes there.
+        // The lock is held, so no other process writes there.
         if layout.temporary().exists() {
             fs::remove_dir_all(layout.temporary())?;
         }
         for folder in [layout.temporary(), layout.objects(), layout.uploads()] {
             private::create_directories(&folder)?;
         }
-        // Counting reads the whole tree, so it is done only for a limit.
+        // Counting walks the complete tree, so it is done only if there is a limit.
         let used = if StorageQuota::is_limited(capacity) {
             size_of(&layout.objects())? + size_of(&layout.uploads())?
         } else {
@@ -148,7 +149,7 @@ impl ServedDirectory {
         })
     }
 
-    /// Makes a draft of a range of a file, which is written from where `file` stands.
+    /// Creates a draft of a range of a file, written from the current position of `file`.
     pub(super) fn range(&self, file: File, turn: Option<WriteTurn>) -> ObjectDraft {
         ObjectDraft {
             file,
@@ -197,7 +198,7 @@ impl ServedDirectory {
                 Err(error) => return Err(error.into()),
             },
             OverwriteRule::Any => {
-                // Before the rename, which takes away the file that is measured.
+                // Measured before the rename, which replaces this file.
                 let freed = freed_by_removing(path)?;
                 fs::rename(unnamed, path)?;
                 self.quota.give(freed);
@@ -275,7 +276,7 @@ impl ObjectDraft {
         Ok(())
     }
 
-    /// Marks the bytes as being in their place: nothing is removed or given back.
+    /// Marks the bytes as published: dropping the draft then removes and releases nothing.
     pub(super) fn keep(mut self) {
         self.finished = true;
     }
@@ -313,7 +314,7 @@ fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), private::create_directories)
 }
 
-/// Bytes that become free when the file's name goes; 0 while the file has another name.
+/// Bytes that removing this name of a file frees; 0 while the file has another name.
 fn freed_by_removing(path: &Path) -> io::Result<u64> {
     match fs::metadata(path) {
         Ok(attributes) if attributes.nlink() == 1 => Ok(attributes.len()),

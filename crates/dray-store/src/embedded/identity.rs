@@ -1,5 +1,5 @@
-//! What the endpoint of a folder keeps from one start to the next: its port and its credentials, so that links that
-//! were handed out before a restart work afterwards. Only the owner of the folder can read it.
+//! The port and credentials that the endpoint of a directory keeps across restarts, so that links from before a restart
+//! still work. Only the owner of the folder can read it.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -16,18 +16,18 @@ use crate::options::StoreOptions;
 /// Port and credentials of the endpoint of a folder.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct EndpointIdentity {
-    /// Port on loopback; 0 takes a free one.
+    /// Port on loopback; 0 selects a free port.
     pub(super) port: u16,
     access_key: String,
     secret_key: String,
 }
 
 impl EndpointIdentity {
-    /// Reads the folder's identity, or makes a new one when it has none that can be read.
+    /// Reads the folder's identity, or creates a new one if none can be read.
     pub(super) fn of(root: &Path) -> io::Result<Self> {
         match Self::read(root) {
             Ok(identity) => Ok(identity),
-            // A file that a crash cut off: links made with it are lost, but the store has to start.
+            // A crash truncated the file: links made with it are invalid now, but the store has to start.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
                 Ok(Self::new())
             }
@@ -55,7 +55,7 @@ impl EndpointIdentity {
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
         let target = DirectoryLayout::new(root).identity();
         let temporary = target.with_extension("new");
-        // Left by a crash. `create_new` below follows no link that was put there.
+        // A crash may have left the file. `create_new` below does not follow a link in its place.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -65,7 +65,7 @@ impl EndpointIdentity {
             .create_new(true)
             .open(&temporary)?;
         file.write_all(&serde_json::to_vec(self)?)?;
-        // One rename, so that a reader never sees half of it.
+        // One rename, so that a reader never gets a partial file.
         fs::rename(temporary, target)
     }
 

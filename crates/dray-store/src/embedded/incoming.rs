@@ -30,7 +30,7 @@ pub(super) struct AnnouncedBody {
     pub(super) checksum: Checksum,
     /// Trailing headers, in which checksums appear after the body.
     pub(super) trailers: Option<TrailingHeaders>,
-    /// The checksum that the trailer will hold: `x-amz-trailer` or `x-amz-sdk-checksum-algorithm`.
+    /// The checksum that the trailer will contain: `x-amz-trailer` or `x-amz-sdk-checksum-algorithm`.
     pub(super) algorithm: Option<String>,
 }
 
@@ -100,7 +100,7 @@ async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, 
             batch.push(bytes);
         }
         if gathered >= BATCH_BYTES || ended {
-            // At most one batch is being written, which bounds the memory and keeps the order.
+            // At most one batch is written at any time, which bounds the memory and preserves the order.
             let mut sink = join_result(working.await)?;
             let pieces = std::mem::take(&mut batch);
             gathered = 0;
@@ -140,7 +140,7 @@ impl BodySink {
 }
 
 impl AnnouncedBody {
-    /// Makes the hashers for what was announced, in headers or as a trailer.
+    /// Creates the hashers for the checksums that headers or a trailer announce.
     fn hasher(&self) -> ChecksumHasher {
         let named = |name: &str| {
             self.algorithm
@@ -198,7 +198,7 @@ impl AnnouncedBody {
             ),
         ];
         for (name, header, sent) in pairs {
-            // A header goes before the trailer of the same name.
+            // A header has priority over the trailer of the same name.
             let wanted = header.clone().or_else(|| trailer(name));
             if wanted.is_some() && wanted != *sent {
                 return Err(FolderError::BadDigest);

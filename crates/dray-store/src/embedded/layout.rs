@@ -8,14 +8,14 @@
 //! uploads/<bucket>/<uuid>/      one multipart upload: `upload` and one file per part
 //! ```
 //!
-//! All of it is readable by its owner only: directories have mode 0700, files 0600.
+//! Only its owner can read it: directories have mode 0700, files 0600.
 
 use std::path::{Path, PathBuf};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use uuid::Uuid;
 
-/// Bytes that stay as they are in the name of a file: none of them has a meaning in a path.
+/// Bytes that are not escaped in file names: none of them has a meaning in a path.
 const UNESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// Ends the name of every object's file. It never occurs in an encoded component, so the object `a` and the objects
@@ -74,7 +74,7 @@ impl DirectoryLayout {
         self.bucket_uploads(bucket).join(id.to_string())
     }
 
-    /// The path of an object's file; `None` when no file system could hold its name.
+    /// The path of an object's file; `None` when its name is too long for any file system.
     pub(super) fn object(&self, bucket: &str, key: &str) -> Option<PathBuf> {
         let mut path = self.bucket(bucket);
         let mut components = key.split('/').peekable();
@@ -96,7 +96,7 @@ impl DirectoryLayout {
 /// places.
 fn encode_component(component: &str) -> String {
     let encoded = utf8_percent_encode(component, UNESCAPED_BYTES).to_string();
-    // `.`, `..` and the empty name; the percent sign before keeps them apart from encoded bytes.
+    // For `.`, `..` and the empty name. The leading percent sign distinguishes them from encoded bytes.
     if encoded.bytes().all(|byte| byte == b'.') {
         return format!("%{}", encoded.replace('.', "%2E"));
     }

@@ -77,8 +77,8 @@ fn walk_folder(
     Ok(false)
 }
 
-/// The names in a directory with the keys that they stand for, in the order of the keys. The key of a directory ends
-/// with a slash.
+/// The names in a directory with the keys that they encode, in the order of the keys. The key of a directory ends with
+/// a slash.
 fn folder_entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
     let read = match fs::read_dir(folder) {
         Ok(read) => read,

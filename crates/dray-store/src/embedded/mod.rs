@@ -1,12 +1,12 @@
 //! An S3 endpoint inside this process, on loopback, over a folder: the object store of the one-machine mode.
 //!
-//! Requests are real: signatures, presigned URLs, checksums and conditional creation are checked as a store elsewhere
-//! would. It does what this crate's client and ordinary clients need for objects and answers `NotImplemented` to the
-//! rest (no versions, no lists by delimiter). Its own key may do everything; further keys can have policies, so that
-//! the policies of a deployment can be tried.
+//! Requests are real: signatures, presigned URLs, checksums and conditional creation are checked as in a remote store.
+//! It supports the operations on objects that this crate's client and ordinary clients need, and responds
+//! `NotImplemented` to others (no versions, no lists by delimiter). Its own key has all permissions; further keys can
+//! have policies, so that the policies of a deployment can be tested.
 //!
-//! What is acknowledged survives the death of the process, because every object is one file that appears with one
-//! `link` or `rename`. It does not survive the loss of power for certain: nothing is synced.
+//! Acknowledged objects survive the end of the process, because every object is one file that appears with one `link`
+//! or `rename`. They may be lost in a power failure, because no file is synced.
 
 mod access;
 mod api;
@@ -49,8 +49,9 @@ pub fn serving_options(folder: &Path) -> io::Result<StoreOptions> {
     Ok(EndpointIdentity::read(folder)?.options())
 }
 
-/// Prepares the directory that will contain the directory of an endpoint. A missing one is created for this user
-/// alone. An existing one that holds only `known` names is narrowed to that; another one is left as it is.
+/// Prepares the directory that will contain the directory of an endpoint. A missing one is created with access for this
+/// user only. The mode of an existing one is restricted in the same way if it contains only `known` names; otherwise it
+/// is not changed.
 ///
 /// # Errors
 ///
@@ -70,24 +71,24 @@ pub struct EmbeddedS3 {
 }
 
 impl EmbeddedS3 {
-    /// Serves `folder` on loopback. Port and credentials are those of the last start where the port is still free, so
-    /// that links stay good; otherwise the port is new. The options are what a client needs; the bucket exists.
+    /// Serves `folder` on loopback. It reuses the port and credentials of the last start, so that links stay valid; if
+    /// the port is taken, it uses a new one. Returns the options that a client needs; the bucket exists.
     ///
     /// The folder is for this user alone: an existing one that others can read is narrowed with all that is in it, and
     /// one that belongs to another user is refused.
     ///
     /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
-    /// [`serving_options`] says how to reach that one.
+    /// [`serving_options`] returns the options to reach that process.
     pub async fn start(folder: &Path) -> io::Result<(Self, StoreOptions)> {
         Self::with_capacity(folder, u64::MAX).await
     }
 
-    /// Like [`EmbeddedS3::start`], but refuses to hold more than `capacity` bytes, as a full disk would.
+    /// Like [`EmbeddedS3::start`], but stores at most `capacity` bytes; beyond that it fails like a full disk.
     pub async fn with_capacity(folder: &Path, capacity: u64) -> io::Result<(Self, StoreOptions)> {
         Self::open(folder, capacity, &[]).await
     }
 
-    /// Like [`EmbeddedS3::start`], with further access keys, each with a policy of its own.
+    /// Like [`EmbeddedS3::start`], with further access keys, each with its own policy.
     ///
     /// Fails also with [`io::ErrorKind::InvalidInput`] when a policy has a part that this endpoint does not
     /// understand.

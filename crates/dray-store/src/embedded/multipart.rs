@@ -18,7 +18,7 @@ use super::private;
 use super::record::{self, ObjectMetadata};
 use crate::checksum::{self, Crc64};
 
-/// Smallest part in bytes that S3 takes, except for the last one.
+/// Smallest part in bytes that S3 accepts, except for the last one.
 const MIN_PART_BYTES: u64 = 5 << 20;
 
 /// The object that an upload will become.
@@ -63,14 +63,14 @@ impl ServedDirectory {
         Ok(id)
     }
 
-    /// Reads what an upload is for; fails when it is not open.
+    /// Reads the key and metadata of an upload; fails if the upload is not open.
     pub(super) fn purpose(&self, bucket: &str, id: Uuid) -> Result<UploadPurpose, FolderError> {
         let folder = self.upload_folder(bucket, id)?;
         let text = fs::read(folder.join("upload"))?;
         Ok(serde_json::from_slice(&text).map_err(io::Error::from)?)
     }
 
-    /// Makes one object of the named parts. The upload is gone afterwards.
+    /// Makes one object of the named parts. Removes the upload afterwards.
     pub(super) fn complete(
         &self,
         bucket: &str,
@@ -92,7 +92,7 @@ impl ServedDirectory {
         let whole = self.placing.whole(&upload);
         if let (Some(length), Some(_)) = (length_in_place(&parts), &whole) {
             self.finish_in_place(&upload, length, &meta, &path, rule)?;
-            // The object keeps its length of what the parts had taken.
+            // The object keeps its own length reserved in the quota; the excess of the parts is released.
             let reserved = reserved_bytes(&upload)?;
             fs::remove_dir_all(&upload)?;
             self.quota.give(reserved.saturating_sub(length));
@@ -132,7 +132,7 @@ impl ServedDirectory {
         Ok(())
     }
 
-    /// Removes an upload with its parts, and gives their room back.
+    /// Removes an upload with its parts, and releases their space.
     pub(super) fn remove_upload(&self, bucket: &str, id: Uuid) -> Result<(), FolderError> {
         let folder = self.upload_folder(bucket, id)?;
         let reserved = reserved_bytes(&folder)?;
@@ -182,7 +182,7 @@ impl ServedDirectory {
     }
 }
 
-/// Bytes that room was taken for, of all parts of an upload.
+/// Bytes that all parts of an upload have reserved in the quota.
 fn reserved_bytes(upload: &Path) -> io::Result<u64> {
     let mut reserved = 0;
     for entry in fs::read_dir(upload)? {
@@ -191,7 +191,7 @@ fn reserved_bytes(upload: &Path) -> io::Result<u64> {
     Ok(reserved)
 }
 
-/// Looks up the parts and compares them with what the sender says about them.
+/// Looks up the parts and compares them with the values that the sender gave.
 fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, FolderError> {
     if named.is_empty() {
         return Err(FolderError::InvalidPart);
@@ -203,7 +203,7 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Fo
     for (index, wanted) in named.iter().enumerate() {
         let part = StoredPart::find(upload, wanted.number)?;
         let same_tag = wanted.tag.as_ref().is_none_or(|tag| *tag == part.meta.tag);
-        // Senders may leave out checksums, but not name wrong ones.
+        // Senders may omit checksums, but given ones must match.
         let same =
             |named: &Option<String>, stored: &Option<String>| named.is_none() || named == stored;
         if !same_tag
@@ -224,7 +224,7 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Fo
 fn length_in_place(parts: &[StoredPart]) -> Option<u64> {
     let mut end = 0;
     for part in parts {
-        // A gap, another order, or a part with a file of its own: the parts have to be copied.
+        // A gap, another order, or a part in a separate file: the parts have to be copied.
         if part.offset != Some(end) {
             return None;
         }

@@ -36,7 +36,7 @@ fn read_chunk(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
     let wanted = left.min(CHUNK_BYTES);
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     (&mut file).take(wanted).read_to_end(&mut chunk)?;
-    // The file is shorter than its record says; the length was announced, so the body has to fail.
+    // The file is shorter than its record says. The response head has announced the length, so the body has to fail.
     if (chunk.len() as u64) < wanted {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
     }

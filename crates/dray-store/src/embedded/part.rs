@@ -1,7 +1,8 @@
 //! Parts of uploads. All functions block on the file system.
 //!
-//! Most uploads send parts of one size, in order: those are written where they will stay, in one file, and completing
-//! the upload moves nothing. A part that does not fit that pattern, or comes a second time, gets a file of its own.
+//! Most uploads send parts of one size, in order: these are written to their final offsets in one common file, and
+//! completing the upload copies no bytes. A part of another size or position, or a part that is sent again, gets a
+//! separate file.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -21,7 +22,7 @@ use super::record::{ObjectMetadata, ObjectRecord};
 #[derive(Clone, Debug, Default)]
 pub(super) struct InPlaceWrites(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
 
-/// The right to write one part in place, or the common file of an upload as a whole.
+/// The right to write one part in place, or the complete common file of an upload.
 #[derive(Debug)]
 pub(super) struct WriteTurn {
     placing: InPlaceWrites,
@@ -29,7 +30,7 @@ pub(super) struct WriteTurn {
     what: (PathBuf, i32),
 }
 
-/// Stands for all parts of an upload; parts begin with 1.
+/// Number for all parts of an upload together; part numbers begin with 1.
 const WHOLE_UPLOAD: i32 = 0;
 
 /// Record of a part that was written in place.
@@ -40,14 +41,14 @@ struct PlacedPart {
     meta: ObjectMetadata,
 }
 
-/// A part that was received whole.
+/// A part that was received completely.
 #[derive(Debug)]
 pub(super) struct StoredPart {
     pub(super) meta: ObjectMetadata,
     pub(super) size: u64,
     /// Its offset in the common file, if it is there.
     pub(super) offset: Option<u64>,
-    /// Opened only when it is needed, since there may be thousands.
+    /// Opened only when needed, because an upload may have thousands of parts.
     file: PathBuf,
 }
 
@@ -69,7 +70,7 @@ impl InPlaceWrites {
     /// completed.
     fn turn(&self, upload: &Path, number: i32) -> Option<WriteTurn> {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A part that comes again must not overwrite bytes that were acknowledged: it gets a file of its own.
+        // A part that is sent again must not overwrite acknowledged bytes, so it gets a separate file.
         let is_there = own_file(upload, number).exists() || placed_record(upload, number).exists();
         if is_there || writes.contains(&(upload.to_owned(), WHOLE_UPLOAD)) {
             return None;
@@ -81,7 +82,7 @@ impl InPlaceWrites {
         })
     }
 
-    /// The right to the whole common file; `None` while a part of it is being written.
+    /// The right to use the complete common file; `None` while a part of it is being written.
     pub(super) fn whole(&self, upload: &Path) -> Option<WriteTurn> {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if writes.iter().any(|(busy, _)| busy == upload) {
@@ -111,12 +112,12 @@ impl Drop for WriteTurn {
 #[derive(Debug)]
 pub(super) struct PartSlot {
     number: i32,
-    /// Offset and length of a part in place; `None` for a part with a file of its own.
+    /// Offset and length of a part in place; `None` for a part in a separate file.
     placed: Option<(u64, u64)>,
 }
 
 impl ServedDirectory {
-    /// Finds a place for a part of `length` bytes, where the length is known.
+    /// Selects the position of a part of `length` bytes, if the length is known.
     pub(super) fn slot(
         &self,
         upload: &Path,
@@ -161,13 +162,14 @@ impl ServedDirectory {
     ) -> Result<(), FolderError> {
         let own = own_file(upload, slot.number);
         let record = placed_record(upload, slot.number);
-        // The own file first: until the old record is gone, both have the same number, and `find` prefers it.
+        // The separate file is published first: until the old record is removed, both have the same number, and `find`
+        // prefers the separate file.
         let Some((offset, length)) = slot.placed else {
             self.publish(draft, &meta, &own, OverwriteRule::Any)?;
             self.forget_placed(&record)?;
             return Ok(());
         };
-        // Fewer bytes than announced would leave old ones behind them.
+        // With fewer bytes than announced, old bytes would follow them.
         if draft.written != length {
             return Err(FolderError::Incomplete);
         }
@@ -226,7 +228,7 @@ impl StoredPart {
     }
 }
 
-/// Bytes that room was taken for, of one file in the directory of an upload.
+/// Bytes that one file in the directory of an upload has reserved in the quota.
 pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
     let name = path
         .file_name()
@@ -241,10 +243,10 @@ pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
     Ok(0)
 }
 
-/// The size of the upload's parts, which is that of the part that came first.
+/// The size of the upload's parts, which is the size of the part that arrived first.
 fn part_stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
     let path = upload.join("stride");
-    // `create_new` decides which part came first, also between concurrent requests.
+    // `create_new` decides which part is the first, also between concurrent requests.
     match private::private_options()
         .write(true)
         .create_new(true)
@@ -255,7 +257,7 @@ fn part_stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
             Ok(length)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            // Fewer than 8 bytes while the first one still writes it: nothing is put in place then.
+            // The file has fewer than 8 bytes while the first part still writes it; no part is written in place then.
             let bytes = fs::read(&path)?;
             Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
         }

@@ -1,5 +1,6 @@
-//! Files and directories for the owner alone. An object store holds other people's documents, so other users of the
-//! machine must not read its directory. It does not protect against the superuser or the owner's own processes.
+//! Files and directories that only their owner can access. An object store holds other people's documents, so other
+//! users of the machine must not read its directory. It does not protect against the superuser or the owner's own
+//! processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -31,7 +32,7 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Writes a whole file, which need not exist.
+/// Writes a complete file, creating it if needed.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_private(path)?.write_all(bytes)
 }
@@ -49,8 +50,8 @@ pub(super) fn create_directories(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Creates a directory for the owner alone, with its missing parents. An existing one is narrowed, and so is all that
-/// lies in it: earlier versions wrote files that every user could read.
+/// Creates a directory for the owner alone, with its missing parents. The modes of an existing one and of all its
+/// content are restricted: earlier versions wrote files that every user could read.
 ///
 /// # Errors
 ///
@@ -74,8 +75,9 @@ pub(super) fn claim_directory(path: &Path) -> io::Result<()> {
     narrow_content(path)
 }
 
-/// Makes sure that no other user can put a directory of their own into this one, which may hold other things as well.
-/// Creates it for the owner alone when it is missing; narrows an existing one of this user that holds only `known`.
+/// Makes sure that no other user can put a directory of their own into this one, which may also contain unrelated
+/// files. Creates a missing directory with access for the owner only; restricts the mode of an existing one if it
+/// belongs to this user and contains only `known` names.
 pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
     create_directories(path)?;
     let attributes = fs::metadata(path)?;
@@ -84,7 +86,7 @@ pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
         return Ok(());
     }
     let ours = check_owner(&attributes).is_ok();
-    // A directory with other things in it, such as the home, is not ours to narrow.
+    // The mode of a directory with other content, such as a home directory, must not be changed.
     if ours && holds_only(path, known)? && narrow_mode(path, DIRECTORY_MODE).is_ok() {
         return Ok(());
     }

@@ -1,9 +1,9 @@
-//! The configured capacity, which ends ahead of the disk's own space.
+//! The configured capacity, which is a limit below the free space of the disk.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are held, and the most that may be.
+/// Bytes in use, and their maximum.
 #[derive(Debug)]
 pub(super) struct StorageQuota {
     capacity: u64,
@@ -38,12 +38,12 @@ impl StorageQuota {
         }
     }
 
-    /// Gives room back that was taken.
+    /// Releases reserved bytes.
     pub(super) fn give(&self, bytes: u64) {
         let updated = self
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-                // Without a limit the count does not start with what is on the disk.
+                // Saturating: without a limit the count starts at 0, not at the bytes that are already on the disk.
                 Some(used.saturating_sub(bytes))
             });
         debug_assert!(updated.is_ok());

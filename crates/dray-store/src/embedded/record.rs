@@ -57,7 +57,7 @@ pub(super) fn seal_record(file: &mut File, meta: &ObjectMetadata) -> io::Result<
         u32::try_from(tail.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     tail.extend_from_slice(&length.to_le_bytes());
     tail.extend_from_slice(RECORD_MAGIC);
-    // The magic comes last: a file that was cut off is not an object.
+    // The magic is written last: a truncated file is not an object.
     file.write_all(&tail)?;
     Ok(tail.len() as u64)
 }

@@ -1,4 +1,4 @@
-//! The cache: where things are in it, for how long claims are good, and what may be removed.
+//! The cache: keys of its objects, validity of claims, and which objects may be removed.
 
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ async fn a_link_to_cached_content_ends_with_the_claim() {
     let day = Duration::from_hours(24);
     let link = store.presign_get(&acme, &claim, day).await.unwrap();
     assert_eq!(link.expires_at_ms, claim.expires_at_ms);
-    // Whoever makes sure that the object stays may promise more.
+    // A claim whose object is kept longer by other means may have a later end.
     claim.expires_at_ms = u64::MAX;
     let link = store.presign_get(&acme, &claim, day).await.unwrap();
     assert_eq!(link.expires_at_ms, SLOT_START + 24 * 60 * MINUTE_MS);

@@ -1,4 +1,4 @@
-//! Stored objects that are not what their claims say (messaging-reliability K-5, 19.7).
+//! Stored objects that differ from their claims (messaging-reliability K-5, 19.7).
 
 use dray_types::{Claim, Fault, FaultCode, RetryAdvice};
 

@@ -1,4 +1,4 @@
-//! No room left: a truthful fault, nothing half written, and work continues once there is room.
+//! A full store: writes fail with the right fault and leave no partial object, and succeed again once space is free.
 
 use dray_types::{Fault, FaultCode, OperationId};
 

@@ -1,4 +1,4 @@
-//! Segments: what is staged comes back verified, and ends.
+//! Segments: staged content is verified when it is read, and expires.
 
 use bytes::Bytes;
 use dray_types::{ByteSize, OperationId};

@@ -111,7 +111,7 @@ async fn tenants_never_share_an_object() {
         .unwrap_err();
     assert!(matches!(error, crate::PresignError::ForeignTenant));
 
-    // A claim rewritten to the rival's name points at a place of its own, which is empty.
+    // A claim rewritten to the rival tenant refers to that tenant's key, which has no object.
     let mut forged = claim;
     forged.artifact.tenant = rival.clone();
     forged.created_at_ms = 0;

@@ -198,7 +198,7 @@ async fn a_store_that_ignores_conditions_is_not_opened() {
     let proxy = dray_testkit::s3::FaultyS3::start(fixture.endpoint.address())
         .await
         .unwrap();
-    // The second create is answered by the proxy, as if it had been done.
+    // The proxy responds to the second create as if it had succeeded.
     let writes = std::sync::atomic::AtomicUsize::new(0);
     proxy.add(FaultRule::new(S3Fault::Status(200), move |request| {
         request.method == Method::PUT

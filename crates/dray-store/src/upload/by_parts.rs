@@ -40,7 +40,7 @@ pub struct PartedUpload {
     pub key: String,
     /// Id of the upload in the store.
     pub upload_id: String,
-    /// Bytes of the whole.
+    /// Bytes of the complete content.
     pub size: u64,
     /// Bytes of every part but the last.
     pub part_bytes: u64,
@@ -93,7 +93,8 @@ impl PartedUpload {
 }
 
 impl Store {
-    /// Whether clients can use presigned URLs: the operator has said under which address they reach the store.
+    /// Whether clients can use presigned URLs: the operator has configured the address under which they reach the
+    /// store.
     pub fn has_public_endpoint(&self) -> bool {
         !self.inner.options.public_endpoint.is_empty()
     }
@@ -184,8 +185,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ConfirmError::Mismatch`] when the parts are not those that the store has, or have another size together;
-    /// [`ConfirmError::NotUploaded`] when the upload is gone.
+    /// [`ConfirmError::Mismatch`] when the parts differ from those in the store or have another total size;
+    /// [`ConfirmError::NotUploaded`] when the upload no longer exists.
     pub async fn assemble_parts(
         &self,
         upload: &PartedUpload,
@@ -275,7 +276,8 @@ impl Store {
         commit::publish_staged(&self.inner, staged, home, Some(deadline)).await
     }
 
-    /// Removes what was sent. Failures are logged: the sweep or the bucket's lifecycle rules find the rest.
+    /// Removes the uploaded parts. Failures are only logged, because the sweep or the bucket's lifecycle rules remove
+    /// what is left.
     pub async fn discard_parts(&self, upload: &PartedUpload) {
         let inner = &self.inner;
         let abort = inner

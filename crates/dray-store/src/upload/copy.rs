@@ -22,13 +22,13 @@ pub(crate) struct LargeCopy<'a> {
     pub(crate) copy: ObjectCopy<'a>,
     /// Size of the source in bytes.
     pub(crate) size: u64,
-    /// CRC-64/NVME of the source, where it is known: the store then compares the result before it is visible.
+    /// CRC-64/NVME of the source, if known: the store then verifies the result before it becomes visible.
     pub(crate) crc64: Option<Crc64>,
     /// Bytes of one range.
     pub(crate) part_bytes: u64,
 }
 
-/// Copies an object of any size: with one request where the store takes it, otherwise range by range.
+/// Copies an object of any size: with one request if the store accepts that, otherwise range by range.
 pub(crate) fn copy_any_size<'a>(
     inner: &'a StoreInner,
     copy: ObjectCopy<'a>,
@@ -38,7 +38,7 @@ pub(crate) fn copy_any_size<'a>(
 ) -> BoxFuture<'a, Result<CopyResult, RequestError>> {
     Box::pin(async move {
         match object::copy_object(inner, copy.clone(), deadline).await {
-            // AWS refuses what is larger; others copy it, some of them without moving a byte.
+            // AWS refuses larger objects. Other stores copy them, some without moving any bytes.
             Err(RequestError::Refused { status: 400, .. }) if size > MAX_SINGLE_COPY_BYTES => {
                 let large = LargeCopy {
                     copy,
@@ -180,7 +180,7 @@ async fn complete(
         .await
     {
         Ok(answer) => answer.version_id().map(str::to_owned),
-        // The response to a first attempt may have been lost: the object is then there.
+        // The response to a first attempt may have been lost: the object exists in that case.
         Err(RequestError::Missing) => None,
         Err(error) => return Err(error),
     };

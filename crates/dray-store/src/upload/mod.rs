@@ -16,15 +16,15 @@ use crate::request::RequestError;
 use crate::store::{ArtifactLabel, Store, StoreInner};
 use crate::{MAX_SINGLE_PUT_BYTES, checksum, link};
 
-/// An upload as it was announced; all of it is signed.
+/// The announced properties of an upload; all of them are signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedUpload {
     /// Exact number of bytes; signed, so no other number is accepted.
     pub size: u64,
     /// Media type that the uploader sends; signed.
     pub media_type: String,
-    /// Digest, when it is known beforehand; signed, and verified by the store. Without it the upload is read once more
-    /// when it is confirmed.
+    /// Digest, if it is known in advance; signed, and verified by the store. Without it, the upload is read once when
+    /// it is confirmed.
     pub sha256: Option<Sha256Digest>,
 }
 
@@ -102,8 +102,8 @@ impl Store {
         })
     }
 
-    /// Checks what was uploaded with the ticket and makes it an artifact. Bytes that are not what was announced are
-    /// removed.
+    /// Checks what was uploaded with the ticket and makes it an artifact. Content that does not match the announcement
+    /// is removed.
     pub async fn confirm_upload(
         &self,
         ticket: &UploadTicket,
@@ -145,7 +145,7 @@ impl Store {
     }
 }
 
-/// Returns the digest of the staged object, when it is what was announced.
+/// Returns the digest of the staged object, if it matches the announcement.
 async fn verify_upload(
     inner: &StoreInner,
     ticket: &UploadTicket,
@@ -155,7 +155,7 @@ async fn verify_upload(
     if head.size != ticket.expected.size {
         return Err(ConfirmError::Mismatch("size"));
     }
-    // A checksum that the store only repeats proves nothing.
+    // A checksum that the store returns without having verified it proves nothing.
     let reported = head.sha256.filter(|_| inner.abilities().verified_sha256);
     let sha256 = match reported {
         Some(sha256) => sha256,
@@ -168,6 +168,6 @@ async fn verify_upload(
 }
 
 fn is_header_text(text: &str) -> bool {
-    // The text is signed as a header, where only visible ASCII and blanks can stand as they are.
+    // The text is signed as a header, in which only visible ASCII and blanks need no encoding.
     (1..=255).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
 }

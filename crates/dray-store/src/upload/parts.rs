@@ -43,7 +43,7 @@ impl MultipartUpload {
         deadline: Option<Deadline>,
     ) -> BoxFuture<'static, Result<Self, RequestError>> {
         Box::pin(async move {
-            // CRC-64 of parts joins to that of the whole; SHA-256 of parts does not
+            // The CRC-64 values of parts combine to the CRC-64 of the object; SHA-256 digests of parts do not
             // (docs/decisions/store-part-checksums.md).
             let (algorithm, kind) = if inner.abilities().verified_crc64 {
                 (ChecksumAlgorithm::Crc64Nvme, ChecksumType::FullObject)
@@ -91,7 +91,7 @@ impl MultipartUpload {
     /// Starts sending the next part once the one before has arrived.
     pub(crate) fn send(&mut self, part: Vec<Bytes>) -> BoxFuture<'_, Result<(), RequestError>> {
         Box::pin(async move {
-            // One part on its way and one being filled are what the memory bound allows.
+            // The memory limit allows one part in transfer and one that is being filled.
             self.wait().await?;
             self.on_its_way = part.iter().map(Bytes::len).sum();
             // Numbers begin with 1 (S3).
@@ -147,7 +147,7 @@ impl MultipartUpload {
         })
     }
 
-    /// Puts the parts together and checks what the store reports about the result.
+    /// Completes the upload and checks what the store reports about the result.
     pub(crate) fn complete(&mut self, size: u64) -> BoxFuture<'_, Result<(), PutError>> {
         Box::pin(async move {
             self.wait().await?;
@@ -184,12 +184,13 @@ impl MultipartUpload {
                         return Err(PutError::Corrupted);
                     }
                 }
-                // The response to a first attempt may have been lost; the object is then there, and is checked below.
+                // The response to a first attempt may have been lost; the object exists in that case, and is checked
+                // below.
                 Err(RequestError::Missing) => {}
                 Err(error) => return Err(error.into()),
             }
             self.completed = true;
-            // Also after a success: the size is checked against what was taken from the caller.
+            // This is checked after a success, too: the size is compared with the bytes that the caller wrote.
             let head = object::head_object(&self.inner, &self.key, self.deadline).await?;
             if head.is_none_or(|head| head.size != size) {
                 return Err(PutError::Corrupted);
@@ -221,7 +222,8 @@ impl MultipartUpload {
         Some(format!("{digest}-{}", self.sums.len()))
     }
 
-    /// Removes what was uploaded. Failures are logged: the sweep or the bucket's lifecycle rules find the rest.
+    /// Removes the uploaded parts. Failures are only logged, because the sweep or the bucket's lifecycle rules remove
+    /// what is left.
     pub(crate) fn discard(mut self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // First: a part that arrives after the abort would stay.

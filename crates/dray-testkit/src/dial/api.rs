@@ -22,15 +22,15 @@ use super::{DialCore, DialState, lock_state};
 /// A fault of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiTrouble {
-    /// It answers this status.
+    /// It responds with this status.
     Status(u16),
-    /// No answer ever comes.
+    /// No response is ever sent.
     Silent,
-    /// The connection breaks after these bytes of an answer.
+    /// The connection breaks after these bytes of a response.
     Cut(String),
-    /// These bytes of an answer come, then nothing more.
+    /// These bytes of a response are sent, and then no more.
     Stalled(String),
-    /// The answer is these bytes.
+    /// The response consists of these bytes.
     Says(String),
 }
 
@@ -60,12 +60,12 @@ pub struct Api {
 }
 
 impl DialCore {
-    /// Answers GET of a decoded path, `/openai/deployments/gpt` for instance, with a document.
+    /// Sets the response to GET of a decoded path, for instance `/openai/deployments/gpt`, to a document.
     pub fn document(&self, path: &str, document: Value) {
         self.lock().api.documents.insert(path.to_owned(), document);
     }
 
-    /// Makes a decoded path misbehave; `None` ends it.
+    /// Injects a fault for a decoded path; `None` removes it.
     pub fn trouble(&self, path: &str, trouble: Option<ApiTrouble>) {
         let troubles = &mut self.lock().api.troubles;
         match trouble {
@@ -79,7 +79,7 @@ impl DialCore {
         self.lock().api.page = Some(items);
     }
 
-    /// Registers `key` as that of `receiver`, which may read what is granted to it.
+    /// Registers `key` as the key of `receiver`, which may read files that are granted to it.
     pub fn receiver(&self, receiver: &str, key: &str) {
         let receivers = &mut self.lock().api.receivers;
         receivers.insert(receiver.to_owned(), key.to_owned());
@@ -150,7 +150,7 @@ pub(super) async fn post_resource(
     };
     let body = serde_json::from_slice(&received.to_bytes()).unwrap_or_default();
     let mut state = lock_state(state);
-    // Before the key is checked: tests also look at what was sent with a wrong one.
+    // Recorded before the key is checked, because tests also inspect requests with a wrong key.
     state.api.bodies.push((path.to_owned(), body));
     let body = state
         .api
@@ -246,7 +246,7 @@ fn interact_response(state: &DialState, headers: &HeaderMap, body: &Value) -> Re
         let mut answer = state.api.sign_ins.get(toolset)?.clone();
         let members = answer.as_object_mut()?;
         members.insert("jsonrpc".to_owned(), json!("2.0"));
-        // JSON-RPC 2.0: the answer has the id of its request.
+        // JSON-RPC 2.0: the response has the id of its request.
         members.insert("id".to_owned(), request["id"].clone());
         Some(answer)
     });

@@ -12,20 +12,20 @@ use hyper::body::Frame;
 /// Any body; an error breaks the connection in the middle.
 pub(super) type Body = BoxBody<Bytes, io::Error>;
 
-/// All of it, with its length.
+/// The complete content, with its length.
 pub(super) fn whole_body(content: impl Into<Bytes>) -> Body {
     let full = Full::new(content.into());
     BodyExt::boxed(BodyExt::map_err(full, |never: Infallible| match never {}))
 }
 
-/// All of it, chunked.
+/// The complete content, chunked.
 pub(super) fn chunked_body(content: Bytes) -> Body {
     BodyExt::boxed(StreamBody::new(stream::iter([Ok(Frame::data(content))])))
 }
 
 /// `content`, then a broken connection.
 pub(super) fn broken_body(content: Bytes) -> Body {
-    // hyper writes what it has only when it is polled again; without this the peer would see no byte at all.
+    // hyper writes buffered bytes only when it is polled again; otherwise the peer would get no byte.
     let end = stream::once(async {
         tokio::task::yield_now().await;
         Err(io::Error::from(io::ErrorKind::ConnectionReset))
@@ -34,7 +34,7 @@ pub(super) fn broken_body(content: Bytes) -> Body {
     BodyExt::boxed(StreamBody::new(first.chain(end)))
 }
 
-/// `content`, then nothing for as long as the peer waits.
+/// `content`, then no further bytes until the peer disconnects.
 pub(super) fn stalled_body(content: Bytes) -> Body {
     let first = stream::iter([Ok(Frame::data(content))]);
     BodyExt::boxed(StreamBody::new(first.chain(stream::pending())))

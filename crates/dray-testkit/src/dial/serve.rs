@@ -21,7 +21,7 @@ use super::{DialState, InjectedFault, ReceivedRequest, StoredFile, lock_state};
 /// Creation time of every file in Unix milliseconds; the fake has no clock.
 const CREATED_AT: u64 = 1_700_000_000_000;
 
-/// Answers one request; a silent file never does.
+/// Handles one request; for a silent file, no response is sent.
 pub(super) async fn answer_request(
     state: &Mutex<DialState>,
     request: Request<Incoming>,
@@ -35,7 +35,7 @@ pub(super) async fn answer_request(
     let path = percent_decode_str(head.uri.path())
         .decode_utf8_lossy()
         .into_owned();
-    // Before routes and keys: the faults of a path hold for every method and caller.
+    // Checked before routes and keys, because faults of a path apply to every method and caller.
     let trouble = lock_state(state).api.troubles.get(&path).cloned();
     if let Some(trouble) = trouble {
         return Ok(api::misbehaving_response(&trouble).await);
@@ -168,7 +168,7 @@ fn content_response(file: &StoredFile, trouble: Option<&InjectedFault>) -> Respo
         Some(InjectedFault::NoLength | InjectedFault::MetadataLength(_)) => {
             (body::chunked_body(all.clone()), None)
         }
-        // The length of the whole with half of the bytes.
+        // The length of the complete content with half of the bytes.
         Some(InjectedFault::Truncated) => (body::broken_body(half), promised()),
         Some(InjectedFault::Stalled) => (body::stalled_body(half), promised()),
         Some(InjectedFault::Endless) => (body::endless_body(all.clone()), None),

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
-/// Status and body of one request on a connection of its own.
+/// Status and body of one request on a separate connection.
 #[expect(
     clippy::disallowed_methods,
     reason = "the fake server's own address on loopback"

@@ -28,7 +28,7 @@ impl EngineResponse {
     }
 }
 
-/// HTTP/1.0, so that the answer ends with the connection and is never chunked.
+/// HTTP/1.0, so that the response ends with the connection and is never chunked.
 pub(super) fn call_engine(
     socket: &Path,
     method: &str,

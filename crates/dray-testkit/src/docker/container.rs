@@ -13,7 +13,7 @@ use super::{BUSYBOX_IMAGE, SHELL_LESS, api};
 pub struct ContainerOptions {
     /// Its name; a random one when empty.
     pub name: String,
-    /// User, as `docker run --user` takes it; root when empty.
+    /// User, as for `docker run --user`; root when empty.
     pub user: String,
     /// Working directory; `/workspace` when empty.
     pub working_directory: String,
@@ -21,11 +21,11 @@ pub struct ContainerOptions {
     pub environment: Vec<String>,
     /// Mount points of memory file systems with their options, which may be empty.
     pub tmpfs: Vec<(String, String)>,
-    /// Volumes or host folders, as `docker run --volume` takes them: `source:/target[:ro]`.
+    /// Volumes or host folders, as for `docker run --volume`: `source:/target[:ro]`.
     pub volumes: Vec<String>,
     /// Whether its root is read-only.
     pub read_only: bool,
-    /// Whether its image holds only the program that runs: no shell, no tools.
+    /// Whether its image contains only the running program, without a shell or tools.
     pub shell_less: bool,
     /// Whether it is only made, not started.
     pub created_only: bool,
@@ -45,9 +45,9 @@ pub struct Container {
 pub struct Output {
     /// Exit status; 137 for a command that was killed.
     pub status: i64,
-    /// What it wrote on standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote on standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
 }
 
@@ -83,8 +83,8 @@ impl Container {
                 "User": options.user,
                 "WorkingDir": directory,
                 "Env": options.environment,
-                // Process 1 ignores signals without a handler, and `sleep` has none: a stop
-                // would take its whole timeout.
+                // Process 1 ignores signals without a handler, and `sleep` has none: a stop would take its full
+                // timeout.
                 "StopSignal": "SIGKILL",
                 "NetworkDisabled": true,
                 "HostConfig": {
@@ -133,12 +133,12 @@ impl Container {
         self.post("pause");
     }
 
-    /// Lets them continue.
+    /// Resumes the processes.
     pub fn unpause(&self) {
         self.post("unpause");
     }
 
-    /// Gives it another name.
+    /// Renames the container.
     pub fn rename(&mut self, name: &str) {
         self.post(&format!("rename?name={name}"));
         name.clone_into(&mut self.name);
@@ -150,7 +150,7 @@ impl Container {
         api::expect_success(&self.socket, "DELETE", &target, &Value::Null);
     }
 
-    /// Runs a shell script as root and gives what it wrote.
+    /// Runs a shell script as root and returns its output.
     ///
     /// # Panics
     /// When it fails.
@@ -165,8 +165,8 @@ impl Container {
         output.stdout
     }
 
-    /// Runs a shell script in a folder of the container without the engine, which may be holding the container. The
-    /// container runs.
+    /// Runs a shell script in a folder of the container without the engine, which may be blocked by the container. The
+    /// container must be running.
     pub fn inside(&self, user: u32, folder: &str, script: &str) -> Output {
         let ids = [format!("--setuid={user}"), format!("--setgid={user}")];
         let output = Command::new("nsenter")
@@ -186,7 +186,8 @@ impl Container {
         }
     }
 
-    /// The process on this host that is process 1 of the container; asked once, before anything holds the container.
+    /// The process on this host that is process 1 of the container; requested once, before an operation blocks the
+    /// container.
     fn pid(&self) -> i64 {
         *self.pid.get_or_init(|| {
             let target = format!("/containers/{}/json", self.id);
@@ -209,7 +210,7 @@ impl Container {
         let ran = api::expect_success(&self.socket, "POST", &target, &json!({"Tty": false}));
         let (stdout, stderr) = split_frames(&ran.body);
         let target = format!("/exec/{id}/json");
-        // After the output has ended, or the status would not be known yet.
+        // Requested after the end of the output, because the status is unknown earlier.
         let ended = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
         let status = ended.get("ExitCode").and_then(Value::as_i64);
         Output {

@@ -1,4 +1,4 @@
-//! Images made of one static program, since none can be pulled.
+//! Images made of one static program, because none can be pulled.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::api;
 /// `BusyBox` with all its applets; users `root` and `agent` (1000); `/workspace` belongs to `agent` and
 /// `/alias` is a link to it.
 pub const BUSYBOX_IMAGE: &str = "dray-busybox:1";
-/// One program that sleeps and nothing else: no shell, no users.
+/// Only one program that sleeps, without a shell or users.
 pub const SHELL_LESS: &str = "dray-shell-less:1";
 
 const BUSYBOX_PROGRAM: &str = "/bin/busybox";

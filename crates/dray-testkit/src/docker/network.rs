@@ -1,6 +1,6 @@
 //! The network of an engine that has one: a namespace for the engine with its bridges, and a second one behind the
-//! default route that stands for the rest of the world. Both are removed when the engine ends. Neither is connected to
-//! the network of the machine that runs the tests.
+//! default route that simulates the outside network. Both are removed when the engine ends. Neither is connected to the
+//! network of the machine that runs the tests.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A public address in the namespace behind the default route. Servers of a test listen there.
 pub const OUTSIDE_ADDRESS: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 
-/// Makes both namespaces. Arguments: name of the engine's namespace, address outside. Masquerading is the only way back
-/// to a bridge: outside no route leads to private addresses.
+/// Makes both namespaces. Arguments: name of the engine's namespace, address outside. Responses reach a bridge only
+/// through masquerading, because the outside namespace has no route to private addresses.
 pub(super) const CREATE_NAMESPACES: &str = r#"
 create_namespaces() {
   for name in "$1" "$1-outside"; do

@@ -1,4 +1,4 @@
-//! The fixture itself: what it starts, and that nothing of it stays.
+//! Tests of the fixture: what it starts, and that it is removed completely.
 
 use super::*;
 
@@ -80,7 +80,7 @@ async fn a_killed_engine_leaves_no_process_either() {
     drop(container);
 }
 
-/// Whether something on [`OUTSIDE_ADDRESS`] takes a connection from a program.
+/// Whether a program can connect to [`OUTSIDE_ADDRESS`].
 fn reaches_outside(mut from: Command) -> bool {
     let address = OUTSIDE_ADDRESS.to_string();
     let attempt = from.args(["nc", "-w", "10", &address, "80"]);

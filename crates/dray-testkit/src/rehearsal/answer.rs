@@ -86,7 +86,7 @@ fn call_deltas(message_count: usize, index: usize, call: &Call) -> [Value; 2] {
         Value::Null => "{}".to_owned(),
         arguments => arguments.to_string(),
     };
-    // The place in the conversation makes ids of later rounds differ, without chance.
+    // The position in the conversation makes ids of later rounds differ without randomness.
     let id = format!("call_{message_count}_{index}");
     let function = json!({ "name": call.name, "arguments": "" });
     let first = json!({ "index": index, "id": id, "type": "function", "function": function });
@@ -111,7 +111,7 @@ fn stage_deltas(index: usize, stage: &Stage) -> Vec<Value> {
 }
 
 impl RehearsalResponse {
-    /// The chunks of a stream. Tokens come with the last one or, `apart`, in one of their own.
+    /// The chunks of a stream. Token counts are in the last chunk or, with `apart`, in a separate one.
     pub(super) fn chunks(&self, model: &str, usage: bool, apart: bool) -> Vec<Value> {
         let chunk = |choices: Value, usage: Value| {
             json!({
@@ -136,7 +136,7 @@ impl RehearsalResponse {
         chunks
     }
 
-    /// The same answer without a stream: all deltas put together.
+    /// The same answer without a stream: all deltas joined.
     pub(super) fn whole(&self, model: &str) -> Value {
         let mut message = json!({ "role": "assistant", "content": null });
         for delta in &self.deltas {

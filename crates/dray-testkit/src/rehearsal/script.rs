@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Rules; the first that fits a request answers it.
+/// Rules; the first matching one determines the answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
@@ -25,17 +25,17 @@ pub struct Rule {
     pub times: Option<u32>,
 }
 
-/// Conditions on a request; all that are set must hold.
+/// Conditions on a request; all set ones must be true.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct When {
     /// The last message of the user contains this.
     pub last_user_contains: Option<String>,
-    /// The newest calls, all answered, have one of this tool, and no message came since.
+    /// The newest calls, which all have results, include one of this tool, and no message follows them.
     pub tool_result_of: Option<String>,
     /// The conversation has this many messages of the user.
     pub nth: Option<usize>,
-    /// The model that is asked.
+    /// The requested model.
     pub model: Option<String>,
     /// A tool of this name is offered.
     pub has_tool: Option<String>,
@@ -45,7 +45,7 @@ pub struct When {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reply {
-    /// Text; `{user}` stands for the last message of the user, `{result}` for the newest result of a tool.
+    /// Text; `{user}` is replaced by the last message of the user, `{result}` by the newest result of a tool.
     pub say: String,
     /// Calls of tools, in order; they come after the text.
     pub call: Vec<Call>,
@@ -53,9 +53,9 @@ pub struct Reply {
     pub stages: Vec<Stage>,
     /// Files, as in `custom_content.attachments`.
     pub attachments: Vec<Value>,
-    /// State of the model's own.
+    /// The state of the model.
     pub state: Option<Value>,
-    /// Why it ends; by default what follows from the calls.
+    /// The finish reason; by default it follows from the calls.
     pub finish_reason: Option<String>,
     /// Tokens; by default counted by words.
     pub usage: Option<Usage>,
@@ -75,7 +75,7 @@ pub struct Reply {
 pub struct Call {
     /// Name of the tool, offered or not.
     pub name: String,
-    /// Arguments; a text is taken as it is, malformed or not.
+    /// Arguments; a text is used unchanged, even if it is malformed.
     #[serde(default)]
     pub arguments: Value,
 }
@@ -86,10 +86,10 @@ pub struct Call {
 pub struct Stage {
     /// Name that the chat shows for it.
     pub name: String,
-    /// Markdown below the name; empty for none.
+    /// Markdown below the name; may be empty.
     #[serde(default)]
     pub content: String,
-    /// `completed`, `failed`, or nothing for one that stays open.
+    /// `completed`, `failed`, or `None` for a stage that stays open.
     #[serde(default)]
     pub status: Option<String>,
 }
@@ -110,7 +110,7 @@ pub struct Usage {
 pub struct Fail {
     /// HTTP status of the response.
     pub status: u16,
-    /// The whole body; by default an error with `message`.
+    /// The complete body; by default an error with `message`.
     #[serde(default)]
     pub body: Option<Value>,
     /// Message of the error; unused when there is a `body`.
@@ -119,7 +119,7 @@ pub struct Fail {
 }
 
 impl Script {
-    /// A script that always says the same.
+    /// A script with a constant answer.
     pub fn saying(text: &str) -> Self {
         Self {
             rules: vec![Rule {
@@ -164,7 +164,8 @@ impl When {
                     .map(|tool| pointer_text(tool, "/function/name"));
                 names.any(|name| name == wanted)
             })
-            // Counted in the request and not by the server, so that a repeated request gets the same answer.
+            // Counted in the messages of the request and not by the server, so that a repeated request gets the same
+            // answer.
             && self.nth.is_none_or(|nth| {
                 let users = messages
                     .iter()
@@ -201,7 +202,7 @@ pub(super) fn newest_result(messages: &[Value]) -> String {
     let since = messages
         .iter()
         .rev()
-        // Results of earlier turns are not meant: the user has spoken since.
+        // Results of earlier turns do not count, because a message of the user follows them.
         .take_while(|message| pointer_text(message, "/role") != "user");
     let mut results = since.filter(|message| pointer_text(message, "/role") == "tool");
     results.next().map(message_content).unwrap_or_default()

@@ -17,7 +17,7 @@ use super::answer::{RehearsalResponse, make_answer};
 use super::script::{Fail, Reply};
 use super::{RehearsalState, RehearsedRequest, lock_state};
 
-/// The error that breaks the connection where the script says so.
+/// The error that breaks the connection if the script requires it.
 #[derive(Debug)]
 pub(super) struct ConnectionCut;
 
@@ -31,7 +31,7 @@ impl std::error::Error for ConnectionCut {}
 
 type Body = BoxBody<Bytes, ConnectionCut>;
 
-/// Answers one request by the script; an error breaks the connection.
+/// Handles one request according to the script; an error breaks the connection.
 pub(super) async fn answer_request(
     state: &Mutex<RehearsalState>,
     request: Request<Incoming>,
@@ -159,7 +159,7 @@ fn streamed_response(reply: &Reply, chunks: &[Value]) -> Response<Body> {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         } else if frame.is_err() {
-            // hyper writes what it has only when it is polled again, and the break must come after that.
+            // hyper writes buffered bytes only when it is polled again, and the connection must break after that.
             tokio::task::yield_now().await;
         }
         Some((frame.map(Frame::data), frames))

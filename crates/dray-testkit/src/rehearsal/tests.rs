@@ -1,4 +1,4 @@
-//! The rehearsed model keeps to its script.
+//! The scripted model follows its script.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ async fn connect(address: SocketAddr) -> tokio::net::TcpStream {
     tokio::net::TcpStream::connect(address).await.unwrap()
 }
 
-/// Status and body; `None` when the connection broke.
+/// Status and body; `None` if the connection broke.
 async fn post(model: &RehearsalServer, path: &str, body: &Value) -> Option<(u16, String)> {
     let stream = connect(model.server.address()).await;
     let io = hyper_util::rt::TokioIo::new(stream);

@@ -1,4 +1,4 @@
-//! Clients that lie, hang, come late or come twice, and a store that fails: nothing is stored that should not be.
+//! Clients that send false data, hang, or send late or twice, and a failing store: no unwanted content is stored.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn secret(url: &str) -> &str {
     url.rsplit('/').next().unwrap()
 }
 
-/// Sends chunks of a body, with fields behind them.
+/// Sends chunks of a body, with trailer fields.
 async fn send_chunked(
     fixture: &TestEndpoint,
     head: &str,
@@ -82,7 +82,7 @@ async fn lies_about_offsets_and_lengths_store_nothing() {
             "invalid-request"
         );
     }
-    // More was announced than came.
+    // More bytes were announced than arrived.
     let short = fixture.issue(TicketRequest::upload(100)).await;
     let head = format!("PUT {short}\r\ncontent-length: 9");
     super::break_after(&fixture, &head, b"abc").await;
@@ -91,7 +91,7 @@ async fn lies_about_offsets_and_lengths_store_nothing() {
         ticket.record.moved == 3 && ticket.record.lease.is_none()
     })
     .await;
-    // Less was announced than came: the rest is not the body, and the connection ends.
+    // Fewer bytes were announced than sent: the excess is not part of the body, and the connection is closed.
     let long = fixture.issue(TicketRequest::upload(100)).await;
     let mut stream = connect(fixture.address).await;
     let request = with_version(&format!("PUT {long}\r\ncontent-length: 3"));
@@ -237,7 +237,7 @@ async fn the_result_is_heard_again_when_its_response_was_lost() {
         .await;
     assert_eq!((again.status, again.json()), (201, stored.json()));
     assert_eq!(again.field("upload-complete"), Some("?1"));
-    // Bytes are not taken any more, at any offset.
+    // Bytes are no longer accepted at any offset.
     for (offset, body) in [("6", b"g".as_slice()), ("3", b"")] {
         let head = format!("PATCH {url}\r\n{part}\r\nupload-offset: {offset}");
         assert_eq!(fixture.send(&head, body).await.problem(), "ticket-used");

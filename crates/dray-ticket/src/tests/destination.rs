@@ -12,13 +12,13 @@ use opentelemetry::metrics::MeterProvider as _;
 use super::{TestEndpoint, TestResponse, noise, send_raw};
 use crate::{Principal, TicketDestination, TicketRequest};
 
-/// An endpoint with a bus on which the test answers for the services.
+/// An endpoint with a bus on which the test acts as the services.
 struct DestinationFixture {
     fixture: TestEndpoint,
     bus: Bus,
 }
 
-/// Requests that a fake service took, with the ids of their operations.
+/// Requests that a fake service got, with the ids of their operations.
 type SeenRequests<C> = Arc<Mutex<Vec<(String, C)>>>;
 
 impl DestinationFixture {
@@ -30,7 +30,7 @@ impl DestinationFixture {
         Self { fixture, bus }
     }
 
-    /// Answers every call of one kind.
+    /// Handles every call of one kind.
     async fn fake<C: Call + Clone + Send + 'static>(
         &self,
         mut answer: impl FnMut(&C) -> Result<C::Reply, Fault> + Send + 'static,
@@ -165,7 +165,7 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
     assert_eq!(document["retryable"], false);
     assert_eq!(document["size"], 50_000);
     assert!(fixture.fixture.is_stored(&bytes).await);
-    // Another body is not taken in place of the stored one.
+    // Another body does not replace the stored one.
     let other = fixture.put(&url, b"other").await;
     assert_eq!(
         (other.status, other.problem().as_str()),
@@ -188,7 +188,7 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
 async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
     let fixture = DestinationFixture::new().await;
     let url = fixture.sandbox_ticket().await;
-    // Nothing answers for the sandbox yet.
+    // The sandbox service does not exist yet.
     let failed = fixture.put(&url, b"some text").await;
     assert_eq!(
         (failed.status, failed.problem().as_str()),
@@ -198,7 +198,8 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
         .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
         .await;
     let (address, _stop) = fixture.fixture.replica_with_bus(fixture.bus.clone()).await;
-    // A tus client that continues after the failure asks for the offset and learns that the upload has ended.
+    // A tus client that continues after the failure requests the offset, and the response shows that the upload has
+    // ended.
     let head = format!("HEAD {url}\r\ntus-resumable: 1.0.0\r\n");
     let state = send_raw(address, head.trim_end(), b"").await;
     assert_eq!(
@@ -404,7 +405,7 @@ async fn a_download_breaks_when_the_file_changes_while_it_is_sent() {
         .fixture
         .ask(&format!("GET {}", ticket.url("")))
         .await;
-    // The length was announced, and the connection ends before it: no client takes it for whole.
+    // The length was announced and the connection ends earlier, so no client treats the response as complete.
     assert_eq!(response.field("content-length"), Some("300000"));
     assert!(response.body.len() < bytes.len());
     assert!(bytes.starts_with(&response.body));

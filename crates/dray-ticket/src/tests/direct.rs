@@ -81,7 +81,7 @@ async fn parts_become_the_artifact_after_the_same_checks() {
     let offer = begin(&fixture, &url).await;
     assert_eq!(offer["parts"].as_array().unwrap().len(), 2);
     let sent = send_parts(&offer, &bytes).await;
-    // Nothing is visible before the end, and bytes do not come on both ways.
+    // No content is visible before the end, and bytes cannot be sent in both ways.
     assert!(!fixture.is_stored(&bytes).await);
     assert_eq!(
         fixture.send(&format!("PUT {url}"), &bytes).await.status,
@@ -165,7 +165,7 @@ async fn the_end_needs_every_part_with_its_tag() {
         );
         assert!(!fixture.is_stored(&bytes).await);
     }
-    // What came is kept, and the URLs can be requested again.
+    // Received parts are kept, and the URLs can be requested again.
     begin(&fixture, &url).await;
     assert_eq!(complete(&fixture, &url, &sent).await.status, 201);
     assert!(fixture.is_stored(&bytes).await);

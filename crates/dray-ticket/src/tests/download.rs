@@ -1,4 +1,4 @@
-//! Content that goes out: once, whole or not at all.
+//! Downloads: each content is sent once, and completely or not at all.
 
 use dray_types::Sha256Digest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -115,7 +115,7 @@ async fn conditions_decide_what_is_sent() {
         (outside.status, outside.field("content-range")),
         (416, Some("bytes */10"))
     );
-    // A part ahead of what went out would not make the ticket used.
+    // The response has the complete content, because a range beyond the sent bytes would not mark the ticket as used.
     let whole = get("\r\nrange: bytes=1-").await;
     assert_eq!((whole.status, whole.body.len()), (200, 10));
 }

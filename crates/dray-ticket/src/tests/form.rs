@@ -1,4 +1,4 @@
-//! The page for people: its form, its results and its problems, as a browser without script sees them.
+//! The page for people: its form, its results and its problems, in a browser without script.
 
 use super::{TestEndpoint, TestResponse};
 use crate::TicketRequest;
@@ -59,7 +59,7 @@ async fn the_page_has_a_form_and_loads_nothing() {
         shown.contains("accept=\"image/*\"") && shown.contains("4000 bytes"),
         "{shown}"
     );
-    // No address of anything else.
+    // The page has no external addresses.
     assert!(!shown.contains("http:") && !shown.contains("https:") && !shown.contains("src="));
     // A program gets the state as JSON instead.
     let state = fixture.ask(&format!("GET {url}")).await.json();

@@ -122,7 +122,7 @@ async fn tickets_are_listed_and_revoked_with_the_key_alone() {
             );
         }
     }
-    // Nothing of this touched the ticket.
+    // None of this changed the ticket.
     let stored = fixture
         .send(&format!("PUT {}", ticket.url("")), b"abc")
         .await;
@@ -174,7 +174,7 @@ async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
             "{line}"
         );
     }
-    // Nothing of this touched the ticket.
+    // None of this changed the ticket.
     let stored = fixture
         .send(&format!("PUT {}", ticket.url("")), b"abc")
         .await;

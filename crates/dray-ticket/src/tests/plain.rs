@@ -1,4 +1,4 @@
-//! One request with the whole content, as `curl -T` sends it.
+//! One request with the complete content, as `curl -T` sends it.
 
 use dray_types::Sha256Digest;
 use tokio::io::AsyncWriteExt as _;
@@ -42,7 +42,7 @@ async fn a_body_of_unknown_length_is_taken_up_to_the_limit() {
         (413, "content-too-large")
     );
     assert!(!fixture.is_stored(b"abcdef").await);
-    // Nothing was taken, so the ticket still works.
+    // No byte was accepted, so the ticket can still be used.
     let fits = super::send_raw(fixture.address, &head, b"5\r\nabcde\r\n0\r\n\r\n").await;
     assert_eq!(fits.status, 201);
     assert!(fixture.is_stored(b"abcde").await);
@@ -132,7 +132,7 @@ async fn of_two_senders_one_is_served() {
     let mut first = connect(fixture.address).await;
     first.write_all(head.as_bytes()).await.unwrap();
     first.write_all(b"a").await.unwrap();
-    // The first one holds the ticket from the moment at which its state says so.
+    // The first request has the ticket as soon as the state shows it.
     let secret = url.rsplit('/').next().unwrap();
     super::until(|| async {
         let ticket = fixture.service.find(secret).await.unwrap();

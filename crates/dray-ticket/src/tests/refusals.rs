@@ -1,4 +1,4 @@
-//! Refusals are the same in every protocol: a problem document, nothing stored, nothing half-visible.
+//! Refusals are the same in every protocol: a problem document, nothing stored, and no partial content visible.
 
 use dray_types::Sha256Digest;
 
@@ -69,7 +69,7 @@ async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
                 "{protocol}: {problem}"
             );
             assert_eq!(fixture.count_files("segments"), 0, "{protocol}: {problem}");
-            // What came is not visible to the holder of the URL either.
+            // The received bytes are not visible to the holder of the URL either.
             let state = fixture.ask(&format!("GET {url}")).await;
             if state.status == 200 {
                 assert!(state.json()["content"].is_null(), "{protocol}: {state:?}");

@@ -27,7 +27,7 @@ pub(super) async fn requested_files(
         let source = source.unwrap_or(url);
         let durable = match turn.storage.classify(&source) {
             UrlClass::Dial => source,
-            // Only what the conversation brought; any other address of the model counts as missing.
+            // Only files of the conversation; any other address from the model counts as missing.
             UrlClass::External | UrlClass::Data if known => {
                 let promoted = turn.storage.durable(ATTACHMENT_PARAMETER, &source).await?;
                 promoted.url.unwrap_or(source)
@@ -61,7 +61,7 @@ fn matching_attachment(turn: &Turn, wanted: &str) -> Option<String> {
     let mut urls = files.filter_map(|file| file.url.as_ref().or(file.reference_url.as_ref()));
     let fits = |url: &&String| {
         let before = url.strip_suffix(wanted);
-        // Whole segments: `b.pdf` must not match `ab.pdf`.
+        // Complete segments: `b.pdf` must not match `ab.pdf`.
         before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
     };
     (!wanted.is_empty()).then(|| urls.find(fits).cloned())?

@@ -8,7 +8,7 @@ use dray_tool::{FileStorage, ToolFailure, ToolOutput};
 use dray_types::Sha256Digest;
 use serde_json::{Map, Value};
 
-/// Characters of a page when the model says nothing.
+/// Default number of characters of a page.
 pub(super) const PAGE_SIZE: u64 = 3000;
 
 /// Replaces data that became a file.
@@ -25,10 +25,10 @@ const FILE_TYPES: &[(&str, bool)] = &[
     ("text/xml", false),
 ];
 
-/// A chart of Plotly. The table of media types does not have it: viewers know it by a double extension.
+/// A chart of Plotly. It is not in the table of media types, because viewers identify it by a double extension.
 const PLOTLY_TYPE: &str = "application/vnd.plotly.v1+json";
 
-/// The part of long values that the model sees.
+/// The part of long values that the model gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ValuePage {
     sampled: bool,
@@ -55,7 +55,7 @@ impl ValuePage {
         })
     }
 
-    /// A text, or its page when it is long, with what there is.
+    /// A text, or a page of a long one with its total length.
     fn cut(self, text: &str) -> String {
         let length = text.chars().count();
         if !self.sampled || length <= self.size {
@@ -95,7 +95,7 @@ pub(super) async fn result_output(
             files.extend(extract_files(shown, storage).await);
         }
     }
-    // After the files were taken out, since it cuts long texts.
+    // Done after the files were extracted, because it cuts long texts.
     page.sample(&mut response);
     let text = serde_json::to_string_pretty(&response).unwrap_or_else(|_| response.to_string());
     let mut output = ToolOutput::text(format!("\n```json\n{text}\n```\n"), "text/markdown");
@@ -103,7 +103,7 @@ pub(super) async fn result_output(
     output
 }
 
-/// Makes files of data by type, and puts a mark in their place. What cannot be kept stays, images apart.
+/// Stores data of known types as files, and replaces it by a mark. Data that cannot be stored is kept, except images.
 async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Attachment> {
     let mut files = Vec::new();
     let Some(shown) = shown.as_object_mut() else {

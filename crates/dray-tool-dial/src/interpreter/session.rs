@@ -1,4 +1,4 @@
-//! The session of a turn: found, checked once, opened when there is none, and filled with files.
+//! The session of a turn: finds it, checks it once, opens one if needed, and uploads files.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::files::RequestedFile;
 use super::{InterpreterFailure, InterpreterTool, OpenSession};
 
 impl InterpreterTool {
-    /// The id of a session that is open and holds the files. Calls of one turn take turns here.
+    /// The id of an open session that contains the files. Concurrent calls of one turn wait for each other here.
     pub(super) async fn prepared(
         &self,
         turn: &Turn,
@@ -42,7 +42,7 @@ impl InterpreterTool {
         }
     }
 
-    /// The session of the conversation, else the configured one, else a new one.
+    /// The session of the conversation, otherwise the configured one, otherwise a new one.
     async fn opened(
         &self,
         turn: &Turn,
@@ -87,7 +87,7 @@ impl InterpreterTool {
         })
     }
 
-    /// Names of the files that a session holds.
+    /// Names of the files in a session.
     async fn listed(
         &self,
         turn: &Turn,

@@ -1,4 +1,4 @@
-//! A DIAL that answers from a script and records requests, and a storage that knows some files.
+//! A DIAL that responds from a script and records requests, and a storage with some files.
 
 use std::sync::{Arc, Mutex};
 
@@ -71,7 +71,7 @@ impl ScriptedDial for FakeDial {
     }
 }
 
-/// Files below `files/b/` but `gone`; all else that is promoted becomes `files/b/promoted`.
+/// Files below `files/b/` except `gone`; all other promoted files become `files/b/promoted`.
 #[derive(Debug, Default)]
 pub(crate) struct FileShelf {
     pub(crate) kept: Mutex<Vec<(String, String, Bytes)>>,

@@ -7,11 +7,11 @@ use dray_dial::origin::encode_path;
 /// Longest path and longest segment, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
 const MAX_SEGMENT_BYTES: usize = 255;
-/// Characters that no path may hold: those of quickapps 32, and the backslash, which some systems read as `/`.
+/// Characters that no path may contain: those of quickapps 32, and the backslash, which some systems read as `/`.
 const REFUSED_CHARACTERS: [char; 10] = [':', ';', ',', '=', '{', '}', '%', '&', '"', '\\'];
 
-/// The path in the form of URLs; `None` when it could lead out of the folder or is not a path. `""` is the folder
-/// itself and only valid for folders.
+/// The path in the form of URLs; `None` if it could leave the folder or is not a path. `""` is the folder itself and
+/// only valid for folders.
 pub(super) fn relative_path(path: &str, is_folder: bool) -> Option<String> {
     let path = path.trim();
     let path = path.strip_prefix("./").unwrap_or(path);
@@ -41,13 +41,13 @@ pub(super) fn relative_path(path: &str, is_folder: bool) -> Option<String> {
     })
 }
 
-/// A path as people read it, from that of a URL.
+/// A readable path from the path of a URL.
 pub(super) fn shown_path(url: &str) -> String {
     percent_decode_str(url).decode_utf8_lossy().into_owned()
 }
 
-/// Whether a name is what `pattern` says: `*` is anything, `?` one character, case does not count. Linear in the name
-/// for each star.
+/// Whether a name matches `pattern`: `*` matches any text, `?` one character, ignoring case. The time is linear in the
+/// name for each star.
 pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
     let name: Vec<char> = name.to_lowercase().chars().collect();
@@ -64,7 +64,7 @@ pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
                 from += 1;
             }
             _ => match star {
-                // Only the last star is tried again: earlier ones took as little as possible, which is never worse.
+                // Only the last star is extended: earlier ones match as little as possible, which is always sufficient.
                 Some((place, taken)) => {
                     star = Some((place, taken + 1));
                     from = place + 1;

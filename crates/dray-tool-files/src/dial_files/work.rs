@@ -19,7 +19,7 @@ const MAX_TEXT_BYTES: u64 = 4 << 20;
 /// Lines that are read when the model gives no number, and bytes of one response.
 const DEFAULT_LINES: usize = 200;
 const MAX_ANSWER_BYTES: usize = 48 * 1024;
-/// Folders and files that one search looks at, and hits that it returns.
+/// Most folders and files that one search examines, and most matches that it returns.
 const MAX_SEARCHED_FOLDERS: usize = 200;
 const MAX_SEARCHED_FILES: usize = 500;
 const MAX_HITS: usize = 100;
@@ -70,7 +70,7 @@ impl<'a> DialFileCall<'a> {
     pub(super) async fn list(&self) -> Result<String, ToolFailure> {
         let folder = self.folder()?;
         let listing = match self.drive.list(&self.files.scope.caller, &folder).await {
-            // Nothing was ever written there.
+            // No file was ever written there.
             Err(DriveError::NotFound) if folder == self.home => {
                 return Ok(EMPTY_FOLDER_MESSAGE.to_owned());
             }
@@ -110,7 +110,7 @@ impl<'a> DialFileCall<'a> {
         let mut told = String::new();
         let mut next = start;
         for (at, line) in content.lines().enumerate().skip(start - 1).take(count) {
-            // The first line is always given, so that a call makes progress; it is cut below.
+            // The first line is always returned, so that a call makes progress; it is cut below.
             if told.len() + line.len() > MAX_ANSWER_BYTES && at + 1 > start {
                 break;
             }
@@ -140,7 +140,7 @@ impl<'a> DialFileCall<'a> {
             {
                 continue;
             }
-            // What is not text, or went away meanwhile, is skipped.
+            // Files that are not text or were deleted meanwhile are skipped.
             let Ok((content, _)) = self.text_of("path", &item.url).await else {
                 continue;
             };
@@ -358,7 +358,7 @@ impl<'a> DialFileCall<'a> {
         }
         match self.drive.delete(caller, &source).await {
             Ok(()) => Ok(format!("{from} is moved to {to}.")),
-            // The copy stays: to delete the target could lose the only whole file.
+            // The copy is kept, because deleting the target could lose the only complete file.
             Err(error) => Err(HandledFailure::new(format!(
                 "{from} was copied to {to}, but could not be deleted."
             ))
@@ -373,7 +373,7 @@ impl<'a> DialFileCall<'a> {
         parameter: &str,
         url: &str,
     ) -> Result<(String, FileMetadata), ToolFailure> {
-        // The state first: what changes in between makes the edit fail, and never goes lost.
+        // The state is read first, so that a concurrent change makes the edit fail and is not lost.
         let item = self.drive.metadata(&self.files.scope.caller, url).await;
         let item = item.map_err(|error| drive_failure(parameter, error))?;
         if item.is_folder() {

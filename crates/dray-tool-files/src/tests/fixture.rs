@@ -26,7 +26,7 @@ use crate::{Config, FileServices, TurnFiles, TurnStart, tools};
 
 pub(super) const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
 
-/// What was asked of one service.
+/// The requests to one service.
 pub(super) type Asked<C> = Arc<Mutex<Vec<(Meta, C)>>>;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -73,7 +73,7 @@ impl FilesFixture {
         dial
     }
 
-    /// Answers one call as scripted, until the fixture is dropped.
+    /// Handles one call as scripted, until the fixture is dropped.
     pub(super) async fn serve<C>(
         &mut self,
         answer: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
@@ -115,7 +115,7 @@ impl FilesFixture {
         .await
     }
 
-    /// The sandbox has one file, and gives it out with a receipt that `bend` may falsify.
+    /// Serves a sandbox with one file, and a receipt that `bend` may falsify.
     pub(super) async fn holds(
         &mut self,
         path: &'static str,

@@ -1,4 +1,4 @@
-//! Names of stored files: good in the conversation that brought them, unknown everywhere else.
+//! Names of stored files: valid in their own conversation, unknown in all others.
 
 use std::sync::Arc;
 

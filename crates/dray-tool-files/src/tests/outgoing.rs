@@ -1,4 +1,4 @@
-//! Files on their way to a person, and tags of answers.
+//! Delivery of files to a user, and tags of answers.
 
 use dray_proto::v1;
 use dray_tool::ToolFailure;

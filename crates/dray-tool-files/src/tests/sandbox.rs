@@ -1,4 +1,4 @@
-//! Files into sandboxes and out of them, and users' files on their way there.
+//! Transfer of files into and out of sandboxes, and of users' files into sandboxes.
 
 use dray_agent::message::Attachment;
 use dray_proto::v1;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::fixture::{FilesFixture, call, lock, message, named};
 use crate::{Config, tools};
 
-/// A sandbox that takes what it is given.
+/// A sandbox that accepts every file.
 async fn takes(
     fixture: &mut FilesFixture,
     bend: fn(&mut v1::PlacedFile),

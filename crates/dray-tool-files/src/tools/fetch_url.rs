@@ -98,7 +98,7 @@ async fn save_fetched(
         name: name.as_bytes().to_vec(),
         // Content of the web never replaces a file.
         collision: "rename".to_owned(),
-        // 0 stands for 0644.
+        // 0 means 0644.
         mode: 0,
     };
     let operation = files.scope.operation(&format!("save/{}", call.id));
@@ -115,7 +115,7 @@ async fn save_fetched(
     ))
 }
 
-/// The text between markers that it cannot hold itself: they are made of its digest, so the same text has the same ones
+/// The text between markers that it cannot contain: they are derived from its digest, so equal texts have equal markers
 /// (R16).
 fn frame_text(fetched: &FetchedFile, content: &str) -> String {
     let digest = fetched.claim.artifact.sha256.to_hex();

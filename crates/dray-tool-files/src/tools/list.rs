@@ -1,4 +1,4 @@
-//! `sandbox_list`: what a directory of the sandbox holds.
+//! `sandbox_list`: lists a directory of the sandbox.
 
 use dray_presentation::{name, size};
 use dray_proto::NamedCode as _;
@@ -40,7 +40,7 @@ pub(super) async fn list_files(
     let request = v1::ListSandboxRequest {
         sandbox: Some(files.session.sandbox().await?),
         path: path.as_bytes().to_vec(),
-        // Models ask for more than the schema allows.
+        // Models request more than the schema allows.
         depth: u32::try_from(depth.clamp(1, MAX_DEPTH)).unwrap_or(1),
         limit: MAX_ENTRIES,
     };

@@ -74,7 +74,7 @@ pub(super) async fn put_file(
             "rename"
         }
         .to_owned(),
-        // 0 stands for 0644.
+        // 0 means 0644.
         mode: 0,
     };
     let meta = files
@@ -93,7 +93,7 @@ pub(super) async fn put_file(
     ))
 }
 
-/// The sentence on a file that is provably there.
+/// The sentence about a file whose placement is proven.
 pub(super) fn placed_sentence(
     placed: &v1::PlacedFile,
     claim: &Claim,

@@ -84,7 +84,7 @@ pub(super) async fn read_attachment(
         range: said("range"),
         find: said("find"),
         member: said("member"),
-        // 0 stands for the operator's limit.
+        // 0 means the operator's limit.
         inline_budget_bytes: 0,
         credentials: Some(files.scope.credentials()),
         external_url_fetch: files.scope.policy(),
@@ -181,7 +181,7 @@ pub(super) async fn read_files(
         catalog: Some(catalog),
         tool: "read_files".to_owned(),
         arguments: Value::Object(call.arguments.clone()).to_string(),
-        // 0 stands for the reader's default.
+        // 0 means the reader's default.
         budget: 0,
         credentials: Some(files.scope.credentials()),
         external_url_fetch: files.scope.policy(),
@@ -214,7 +214,7 @@ pub(super) async fn fetch_user_file(
         arguments: Value::Object(call.arguments.clone()).to_string(),
         sandbox: Some(sandbox),
         directory,
-        // 0 stands for the operator's limit.
+        // 0 means the operator's limit.
         max_bytes: 0,
         credentials: Some(files.scope.credentials()),
         external_url_fetch: files.scope.policy(),
@@ -229,7 +229,7 @@ pub(super) async fn fetch_user_file(
     Ok(ToolOutput::text(reply.output, "text/plain"))
 }
 
-/// The working directory of the session, absolute; the sandbox's own when none was bound.
+/// The working directory of the session, absolute; the sandbox's default if none was bound.
 async fn working_directory(
     files: &TurnFiles,
     call: &ToolCall,

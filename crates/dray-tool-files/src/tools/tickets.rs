@@ -11,7 +11,7 @@ use super::super::scope::time_left;
 use super::super::turn::{TurnFiles, text_argument};
 use super::{required_argument, tool_declaration};
 
-/// Minutes until a link ends unless the model says otherwise.
+/// Default lifetime of a link in minutes.
 const DEFAULT_LIFETIME_MINUTES: u32 = 60;
 /// Most minutes until a link ends: the longest lifetime of a ticket.
 const MAX_LIFETIME_MINUTES: u32 = 12 * 60;
@@ -96,7 +96,7 @@ pub(super) async fn make_download_link(
     ))
 }
 
-/// Asks for the ticket. It is requested once: a repeat would make another one.
+/// Requests the ticket once, because a retry would create another one.
 async fn issue(
     files: &TurnFiles,
     call: &ToolCall,

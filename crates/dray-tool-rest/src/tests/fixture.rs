@@ -1,4 +1,4 @@
-//! A server that answers by a script and remembers what it was asked, and what a call needs around it.
+//! A server that responds according to a script and records requests, and the other objects that a call needs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{RestOptions, build_set};
 
-/// What the server does with one request.
+/// The server's action for one request.
 #[derive(Debug)]
 pub(super) enum FakeAction {
     Json(u16, Value),
@@ -71,7 +71,7 @@ pub(super) struct FakeScript {
     requests: Vec<SeenRequest>,
 }
 
-/// Keeps what it is given, or fails.
+/// A storage that stores every file, or fails.
 #[derive(Debug, Default)]
 pub(super) struct MemoryStorage {
     pub(super) files: Mutex<Vec<(String, String, Bytes)>>,
@@ -180,7 +180,7 @@ impl RestFixture {
         build_set(&set, &client, &self.options)
     }
 
-    /// A set of one tool at `path` of the server; the parameters are of the form `{name: place}` or whole schemas.
+    /// A set of one tool at `path` of the server; the parameters are of the form `{name: place}` or complete schemas.
     pub(super) fn set(&self, method: &str, path: &str, parameters: &Value) -> Value {
         let properties: Map<String, Value> = parameters
             .as_object()

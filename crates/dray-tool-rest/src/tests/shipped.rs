@@ -1,4 +1,4 @@
-//! The tool sets that ship with the service: they can be built, and ask what their public services understand.
+//! The tool sets that ship with the service: they can be built, and send valid requests for their public services.
 
 use dray_agent::layer::{EntryKind, built_in};
 use serde_json::{Value, json};

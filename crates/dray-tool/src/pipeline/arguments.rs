@@ -5,17 +5,17 @@ use serde_json::{Map, Value};
 
 use crate::{ArgumentResolver, ToolFailure};
 
-/// Forms that are taken off arguments which never take content.
+/// Prefixes that are removed from arguments that accept only a reference, never its content.
 const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
 
-/// Parses the arguments in a text. An empty text means no arguments.
+/// Parses the arguments of a call from JSON text. An empty text means no arguments.
 ///
 /// # Errors
 ///
 /// What is wrong, for the model.
 pub fn parse_arguments(text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
-        // Some models write nothing where a call has no arguments (quickapps 18.2).
+        // Some models send an empty text for a call without arguments (quickapps 18.2).
         return Ok(Map::new());
     }
     match serde_json::from_str(text) {
@@ -36,8 +36,8 @@ const fn json_kind(value: &Value) -> &'static str {
     }
 }
 
-/// The arguments as the tool gets them: content in place of references, bare references where only those are taken.
-/// Without a reference no request is made.
+/// The arguments as the tool gets them: references replaced by content, or by bare references for arguments that accept
+/// only those. Without a reference, the resolver is not called.
 pub(super) async fn resolve_arguments(
     tool: &str,
     written: &Map<String, Value>,
@@ -49,7 +49,7 @@ pub(super) async fn resolve_arguments(
     let mut content = Map::new();
     for (name, value) in written {
         if is_bare(name) {
-            // No bytes are loaded for these: the tool takes the address itself (quickapps 25.1).
+            // The content of these is not loaded: the tool itself uses the address (quickapps 25.1).
             bare.insert(name.clone(), strip_references(value));
         } else {
             content.insert(name.clone(), value.clone());
@@ -73,12 +73,12 @@ pub(super) async fn resolve_arguments(
     Ok(resolved)
 }
 
-/// Whether there is a reference anywhere in a value.
+/// Whether a value contains a reference at any depth.
 fn has_reference(value: &Value) -> bool {
     match value {
         Value::String(text) => FileReference::parse(text) != ParsedReference::Plain,
         Value::Array(items) => items.iter().any(has_reference),
-        // Deeper than the resolver looks by default: it decides itself which of them count.
+        // This search goes deeper than the resolver does by default; the resolver decides which references it replaces.
         Value::Object(members) => members.values().any(has_reference),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }

@@ -12,7 +12,7 @@ use crate::{
     CallRules, ClientGone, EventSink, StageStyle, StageWriter, ToolFailure, ToolOutput, fallback,
 };
 
-/// The stage of one call, or what would be in it.
+/// The stage of one call, or the content for it while it is not open.
 pub(super) struct CallStage<'a> {
     rules: &'a CallRules,
     sink: &'a EventSink,
@@ -24,7 +24,7 @@ pub(super) struct CallStage<'a> {
 }
 
 impl<'a> CallStage<'a> {
-    /// Opens the stage, if it is to be seen already.
+    /// Opens the stage if it is visible from the start.
     pub(super) async fn open(
         rules: &'a CallRules,
         written: Map<String, Value>,
@@ -46,7 +46,7 @@ impl<'a> CallStage<'a> {
         })
     }
 
-    /// The stage for the tool's own output.
+    /// The stage to which the tool writes its output.
     pub(super) fn stage(&self) -> StageWriter {
         self.stage.clone()
     }
@@ -74,7 +74,7 @@ impl<'a> CallStage<'a> {
         Ok(())
     }
 
-    /// Writes the response, and those of its files that have an address.
+    /// Writes the response, and links to those files that have a URL.
     pub(super) async fn response(
         &self,
         output: &ToolOutput,
@@ -108,7 +108,7 @@ impl<'a> CallStage<'a> {
         self.close(StageStatus::Completed, elapsed).await
     }
 
-    /// Ends the stage, or leaves that to the end of the response when the manifest says `defer_close`.
+    /// Closes the stage. With `defer_close` in the manifest, it is closed at the end of the response.
     async fn close(&self, status: StageStatus, elapsed: Duration) -> Result<(), ClientGone> {
         self.stage.name(stage::duration_suffix(elapsed)).await?;
         let display = self.rules.display.stage.as_ref();
@@ -119,7 +119,7 @@ impl<'a> CallStage<'a> {
         self.stage.close(status).await
     }
 
-    /// Writes what went wrong and ends the stage; opens it first when it is shown for failures only (R12).
+    /// Writes the error and closes the stage. Opens it first if it is shown only for failures (R12).
     pub(super) async fn failed(
         mut self,
         failure: &ToolFailure,

@@ -14,7 +14,7 @@ use super::*;
 use crate::fakes::{AMPLE_TIMEOUT, FakeResolver, FakeTool, test_turn};
 use crate::{CallRules, HandledFailure, StageStyle};
 
-/// The outcome of a call, and what the client saw of it.
+/// The outcome of a call, and what the client received.
 struct CallResult {
     ended: Result<CompletedCall, RequestEnd>,
     events: Vec<Event>,
@@ -230,7 +230,7 @@ async fn r_10_malformed_arguments_are_refused_and_empty_ones_accepted() {
     for empty in ["", " \n", "{}"] {
         assert_eq!(call(&tool, empty).await.text(), "done");
     }
-    // Names that collide with the inner ones of others are names like any other.
+    // Arguments whose names equal internal names are handled like any others.
     let result = call(&tool, r#"{"tool_call_id": 1, "stage_level": "x"}"#).await;
     assert_eq!(result.text(), "done");
     assert_eq!(tool.calls.lock().unwrap()[3].arguments.len(), 2);

@@ -12,7 +12,7 @@ use crate::{CallRules, HandledFailure, StageStyle};
 /// Longest body of a stage, in characters. The model gets all.
 const MAX_BODY_CHARACTERS: usize = 50_000;
 
-/// The arguments of a call. Empty when the style shows none.
+/// The arguments of a call. Empty when the style shows no arguments.
 pub fn request_body(
     rules: &CallRules,
     written: &Map<String, Value>,
@@ -53,7 +53,7 @@ pub fn error_text(style: StageStyle, text: &str) -> String {
     }
 }
 
-/// The error of a call in the tool's own form, else in a sentence.
+/// The error of a call in the tool's own format if it has one, otherwise as a sentence.
 pub fn failure_text(style: StageStyle, failed: &HandledFailure) -> String {
     match &failed.shown {
         Some(markdown) => value::shorten_text(markdown, MAX_BODY_CHARACTERS),
@@ -83,7 +83,8 @@ pub fn pretty_json(value: &Value) -> String {
     }
 }
 
-/// A response in the form that its type suggests: JSON, XML and HTML indented, CSV as a table, all else in a fence.
+/// A response in the form that its type suggests: JSON, XML and HTML indented, CSV as a table, all other types in a
+/// code fence.
 pub fn by_type(content: &str, content_type: &str) -> String {
     if content.is_empty() {
         return String::new();
@@ -109,7 +110,7 @@ pub fn by_type(content: &str, content_type: &str) -> String {
                 return fence_text(&value::shorten_text(&text, MAX_BODY_CHARACTERS), &subtype);
             }
         }
-        // Content that is not what its type says is shown as it is, like all other types.
+        // Content that does not match its type is shown unchanged, like content of all other types.
         _ => {}
     }
     fence_text(&value::shorten_text(content, MAX_BODY_CHARACTERS), &subtype)
@@ -129,14 +130,13 @@ fn media_subtype(content_type: &str) -> String {
     }
 }
 
-/// Each argument on a line of its own.
+/// Each argument on a separate line.
 fn argument_lines(
     rules: &CallRules,
     written: &Map<String, Value>,
     resolved: Option<&Map<String, Value>>,
 ) -> String {
-    // `
-    // \r`, as clients of the backend know it (quickapps 22.3).
+    // ` \r`, as clients of the backend expect it (quickapps 22.3).
     let mut body = "> #### Request:\n\r".to_owned();
     for (name, value) in written {
         let display = rules.parameters.get(name);
@@ -173,7 +173,7 @@ fn argument_lines(
     body
 }
 
-/// All arguments as JSON; nothing when there are none.
+/// All arguments as JSON; empty when there are no arguments.
 fn json_of(
     rules: &CallRules,
     written: &Map<String, Value>,

@@ -1,8 +1,9 @@
-//! XML and HTML, indented for people. Shows the same elements and texts in the same order; decides nothing about them.
+//! XML and HTML, indented for people. The output has the same elements and texts in the same order; only white space
+//! changes.
 
 const INDENT_STEP: &str = "    ";
 
-/// Deepest indentation; what is nested deeper is there too.
+/// Deepest indentation. Elements that are nested deeper are shown with this indentation.
 const MAX_DEPTH: usize = 40;
 
 /// Elements of HTML without an end tag (HTML, section 13.1.2).
@@ -45,7 +46,7 @@ pub(super) fn pretty_markup(text: &str, is_html: bool) -> Option<String> {
                 push_line(&mut lines, open.len(), &[tag]);
             }
             MarkupToken::Start(tag) => match tokens.get(at..).unwrap_or_default() {
-                // A text alone, or nothing, is on the line of its element.
+                // An element that is empty or has only text stays on one line.
                 [MarkupToken::Text(text), MarkupToken::End(end), ..]
                     if tag_name(tag) == tag_name(end) =>
                 {
@@ -79,7 +80,7 @@ fn push_line(lines: &mut String, depth: usize, parts: &[&str]) {
 fn markup_tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = text;
-    // Made once: end tags are looked for without regard to case, from every such element on.
+    // Lower-cased once, because the search for end tags ignores case and runs for every such element.
     let lower_text = if is_html {
         text.to_ascii_lowercase()
     } else {
@@ -106,7 +107,7 @@ fn markup_tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
             tokens.push(MarkupToken::Single(tag));
         } else {
             tokens.push(MarkupToken::Start(tag));
-            // In these `<` begins text, up to their own end tag.
+            // In these elements `<` is text, up to their own end tag.
             if is_html && VERBATIM_ELEMENTS.contains(&lower.as_str()) {
                 let lower_rest = lower_text.get(text.len() - rest.len()..)?;
                 let end = lower_rest.find(&format!("</{lower}"))?;
@@ -128,7 +129,7 @@ fn push_text<'a>(tokens: &mut Vec<MarkupToken<'a>>, text: &'a str) {
     }
 }
 
-/// Length of the markup that the text begins with, its end included; quotes may hold `>`.
+/// Length of the markup at the start of the text, with its end. Quoted values may contain `>`.
 fn tag_length(text: &str) -> Option<usize> {
     // A single `>` does not end these.
     for (start, end) in [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")] {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Most rows that are shown.
 const MAX_ROWS: usize = 200;
 
-/// The table; `None` for what is not a table: an open quote, or no row at all.
+/// The table; `None` when the text is not a table: a quote is not closed, or there is no row.
 pub(super) fn csv_to_markdown(text: &str) -> Option<String> {
     let rows = csv_rows(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     let (head, body) = rows.split_first()?;
@@ -26,7 +26,7 @@ fn markdown_row(cells: &[String], width: usize) -> String {
     for at in 0..width {
         // Short rows are filled up: each row of a Markdown table needs all cells.
         let cell = cells.get(at).map_or("", String::as_str);
-        // The backslash first, or that of `\|` would be escaped again.
+        // Backslashes are escaped first; otherwise the backslash of `\|` would be escaped again.
         let cell = cell.replace('\\', "\\\\").replace('|', "\\|");
         let cell: Vec<_> = cell.lines().collect();
         let _ = write!(row, " {} |", cell.join("<br>"));

@@ -1,5 +1,5 @@
-//! Values of arguments as people see them (R8): references with sizes, never the bytes behind them; addresses without
-//! user and query; long values cut, with what they measure.
+//! Argument values as people see them (R8): references with sizes but without their bytes, URLs without user info and
+//! query, long values cut, with their full length.
 
 use dray_types::RedactedUrl;
 use dray_types::reference::{FileReference, ParsedReference, ReferenceForm};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// Longest value of one argument, in characters.
 const MAX_VALUE_CHARACTERS: usize = 1000;
 
-/// Longest `data:` URL that is shown whole, in characters.
+/// Longest `data:` URL that is shown uncut, in characters.
 const MAX_DATA_CHARACTERS: usize = 100;
 
 /// The part of a value that a stage shows. `resolved`, the value that the tool got, is used only for sizes.
@@ -33,7 +33,7 @@ pub fn shown_value(written: &Value, resolved: Option<&Value>) -> Value {
     }
 }
 
-/// A value on one line: text as it is, all else as JSON; at most `limit` characters and a mark.
+/// A value on one line: text unchanged, other values as JSON; at most `limit` characters plus a mark that it was cut.
 pub fn value_line(written: &Value, limit: usize) -> String {
     let whole = plain_text(&shown_value(written, None));
     let mut line: String = whole
@@ -53,7 +53,7 @@ pub fn value_line(written: &Value, limit: usize) -> String {
     line
 }
 
-/// Text as it is, all else as JSON.
+/// Text unchanged, other values as JSON.
 pub fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -61,7 +61,7 @@ pub fn plain_text(value: &Value) -> String {
     }
 }
 
-/// At most `limit` characters; of more, the beginning and how many there are.
+/// Cuts a text that is longer than `limit` characters and appends its full length.
 pub fn shorten_text(text: &str, limit: usize) -> String {
     // There are at least as many bytes as characters, so this is the quick way out.
     if text.len() <= limit {
@@ -111,13 +111,13 @@ fn data_url_label(url: &str) -> String {
     )
 }
 
-/// The size of the file behind a reference, taken from the value that replaced the reference.
+/// The size of the file behind a reference, derived from the value that replaced the reference.
 fn reference_size(
     reference: &ParsedReference<'_>,
     written: &str,
     resolved: Option<&str>,
 ) -> Option<usize> {
-    // Equal texts: nothing was put in the place of the reference.
+    // Equal values mean that the reference was not replaced.
     let resolved = resolved.filter(|resolved| *resolved != written)?;
     let base64 = |text: &str| {
         let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();

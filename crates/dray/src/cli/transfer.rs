@@ -1,4 +1,4 @@
-//! What can be typed about sandboxes, deliveries and sessions.
+//! The arguments for sandboxes, deliveries and sessions.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use dray_types::ByteSize;
 
-/// A directory, or nothing, which a path may not be.
+/// Parses a directory, which may be empty in contrast to a path.
 fn directory_parser() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }

@@ -28,7 +28,7 @@ pub(crate) async fn run(
             let given = file
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned());
-            // A stream on standard input has no name of its own.
+            // A stream on standard input has no name.
             let name = name.clone().or(given).unwrap_or_default();
             put_artifact(global, &system, file, ArtifactLabel::new(media_type, name)).await
         }

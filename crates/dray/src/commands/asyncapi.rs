@@ -82,7 +82,7 @@ impl DocumentParts {
         Some(())
     }
 
-    /// The reply goes to the inbox that the request names, so its channel has no address.
+    /// The reply is sent to the inbox in the request, so its channel has no address.
     fn add_reply(&mut self, call: &str, reply: &str, schemas: &mut SchemaSet) -> Option<Value> {
         let reply = self.add_message(reply, SubjectKind::Call, schemas)?;
         let fault = self.add_message("dray.v1.Fault", SubjectKind::Call, schemas)?;
@@ -115,7 +115,7 @@ impl DocumentParts {
     ) -> Option<String> {
         let name = full_name.rsplit('.').next()?.to_owned();
         schemas.add(full_name)?;
-        // A message that is a call and work has the headers of both, so the stricter ones win.
+        // A message that is a call and work has the headers of both, so the stricter ones apply.
         let is_known = self.messages.contains_key(&name);
         if !is_known || kind != SubjectKind::Call {
             let message = json!({
@@ -161,7 +161,7 @@ fn kind_text(kind: SubjectKind) -> &'static str {
     }
 }
 
-/// Name of a channel: the subject without what every subject has and without parameters.
+/// Name of a channel: the subject without its common prefix and without parameters.
 fn channel_id(subject: &str) -> String {
     let tokens: Vec<_> = subject
         .trim_start_matches("dray.")

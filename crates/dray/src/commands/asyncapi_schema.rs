@@ -23,7 +23,7 @@ impl SchemaSet {
         })
     }
 
-    /// Adds a message with all that it holds; `None` when the message does not exist.
+    /// Adds a message with all of its nested types; `None` if the message does not exist.
     pub(crate) fn add(&mut self, full_name: &str) -> Option<()> {
         let message = self.pool.get_message_by_name(full_name)?;
         self.add_message(&message);
@@ -40,7 +40,7 @@ impl SchemaSet {
         if self.definitions.contains_key(&name) {
             return;
         }
-        // Before its fields: a message may hold itself.
+        // Inserted before its fields, because a message may contain itself.
         self.definitions.insert(name.clone(), Value::Null);
         let mut properties = Map::new();
         for field in message.fields() {
@@ -116,7 +116,7 @@ pub(crate) fn set_member(object: &mut Value, name: &str, value: Value) {
     }
 }
 
-/// Puts the comment of what is at `path` into a schema.
+/// Adds the comment of the element at `path` to a schema.
 fn describe(schema: &mut Value, file: &FileDescriptorProto, path: &[i32]) {
     let locations = file.source_code_info.iter().flat_map(|info| &info.location);
     let comment = locations

@@ -61,8 +61,8 @@ async fn chat_with_peer(
     files: Vec<dray_agent::message::Attachment>,
     message: Option<String>,
 ) -> Result<(), CommandFailure> {
-    // Registered before the first question, so that an early interruption does not kill the process in the middle of
-    // it.
+    // Registered before the first question, so that an early interruption does not kill the process during the
+    // question.
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(CommandFailure::local("cannot listen for interruptions"))?;
     let downloads = chat.downloads.as_deref();
@@ -93,7 +93,7 @@ async fn ask_once(
     }
 }
 
-/// Reads lines until the end of input. Without a terminal, one failed line makes the whole command fail.
+/// Reads lines until the end of input. Without a terminal, one failed line makes the command fail.
 async fn read_and_ask(
     session: &mut ChatSession<'_>,
     interrupts: &mut Signal,
@@ -109,7 +109,7 @@ async fn read_and_ask(
                 return Err(CommandFailure::Reported);
             }
         };
-        // A person who types another line has seen the interruption; a script has not.
+        // A person at a terminal has noticed the interruption; a script has not.
         if input.is_terminal() {
             session.forget_interruption();
         }
@@ -127,7 +127,7 @@ async fn read_and_ask(
                 session.tell(failure);
             }
         }
-        // Interrupted twice: the second time means the command and not the turn.
+        // Interrupted twice: the second interruption ends the command, not only the turn.
         if session.is_ended() {
             return Err(CommandFailure::Reported);
         }
@@ -139,13 +139,13 @@ async fn read_and_ask(
     Ok(())
 }
 
-/// What follows after a line of input.
+/// The next action after a line of input.
 enum LineAction {
     Line,
     End,
 }
 
-/// Does what a line says: a command that begins with a slash, or a message.
+/// Executes a line: a command that begins with a slash, or a message.
 async fn run_line(
     session: &mut ChatSession<'_>,
     interrupts: &mut Signal,

@@ -67,7 +67,7 @@ pub(crate) async fn deliver_local_files(
     if deliver.way.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
-    // With the store, unlike the other commands here: content goes into it.
+    // Opened with the store, unlike in the other commands here, because content is stored in it.
     let system = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
     let outcome = store_and_submit(global, &system, deliver, request).await;
     system.close().await;
@@ -87,7 +87,7 @@ async fn store_and_submit(
     submit_request(global, system, &deliver.way, request).await
 }
 
-/// Sends again what was not delivered, as a new delivery.
+/// Sends undelivered files again as a new delivery.
 pub(crate) async fn resend_delivery(
     global: &GlobalOptions,
     resend: &ResendArgs,
@@ -196,7 +196,7 @@ async fn wait_for_outcome(
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),
-            // The delivery continues, so the failure says how to find it.
+            // The delivery continues, so the failure contains how to find it.
             _ = tokio::signal::ctrl_c() => Err(interrupted_failure(delivery_id)),
         }
     };
@@ -240,7 +240,7 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
             report.delivery_id
         ));
     }
-    // The first line of the notice is about the files, which the count above says better; the others are about the
+    // The first line of the notice is about the files, which the count above already shows; the others are about the
     // text.
     let words = report.notice.lines().skip(usize::from(shown < count));
     lines.extend(words.map(|line| name::shown_text(line, 500)));
@@ -259,7 +259,7 @@ fn interrupted_failure(delivery_id: &str) -> CommandFailure {
         .into()
 }
 
-/// Asks until the delivery has ended, or until `time` is over.
+/// Polls until the delivery has ended, or until `time` is over.
 async fn poll_until_ended(
     system: &SystemConnection,
     delivery_id: &str,
@@ -267,7 +267,7 @@ async fn poll_until_ended(
 ) -> Result<v1::DeliveryReport, CommandFailure> {
     let end = system.deadline(time);
     loop {
-        // Longer than the wait at the service, whose answer would otherwise come too late.
+        // Longer than the wait at the service, whose response would otherwise arrive too late.
         let meta: Meta = system.meta(OUTCOME_WAIT * 2);
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.to_owned(),
@@ -293,7 +293,7 @@ async fn poll_until_ended(
 /// Shows the progress of a delivery until it is dropped.
 async fn follow_progress(system: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
     let filter = EventFilter::of::<v1::DeliveryProgressed>();
-    // On a running system this identity may make calls but create no consumers: there only the end is shown.
+    // On a running system this identity may make calls but create no consumers, so only the end is shown there.
     let is_own = system.config().is_some();
     if is_own && let Ok(mut events) = system.bus.events(filter).await {
         while let Some(news) = next_progress(&mut events).await {
@@ -302,7 +302,7 @@ async fn follow_progress(system: &SystemConnection, delivery_id: &str, bar: &Pro
             }
         }
     }
-    // Without events there is nothing to show; the end is still reported.
+    // Without events no progress is shown; the end is still reported.
     std::future::pending::<()>().await;
 }
 

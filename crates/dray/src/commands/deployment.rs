@@ -1,8 +1,8 @@
 //! The identities of a deployment, and the files that give each of them its rights: `deploy/nats/accounts.conf` and
 //! the policies under `deploy/minio`. `cargo xtask generate` writes them through `dray reference deployment`.
 //!
-//! Services declare their rights themselves ([`dray_service::Service::permissions`]); here are the clients that are
-//! not services. What it does not do: hold passwords or keys.
+//! Services declare their permissions themselves ([`dray_service::Service::permissions`]); this module has those of
+//! other clients. What it does not do: contain passwords or keys.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +52,8 @@ fn deployment_files() -> Result<BTreeMap<String, String>, CommandFailure> {
     Ok(files)
 }
 
-/// Refuses an identity that consumes from a queue that no deployment has: the file would say nothing of it, and the
-/// service would fail where it runs.
+/// Refuses an identity that consumes from a queue that no deployment has: the file would not contain the queue, and the
+/// service would fail at run time.
 fn check_consumers(permissions: &Permissions) -> Result<(), CommandFailure> {
     match permissions.unknown_durables().next() {
         None => Ok(()),
@@ -73,7 +73,7 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
-    // Its access key is what its login links are signed with; without the right to act it reads no content.
+    // Its login links are signed with its access key; without permission to act it reads no content.
     all.push((console_client(), Some(StoreAccess::probe())));
     all.push((
         console_operator(),
@@ -136,7 +136,7 @@ fn mcp_client() -> Permissions {
     dray_ticket::declare_rights(identity)
 }
 
-/// The console that only looks.
+/// The read-only console.
 fn console_client() -> Permissions {
     let identity = Permissions::client(
         "console",

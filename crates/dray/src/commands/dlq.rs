@@ -16,7 +16,7 @@ use crate::commands::shown;
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, fault_json, print_line};
 
-/// Time that restarted work gets, from now on: its own deadline has passed.
+/// Time for restarted work from now on, because its own deadline has passed.
 const REDRIVE_TIME: Duration = Duration::from_mins(10);
 
 /// Lists dead letters, shows one, or starts their work again.
@@ -275,7 +275,7 @@ async fn restart_letter(
 ) -> Result<RestartResult, LetterError> {
     let deadline = Some(system.deadline(REDRIVE_TIME));
     match letters.redrive(sequence, deadline).await {
-        // The bus knows this restart already: another command was faster.
+        // The bus already has this restart from another command.
         Ok(published) if published.duplicate => Ok(RestartResult::AlreadyStarted),
         Ok(_) => Ok(RestartResult::Started),
         Err(LetterError::AlreadyRestarted(_)) => Ok(RestartResult::AlreadyStarted),

@@ -1,7 +1,7 @@
-//! `dray doctor`: what keeps this machine or a running system from working, each finding with its remedy.
+//! `dray doctor`: finds problems of this machine or a running system, each with its remedy.
 //!
-//! It changes nothing that lasts: the store gets probe objects, which are removed again, and services are asked for
-//! things that do not exist.
+//! It makes no lasting change: it writes probe objects to the store and removes them, and requests objects from
+//! services that do not exist.
 
 mod finding;
 mod machine;
@@ -18,7 +18,7 @@ use crate::cli::{DoctorArgs, GlobalOptions};
 use crate::context;
 use crate::outcome::{CommandFailure, print_line};
 
-/// Runs all checks and prints what they found. It fails when one of them found a problem.
+/// Runs all checks and prints their findings. Fails if one of them is a problem.
 pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(), CommandFailure> {
     let findings = examine(global, Duration::from_secs(doctor.timeout)).await?;
     report(global, &findings);

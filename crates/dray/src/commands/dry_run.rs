@@ -69,7 +69,7 @@ async fn ask_sandbox(
         None => session_chat(system, request).await?,
     };
     let sandbox = match request.sandbox.as_str() {
-        // A named sandbox comes before that of the session.
+        // An explicit sandbox has priority over the session's.
         "" => sandbox_ref::Sandbox::Session(request.session.clone()),
         address => sandbox_ref::Sandbox::Address(address.to_owned()),
     };
@@ -232,7 +232,7 @@ fn plan_lines(plan: &DryRunPlan) -> Vec<String> {
 
 fn limits_line(limits: &ChatLimits) -> String {
     let size = |bytes: u64| match bytes {
-        // The largest number stands for no limit.
+        // The largest number means no limit.
         u64::MAX => "any size".to_owned(),
         bytes => human_size(bytes),
     };

@@ -52,7 +52,7 @@ fn identity_of(
             "--ttl must be more than 0 and at most {MAX_TOKEN_TTL}"
         )));
     }
-    // Here, where its author sees it: the proxy would refuse every host of the session.
+    // Checked here, so that its author gets the error; otherwise the proxy would refuse every host of the session.
     HostPatterns::parse(&token.allow)
         .map_err(|error| CommandFailure::Usage(format!("--allow: {error}")))?;
     let expires_ms = Clock::system()

@@ -15,7 +15,7 @@ use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
 
-/// Fetches, writes the content where the options say, and prints the verdict.
+/// Fetches, writes the content according to the options, and prints the verdict.
 pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(), CommandFailure> {
     let request = v1::FetchRequest {
         url: fetch.url.clone(),
@@ -32,7 +32,7 @@ pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(),
             print_verdict(global, fetch, &reply);
             Ok(())
         }
-        // A refusal is a result for scripts, with its own shape.
+        // A refusal is a result for scripts, with its own format.
         Err(CommandFailure::Fault(fault)) if global.json => {
             print_line(&denied_json(&fault).to_string());
             Err(CommandFailure::Reported)
@@ -41,9 +41,9 @@ pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(),
     }
 }
 
-/// Longest time that an operator can allow a fetch, for commands that name none.
+/// Longest time that an operator can allow a fetch, for commands without a timeout.
 const MAX_TIMEOUT: Duration = Duration::from_mins(5);
-/// Time of a call beyond that of the fetch, for the way to the service and back.
+/// Time of a call in addition to that of the fetch, for request and response.
 const CALL_MARGIN: Duration = Duration::from_secs(5);
 
 async fn fetch_reply(
@@ -67,7 +67,7 @@ async fn fetch_reply(
     Ok(reply)
 }
 
-/// Writes content to a file or to standard output, and checks it on the way.
+/// Writes content to a file or to standard output, and verifies it meanwhile.
 async fn write_content(
     global: &GlobalOptions,
     system: &SystemConnection,
@@ -84,7 +84,7 @@ async fn write_content(
     }
 }
 
-/// Writes a stored artifact to a file or to standard output. A file appears only once all of it was checked.
+/// Writes a stored artifact to a file or to standard output. A file appears only after all of it was verified.
 pub(crate) async fn write_claim(
     global: &GlobalOptions,
     system: &SystemConnection,

@@ -13,7 +13,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of the response that are read.
 const ANSWER_LIMIT: u64 = 64 * 1024;
 
-/// Asks one probe. Any status but 200 is a failure.
+/// Requests one probe. Any status except 200 is a failure.
 pub(crate) async fn run(
     global: &GlobalOptions,
     healthcheck: &HealthcheckArgs,
@@ -62,7 +62,7 @@ async fn request_probe(address: std::net::SocketAddr, probe: &str) -> std::io::R
     let request = format!("GET /{probe} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    // The response ends with the connection, as the request asks.
+    // The response ends with the connection, as the request requires.
     stream.take(ANSWER_LIMIT).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -79,7 +79,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     let system = SystemConnection::open(&global, &MCP_SERVICES).await?;
     let limits = match system.config() {
         Some(loaded) => file_limits(loaded),
-        // The services of a running system have limits of their own; these are checked before them.
+        // The services of a running system have their own limits; the ones here are checked before them.
         None => file_limits(&context::load_config(&context::config_sources(&global)?)?),
     };
     let outcome = if let Some(tickets) = tickets {
@@ -107,7 +107,7 @@ async fn serve_while_starting(
     // The limits follow with the configuration of the services.
     let options = server_options(mcp, chats, FileLimits::default(), None);
     let (server, starter) = McpServer::starting(root, options);
-    // A task of its own: the start of the services computes for a while, and the first request must not wait for it.
+    // A separate task, because the start of the services takes a while, and the first request must not wait for it.
     let mut serving = JoinSet::new();
     serving.spawn(serve_stdio(server));
     let system = SystemConnection::open(global, &MCP_SERVICES).await?;
@@ -157,7 +157,7 @@ async fn serve_tools(
     }
 }
 
-/// What the server offers.
+/// The options of the server.
 pub(super) fn server_options(
     mcp: &McpArgs,
     offered_chats: Vec<OfferedChat>,
@@ -275,7 +275,7 @@ pub(super) fn local_root(
         .map_err(|error| CommandFailure::Usage(format!("{}: {}", names.root, ErrorChain(&error))))
 }
 
-/// Binds the address that the options name; `None` where they name none.
+/// Binds the address in the options; `None` without one.
 pub(super) async fn bind_endpoint(
     mcp: &McpArgs,
     tenant: &TenantId,

@@ -1,4 +1,5 @@
-//! `dray mcp install`, `dray mcp bundle`, `dray mcp server-json`: what clients need to find this server.
+//! `dray mcp install`, `dray mcp bundle`, `dray mcp server-json`: the configuration with which clients find this
+//! server.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,7 @@ fn server_launch(args: &McpInstallArgs) -> Result<ServerLaunch, CommandFailure> 
     })
 }
 
-/// The words behind the program that start the server.
+/// The arguments of the program that start the server.
 fn server_args(options: &[String]) -> Vec<String> {
     let words = std::iter::once("mcp".to_owned());
     words.chain(options.iter().cloned()).collect()

@@ -18,7 +18,7 @@ struct PolicyFile {
     host_allowlist: Option<Vec<String>>,
 }
 
-/// Reads the policy file. `None` when none is named.
+/// Reads the policy file. `None` without one.
 pub(crate) fn read_policy(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, CommandFailure> {
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(CommandFailure::local(format!(

@@ -1,8 +1,7 @@
 //! Directories of this machine as sandboxes of one command.
 //!
-//! Services that run inside a command serve only the user who typed it, so a directory that is named there may be
-//! used without being configured. Services of a running system have a configuration of their own, which this does not
-//! change.
+//! Services that run inside a command serve only the user who typed it, so a directory on the command line may be used
+//! without being configured. Services of a running system have their own configuration, which this does not change.
 
 use std::path::PathBuf;
 
@@ -14,13 +13,13 @@ use crate::outcome::CommandFailure;
 /// Prefix of the address of a directory.
 const LOCAL_PREFIX: &str = "local:";
 
-/// The absolute path that a local address names; `None` for other addresses.
+/// The absolute path in a local address; `None` for other addresses.
 fn local_directory(sandbox: &str) -> Option<PathBuf> {
     let named = sandbox
         .strip_prefix(LOCAL_PREFIX)
         .filter(|named| !named.is_empty())?;
     let folder = std::env::current_dir().ok()?.join(named);
-    // A missing directory keeps its path: the service reports it in its own words.
+    // A missing directory keeps its path: the service reports it.
     Some(folder.canonicalize().unwrap_or(folder))
 }
 
@@ -70,7 +69,7 @@ pub(crate) fn allowed_all<'a>(
     if !roots.is_empty() {
         let roots = serde_json::json!(roots);
         let root = format!("sandbox-transfer.local.roots={roots}");
-        // First, so that a `--set` of the user comes later and counts.
+        // Inserted first, so that a later `--set` of the user overrides it.
         global.overrides.insert(0, root);
     }
     global

@@ -146,7 +146,7 @@ impl ReadRun<'_> {
         self.shown(&record, &target.what)
     }
 
-    /// The whole record for scripts, the output for people. A document that was not read is an error for people.
+    /// The complete record for scripts, the output for people. For people, a document that was not read is an error.
     fn shown(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
         if self.global.json {
             let text = serde_json::to_string(record).map_err(|_| Fault::internal())?;
@@ -214,7 +214,7 @@ impl ReadRun<'_> {
     }
 }
 
-/// The fault that a refusal stands for, with a code for scripts.
+/// The fault for a refusal, with a code for scripts.
 fn refusal_fault(record: &Record, what: &str) -> Fault {
     let code = record.error_code.unwrap_or(Code::Internal);
     let kind = match code {
@@ -226,7 +226,7 @@ fn refusal_fault(record: &Record, what: &str) -> Fault {
         _ => FaultCode::InvalidArgument,
     };
     let message = match code {
-        // Escaped: the name goes to a terminal.
+        // Escaped, because the name is shown on a terminal.
         Code::NotFound => format!("The file {} does not exist.", escape_path(what)),
         _ => record.output.trim_start_matches("Error: ").to_owned(),
     };
@@ -315,7 +315,8 @@ fn document_reader(
             print_note(&format!("--root {} is skipped: {error}", root.display()));
         }
     }
-    // The command reads nothing outside a named root; without one, the directories of the arguments may be read too.
+    // The command reads only files below a configured root; without one, it may also read the directories of the
+    // arguments.
     if primary.is_none() {
         folders.dedup();
         roots = roots.with(folders);

@@ -62,7 +62,7 @@ async fn list_reports(
     Ok((reply.reports, reply.truncated))
 }
 
-/// One line for each file: time, delivery, state, name, size, target, and what went wrong.
+/// One line for each file: time, delivery, state, name, size, target, and the error.
 pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
     let time = shown::rfc3339_time(report.begun_at_ms);
     let target = report

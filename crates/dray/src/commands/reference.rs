@@ -75,7 +75,7 @@ fn faults_page() -> String {
         "\n## egress-fetcher\n\n`{u}` is the URL without user info, query and fragment.\n\n",
     );
     text.push_str("| detail | code | retry | sentence |\n|---|---|---|---|\n");
-    // Placeholders stand for the parts of a sentence that vary.
+    // Placeholders replace the variable parts of a sentence.
     let url = dray_guard::ShownUrl::from_text("{u}");
     for code in Code::ALL_REASONS {
         let fault = code.fault(&url, dray_guard::ShownHost::First("{host}"));

@@ -1,4 +1,4 @@
-//! `dray sandbox`: files into a sandbox and out of it, and a look inside.
+//! `dray sandbox`: copies files into and out of a sandbox, and lists them.
 
 mod copy;
 mod direct;
@@ -50,7 +50,7 @@ pub(crate) async fn run(
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_)
     );
     if copies && let Some(config) = context::own_sandboxes(&reaching)? {
-        // Boxed: its future is far larger than those of the other commands.
+        // Boxed, because its future is far larger than those of the other commands.
         return Box::pin(run_copy(
             &reaching,
             &SandboxAccess::Direct(&config),
@@ -104,7 +104,7 @@ async fn run_copy(
     }
 }
 
-/// Refuses `--resume` with a running system, which keeps nothing of an interrupted copy for this command.
+/// Refuses `--resume` with a running system, which does not keep an interrupted copy for this command.
 fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), CommandFailure> {
     if is_served && options.resume {
         let text = "--resume is for copies without a running system: leave out --nats";
@@ -345,7 +345,7 @@ fn free_name_in(directory: &Path, wanted: &[u8]) -> PathBuf {
     let wanted = directory.join(OsStr::from_bytes(wanted));
     std::iter::once(wanted.clone())
         .chain(numbered)
-        // Without following links: a dangling link is taken too.
+        // Does not follow links, so that the name of a dangling link also counts as used.
         .find(|candidate| std::fs::symlink_metadata(candidate).is_err())
         .unwrap_or(wanted)
 }

@@ -1,4 +1,4 @@
-//! `dray session`: binds a session to a sandbox and a chat, and shows what is bound.
+//! `dray session`: binds a session to a sandbox and a chat, and shows bindings.
 
 use std::path::Path;
 use std::time::Duration;

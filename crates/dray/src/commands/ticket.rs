@@ -1,4 +1,4 @@
-//! `dray ticket`: asks a running endpoint for a ticket, lists tickets, shows and revokes one.
+//! `dray ticket`: requests a ticket from a running endpoint, lists tickets, shows and revokes one.
 
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder, Url};
 use dray_presentation::name;
@@ -165,7 +165,7 @@ async fn list_tickets(global: &GlobalOptions, list: &TicketList) -> Result<(), C
     Ok(())
 }
 
-/// A line for scripts; for people one with the id, then what there is to know.
+/// A line for scripts; for people one with the id, then the details.
 fn print_ticket(global: &GlobalOptions, ticket: &TicketStatus) {
     if global.json {
         print_line(&serde_json::to_string(ticket).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The endpoint of tickets: in `dray up` and `dray mcp`, and on its own as `dray ticket serve`.
+//! The endpoint of tickets: in `dray up` and `dray mcp`, and separately as `dray ticket serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub(crate) async fn bind_wanted(
     }
 }
 
-/// Lets the calls of tickets name the URL of this endpoint, and keep their records where it has them.
+/// Makes the ticket calls use the URL and the records of this endpoint.
 pub(crate) fn configure_calls(
     mut sources: ConfigSources,
     endpoint: Option<&TicketEndpoint>,
@@ -87,7 +87,7 @@ fn record_directory(loaded: &LoadedConfig) -> Result<Option<PathBuf>, CommandFai
     Ok(Some(state.folder.join(TICKET_DIRECTORY)))
 }
 
-/// Serves tickets for as long as the host runs; nothing when the records cannot be opened.
+/// Serves tickets for as long as the host runs; `None` if the records cannot be opened.
 pub(crate) fn serve_endpoint(
     endpoint: TicketEndpoint,
     running: &RunningHost,
@@ -123,7 +123,7 @@ pub(crate) struct ServingTickets {
 }
 
 impl ServingTickets {
-    /// Ends it and waits until what came in is recorded.
+    /// Ends the endpoint and waits until received bytes are recorded.
     pub(crate) async fn close(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -149,7 +149,7 @@ pub(crate) fn attach_endpoint(
     Ok((access, ServingTickets { stop, tasks }))
 }
 
-/// The tickets of a system. `config` is that of the services in this process; without services there is none.
+/// The tickets of a system. `config` is the configuration of the services in this process; `None` without services.
 fn ticket_service(
     bus: &Bus,
     store: &Store,

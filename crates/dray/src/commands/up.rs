@@ -18,7 +18,7 @@ use serde_json::json;
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second signal
 /// ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
-    // Before the services start: an address that is taken ends the command, and the port of a URL is known.
+    // Bound before the services start, so that an address in use ends the command, and the port of the URL is known.
     let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
     let mut host = context::all_services_host(sources).install_subscriber();
@@ -30,14 +30,14 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     } else {
         up.only.join(", ")
     };
-    // Before the services start: an address that is taken ends the command.
+    // Bound before the services start, so that an address in use ends the command.
     let mcp = BoundMcp::bind(&up.mcp, context::tenant_of(global)?).await?;
     let bound_console = BoundConsole::bind(up, context::tenant_of(global)?).await?;
     let mut serving = None;
     let ticket_url = tickets
         .as_ref()
         .map(|endpoint| endpoint.base_url().to_owned());
-    // Called once the ports are bound: port 0 is known only then.
+    // Called once the ports are bound: port 0 is resolved only then.
     let announce = |running: &RunningHost| {
         let bus = running.config().section::<BusSection>("bus");
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
@@ -62,7 +62,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     }
     match served {
         Ok(ExitStatus::Success) => Ok(()),
-        // A second signal, or services that did not stop in time; the log says which.
+        // A second signal, or services that did not stop in time; the log has the reason.
         Ok(_) => Err(CommandFailure::Reported),
         Err(error) => Err(context::start_failure(&error)),
     }
@@ -102,16 +102,16 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
     Ok(sources)
 }
 
-/// Where previews are served, unless the configuration says so: for a whole system on a free port, because two systems
-/// of one machine must not share an origin of previewed pages.
+/// Where previews are served, unless the configuration says so: for a complete system on a free port, because two
+/// systems of one machine must not share an origin of previewed pages.
 fn preview_address(up: &UpArgs, loaded: &LoadedConfig) -> Option<SocketAddr> {
     let is_free = up.only.is_empty() && loaded.is_default(context::PREVIEW_LISTEN);
     up.preview
         .or_else(|| is_free.then(|| ([127, 0, 0, 1], 0).into()))
 }
 
-/// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service that
-/// runs alone (`--only`) logs as configured.
+/// The log level for the command line. On a terminal, addresses and warnings are shown; a single service (`--only`)
+/// logs as configured.
 fn log_level(up: &UpArgs, loaded: &LoadedConfig) -> Option<&'static str> {
     match up.verbose {
         0 if up.only.is_empty() && loaded.is_default("telemetry.level") => Some("warn"),

@@ -11,15 +11,15 @@ use crate::cli::{DEFAULT_CONSOLE, UpArgs};
 use crate::commands::console;
 use crate::outcome::{CommandFailure, print_note};
 
-/// A bound console that serves nothing yet.
+/// A bound console that does not serve requests yet.
 pub(crate) struct BoundConsole {
     server: ConsoleServer,
     tenant: TenantId,
 }
 
 impl BoundConsole {
-    /// Binds the wanted address. Without one, the default address or a free port of loopback; nothing with
-    /// `--no-console`, and nothing for single services (`--only`).
+    /// Binds the wanted address. Without one, the default address or a free port of loopback; `None` with
+    /// `--no-console`, and for single services (`--only`).
     pub(crate) async fn bind(
         up: &UpArgs,
         tenant: TenantId,
@@ -62,8 +62,8 @@ impl BoundConsole {
     }
 }
 
-/// The default address. Where it is taken, by another system of this machine for example, a free port: the URL is printed
-/// in any case.
+/// The default address. If it is in use, for example by another system on this machine, a free port. The URL is always
+/// printed.
 async fn bind_default(settings: ConsoleSettings) -> Result<ConsoleServer, ConsoleError> {
     let free = ([127, 0, 0, 1], 0).into();
     let Ok(address) = DEFAULT_CONSOLE.parse() else {

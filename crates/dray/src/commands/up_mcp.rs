@@ -23,7 +23,7 @@ const OPTION_NAMES: OptionNames = OptionNames {
     auth_file: "--mcp-auth-file",
 };
 
-/// A bound server that serves nothing yet.
+/// A bound server that does not serve requests yet.
 pub(crate) struct BoundMcp {
     args: McpArgs,
     root: Option<LocalRoot>,
@@ -77,7 +77,7 @@ impl BoundMcp {
         tasks.spawn(serving);
         let signalled = stop.clone();
         tasks.spawn(async move {
-            // The services end with the same signal; new calls must not come while they do.
+            // The services stop at the same signal; new calls must not arrive meanwhile.
             tokio::select! {
                 _ = mcp::termination() => signalled.cancel(),
                 () = signalled.cancelled() => {}

@@ -48,7 +48,7 @@ fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure>
     )))
 }
 
-/// Stores a file under its own name, or as it is `called`.
+/// Stores a file under its own name, or under the name `called`.
 pub(crate) async fn upload_file(
     global: &GlobalOptions,
     system: &SystemConnection,
@@ -64,7 +64,7 @@ pub(crate) async fn upload_file(
     upload_stream(global, system, input, Some(size), label).await
 }
 
-/// Stores everything that can be read from `input`. `total` is its size for the progress bar, where it is known.
+/// Stores everything that can be read from `input`. `total` is its size for the progress bar, if known.
 pub(crate) async fn upload_stream(
     global: &GlobalOptions,
     system: &SystemConnection,
@@ -76,7 +76,7 @@ pub(crate) async fn upload_stream(
     let operation = OperationId::mint();
     let mut writer = system.store()?.writer(system.tenant(), &operation, 1);
     let mut buffer = BytesMut::new();
-    // Read in chunks and never held: files are larger than memory.
+    // Read in chunks, because files may be larger than memory.
     loop {
         buffer.reserve(CHUNK_BYTES);
         let count = input
@@ -113,7 +113,7 @@ mod tests {
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
         let opening = open_regular_file(&pipe);
         let Ok(opened) = tokio::time::timeout(Duration::from_secs(5), opening).await else {
-            // Lets the thread go that waits in `open`.
+            // Releases the thread that waits in `open`.
             std::fs::File::options().write(true).open(&pipe).unwrap();
             panic!("it waits for a writer");
         };

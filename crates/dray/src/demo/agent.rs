@@ -1,5 +1,5 @@
-//! A whole agent: a person brings a workbook; the agent reads it, writes a file in its sandbox and sends it. A second
-//! turn continues where the first ended. The model follows a script.
+//! A complete agent: a user attaches a workbook; the agent reads it, writes a file in its sandbox and sends it. A
+//! second turn continues where the first ended. The model follows a script.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,10 +15,10 @@ use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::{DemoSystem, late_event_failure};
 use crate::outcome::CommandFailure;
 
-/// What the agent writes about the workbook, and what the person must get.
+/// The agent's text about the workbook, which the user must get.
 const SUMMARY_TEXT: &str = "# Crane 4\n\n980.5 a day from 2026-02-14, with 20% off.\n";
 
-/// The manifest of the demo's agent: a model, a prompt, and nothing else. Tools for files are there for every agent.
+/// The manifest of the demo's agent: only a model and a prompt. Every agent has the tools for files.
 pub(crate) fn agent_manifest() -> Value {
     json!({
         "orchestrator": {
@@ -30,8 +30,8 @@ pub(crate) fn agent_manifest() -> Value {
     })
 }
 
-/// The script of the model: it reads, writes and sends; in the second turn it looks again. The first rule that fits
-/// counts.
+/// The script of the model: it reads, writes and sends; in the second turn it reads again. The first matching rule
+/// applies.
 pub(crate) fn model_script() -> Value {
     json!({"rules": [
         {"when": {"tool_result_of": "sandbox_list"}, "reply": {"say": "Still there:\n{result}"}},
@@ -109,7 +109,7 @@ async fn first_turn(
         read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "the model was given the workbook as a table",
     )?;
-    // Base64 of a part: the whole could be cut differently and still be there.
+    // Base64 of a part only, because base64 of the complete text may be aligned differently.
     check_claim(
         !read.contains(&STANDARD.encode(PRICES_XLSX.get(..600).unwrap_or_default())),
         "the workbook's bytes are in no message to the model",
@@ -143,7 +143,7 @@ async fn second_turn(
         "content": first.text,
         "custom_content": {"state": first.state},
     });
-    // The client sends the whole conversation; the service kept nothing of it.
+    // The client sends the whole conversation; the service does not store it.
     let again = json!({"role": "user", "content": "Is it still there?"});
     let answer = ask_agent(system, json!([question, before, again])).await?;
     show_text(teller, "user", "Is it still there?");
@@ -201,7 +201,7 @@ impl AgentAnswer {
             .push_str(delta.content.as_deref().unwrap_or_default());
         self.attachments.extend(delta.attachments);
         for stage in delta.stages {
-            // Stages come as names and continuations by their index.
+            // A stage starts with its name, and continuations refer to its index.
             let at = usize::try_from(stage.index).unwrap_or(usize::MAX);
             if self.stages.len() == at {
                 self.stages.push(String::new());

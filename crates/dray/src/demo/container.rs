@@ -1,6 +1,6 @@
-//! A container made from nothing, where a Docker Engine answers: files go into it and come out unchanged.
+//! A container without a pulled image, if a Docker Engine is available: files are copied into and out of it unchanged.
 //!
-//! No image is pulled. The container holds two empty directories and never runs, which is enough to copy files.
+//! No image is pulled. The container has two empty directories and never runs, which is enough to copy files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const ENGINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest response that is read, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// Puts the first file of a delivery into a container and gets it back, or says why that is left out.
+/// Puts the first file of a delivery into a container and gets it back, or reports why this step is skipped.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -109,7 +109,7 @@ struct DemoContainer {
 }
 
 impl DemoContainer {
-    /// Makes a container, or returns a sentence that says why there is none.
+    /// Makes a container, or returns a sentence with the reason why there is none.
     async fn create(socket: &Path) -> Result<Self, String> {
         let answers = call_engine(socket, "GET", "/_ping", "", &[]).await;
         if !matches!(answers, Ok(status) if status == 200) {
@@ -136,7 +136,7 @@ impl DemoContainer {
     }
 
     async fn make(&self) -> io::Result<()> {
-        // `fromSrc=-`: an image from the body, so that no registry is asked.
+        // `fromSrc=-`: an image from the body, so that no registry is used.
         let image = format!("/images/create?fromSrc=-&repo={}&tag=1", self.name);
         let tar = tar_of_folders(&["tmp", "workspace"]);
         self.expect("POST", &image, "application/x-tar", &tar)

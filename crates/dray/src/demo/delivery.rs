@@ -1,4 +1,4 @@
-//! Files of an agent's sandbox to a person, and a file of the person back. Every step looks at the other side.
+//! Delivers files of an agent's sandbox to a person, and a file of the person back. Every step checks the other side.
 
 use std::path::Path;
 
@@ -27,7 +27,8 @@ const SECRET_PATH: &[u8] = b"TOKEN=this-never-leaves\n";
 /// How long one question after an outcome waits, in milliseconds.
 const WAIT_MS: u64 = 20_000;
 
-/// Sends, repeats, answers with tags, copies, and receives. Returns the report of the first delivery.
+/// Sends files, repeats this, sends tagged files, copies files, and receives one. Returns the report of the first
+/// delivery.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -56,7 +57,7 @@ fn fill_sandbox(sandbox: &Path) -> std::io::Result<()> {
         .try_for_each(|(name, bytes)| std::fs::write(sandbox.join(name), bytes))
 }
 
-/// Two files arrived, and the others say why they did not.
+/// Checks that two files arrived, and that the others have the right reasons.
 fn check_outcomes(report: &v1::DeliveryReport) -> Result<(), CommandFailure> {
     let files = report.files.iter();
     let states: Vec<_> = files.map(v1::DeliveredFile::file_state).collect();
@@ -112,7 +113,7 @@ async fn send_files(
     Ok((meta, report))
 }
 
-/// Checks what the person sees: the two files as they are, and why the others are missing.
+/// Checks the chat of the person: the two unchanged files, and the reasons for the missing ones.
 fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
     let seen = system.telegram.seen(chat);
     for shown in &seen {
@@ -306,7 +307,7 @@ async fn receive_message(
         .telegram
         .user_writes(chat, "Please add these.", Some(attached));
     teller.line("user", "Please add these.  + ports.csv");
-    // The event comes before the agent asks: the upload was placed by itself.
+    // The event arrives before a request of the agent, because the upload was placed automatically.
     let event = next_event(&mut placed).await?;
     let event = v1::UploadPlaced::decode(event.payload).map_err(|_| Fault::internal())?;
     let upload = event.upload.unwrap_or_default();
@@ -396,7 +397,7 @@ fn visible_request_count(system: &DemoSystem) -> usize {
         .count()
 }
 
-/// A message on one line, as the person sees it.
+/// A message on one line, as shown to the person.
 fn in_chat(shown: &StoredMessage) -> String {
     let file = shown.file.as_ref().map(|file| {
         format!(

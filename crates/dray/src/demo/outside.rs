@@ -1,7 +1,7 @@
 //! A simulated outside world: names that resolve to public addresses, and servers behind them.
 //!
-//! Only the demo's resolver and dialer know it. They replace DNS and the sockets of the kernel; everything between
-//! them (policy, guard, pinning, limits, audit) is the product. Nothing leaves the process.
+//! Only the demo's resolver and dialer use it. They replace DNS and the sockets of the kernel; the code between them
+//! (policy, guard, pinning, limits, audit) is that of the product. No data leaves the process.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct FakeInternet {
 }
 
 impl FakeInternet {
-    /// A world in which nothing was looked up or dialled.
+    /// A new simulation without look-ups or connections.
     pub(crate) fn new() -> Self {
         Self {
             responder: ScriptedResponder::new(scripted_response),

@@ -69,7 +69,7 @@ async fn store_file(
     name: &str,
     bytes: &'static [u8],
 ) -> Result<Claim, CommandFailure> {
-    // The label claims nothing: the type must be detected from the bytes.
+    // The label is generic: the type must be detected from the bytes.
     let label = ArtifactLabel::new("application/octet-stream", name);
     let stored = system
         .store()
@@ -107,7 +107,7 @@ async fn content_text(
     content: Option<v1::Content>,
 ) -> Result<String, CommandFailure> {
     let content = content.ok_or_else(Fault::internal)?;
-    // Small output comes inline, larger output as a claim.
+    // Small output is inline, larger output a claim.
     let bytes = match ContentSource::try_from(content).map_err(Fault::from)? {
         ContentSource::Inline(bytes) => bytes,
         ContentSource::Claim(claim) => {

@@ -1,4 +1,4 @@
-//! The chapters of the demo. Every step checks what it shows: a demo that shows something wrong fails.
+//! The chapters of the demo. Every step checks its output, so the demo fails on a wrong result.
 
 use std::path::Path;
 
@@ -242,7 +242,7 @@ async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(),
     Ok(())
 }
 
-/// The audit event of an attempt: the next one with this reason and host. Others may come in between.
+/// The audit event of an attempt: the next one with this reason and host. Other events may arrive in between.
 async fn audit_of(
     audits: &mut dray_bus::EventStream,
     code: &str,

@@ -52,7 +52,7 @@ pub(crate) struct DemoSystem {
 }
 
 impl DemoSystem {
-    /// Starts everything with its files in `folder`. Containers are those of the engine at `docker`.
+    /// Starts the system with its files in `folder`. The engine at `docker` runs the containers.
     pub(crate) async fn start(folder: &Path, docker: &Path) -> Result<Self, CommandFailure> {
         let dial = DialCore::start()
             .await
@@ -186,7 +186,7 @@ async fn rehearsed_model() -> std::io::Result<RehearsalServer> {
     RehearsalServer::start(script).await
 }
 
-/// The next event, or a failure when none comes in time.
+/// The next event, or a failure if none arrives in time.
 pub(crate) async fn next_event(events: &mut EventStream) -> Result<ObservedEvent, CommandFailure> {
     let event = tokio::time::timeout(STEP_TIMEOUT, events.next())
         .await
@@ -239,7 +239,7 @@ fn make_directory(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> 
         .map_err(CommandFailure::local("cannot make a folder for the demo"))
 }
 
-/// A configured list of one path, as JSON: a path may hold any characters.
+/// A configured list of one path, as JSON: a path may contain any characters.
 fn one_path_list(path: &Path) -> String {
     serde_json::json!([path.to_string_lossy()]).to_string()
 }

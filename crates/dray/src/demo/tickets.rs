@@ -44,7 +44,7 @@ pub(crate) async fn run_chapters(
     told
 }
 
-/// A file comes in through a URL that works once. Returns its handle.
+/// Uploads a file through a single-use URL. Returns its handle.
 async fn upload_once(
     system: &DemoSystem,
     teller: &StepReporter,

@@ -1,4 +1,4 @@
-//! An agent that does what a test says, chunk by chunk, and remembers what it was asked.
+//! An agent that follows the script of a test, chunk by chunk, and records its requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub(crate) enum AnswerStep {
     Event(Value),
     /// Any bytes.
     Raw(Bytes),
-    /// Silence until the client goes.
+    /// Silence until the client disconnects.
     Silence,
     /// The connection breaks.
     Break,
-    /// A folder goes away.
+    /// Removes a directory.
     Remove(std::path::PathBuf),
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum AnswerScript {
     Status(u16, Value),
 }
 
-/// What was asked.
+/// A received question.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedQuestion {
     pub(crate) path: String,

@@ -1,4 +1,4 @@
-//! Tests that the built-in layer contains what manifests rely on, and that our reader accepts it.
+//! Tests that the built-in layer contains the names that manifests use, and that the reader accepts it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::manifest::toolset::ToolSet;
 use crate::manifest::{ManifestReader, ManifestSettings};
 use crate::skill::{self, FILE_PARAMETERS};
 
-/// Resolves the tool sets of a small manifest; nothing may be wrong with it, not even an unknown key.
+/// Resolves the tool sets of a small manifest; it must have no problems, not even an unknown key.
 fn resolved(tool_sets: &Value) -> ResolvedToolsets {
     let reader = ManifestReader::new(ManifestSettings::default());
     let document = json!({

@@ -13,12 +13,12 @@ use super::{LocalBackend, ServerState};
 use crate::error::TransportError;
 use crate::topology::{ConsumerSpec, ConsumerState};
 
-/// What the server keeps for one durable.
+/// The state of one durable consumer.
 #[derive(Debug)]
 pub(super) struct DurableConsumer {
     pub(super) spec: ConsumerSpec,
     next: u64,
-    /// Handed out, not acknowledged: when it comes again and how often it was handed out.
+    /// Messages that were delivered and not acknowledged, with the time of redelivery and the number of deliveries.
     pending: BTreeMap<u64, PendingDelivery>,
 }
 
@@ -51,7 +51,7 @@ impl DurableConsumer {
         }
     }
 
-    /// When the earliest message comes again by itself.
+    /// When the earliest redelivery is due.
     fn wakes_at(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.again_at).min()
     }
@@ -129,7 +129,7 @@ type Handed = Vec<(super::StoredMessage, u64)>;
 type Exhausted = Vec<(u64, u64)>;
 
 impl DurableConsumer {
-    /// Due redeliveries first, then what was never handed out, as long as `max_ack_pending` allows.
+    /// Due redeliveries first, then messages that were never delivered, as long as `max_ack_pending` allows.
     fn take(&mut self, log: &StreamLog, count: usize) -> (Handed, Exhausted) {
         let now = Instant::now();
         let mut handed = Vec::new();
@@ -246,7 +246,8 @@ impl LocalPuller {
         let mut changed = self.local.server.changed.subscribe();
         let until = Instant::now() + wait;
         loop {
-            // Before the fetch: a change during it is then seen by `changed` below, and the loop fetches again.
+            // Marked before the fetch, so that `changed` below reports a change during the fetch, and the loop fetches
+            // again.
             changed.mark_unchanged();
             let fetched = self.local.faults.step(|| self.try_fetch(count)).await;
             let (pulled, wakes_at) = fetched?;
@@ -256,7 +257,7 @@ impl LocalPuller {
             // A redelivery becomes due by time alone, without a change of the log.
             let next = wakes_at.map_or(until, |at| at.min(until));
             tokio::select! {
-                // One more fetch follows; the loop ends after it with what it brought.
+                // One more fetch follows; the loop then ends with its messages.
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep_until(next) => {}
                 result = changed.changed() => {
@@ -350,7 +351,8 @@ impl LocalAcker {
             );
         }
         drop(state);
-        // A message that is given back without a delay, or room below `max_ack_pending`, lets waiting pulls continue.
+        // Waiting pulls can continue when a message is returned without a delay, or when the pending count falls below
+        // `max_ack_pending`.
         self.local.server.wake();
     }
 

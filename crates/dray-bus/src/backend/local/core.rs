@@ -116,10 +116,10 @@ impl SubjectRoutes {
         self.listeners.retain(|listener| listener.id != id);
     }
 
-    /// Ends every subscription; what was delivered can still be read.
+    /// Ends every subscription; delivered messages can still be read.
     pub(super) fn close(&mut self) {
         self.closed = true;
-        // Dropping the senders ends the receivers after what they already hold, as after a drain.
+        // Dropping the senders ends the receivers after their buffered messages, as after a drain.
         self.listeners.clear();
     }
 }
@@ -165,7 +165,7 @@ impl Drop for LocalSubscription {
     }
 }
 
-/// An address for replies, gone when dropped.
+/// An address for replies; dropping it removes the subscription.
 #[derive(Debug)]
 pub(crate) struct LocalInbox {
     address: String,

@@ -64,7 +64,7 @@ mod plan {
         LoseRequest,
         /// The request arrives, but its response is lost.
         LoseAnswer,
-        /// The process is paused for this long, then takes the step.
+        /// The process is paused for this long, then continues with the step.
         Pause(Duration),
     }
 

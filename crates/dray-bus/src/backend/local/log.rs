@@ -10,7 +10,7 @@ use crate::headers;
 use crate::subject;
 use crate::topology::{FullStreamPolicy, StreamSpec, StreamState};
 
-/// Messages in order, with what the server keeps beside them.
+/// The messages of a stream in order, with the state that the server keeps for them.
 #[derive(Debug)]
 pub(super) struct StreamLog {
     spec: StreamSpec,
@@ -50,7 +50,7 @@ impl StreamLog {
             .any(|filter| subject::matches_filter(filter, subject))
     }
 
-    /// Appends, or says why not, in the order in which the server checks.
+    /// Appends a message, or returns an error. Checks in the same order as the server.
     pub(super) fn append(
         &mut self,
         message: &OutgoingMessage,
@@ -104,7 +104,7 @@ impl StreamLog {
     }
 
     fn make_room(&mut self, needed: u64, last: Option<u64>) -> Result<(), TransportError> {
-        // In a bucket the new value takes the place of the old one, so a full bucket still takes updates.
+        // In a bucket the new value replaces the old one, so a full bucket still accepts updates.
         let replaced = last.filter(|_| self.spec.max_per_subject == 1);
         let freed = replaced
             .and_then(|sequence| self.messages.get(&sequence))
@@ -116,8 +116,8 @@ impl StreamLog {
         if let Some(sequence) = replaced {
             self.remove(sequence);
         }
-        // Only streams that discard the oldest come here with too little room; with `New` the
-        // check above has returned.
+        // Only streams that discard the oldest messages reach this loop without space; with `New` the check above has
+        // returned.
         while self.bytes + needed > self.spec.max_bytes {
             let Some((&oldest, _)) = self.messages.first_key_value() else {
                 return Err(TransportError::Full);
@@ -130,7 +130,7 @@ impl StreamLog {
     fn remove(&mut self, sequence: u64) {
         if let Some(stored) = self.messages.remove(&sequence) {
             self.bytes -= stored_bytes(&stored);
-            // A newer message on the subject may have taken the entry.
+            // A newer message on the subject may have replaced the entry.
             if self.last_by_subject.get(&stored.subject) == Some(&sequence) {
                 self.last_by_subject.remove(&stored.subject);
             }
@@ -148,7 +148,7 @@ impl StreamLog {
         }
     }
 
-    /// Drops what is older than the stream keeps.
+    /// Drops messages that are older than the maximum age of the stream.
     pub(super) fn expire(&mut self, now_ms: u64) {
         let age = u64::try_from(self.spec.max_age.as_millis()).unwrap_or(u64::MAX);
         while let Some((&sequence, stored)) = self.messages.first_key_value() {

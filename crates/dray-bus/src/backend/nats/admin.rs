@@ -166,7 +166,7 @@ fn stream_config(spec: &StreamSpec) -> Config {
         allow_rollup: spec.allow_rollup,
         deny_delete: spec.deny_delete,
         deny_purge: spec.deny_purge,
-        // Every field that a 2.9 server does not know stays unset; it would be ignored without an error (F-5).
+        // Every field that a 2.9 server does not support stays unset; it would be ignored without an error (F-5).
         ..Config::default()
     }
 }

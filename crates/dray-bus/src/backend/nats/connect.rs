@@ -54,8 +54,7 @@ impl ConnectionWatcher {
             }
             Event::ServerError(ServerError::Other(words)) => {
                 tracing::error!(words, "the server reports an error");
-                // The client has no event of its own for violations; it hands on the words of
-                // the server's `-ERR` line.
+                // The client has no event of its own for violations; it passes on the text of the server's `-ERR` line.
                 if words.to_ascii_lowercase().contains("permissions violation") {
                     self.violation(refused_subject(words));
                 }
@@ -114,7 +113,7 @@ pub(super) async fn connect_client(
         .map_err(ConnectError::Connect)
 }
 
-/// Doubling with full jitter, so that a fleet does not come back in step.
+/// Doubling with full jitter, so that many clients do not reconnect simultaneously.
 fn reconnect_delay(attempts: usize) -> Duration {
     // More doublings than these pass the ceiling anyway, and the shift below must not overflow.
     let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(6);

@@ -1,7 +1,7 @@
 //! Reply addresses: one wildcard subscription for all calls of a connection.
 //!
-//! The client's own requests take one reply each; calls need more than one (progress), see late ones (to count
-//! them), and learn when the connection is lost.
+//! The requests of the NATS client get one reply each. Calls need several replies (progress), count late ones, and are
+//! notified when the connection is lost.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ struct InboxTable {
     dispatcher: OnceLock<DropGuard>,
 }
 
-/// Reaches the inboxes as long as another owner keeps them.
+/// A weak reference to the inboxes.
 #[derive(Clone, Debug)]
 pub(super) struct WeakMux(Weak<InboxTable>);
 
@@ -56,7 +56,7 @@ impl InboxMux {
             .subscribe(format!("{prefix}.*"))
             .await
             .map_err(TransportError::other)?;
-        // The server must know the subscription before the first request, or it would drop the first reply.
+        // The server must have the subscription before the first request; otherwise it would drop the first reply.
         client.flush().await.map_err(TransportError::other)?;
         // Weak, because the task is owned by `shared` itself: a strong reference would keep both alive forever.
         let shared = Arc::downgrade(&self.shared);
@@ -75,8 +75,8 @@ impl InboxMux {
                     break;
                 };
                 if !shared.hand_over(from_nats(reply)) {
-                    // The caller gave up; a rising count means that deadlines are too short or
-                    // a responder is too slow.
+                    // The caller has stopped waiting. A rising count means that deadlines are too short or a responder
+                    // is too slow.
                     late.add(1, &[]);
                 }
             }
@@ -114,7 +114,7 @@ impl InboxMux {
 }
 
 impl WeakMux {
-    /// Notifies all waiters that their request or its answer may be lost.
+    /// Notifies all waiters that their request or its response may be lost.
     pub(super) fn connection_lost(&self) {
         let Some(shared) = self.0.upgrade() else {
             return;
@@ -144,14 +144,14 @@ impl InboxTable {
             .subject
             .rsplit_once('.')
             .and_then(|(_, id)| id.parse::<u64>().ok());
-        // Cloned so that the lock is not held while the reply is handed over.
+        // Cloned, so that the lock is released before the reply is sent.
         let sender = id.and_then(|id| self.lock().get(&id).cloned());
-        // Never awaited: one caller that does not read must not hold up the replies of all others.
+        // Sent without waiting: a caller that does not read must not block the replies of all others.
         sender.is_some_and(|sender| sender.try_send(reply).is_ok())
     }
 }
 
-/// An address for replies, gone when dropped.
+/// An address for replies; dropping it removes the subscription.
 #[derive(Debug)]
 pub(crate) struct NatsInbox {
     address: String,

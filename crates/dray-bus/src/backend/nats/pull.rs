@@ -12,9 +12,9 @@ use super::super::{AckAction, CursorStart, PulledMessage, StoredMessage};
 use super::{NatsBackend, headers_of, unix_millis};
 use crate::error::TransportError;
 
-/// How long after a stop a delivery that was under way is still taken, to be handed back.
+/// How long after a stop a delivery in transit is still received, to be returned to the server.
 const STOP_LINGER: Duration = Duration::from_millis(100);
-/// Longest wait for the messages that are there now, and for the end of a request.
+/// Longest wait for messages that are available now, and for the end of a request.
 const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// After this long without a reader the server forgets a cursor's consumer.
 const INACTIVE_THRESHOLD: Duration = Duration::from_mins(1);
@@ -97,7 +97,7 @@ impl NatsPuller {
         wait: Duration,
         stop: &CancellationToken,
     ) -> Result<Vec<PulledMessage>, TransportError> {
-        // `fetch` sets `no_wait`: the server answers with what it has and ends the request without waiting.
+        // `fetch` sets `no_wait`: the server sends the available messages and ends the request without waiting.
         let there = self
             .consumer
             .fetch()
@@ -105,7 +105,7 @@ impl NatsPuller {
             .messages()
             .await
             .map_err(TransportError::other)?;
-        // A server whose consumer has reached `max_ack_pending` leaves this request without an answer.
+        // A server whose consumer has reached `max_ack_pending` does not respond to this request.
         let pulled = match collect_batch(there, stop, IMMEDIATE_TIMEOUT).await {
             Err(TransportError::TimedOut) => Vec::new(),
             other => other?,
@@ -116,7 +116,7 @@ impl NatsPuller {
         let next = self
             .consumer
             .batch()
-            // One message ends the wait; the others that came with it are taken by the next `fetch` without waiting.
+            // One message ends the wait; the next `fetch` gets the others that arrived with it without waiting.
             .max_messages(1)
             .expires(wait)
             .messages()
@@ -134,12 +134,14 @@ async fn collect_batch(
     let mut pulled = Vec::new();
     loop {
         let next = tokio::select! {
-            // What has arrived is taken first: after a stop or a timeout it would otherwise wait for its `ack_wait`.
+            // Messages that have arrived are returned first; otherwise, after a stop or a timeout, they would be
+            // redelivered only after `ack_wait`.
             biased;
             next = batch.next() => next,
             () = tokio::time::sleep(limit) => return check_quiet_end(pulled),
             () = stop.cancelled() => {
-                // What the server has sent already is taken, so that it can be handed back immediately.
+                // Messages that the server has already sent are received, so that they can be returned to it
+                // immediately.
                 tokio::time::timeout(STOP_LINGER, batch.next()).await.ok().flatten()
             }
         };
@@ -153,7 +155,7 @@ async fn collect_batch(
     }
 }
 
-/// The end of a request that the server did not even close: it counts as away, unless some messages came.
+/// Handles a request that the server did not close: the server counts as unavailable unless messages arrived.
 fn check_quiet_end(pulled: Vec<PulledMessage>) -> Result<Vec<PulledMessage>, TransportError> {
     if pulled.is_empty() {
         return Err(TransportError::TimedOut);
@@ -211,7 +213,7 @@ impl NatsAcker {
         ack: AckAction,
         wait: Duration,
     ) -> Result<(), TransportError> {
-        // The confirmation says that the server saw it, not that it survives the server's end (F-2b).
+        // The confirmation proves that the server received it, not that it survives a crash of the server (F-2b).
         let confirmed = self.inner.double_ack_with(ack_kind(ack));
         match tokio::time::timeout(wait, confirmed).await {
             Ok(result) => result.map_err(TransportError::Other),
@@ -260,7 +262,8 @@ impl NatsCursor {
                 ))
             }
             Some(Err(error)) => Err(TransportError::other(error)),
-            // The client's stream ends only when its consumer is gone or the connection is closed permanently.
+            // The client's stream ends only when its consumer was deleted or the connection is closed permanently
+            //
             None => Err(TransportError::Disconnected),
         }
     }

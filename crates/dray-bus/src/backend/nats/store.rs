@@ -122,8 +122,8 @@ impl NatsBackend {
             .await
             .map_err(TransportError::other)?;
         let subject = format!("$KV.{bucket}.{key}");
-        // A direct get is answered by any replica and needs a right for its subject alone, unlike a
-        // stream's message API (18).
+        // Any replica responds to a direct get, which needs only a permission for its subject, unlike a stream's
+        // message API (18).
         let found = direct_get_result(handle.direct_get_last_for_subject(subject).await, &name)?;
         Ok(found.map(KeyEntry::from))
     }
@@ -183,7 +183,7 @@ fn to_stored_message(message: StreamMessage) -> StoredMessage {
 fn request_error(error: RequestError, subject: &str) -> TransportError {
     match error.kind() {
         RequestErrorKind::TimedOut => TransportError::TimedOut,
-        // No stream takes the subject: JetStream would have answered even for a full one.
+        // No stream captures the subject: JetStream would have responded even for a full stream.
         RequestErrorKind::NoResponders => TransportError::NotProvisioned(subject.to_owned()),
         _ => TransportError::other(error),
     }

@@ -11,7 +11,7 @@ use super::super::{classify, mime};
 use super::made::{TRANSITIONAL_RELATIONSHIP, compound, package, zip};
 use super::{class, named};
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct CountingReader {
     inner: Cursor<Vec<u8>>,
     read: Rc<Cell<usize>>,
@@ -149,7 +149,7 @@ fn chains_that_lead_in_circles_end() {
     let shift = u16::from_le_bytes(bytes[30..32].try_into().unwrap());
     let at = ((fat as usize + 1) << shift) + directory as usize * 4;
     bytes[at..at + 4].copy_from_slice(&directory.to_le_bytes());
-    // And an entry is its own neighbour.
+    // In addition, an entry is its own sibling.
     let entry = ((directory as usize + 1) << shift) + 128;
     bytes[entry + 68..entry + 76].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(named(&bytes, "x"), (Binary, mime::OLE));

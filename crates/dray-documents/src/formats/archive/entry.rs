@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use crate::container::exceeds_ratio;
 use crate::limits::Limits;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
     File,
@@ -22,7 +22,7 @@ pub(super) enum EntryKind {
     Other,
 }
 
-/// What the archive says of an entry. Names and sizes are claims of the file's author.
+/// The header data of an entry. Names and sizes are unverified claims of the file's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// As it is written; never used as a path here.
@@ -39,7 +39,7 @@ pub(super) struct Entry {
     pub(super) is_unsupported: bool,
 }
 
-/// How well an entry's name fits what a caller wrote; more is better.
+/// How well an entry's name matches the name that a caller gave; greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NameMatch {
     /// Without the backslashes of Markdown that a model copied from the listing.
@@ -51,7 +51,7 @@ pub(super) enum NameMatch {
 }
 
 impl Entry {
-    /// What a compressed file that is not an archive holds.
+    /// The content of a compressed file that is not an archive.
     pub(super) fn compressed_file(bytes: u64) -> Self {
         Self {
             name: "(the compressed file)".to_owned(),
@@ -69,7 +69,7 @@ impl Entry {
         listed_name(&self.name)
     }
 
-    /// The word for what it is.
+    /// The displayed word for the type.
     pub(super) fn kind_word(&self) -> &'static str {
         match self.kind {
             EntryKind::File => "file",
@@ -80,7 +80,7 @@ impl Entry {
         }
     }
 
-    /// What a reader should know of it before reading it or unpacking the archive elsewhere.
+    /// A warning before reading the entry or unpacking the archive elsewhere.
     pub(super) fn note(&self) -> String {
         let mut notes = Vec::new();
         if let EntryKind::SymbolicLink(target) | EntryKind::HardLink(target) = &self.kind
@@ -105,7 +105,7 @@ impl Entry {
         notes.join(", ")
     }
 
-    /// Whether this is the file that a caller means by `wanted`, and how well the name fits.
+    /// How well the name matches the caller's `wanted`; `None` if this is another file.
     pub(super) fn matches(&self, wanted: &str) -> Option<NameMatch> {
         if !matches!(self.kind, EntryKind::File) {
             return None;
@@ -131,7 +131,7 @@ pub(super) fn max_bytes(limits: &Limits) -> u64 {
     limits.max_member_bytes.min(limits.max_inflated_bytes)
 }
 
-/// A name as it is in a listing: what cannot be seen, or turns text around, is written as `\u{…}`.
+/// A name for a listing: invisible characters and those that reverse text are written as `\u{…}`.
 pub(super) fn listed_name(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for character in name.chars() {
@@ -145,7 +145,7 @@ pub(super) fn listed_name(name: &str) -> String {
     shown
 }
 
-/// Bytes of a name as text; what is not UTF-8 is written as `\xNN`, so that different names stay different.
+/// Bytes of a name as text; invalid UTF-8 is written as `\xNN`, so that different names stay different.
 pub(super) fn name_of(bytes: &[u8]) -> String {
     let mut name = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -157,7 +157,7 @@ pub(super) fn name_of(bytes: &[u8]) -> String {
     name
 }
 
-/// Seconds since 1970 as `2031-03-14 09:30:00`, UTC; nothing before the year 0 and beyond the year 9999.
+/// Seconds since 1970 as `2031-03-14 09:30:00`, UTC; `None` before the year 0 and after the year 9999.
 pub(super) fn utc_text(seconds: i64) -> Option<String> {
     let time = Timestamp::from_second(seconds).ok()?;
     let time = time.to_zoned(TimeZone::UTC);

@@ -4,7 +4,7 @@ use super::entry::{Entry, EntryKind};
 use crate::limits::Failure;
 use crate::markdown::{Cell, Markdown, Table};
 
-/// Entries that are listed; `range` (`rows 2001-`) shows later ones.
+/// Most entries that are listed; `range` (`rows 2001-`) shows later ones.
 const MAX_ROWS: usize = 2000;
 
 /// A listing while entries arrive.
@@ -30,7 +30,7 @@ impl Listing {
         }
     }
 
-    /// Adds an entry. Memory is taken for the rows that are shown alone.
+    /// Adds an entry. Only rows that are shown use memory.
     pub(super) fn add(&mut self, entry: &Entry) {
         self.entries += 1;
         match entry.kind {
@@ -65,7 +65,8 @@ impl Listing {
         );
     }
 
-    /// Writes what was listed, whole or until `result` ended it. `is_nested` is whether the archive itself lies in one.
+    /// Writes the listing, which is complete or ended by `result`. `is_nested` is whether the archive is inside another
+    /// one.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! Archives: what they hold, and one file of them (read-attachment 13.9).
+//! Archives: the listing, and the conversion of one file in them (read-attachment 13.9).
 //!
-//! ZIP and tar, the latter also within gzip, xz and Zstandard. Nothing is ever written anywhere: names are
-//! text to show and to compare, and a file of an archive is unpacked into memory and converted like any other
-//! document. A compressed file that is not a tar archive stands for the one file in it.
+//! ZIP and tar, the latter also inside gzip, xz and Zstandard. No file is written: names are only displayed and
+//! compared, and a file of an archive is unpacked into memory and converted like any other document. A compressed file
+//! that is not a tar archive counts as the one file in it.
 
 mod entry;
 mod listing;
@@ -30,7 +30,7 @@ use crate::markdown::Markdown;
 /// A file of an archive that was read in place of the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its media type, by its own bytes.
+    /// Its media type, from its content.
     pub mime: String,
     /// Its kind, which the policy has to allow as well.
     pub kind: Kind,
@@ -59,12 +59,12 @@ pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     })
 }
 
-/// Whether a file of this type holds files that can be read by their name.
+/// Whether files in a file of this type can be read by their names.
 pub fn is_archive(hint: &ConversionHint) -> bool {
     converter(hint).is_some()
 }
 
-/// Writes the listing. Sizes are what the archive claims.
+/// Writes the listing. Sizes are claims of the archive.
 fn write_listing(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -91,7 +91,8 @@ fn list_stream(
         if hint.mime == mime::TAR {
             return Err(DAMAGED_STRUCTURE);
         }
-        // The formats do not say reliably how much they hold, so it is unpacked and counted within the budget.
+        // The formats do not reliably state the unpacked size, so the content is unpacked and counted within the
+        // budget.
         let bytes = stream.skip(u64::MAX)?;
         listing.add(&Entry::compressed_file(bytes));
         return Ok(());
@@ -118,13 +119,13 @@ fn open_stream<'a>(
     }
 }
 
-/// Unpacks the file that is to be read in place of the archive: the one that was requested, or the only one of a
-/// compressed file. Nothing when the document itself is to be converted.
+/// Unpacks the file to read instead of the archive: the requested one, or the only one of a compressed file. `None` if
+/// the document itself is to be converted.
 ///
 /// # Errors
 ///
-/// [`Failure::NoMember`] when the archive has no such file; the limits of a conversion, the size of a file and the
-/// ratio of unpacked to packed bytes; encryption; damage.
+/// [`Failure::NoMember`] if the archive does not contain the file; a limit of the conversion, of the size of a file or
+/// of the ratio of unpacked to packed bytes; encryption; damage.
 pub(super) fn unpack_single(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -141,7 +142,7 @@ pub(super) fn unpack_single(
     classify_unpacked(&name, bytes, hint).map(Some)
 }
 
-/// The file that a compressed file stands for; nothing for an archive.
+/// The file inside a compressed file; `None` for an archive.
 fn only_file(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -196,7 +197,7 @@ fn tar_member(
     Ok((name, bytes.ok_or(Failure::Stopped(Limit::Size))?))
 }
 
-/// Finds out what an unpacked file is.
+/// Classifies an unpacked file.
 fn classify_unpacked(
     name: &str,
     bytes: Vec<u8>,
@@ -217,7 +218,7 @@ fn classify_unpacked(
         hint: ConversionHint {
             show_hidden: outer.show_hidden,
             ocr: outer.ocr.clone(),
-            // An archive within an archive is listed and goes no deeper.
+            // An archive within an archive is only listed.
             member: Some(outer.member.clone().unwrap_or_default()),
             ..class.hint()
         },

@@ -26,7 +26,7 @@ pub(super) enum CompressionFormat {
 }
 
 impl CompressionFormat {
-    /// The packing of a media type; nothing for any other type.
+    /// The compression format of a media type; `None` for any other type.
     pub(super) fn of(mime: &str) -> Option<Self> {
         Some(match mime {
             mime::GZIP => Self::Gzip,
@@ -46,16 +46,16 @@ impl CompressionFormat {
     }
 }
 
-/// A stream of bytes out of a file, counted: every byte that a decompressor gives goes into the budget.
+/// A stream of bytes out of a file, counted: every unpacked byte is counted in the budget.
 pub(super) struct Stream<'a> {
     reader: Box<dyn Read + 'a>,
-    /// Bytes that were looked at and not taken.
+    /// Bytes that were peeked at and not consumed.
     ahead: Vec<u8>,
-    /// Bytes taken from the file.
+    /// Bytes read from the file.
     packed: Rc<Cell<u64>>,
-    /// Bytes that came out.
+    /// Unpacked bytes.
     unpacked: u64,
-    /// Most times that the bytes may become more; nothing for a file that is not compressed.
+    /// Greatest ratio of unpacked to packed bytes; `None` for a file that is not compressed.
     max_ratio: Option<u64>,
     budget: Rc<Budget>,
 }
@@ -73,7 +73,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The bytes that a compressed file unpacks to. All members, streams and frames of it, one after the other.
+    /// The unpacked bytes of a compressed file: all of its members, streams and frames in order.
     pub(super) fn unpacked(
         input: &'a mut dyn Input,
         packing: CompressionFormat,
@@ -145,14 +145,14 @@ impl<'a> Stream<'a> {
         Ok(filled)
     }
 
-    /// The next bytes, at most `length`; memory is taken as they come, not by the number.
+    /// The next bytes, at most `length`; memory grows with the received bytes, not with `length`.
     pub(super) fn take(&mut self, length: u64) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         self.each(length, |chunk| bytes.extend_from_slice(chunk))?;
         Ok(bytes)
     }
 
-    /// Passes over the next bytes, at most `length`; how many there were.
+    /// Skips the next bytes, at most `length`. Returns how many there were.
     pub(super) fn skip(&mut self, length: u64) -> Result<u64, Failure> {
         self.each(length, |_| {})
     }
@@ -174,7 +174,7 @@ impl<'a> Stream<'a> {
         Ok(length - left)
     }
 
-    /// Takes bytes out of the decompressor and counts them.
+    /// Reads bytes from the decompressor and counts them.
     fn advance(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
         let read = loop {
             match self.reader.read(into) {
@@ -185,7 +185,7 @@ impl<'a> Stream<'a> {
         };
         self.budget.inflated(read)?;
         self.unpacked = self.unpacked.saturating_add(read as u64);
-        // What the buffer has read ahead counts as packed, so the ratio is a little mild at the start of a
+        // Read-ahead bytes in the buffer count as packed, so the limit on the ratio is less strict at the start of a
         // file.
         if let Some(max_ratio) = self.max_ratio
             && exceeds_ratio(self.unpacked, self.packed.get(), max_ratio)
@@ -204,7 +204,7 @@ fn read_failure(error: &io::Error) -> Failure {
     }
 }
 
-/// Counts what is taken from a file.
+/// Counts the bytes that are read from a file.
 struct CountingReader<'a> {
     input: &'a mut dyn Input,
     read: Rc<Cell<u64>>,
@@ -218,7 +218,7 @@ impl Read for CountingReader<'_> {
     }
 }
 
-/// The frames of a Zstandard file (RFC 8878, 3): compressed ones one after the other, skippable ones passed over.
+/// The frames of a Zstandard file (RFC 8878, 3): compressed frames in order, skippable frames ignored.
 struct ZstandardFrames<R> {
     source: R,
     frame: FrameDecoder,
@@ -236,7 +236,7 @@ impl<R: BufRead> ZstandardFrames<R> {
         }
     }
 
-    /// Opens the next frame; whether there is one.
+    /// Opens the next frame. Returns whether there is one.
     fn open(&mut self) -> io::Result<bool> {
         loop {
             if self.source.fill_buf()?.is_empty() {
@@ -276,11 +276,11 @@ impl<R: BufRead> Read for ZstandardFrames<R> {
                 self.is_open = true;
             }
             while self.frame.can_collect() == 0 && !self.frame.is_finished() {
-                // One block at a time: a whole frame would be kept in memory before its first byte is counted.
+                // One block at a time: otherwise a complete frame would be in memory before its first byte is counted.
                 let one = BlockDecodingStrategy::UptoBlocks(1);
                 let decoded = self.frame.decode_blocks(&mut self.source, one);
                 if let Err(error) = decoded {
-                    // The decoder wraps the end of the file in errors of its own.
+                    // The decoder wraps the end-of-file error in its own errors.
                     let ended = self.source.fill_buf()?.is_empty();
                     return Err(if ended {
                         io::ErrorKind::UnexpectedEof.into()

@@ -1,4 +1,5 @@
-//! Tar archives, read as a stream. `dray-archive` decodes them, tolerantly: what can be listed is listed.
+//! Tar archives, read as a stream. `dray-archive` decodes them, in tolerant mode, so that damaged archives are listed
+//! as far as possible.
 
 use dray_archive::tar::{
     BLOCK_BYTES, Block, DecodeStep, Decoder, Entry as TarEntry, EntryKind as TarEntryKind,
@@ -78,7 +79,7 @@ impl<'a> Tar<'a> {
         (self.left, self.padding) = (bytes, padding(bytes));
     }
 
-    /// Passes over what is left of an entry. Programs leave out the padding after the last one.
+    /// Skips the remainder of an entry. Some programs omit the padding after the last one.
     fn pass(&mut self) -> Result<(), Failure> {
         if self.stream.skip(self.left)? < self.left {
             return Err(Failure::Corrupt(Damage::Truncated));
@@ -88,7 +89,7 @@ impl<'a> Tar<'a> {
         Ok(())
     }
 
-    /// The next block; nothing where the file ends.
+    /// The next block; `None` at the end of the file.
     fn block(&mut self) -> Result<Option<Block>, Failure> {
         let mut block = [0; BLOCK_BYTES];
         match self.stream.fill(&mut block)? {

@@ -92,7 +92,7 @@ fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Opti
     })
 }
 
-/// The time in the directory. It is local time of the creator, and its time zone is not known.
+/// The time in the directory. It is in the creator's local time, in an unknown time zone.
 fn shown_time(time: DateTime) -> String {
     format!(
         "{:04}-{:02}-{:02} {:02}:{:02}:{:02}",

@@ -18,7 +18,7 @@ struct Item {
     nav: bool,
 }
 
-/// The package document: what parts there are, and in which order they are read.
+/// The package document: the list of parts, and their reading order.
 #[derive(Debug, Default)]
 struct Book {
     items: HashMap<String, Item>,
@@ -109,7 +109,7 @@ fn is_encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
     }
 }
 
-/// The name of the package document: what the container says, else the only one there is.
+/// The name of the package document: the one that the container declares, otherwise the only one.
 fn package_name(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<String, Failure> {
     if let Some(bytes) = container.part("META-INF/container.xml")? {
         let text = decode_part(&bytes);
@@ -117,7 +117,7 @@ fn package_name(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<St
         loop {
             match xml.next() {
                 Ok(Event::Open(e)) if e.name() == "rootfile" => {
-                    // Resolved inside the archive: `../../etc/passwd` finds nothing (path traversal).
+                    // Resolved inside the archive: `../../etc/passwd` matches no part (path traversal).
                     let path = resolve_part("", &e.attr("full-path").unwrap_or_default());
                     if container.has(&path) {
                         return Ok(path);
@@ -171,7 +171,7 @@ impl Book {
         }
     }
 
-    /// Titles of chapters by part, from the table of contents of either kind. A damaged one costs nothing else.
+    /// Titles of chapters by part, from the table of contents of either kind. A damaged table only loses the titles.
     fn titles(
         &self,
         container: &mut Container<'_>,

@@ -1,7 +1,7 @@
 //! Messages of the internet (RFC 5322, MIME).
 //!
-//! The library reads headers, with their encoded words and addresses. The parts are walked here: of what is attached
-//! nothing is decoded, and how deep parts lie within parts is bounded.
+//! The library reads headers, with their encoded words and addresses. This module walks the parts. It does not decode
+//! attachments, and limits the nesting of parts.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ const MAX_HEADER_BYTES: usize = 256 * 1024;
 const NAMED_ZONES: [&str; 12] = [
     "GMT", "UT", "UTC", "Z", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT",
 ];
-/// Greatest depth of parts within parts; what lies deeper is left out with a warning.
+/// Greatest depth of parts within parts; deeper parts are left out with a warning.
 const MAX_PART_DEPTH: usize = 32;
 
 /// A message as it travels: headers, bodies, and a list of attachments that are not opened.
@@ -73,13 +73,13 @@ pub(super) fn convert(
     }
 }
 
-/// What follows the first line.
+/// The lines after the first one.
 fn after_line(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == b'\n');
     end.and_then(|end| bytes.get(end + 1..)).unwrap_or_default()
 }
 
-/// A message or a part of one: its headers and what they are about.
+/// A message or a part of one: its headers and its content.
 struct Part<'a> {
     headers: Option<Message<'static>>,
     body: &'a [u8],
@@ -88,7 +88,7 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     fn of(bytes: &'a [u8]) -> Self {
         let (head, body) = split_headers(bytes);
-        // The parser wants a line end behind the last header.
+        // The parser requires a line end after the last header.
         let head: Cow<'_, [u8]> = if head.ends_with(b"\n") {
             head.into()
         } else {
@@ -126,7 +126,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Type and subtype, lower case; plain text when it does not say.
+    /// Type and subtype, lower case; plain text by default.
     fn mime(&self) -> String {
         let named = self
             .headers
@@ -176,7 +176,7 @@ impl<'a> Part<'a> {
         }
         let label = named.filter(|label| DetectedEncoding::of_label(label).is_some());
         let text = match label {
-            // What says that it is ASCII and is not, may be anything.
+            // Text that is declared as ASCII and is not may have any encoding.
             Some(label) if !label.eq_ignore_ascii_case("us-ascii") => {
                 encoding::decode_text(&decoded, Some(label))
             }
@@ -254,7 +254,7 @@ struct Parts<'b> {
 }
 
 impl Parts<'_> {
-    /// The bodies in a part; what is attached is noted.
+    /// The bodies in a part; attachments are listed.
     fn walk(&mut self, part: &Part<'_>, depth: usize) -> Result<Vec<Body>, Limit> {
         self.budget.element()?;
         self.budget.clock()?;
@@ -284,7 +284,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Of alternatives the first that has plain text, else the last that has any; of other parts all.
+    /// Of alternatives, the first one with plain text, otherwise the last one with any text; of other multiparts, all
+    /// parts.
     fn several(&mut self, kind: &str, inner: &[&[u8]], depth: usize) -> Result<Vec<Body>, Limit> {
         let mut all = Vec::new();
         for bytes in inner {
@@ -307,7 +308,7 @@ fn has_plain(bodies: &[Body]) -> bool {
     bodies.iter().any(|body| matches!(body, Body::Plain(_)))
 }
 
-/// Headers and body: what is before and after the first blank line.
+/// Headers and body, which are before and after the first blank line.
 fn split_headers(bytes: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     while let Some(length) = bytes
@@ -317,7 +318,7 @@ fn split_headers(bytes: &[u8]) -> (&[u8], &[u8]) {
         let line = bytes.get(at..at + length).unwrap_or_default();
         if line.is_empty() || line == b"\r" {
             let (head, body) = bytes.split_at(at + length + 1);
-            // The library reads headers whole; a head of megabytes would take it seconds.
+            // The library parses all headers together; a head of megabytes would take seconds.
             return (head.get(..MAX_HEADER_BYTES).unwrap_or(head), body);
         }
         at += length + 1;
@@ -325,7 +326,7 @@ fn split_headers(bytes: &[u8]) -> (&[u8], &[u8]) {
     (bytes.get(..MAX_HEADER_BYTES).unwrap_or(bytes), &[])
 }
 
-/// The parts between boundaries; what is before the first is a note for old readers.
+/// The parts between boundaries; the text before the first boundary is a note for old readers.
 fn split_parts<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
     let mut parts = Vec::new();
     let mut start = None;

@@ -14,12 +14,12 @@ pub(super) struct Address {
     pub(super) address: String,
 }
 
-/// A file that came with the mail; it is never opened.
+/// An attached file, which is never opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attachment {
     pub(super) name: String,
     pub(super) mime: String,
-    /// Bytes, decoded; nothing when it is not a file.
+    /// Bytes, decoded; `None` if it is not a file.
     pub(super) size: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Whether nothing would be seen.
+    /// Whether it has no visible content.
     pub(super) fn is_blank(&self) -> bool {
         match self {
             Self::Plain(text) | Self::Html(text) => text.trim().is_empty(),
@@ -42,7 +42,7 @@ impl Body {
     }
 }
 
-/// A mail, as its format gives it.
+/// A mail, as read from its format.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MailMessage {
     pub(super) from: Vec<Address>,
@@ -69,9 +69,9 @@ impl MailMessage {
                 out.item(0, Marker::Bullet, &line)?;
             }
         }
-        // As text, because a header may claim any date; nothing is computed from it.
+        // As text, because a header may have any date, and no calculation depends on it.
         for (label, text) in [("Date", &self.date), ("Subject", &self.subject)] {
-            // A folded or hostile header must not begin a line of its own in the list.
+            // A folded or hostile header must not start a new line in the list.
             let text = one_line(text);
             if !text.is_empty() {
                 let mut line = labelled_line(label);
@@ -97,7 +97,7 @@ impl MailMessage {
 }
 
 impl Address {
-    /// `Name <address>`; what is not an address stays text.
+    /// `Name <address>`; other text is not changed.
     fn write(&self, line: &mut Inline) {
         let name = one_line(&self.name);
         let address = self.address.trim();
@@ -122,7 +122,7 @@ impl Address {
 impl Attachment {
     fn line(&self) -> Inline {
         let name = one_line(&self.name);
-        // Attachments are listed and not read: each is a file of its own for the caller.
+        // Attachments are listed and not read: each is a separate file for the caller.
         let name = if name.is_empty() { "(no name)" } else { &name };
         let mut facts = vec![one_line(&self.mime)];
         if let Some(size) = self.size {
@@ -145,7 +145,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A plain body: paragraphs with their lines, and what others said as quotes.
+/// A plain body: paragraphs with their lines, and quoted replies as quotes.
 fn write_plain_body(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     let mut open = 0;
     let mut lines: Vec<&str> = Vec::new();
@@ -184,7 +184,7 @@ fn end_paragraph(lines: &mut Vec<&str>, out: &mut Markdown) -> Result<(), Failur
     Ok(())
 }
 
-/// How deep a line is quoted, and what it says.
+/// The quote depth of a line, and its text.
 fn quote_depth(line: &str) -> (usize, &str) {
     let mut level = 0;
     let mut rest = line;

@@ -6,7 +6,7 @@ use crate::limits::{Budget, Damage, Failure};
 const HEADER_BYTES: usize = 16;
 /// Size of the dictionary.
 const DICTIONARY_BYTES: usize = 4096;
-/// What the dictionary holds at the start (MS-OXRTFCP 2.1.3.1.3).
+/// The initial content of the dictionary (MS-OXRTFCP 2.1.3.1.3).
 const INITIAL_DICTIONARY: &[u8] = b"{\\rtf1\\ansi\\mac\\deff0\\deftab720{\\fonttbl;}{\\f0\\fnil \\froman \\fswiss \\fmodern \\fscript \\fdecor MS Sans SerifSymbolArialTimes New RomanCourier{\\colortbl\\red0\\green0\\blue0\r\n\\par \\pard\\plain\\f0\\fs20\\b\\i\\u\\tab\\tx";
 
 /// The RTF in a compressed stream.
@@ -60,7 +60,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
             if offset == place {
                 return Ok(out);
             }
-            // A reference may reach into what it writes itself, so bytes are copied one after the other.
+            // A reference may overlap with its own output, so bytes are copied one by one.
             for step in 0..length {
                 let byte = ring
                     .get((offset + step) % DICTIONARY_BYTES)

@@ -42,10 +42,10 @@ const INTERNET_CODE_PAGE: u16 = 0x3FDE;
 const MESSAGE_CODE_PAGE: u16 = 0x3FFD;
 const SENDER_SMTP: u16 = 0x5D01;
 
-/// The code page that stands for UTF-16.
+/// The number of the code page for UTF-16.
 const UTF_16: u32 = 1200;
 
-/// A message that Outlook saved; what is attached is listed and not opened.
+/// A message that Outlook saved; attachments are listed and not opened.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -73,7 +73,7 @@ fn read_letter(
     let root = Path::new("/");
     let fixed = file.fixed(root, MESSAGE_HEADER, budget)?;
     let pages = [MESSAGE_CODE_PAGE, INTERNET_CODE_PAGE].map(|id| fixed.number(id));
-    // Strings of 8 bits are not in UTF-16, even when the message says so.
+    // Strings of 8 bits are not in UTF-16, even if the message declares it.
     let page = pages.into_iter().flatten().find(|page| *page != UTF_16);
     if let Some(page) = page {
         file.page = CodePage::of_number(page);
@@ -81,7 +81,7 @@ fn read_letter(
     let html_page = fixed.number(INTERNET_CODE_PAGE).or(page);
     let (to, cc) = read_recipients(file, budget)?;
     let mut sender = file.text(root, SENDER_SMTP, budget)?;
-    // Senders within Exchange have an address of its directory there, not one of mail.
+    // For senders within Exchange it is an address of the directory, not a mail address.
     if sender.is_empty() {
         sender = file.text(root, SENDER_ADDRESS, budget)?;
     }
@@ -109,8 +109,8 @@ fn read_letter(
     })
 }
 
-/// The plain body, else the HTML, else the compressed RTF, or the HTML in that. RTF that is damaged costs only itself,
-/// unless the message has nothing else to say.
+/// The plain body, otherwise the HTML, otherwise the compressed RTF or the HTML in it. Damaged RTF is a failure only if
+/// the message has no other content.
 fn read_body(
     file: &mut File<'_>,
     html_page: Option<u32>,
@@ -151,7 +151,7 @@ fn read_body(
     }
 }
 
-/// Those the message goes to, and those who get a copy.
+/// The recipients of the message, and those of a copy.
 fn read_recipients(
     file: &mut File<'_>,
     budget: &Budget,
@@ -193,7 +193,7 @@ fn or_shown(listed: Vec<Address>, shown: String) -> Vec<Address> {
     }
 }
 
-/// Addresses within one organisation's directory say nothing outside of it.
+/// Addresses within one organisation's directory have no meaning outside of it.
 fn smtp_address(address: String) -> String {
     if address.contains('@') {
         address
@@ -202,7 +202,7 @@ fn smtp_address(address: String) -> String {
     }
 }
 
-/// Names, types and sizes. A message that is attached is a storage and has no size of its own.
+/// Names, types and sizes. An attached message is a storage, which has no size.
 fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachment>, Failure> {
     let mut all = Vec::new();
     for storage in file.storages("__attach_version1.0_", budget) {

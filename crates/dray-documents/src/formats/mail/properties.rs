@@ -13,7 +13,7 @@ const EPOCH_OFFSET_SECONDS: i64 = 11_644_473_600;
 /// An open message and the encoding of its strings.
 pub(super) struct File<'i> {
     compound: Compound<'i>,
-    /// What 8-bit strings are in.
+    /// The encoding of 8-bit strings.
     pub(super) page: CodePage,
 }
 
@@ -38,7 +38,7 @@ impl<'i> File<'i> {
             .collect()
     }
 
-    /// Reads a whole stream; `None` when the stream is missing or unreadable.
+    /// Reads a complete stream; `None` when the stream is missing or unreadable.
     fn stream(&mut self, path: &Path, budget: &Budget) -> Result<Option<Vec<u8>>, Failure> {
         self.compound.stream(path, budget)
     }
@@ -64,7 +64,7 @@ impl<'i> File<'i> {
             .map(|entry| entry.len())
     }
 
-    /// A property of text; empty when there is none.
+    /// A text property; empty if it is missing.
     pub(super) fn text(
         &mut self,
         storage: &Path,
@@ -86,7 +86,7 @@ impl<'i> File<'i> {
         Ok(text.trim_end_matches('\0').to_owned())
     }
 
-    /// Whether one of these properties of text is there.
+    /// Whether one of these text properties exists.
     pub(super) fn has_text(&self, storage: &Path, ids: &[u16]) -> bool {
         let kinds = ["001F", "001E"];
         let mut names = ids
@@ -123,7 +123,7 @@ impl FixedProperties {
         entry.get(8..16)?.try_into().ok()
     }
 
-    /// A 32-bit number; `None` when the table has none under this id.
+    /// A 32-bit number; `None` if the table does not have this id.
     pub(super) fn number(&self, id: u16) -> Option<u32> {
         let value = self.value(u32::from(id) << 16 | 0x0003)?;
         Some(u32::from_le_bytes(value.first_chunk().copied()?))

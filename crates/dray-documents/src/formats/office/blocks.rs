@@ -1,9 +1,9 @@
-//! Blocks that cannot be written immediately: what a cell, a text box or a note holds.
+//! Blocks that cannot be written immediately: the content of a cell, a text box or a note.
 
 use crate::limits::Limit;
 use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
 
-/// Lines that one cell or note keeps.
+/// Most lines of one cell or note.
 const MAX_LINES: usize = 50_000;
 
 /// A block, ready to be written.
@@ -58,7 +58,7 @@ impl Block {
     }
 }
 
-/// The lines of blocks where only lines have a place, such as a cell.
+/// The lines of blocks for a position that can contain only lines, such as a cell.
 pub(in crate::formats) fn lines_of_blocks(blocks: Vec<Block>) -> Vec<Inline> {
     let mut lines = Vec::new();
     for block in blocks {
@@ -97,7 +97,7 @@ impl Sink {
         self.open.pop().unwrap_or_default()
     }
 
-    /// Keeps a block of what is open; where nothing is, it is lost.
+    /// Appends a block to the innermost open collection; without one, the block is dropped.
     pub(in crate::formats) fn keep(&mut self, block: Block) {
         if let Some(kept) = self.open.last_mut()
             && !block.is_blank()
@@ -107,7 +107,7 @@ impl Sink {
         }
     }
 
-    /// Writes or keeps a block; blank ones are neither.
+    /// Writes or keeps a block; ignores a blank one.
     pub(in crate::formats) fn put(
         &mut self,
         block: Block,

@@ -8,12 +8,12 @@ use crate::markdown::{Inline, Markdown, Marker, Style, Unit};
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) title: bool,
-    /// Distance from the top and from the left, when it is known.
+    /// Distance from the top and from the left, if known.
     pub(super) place: Option<(i64, i64)>,
     pub(super) blocks: Vec<Block>,
 }
 
-/// One slide with all that is shown of it.
+/// One slide with all of its visible content.
 #[derive(Debug, Default)]
 pub(super) struct Slide {
     /// Its place in the presentation, from 1.
@@ -26,7 +26,7 @@ pub(super) struct Slide {
 }
 
 impl Slide {
-    /// Writes it, when it is wanted: title, then everything else from top to bottom and left to right.
+    /// Writes the slide if it is selected: the title, then all other shapes from top to bottom and left to right.
     pub(super) fn write(mut self, out: &mut Markdown) -> Result<(), Failure> {
         let title = self
             .shapes

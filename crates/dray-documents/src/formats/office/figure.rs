@@ -54,7 +54,7 @@ impl Chart {
         lines
     }
 
-    /// The title, empty when the chart has none.
+    /// The title, empty if the chart has none.
     pub(in crate::formats) fn title(&self) -> &str {
         &self.title
     }
@@ -117,7 +117,7 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
         match xml.next()? {
             Event::Open(e) => {
                 let next = match e.name() {
-                    // Axes have titles too; the chart's own comes before what is plotted.
+                    // Axes have titles, too; the chart's own title comes before the plot area.
                     "title" if !plot => ChartPosition::Title,
                     "plotArea" => {
                         plot = true;
@@ -233,7 +233,7 @@ pub(in crate::formats) fn read_diagram(
     }
 }
 
-/// The lines of a chart or a diagram; none when its part is not there.
+/// The lines of a chart or a diagram; empty if its part is missing.
 pub(super) fn figure_lines(
     part: &str,
     is_chart: bool,

@@ -45,7 +45,7 @@ pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
         | "application/vnd.oasis.opendocument.presentation-flat-xml" => {
             ("odp", odf::convert_slides)
         }
-        // An OLE2 file that holds an encrypted package: opening it says so, for any package.
+        // An OLE2 file with an encrypted package. Opening it as a package of any kind reports the encryption.
         "application/x-ole-storage" => ("ole", docx::convert),
         _ => return None,
     };

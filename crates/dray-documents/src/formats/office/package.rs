@@ -17,7 +17,7 @@ const MAX_RELATIONSHIPS: usize = 100_000;
 pub(in crate::formats) struct Relation {
     /// Last segment of its type, which the strict and the transitional spelling share: `hyperlink`, `styles`.
     pub(in crate::formats) kind: String,
-    /// Name of a part, or what an external one says.
+    /// Name of a part, or the target of an external relationship.
     pub(in crate::formats) target: String,
     /// Whether it leads out of the package.
     pub(in crate::formats) external: bool,
@@ -80,16 +80,16 @@ impl<'a> Package<'a> {
         })
     }
 
-    /// What counts the work.
+    /// The budget that counts the work.
     pub(in crate::formats) fn budget(&self) -> &Rc<Budget> {
         &self.budget
     }
 
-    /// The main part: the one that the package names, else the first of `guesses` that is there.
+    /// The main part: the one that the package declares, otherwise the first existing one of `guesses`.
     ///
     /// # Errors
     ///
-    /// [`Damage::MissingPart`] when neither is there.
+    /// [`Damage::MissingPart`] if none exists.
     pub(in crate::formats) fn main(&mut self, guesses: &[&str]) -> Result<String, Failure> {
         let named = self
             .relations("")
@@ -107,12 +107,12 @@ impl<'a> Package<'a> {
             .ok_or(Failure::Corrupt(Damage::MissingPart))
     }
 
-    /// The bytes of a part; nothing when it is not there.
+    /// The bytes of a part; `None` if it is missing.
     pub(in crate::formats) fn part(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         self.container.part(name)
     }
 
-    /// The relationships of a part; of the package for an empty name. A part without any has none.
+    /// The relationships of a part, or of the package for an empty name. Empty for a part without relationships.
     pub(in crate::formats) fn relations(&mut self, part: &str) -> Result<Relations, Failure> {
         let (folder, file) = part.rsplit_once('/').unwrap_or(("", part));
         let name = if folder.is_empty() {
@@ -160,7 +160,7 @@ impl<'a> Package<'a> {
     }
 }
 
-/// What a part yields that the text can do without: when it is damaged, nothing, and a warning.
+/// The result of an optional part. For a damaged part, returns the default and adds a warning.
 pub(in crate::formats) fn spare_failure<T: Default>(
     read: Result<T, Failure>,
     out: &mut Markdown,
@@ -175,7 +175,7 @@ pub(in crate::formats) fn spare_failure<T: Default>(
     }
 }
 
-/// The name of a part that `target` means in `folder`: never outside the package, without escapes.
+/// The name of the part to which `target` refers in `folder`: never outside the package, without escapes.
 pub(in crate::formats) fn resolve_part(folder: &str, target: &str) -> String {
     // Fragments name a place inside the part.
     let target = target.split(['#', '?']).next().unwrap_or_default();
@@ -185,7 +185,7 @@ pub(in crate::formats) fn resolve_part(folder: &str, target: &str) -> String {
     for step in base.split('/').chain(target.split('/')) {
         match step {
             "" | "." => {}
-            // At the top `..` stays there, so no target leaves the package (path traversal).
+            // `..` at the top has no effect, so no target leaves the package (path traversal).
             ".." => {
                 path.pop();
             }
@@ -195,7 +195,7 @@ pub(in crate::formats) fn resolve_part(folder: &str, target: &str) -> String {
     path.join("/")
 }
 
-/// Percent escapes decoded; what is not an escape or not UTF-8 stays.
+/// Percent escapes decoded; invalid escapes and invalid UTF-8 are kept.
 pub(in crate::formats) fn percent_decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();

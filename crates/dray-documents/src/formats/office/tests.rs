@@ -58,7 +58,7 @@ pub(in crate::formats) fn converted_within(mime: &str, bytes: &[u8], limits: Lim
     selected(mime, bytes, limits, Selection::All)
 }
 
-/// Converts what is selected.
+/// Converts the selected parts.
 pub(in crate::formats) fn selected(
     mime: &str,
     bytes: &[u8],

@@ -1,7 +1,7 @@
 //! A cursor over the XML of office files: namespaces as a short list, alternates resolved, depth and time bounded.
 //!
-//! Document types are passed over, entities other than the five predefined ones are never expanded, and nothing is
-//! fetched. Of `mc:AlternateContent` only the first `Choice` is seen, or the `Fallback` when there is no `Choice`.
+//! Document types are ignored, entities other than the five predefined ones are never expanded, and nothing is fetched.
+//! Of `mc:AlternateContent` only the first `Choice` is read, or the `Fallback` without a `Choice`.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use quick_xml::reader::NsReader;
 use crate::encoding;
 use crate::limits::{Budget, Damage, Failure, Limit};
 
-/// Namespaces that converters tell apart; the strict and the transitional spelling are one.
+/// Namespaces that converters distinguish; the strict and the transitional spelling count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::formats) enum Ns {
     /// `WordprocessingML`, the language of Word.
@@ -42,7 +42,7 @@ pub(in crate::formats) enum Ns {
     OdfStyle,
     /// ODF `presentation`: notes and classes of frames.
     OdfPresentation,
-    /// Every other, and none.
+    /// Any other namespace, or none.
     Other,
 }
 
@@ -143,19 +143,19 @@ impl Element<'_> {
             .map(|a| unescape_attribute(&a.value))
     }
 
-    /// An attribute that holds a number.
+    /// An attribute with a numeric value.
     pub(in crate::formats) fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
         self.attr(name)?.trim().parse().ok()
     }
 
-    /// An on-off attribute or element: true unless it says otherwise.
+    /// An on-off attribute or element: true by default.
     pub(in crate::formats) fn on(&self, name: &str) -> bool {
         self.attr(name)
             .is_none_or(|v| !matches!(v.as_str(), "0" | "false" | "off" | "none"))
     }
 }
 
-/// What the cursor meets next.
+/// The next event of the cursor.
 #[derive(Debug)]
 pub(in crate::formats) enum Event<'x> {
     /// An element opens; an empty one closes immediately.
@@ -168,11 +168,11 @@ pub(in crate::formats) enum Event<'x> {
     End,
 }
 
-/// What an open element means to the cursor.
+/// How the cursor handles an open element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
     Seen,
-    /// `AlternateContent`, and whether one of its branches was taken.
+    /// `AlternateContent`, and whether one of its branches was already read.
     Alternates(bool),
     Branch,
 }
@@ -193,7 +193,7 @@ impl std::fmt::Debug for Xml<'_> {
     }
 }
 
-/// Events between two looks at the clock.
+/// Events between two checks of the time limit.
 const EVENTS_PER_CHECK: u32 = 1024;
 
 impl<'x> Xml<'x> {
@@ -242,7 +242,7 @@ impl<'x> Xml<'x> {
         }
     }
 
-    /// Passes over what the element holds that was opened last, and its end.
+    /// Skips the content and the end of the last opened element.
     pub(in crate::formats) fn skip(&mut self) -> Result<(), Failure> {
         let mut depth = 0_u32;
         loop {
@@ -250,7 +250,7 @@ impl<'x> Xml<'x> {
             match self.raw()? {
                 Raw::Start(_) => {
                     depth += 1;
-                    // What is passed over is bounded as well: the parser keeps a name for every open element.
+                    // Skipped content is limited as well: the parser keeps a name for every open element.
                     if self.frames.len() as u64 + u64::from(depth)
                         > u64::from(self.budget.limits().max_depth)
                     {
@@ -268,7 +268,7 @@ impl<'x> Xml<'x> {
         }
     }
 
-    /// The text of the element that was opened last, with that of all elements in it.
+    /// The text of the last opened element, including the text of nested elements.
     pub(in crate::formats) fn text(&mut self) -> Result<String, Failure> {
         let depth = self.frames.len();
         let mut out = String::new();
@@ -319,7 +319,7 @@ impl<'x> Xml<'x> {
         })
     }
 
-    /// Notes an element; answers it when it is for the converter.
+    /// Records an element, and returns it if the converter should handle it.
     fn open(&mut self, element: Element<'x>) -> Result<Option<Element<'x>>, Failure> {
         if self.frames.len() as u64 >= u64::from(self.budget.limits().max_depth) {
             return Err(Failure::Stopped(Limit::Depth));
@@ -344,7 +344,8 @@ impl<'x> Xml<'x> {
     }
 }
 
-/// The characters of a part: its mark, else UTF-16 by its zeros, else UTF-8. Broken bytes become U+FFFD.
+/// The characters of a part: decoded by its byte-order mark, otherwise as UTF-16 by its zeros, otherwise as UTF-8.
+/// Invalid bytes become U+FFFD.
 pub(in crate::formats) fn decode_part(bytes: &[u8]) -> Cow<'_, str> {
     // UTF-16 without a mark, which the declaration inside cannot name.
     let label = if bytes.starts_with(b"<\0") {
@@ -368,7 +369,7 @@ fn declared_encoding(bytes: &[u8]) -> Option<&str> {
     value.get(1..)?.split(quote).next()
 }
 
-/// The text of a reference; one that is not known stays as it is.
+/// The text of a reference; an unknown one is kept unchanged.
 fn reference_text(name: &quick_xml::events::BytesRef<'_>) -> String {
     if let Ok(Some(c)) = name.resolve_char_ref() {
         // A carriage return that is spelled out is a line end as any other.

@@ -25,7 +25,7 @@ const MIN_LINKED_WIDTH: f32 = 0.25;
 pub(super) struct Annotations {
     /// Targets, by number of the link.
     pub(super) targets: Vec<Rc<str>>,
-    /// Where links lie, and which ones.
+    /// The areas of links, and their targets.
     areas: Vec<(Rect, usize)>,
     /// Widgets of form fields.
     pub(super) widgets: Vec<Widget>,
@@ -41,7 +41,7 @@ pub(super) struct Widget {
 }
 
 impl Annotations {
-    /// Reads them; what is damaged is passed over.
+    /// Reads the links; damaged ones are ignored.
     pub(super) fn read(page: &Page, source: &MeteredDocument<'_>) -> Self {
         let mut found = Self::default();
         let list = page.dict().get("Annots").and_then(|it| source.fetch(it));
@@ -100,7 +100,7 @@ impl Annotations {
         }
     }
 
-    /// Marks the pieces of text that lie in links.
+    /// Marks the pieces of text that are inside links.
     pub(super) fn mark(&self, spans: &mut [TextSpan]) {
         // Also without links: private characters of the file itself could otherwise forge one.
         marks::remove_lookalikes(spans);
@@ -153,10 +153,10 @@ impl Annotations {
     }
 }
 
-/// Which characters of a piece lie in an area; nothing when hardly any does.
+/// The characters of a piece that are inside an area; `None` if hardly any is.
 fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option<(usize, usize)> {
     let count = span.text.chars().count();
-    // Letters of turned text have no place along x, so the whole piece is linked or none of it.
+    // Letters of rotated text have no position along x, so the complete piece is linked or none of it.
     if span.rotate != 0 || span.vertical {
         let inside = (area.x0..=area.x1).contains(&x) && (area.y0..=area.y1).contains(&y);
         return inside.then_some((0, count));
@@ -171,7 +171,7 @@ fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option
     if !is_whole && (to - from) * width < span.size * MIN_LINKED_WIDTH {
         return None;
     }
-    // Ends of links are drawn by hand and cut through letters; words are linked whole.
+    // Edges of links are often imprecise and cut through letters, so complete words are linked.
     let edges = word_edges(&span.text);
     let from = nearest(&edges, place(from, count));
     let to = nearest(&edges, place(to, count));

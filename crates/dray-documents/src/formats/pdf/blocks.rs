@@ -11,10 +11,10 @@ use super::join;
 use super::marks;
 use crate::markdown::Style;
 
-/// What the engine's lines are read with.
+/// The data that is needed to read the engine's lines.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
-    /// Which styles stand out in the document.
+    /// The styles that are unusual in the document.
     pub(super) emphasis: Emphasis,
     /// Targets of the links of the page.
     pub(super) targets: &'a [Rc<str>],
@@ -27,7 +27,7 @@ pub(super) fn taken_over(layout: boss::PageLayout, reader: Reader<'_>) -> Vec<Bl
 }
 
 impl Reader<'_> {
-    /// One block; nothing when it is blank, several when the engine took for a list what goes beyond it.
+    /// Converts one block. No result for a blank one; several if the engine's list contains more than a list.
     fn block(self, block: boss::Block) -> Vec<Block> {
         match block {
             boss::Block::Heading { level, lines, .. } => self
@@ -48,7 +48,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Lines with something on them; nothing when there are none.
+    /// The lines that are not blank; `None` without any.
     fn all(self, lines: &[boss::Line]) -> Option<Vec<Line>> {
         let lines: Vec<Line> = lines
             .iter()
@@ -67,7 +67,7 @@ impl Reader<'_> {
             let text: String = inline.text.chars().skip(skip).collect();
             skip = skip.saturating_sub(length);
             let style = self.style(inline, &text);
-            // The marks of links come out here, before anything else looks at the text.
+            // The marks of links are removed here, before other code uses the text.
             for (text, link) in marks::parts(&text, self.targets) {
                 let text = characters::clean_text(&text);
                 match runs.last_mut() {
@@ -96,7 +96,7 @@ impl Reader<'_> {
         }
     }
 
-    /// How text looks, as far as that says something in this document: signs and single letters emphasise nothing.
+    /// The formats of a text that are an emphasis in this document. Signs and single letters have none.
     fn style(self, inline: &boss::Inline, text: &str) -> Style {
         let letters = text.chars().filter(|c| c.is_alphabetic()).take(2).count();
         let shows = !inline.code && letters > 1;
@@ -108,8 +108,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A list, nested by how far in its items begin. What stands far below an item is not of it: the list ends before
-    /// it.
+    /// A list, nested by the indentation of its items. Text far below an item does not belong to it: the list ends
+    /// before that text.
     fn list(self, items: &[boss::ListItem]) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut levels: Vec<f32> = Vec::new();
@@ -130,7 +130,7 @@ impl Reader<'_> {
                 boss::Marker::Bullet => None,
                 boss::Marker::Number(number) => Some(u64::from(number)),
             };
-            // The engine gives the rest of a page to the last item of a list.
+            // The engine assigns the remainder of a page to the last item of a list.
             let far = item.lines.windows(2).position(
                 |pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR_STEP),
             );
@@ -162,7 +162,7 @@ impl Reader<'_> {
         blocks
     }
 
-    /// A table; nothing when all its cells are empty.
+    /// A table; `None` if all of its cells are empty.
     fn table(self, rows: &[Vec<boss::Cell>]) -> Option<Block> {
         let rows: Vec<Vec<Cell>> = rows
             .iter()
@@ -172,11 +172,11 @@ impl Reader<'_> {
         filled.then_some(Block::Table { rows })
     }
 
-    /// A cell. Those that another one covers are not among the engine's. One that looks the same throughout is plain.
+    /// A cell. The engine does not return covered cells. A cell with one uniform format is plain.
     fn cell(self, cell: &boss::Cell) -> Cell {
         let line = cell.line.as_ref().map(|its| self.line(its, 0));
         let mut runs = join::join_lines(line.as_slice());
-        // Headers of tables are bold as a whole, which is how tables look and not emphasis.
+        // Headers of tables are completely bold, which is the style of tables and not an emphasis.
         if let Some(first) = runs.first().map(|run| run.style)
             && runs.iter().all(|run| run.style == first)
         {

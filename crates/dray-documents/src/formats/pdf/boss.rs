@@ -1,4 +1,4 @@
-//! The engine `pdfboss`: opened, driven page by page on one thread, its layout taken over.
+//! The engine `pdfboss`: opens documents, runs it page by page on one thread, and converts its layout.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,12 +26,12 @@ use crate::markdown::visible_characters;
 
 /// Pages that are read ahead to learn the sizes of headings.
 const LOOKAHEAD_PAGES: u32 = 200;
-/// Pieces of text that are read ahead; each takes about half a kilobyte.
+/// Most pieces of text that are read ahead; each uses about half a kilobyte.
 const AHEAD_SPANS: usize = 40_000;
 /// Lines drawn on one page beyond which no table is looked for among them.
 const MAX_RULINGS: usize = 6_000;
 
-/// An open document and what was learned of its first pages.
+/// An open document and data about its first pages.
 pub(super) struct PdfBoss {
     document: Document,
     damage: Damage,
@@ -60,7 +60,7 @@ struct RawPage {
     incomplete: bool,
     cut: Option<Limit>,
     hidden_characters: u64,
-    /// Pictures, when there is hardly any text besides.
+    /// Pictures, if the page has hardly any text.
     pictures: Vec<ObjRef>,
     watermarks: Vec<watermark::Candidate>,
     annotations: Annotations,
@@ -84,7 +84,7 @@ impl PdfBoss {
         budget.clock()?;
         let trailer = &document.xref().trailer;
         let source = MeteredDocument::new(&document, budget);
-        // Nothing waits here: objects come out of memory, and every future is ready.
+        // No future is pending here, because all objects are in memory.
         let layers = block_on(OcState::load_with(&source, trailer));
         let tree = block_on(StructureTree::load_with(&source, trailer));
         let pages = u32::try_from(document.flattened_page_count()).unwrap_or(u32::MAX);
@@ -112,7 +112,7 @@ impl PdfBoss {
         self
     }
 
-    /// Learns the sizes of letters from the first pages, and keeps what it read of them.
+    /// Measures the sizes of letters on the first pages, and keeps the text of these pages.
     fn look_ahead(&mut self) {
         let mut sizes = Sizes::default();
         let mut spans = 0;
@@ -142,7 +142,7 @@ impl PdfBoss {
         let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
         let (painted, marked_page, streams) = walked.ok_or(PageError::Damaged)?;
         let cut = reader.reached();
-        // A count of its own: the walk and the engine read the same objects.
+        // A separate counter, because the walk and the engine read the same objects.
         let source =
             MeteredDocument::new(&self.document, &self.budget).with_marked_streams(streams);
         let extracted = catch_panic(|| {
@@ -157,12 +157,12 @@ impl PdfBoss {
                 ),
             )
         });
-        // The limit that the walk ran into is the cause of what the engine misses.
+        // The limit that the walk reached is the reason for content that the engine does not return.
         let reached = || cut.or(source.reached());
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
             return Err(reached().map_or(PageError::Damaged, PageError::Limit));
         };
-        // Before pieces are added or taken away: what is hidden is known by their index.
+        // Done before pieces are added or removed, because hidden pieces are identified by index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;
@@ -216,7 +216,7 @@ impl PdfBoss {
         })
     }
 
-    /// Counts the characters that a person does not see, and takes them away unless they are to be shown.
+    /// Counts the invisible characters, and removes them unless hidden text is requested.
     fn sort_out(&self, spans: &mut Vec<TextSpan>, hidden: &[bool]) -> u64 {
         let mut count = 0;
         let mut hidden = hidden.iter();
@@ -264,7 +264,7 @@ impl Engine for PdfBoss {
                 form.fill_in(&raw.annotations.widgets, &mut raw.spans, show_hidden);
         }
         let layout = Layout {
-            // A document of one page is its own measure.
+            // For a document of one page, the sizes on this page are used.
             sizes: self.sizes.as_ref().filter(|_| self.pages > 1),
             emphasis: self.emphasis,
             targets: &raw.annotations.targets,
@@ -303,20 +303,20 @@ impl Engine for PdfBoss {
     }
 }
 
-/// Whether something was passed over that may have held text.
+/// Whether skipped content may have contained text.
 fn is_incomplete(skipped: &[SkippedText]) -> bool {
     let mut kinds = skipped.iter().map(|skipped| skipped.kind);
     kinds.any(|kind| kind != SkippedTextKind::FontEncoding)
 }
 
-/// Runs the engine; nothing when it panics. One page that drives it mad costs that page and nothing else; what a panic
-/// does not cover is the concern of the process around it.
+/// Runs the engine; `None` if it panics, so that a page that makes it panic only loses that page. Other failures are
+/// contained by the worker process.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// Loads a document. When its table of objects leads to fewer pages than it declares, or to none, the table is put
-/// aside and rebuilt from the objects that the file holds.
+/// Loads a document. If its cross-reference table leads to fewer pages than declared, or to none, the table is rebuilt
+/// from the objects in the file.
 fn load_document(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
     let document = match catch_panic(|| Document::load(data)).ok_or(damage)? {
         Ok(document) => document,
@@ -328,7 +328,7 @@ fn load_document(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
     if found > 0 && found >= declared {
         return Ok(document);
     }
-    // Some writers leave a table that leads to a part of the file only; the objects themselves are all there.
+    // Some writers leave a table that covers only a part of the file, although all objects exist.
     let scanned = without_table(document.bytes());
     match catch_panic(|| Document::load(scanned)) {
         Some(Ok(again)) if again.flattened_page_count() > found => Ok(again),

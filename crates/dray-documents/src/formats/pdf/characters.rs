@@ -1,4 +1,4 @@
-//! Characters as a person would type them: ligatures and presentation forms resolved, filling gone.
+//! Characters as a person would type them: ligatures and presentation forms resolved, fill characters removed.
 
 use std::borrow::Cow;
 
@@ -55,7 +55,8 @@ const ARABIC_FIRST: u32 = 0xfe80;
 /// Where its forms of lam with alef begin.
 const LAM_ALEF_FIRST: u32 = 0xfef5;
 
-/// Text with ligatures and presentation forms as letters, every kind of space as a space, and control characters gone.
+/// Text with ligatures and presentation forms as letters, every kind of space as a space, and control characters
+/// removed.
 pub(super) fn clean_text(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|b| (b' '..0x7f).contains(&b)) {
         return text.into();
@@ -68,7 +69,7 @@ pub(super) fn clean_text(text: &str) -> Cow<'_, str> {
                 out.push_str(LATIN_LIGATURES.get(index).copied().unwrap_or_default());
             }
             '\u{fe80}'..='\u{fefc}' => push_arabic_letter(at, &mut out),
-            // White space that a line does not hold, and the spaces of typography.
+            // White space that cannot be inside a line, and typographic spaces.
             '\t'
             | '\n'
             | '\r'
@@ -104,7 +105,7 @@ fn push_arabic_letter(form: char, out: &mut String) {
     out.push(form);
 }
 
-/// Whether a character is the engine's word for one that it does not know.
+/// Whether a character is the engine's replacement for an unknown one.
 fn is_unknown(at: char) -> bool {
     matches!(at, '\u{fffd}' | '\u{e000}'..='\u{f8ff}')
 }
@@ -120,7 +121,7 @@ pub(super) fn is_unreadable<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     strange > 8 && strange * 3 > all
 }
 
-/// Whether a script is written without spaces between words, so that joined lines take none.
+/// Whether a script is written without spaces between words, so that joined lines get no space.
 pub(super) fn is_unspaced(at: char) -> bool {
     matches!(at,
         '\u{2e80}'..='\u{2fdf}'

@@ -2,7 +2,7 @@
 
 use super::engine::{Block, Line};
 
-/// A step between lines of more than so many of the least ones holds a blank line.
+/// A distance between lines of more than this multiple of the least distance contains a blank line.
 const BLANK_LINE: f32 = 1.7;
 /// Blanks that a line may begin with.
 const MAX_INDENT: usize = 120;

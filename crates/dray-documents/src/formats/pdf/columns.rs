@@ -1,8 +1,8 @@
-//! Prose in columns that are too short for the engine to tell from a table.
+//! Prose in columns that are too short for the engine to distinguish from a table.
 //!
-//! The engine takes a gap down the page for the gutter between columns of prose only where the columns are long; short
-//! ones it reads across, line by line or as a table. Here the gap is looked for in any stretch of lines, and what
-//! stands on its sides is judged by how prose looks: full lines, letters, sentences that continue below.
+//! The engine treats a vertical gap as the gutter between columns of prose only if the columns are long. It reads short
+//! columns across, line by line or as a table. This module searches for gaps in any sequence of lines, and checks
+//! whether the text on both sides looks like prose: full lines, letters, sentences that continue on the next line.
 
 use pdfboss_text::{Ruling, TextSpan};
 
@@ -15,17 +15,17 @@ const MIN_GUTTER: f32 = 8.0;
 const MIN_GUTTER_OF_SIZE: f32 = 0.8;
 /// A step between lines of more than this many sizes of letters ends a stretch.
 const MAX_STEP: f32 = 4.0;
-/// What the engine takes for columns by itself: pieces of text, and lines on each side.
+/// The least size of columns that the engine itself detects: pieces of text, and lines on each side.
 const ENGINE_SPANS: usize = 40;
 const ENGINE_LINES: usize = 12;
 /// Characters that lines of prose have on average, at least.
 const MIN_CHARACTERS: usize = 16;
 /// Width of a full line, as a share of its column.
 const FULL_LINE: f32 = 0.6;
-/// Rows that begin on all sides after a gap, at which columns are those of a table.
+/// Most rows that begin on all sides of a gap; with more, the columns are those of a table.
 const MAX_COMMON_GAPS: usize = 2;
 
-/// Starts of stretches that turn out to be no prose, of one page, after which no further ones are tried.
+/// Most failed attempts per page to find prose; further ones are not tried.
 const MAX_ATTEMPTS: usize = 64;
 
 /// A run of numbers `start..end`.
@@ -37,7 +37,7 @@ struct Row {
     size: f32,
     /// Indices of the pieces.
     spans: Vec<usize>,
-    /// What the pieces cover, from left to right, blanks between words included.
+    /// The horizontal extent of the pieces, including blanks between words.
     ink: Vec<Range>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Region {
     pub(super) is_column: bool,
 }
 
-/// Cuts the text of a page into the columns of short prose and what is between them, in reading order.
+/// Splits the text of a page into columns of short prose and the text between them, in reading order.
 pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
     let mut owner = vec![0_usize; spans.len()];
     let rows = rows(&spans);
@@ -56,7 +56,7 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
     let (mut at, mut attempts) = (0, 0);
     while let Some(row) = rows.get(at) {
         let mut found = None;
-        // Each attempt may look at all rows below; a page of thousands of short rows would take seconds.
+        // Each attempt may examine all rows below; a page of thousands of short rows would take seconds.
         if row.ink.len() > 1 && attempts < MAX_ATTEMPTS {
             attempts += 1;
             found = stretch(&rows, at);
@@ -85,7 +85,7 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
             });
         }
         columns.extend(regions..=regions + gutters.len());
-        // One more for the text between these columns and the next ones, which keeps its place between them.
+        // One more for the text between these columns and the next ones, which keeps its position between them.
         regions += gutters.len() + 2;
         at = end;
     }
@@ -112,7 +112,7 @@ fn own(owner: &mut [usize], row: &Row, of: impl Fn(usize) -> usize) {
     }
 }
 
-/// How many gutters lie left of a piece.
+/// The number of gutters to the left of a piece.
 fn side(span: Option<&TextSpan>, gutters: &[Range]) -> usize {
     let middle = span.map_or(0.0, |span| f32::midpoint(span.x, span.end_x));
     gutters.iter().filter(|gutter| gutter.1 <= middle).count()
@@ -187,7 +187,7 @@ fn stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
         }
         let mut free = gaps(row);
         let (left, right) = (row.ink.first()?.0, row.ink.last()?.1);
-        // Left and right of all text a row is free as well: its line is only short.
+        // A row is also free left and right of all text, because its line is only short.
         free.extend([(f32::MIN, left), (right, f32::MAX)]);
         let next: Vec<Range> = lanes
             .iter()
@@ -206,7 +206,7 @@ fn stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
     (end - start >= MIN_LINES && !lanes.is_empty()).then_some((end, lanes))
 }
 
-/// Whether a stretch is so long that the engine sees its columns by itself.
+/// Whether a sequence of lines is long enough that the engine itself detects its columns.
 fn is_left_to_engine(rows: &[Row]) -> bool {
     let pieces: usize = rows.iter().map(|row| row.spans.len()).sum();
     let (Some(top), Some(bottom)) = (rows.first(), rows.last()) else {
@@ -224,7 +224,7 @@ fn is_left_to_engine(rows: &[Row]) -> bool {
     pieces >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
 }
 
-/// The gaps that have prose on all sides; empty without such gaps.
+/// The gaps with prose on all sides; empty without one.
 fn gutters(
     spans: &[TextSpan],
     rows: &[Row],
@@ -287,7 +287,7 @@ fn are_prose(spans: &[TextSpan], rows: &[Row], gutters: &[Range]) -> bool {
     columns.iter().all(|lines| is_prose(lines)) && common_gaps(&columns) <= MAX_COMMON_GAPS
 }
 
-/// Whether lines are those of a paragraph: mostly letters, full, each continuing with what the one before began.
+/// Whether lines are those of a paragraph: mostly letters, full lines, each continuing the one before.
 fn is_prose(lines: &[Line]) -> bool {
     if lines.len() < MIN_LINES {
         return false;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::limits::{Damage, Limit};
 use crate::markdown::Style;
 
-/// An open document that gives its pages one after the other.
+/// An open document that returns its pages one after the other.
 pub(super) trait Engine {
     /// How many pages it has.
     fn pages(&mut self) -> u32;
@@ -13,17 +13,17 @@ pub(super) trait Engine {
     /// One page, counted from 1, in reading order.
     fn page(&mut self, number: u32) -> Result<Page, PageError>;
 
-    /// Image files of the pictures on a page, from top to bottom; none of those that cannot be made into one.
+    /// Image files of the pictures on a page, from top to bottom; pictures without a possible image file are left out.
     fn images(&mut self, number: u32) -> Vec<Vec<u8>>;
 
-    /// What is wrong with the file when its pages cannot be read.
+    /// The problem of the file if its pages cannot be read.
     fn damage(&self) -> Damage;
 
-    /// The fields of its form that hold something and stand on no page that was read, in order.
+    /// The filled form fields that are on none of the pages that were read, in order.
     fn fields(&mut self) -> Vec<Field>;
 }
 
-/// What is wrong with one page.
+/// The problem of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageError {
     /// It ran into a limit.
@@ -39,11 +39,11 @@ pub(super) struct Page {
     pub(super) blocks: Vec<Block>,
     /// Width of the visible part, in points.
     pub(super) width: f32,
-    /// Something that may have held text could not be read.
+    /// Content that may have contained text could not be read.
     pub(super) incomplete: bool,
     /// It was cut off at a limit.
     pub(super) cut: Option<Limit>,
-    /// Much of its text stands for unknown characters.
+    /// Much of its text consists of unknown characters.
     pub(super) unreadable: bool,
     /// Characters that a person does not see on it.
     pub(super) hidden_characters: u64,
@@ -63,7 +63,7 @@ pub(super) enum Block {
         /// As they are on the page.
         lines: Vec<Line>,
     },
-    /// A run of lines: a paragraph, or several that stand close.
+    /// A sequence of lines: a paragraph, or several close ones.
     Paragraph {
         /// As they are on the page.
         lines: Vec<Line>,
@@ -96,7 +96,7 @@ pub(super) struct Cell {
 /// A list item without its marker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item {
-    /// Its number; nothing for a bullet.
+    /// Its number; `None` for a bullet.
     pub(super) number: Option<u64>,
     /// How deep it is nested.
     pub(super) depth: usize,
@@ -117,7 +117,7 @@ pub(super) struct Line {
     pub(super) y: f32,
     /// Size of its largest letters.
     pub(super) size: f32,
-    /// It is an entry of a form: a paragraph of its own.
+    /// It is an entry of a form and becomes a separate paragraph.
     pub(super) is_entry: bool,
 }
 
@@ -126,14 +126,14 @@ pub(super) struct Line {
 pub(super) struct Run {
     /// Its text, spaces between words included.
     pub(super) text: String,
-    /// How it looks beside other text of the document.
+    /// Its format in comparison with other text of the document.
     pub(super) style: Style,
     /// Where it leads to.
     pub(super) link: Option<Rc<str>>,
 }
 
 impl Run {
-    /// Text that looks like any other.
+    /// Text in the common format.
     pub(super) fn plain(text: &str) -> Self {
         Self {
             text: text.to_owned(),
@@ -145,8 +145,8 @@ impl Run {
 /// A form field that is filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
-    /// What the form calls it.
+    /// The label in the form.
     pub(super) label: String,
-    /// What was filled in.
+    /// The value that was filled in.
     pub(super) value: String,
 }

@@ -17,9 +17,9 @@ const MAX_CHOICES: usize = 100;
 
 /// Fields of one page that are written in their places; the others follow the last page.
 const MAX_PLACED: usize = 1000;
-/// What a box shows that is ticked.
+/// The text for a ticked check box.
 const TICKED_BOX: &str = "\u{2612}";
-/// How far, in points, a label stands from its field at most: before it, and behind a box.
+/// Greatest distance of a label from its field in points: before it, and after a check box.
 const MAX_LABEL_BEFORE: f32 = 250.0;
 const MAX_LABEL_BEHIND: f32 = 40.0;
 /// Sizes of letters in a field, points.
@@ -51,7 +51,7 @@ impl Form {
         }
     }
 
-    /// The fields that hold something and were not written yet.
+    /// The filled fields that were not written yet.
     pub(super) fn left(&self) -> Vec<Field> {
         let open = self.fields.iter().zip(&self.settled);
         open.filter(|(_, settled)| !**settled)
@@ -59,7 +59,7 @@ impl Form {
             .collect()
     }
 
-    /// Adds what was filled in to the text of a page. Counts the characters of fields that a person does not see.
+    /// Adds the values of fields to the text of a page. Counts the characters of fields that a person does not see.
     pub(super) fn fill_in(
         &mut self,
         widgets: &[Widget],
@@ -153,7 +153,7 @@ fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usi
     (at, pieces)
 }
 
-/// Where the line of a field of one line stands.
+/// The position of the text of a single-line field.
 fn baseline(area: Rect, size: f32) -> f32 {
     area.y0 + (area.height() - size) / 2.0 + size * 0.2
 }
@@ -164,7 +164,7 @@ fn is_beside(span: &TextSpan, area: Rect) -> bool {
     (span.y - baseline(area, size)).abs() <= size * 0.7
 }
 
-/// The text that says what a field is for: before it, behind a box, or above it.
+/// The label of a field: the text before it, after a check box, or above it.
 fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
     let distance = |span: &TextSpan| {
         if span.rotate != 0 || span.text.trim().is_empty() {
@@ -175,7 +175,7 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
             return if is_box && (-2.0..=MAX_LABEL_BEHIND).contains(&behind) {
                 Some(behind)
             } else if (-2.0..=MAX_LABEL_BEFORE).contains(&before) {
-                // A box belongs to what follows it rather than to what is before.
+                // The label of a check box is usually after the box, not before it.
                 Some(before + if is_box { MAX_LABEL_BEHIND } else { 0.0 })
             } else {
                 None
@@ -192,7 +192,7 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
         .map(|(at, _)| at)
 }
 
-/// One field; nothing when it is empty, a button to press, a signature, or a password.
+/// One field; `None` if it is empty, a push button, a signature, or a password.
 fn filled_fields(field: &FormField) -> Option<Field> {
     // A form shows dots there; the value must not leave the file.
     if field.flags.password() {
@@ -236,7 +236,7 @@ fn option_name(field: &FormField, export: String) -> String {
         .map_or(export, |option| option.name.clone())
 }
 
-/// What a box or a set of buttons is set to; nothing when it is off.
+/// The value of a check box or a set of radio buttons; `None` if it is off.
 fn button_value(field: &FormField) -> Option<String> {
     let state = field.state().filter(|state| *state != "Off")?;
     let on = field.on_widgets();

@@ -1,8 +1,8 @@
 //! Joins lines into paragraphs and removes hyphens at line ends (read-attachment 7.9).
 //!
-//! A line continues on the next one when the first word of the next did not fit. Where it fitted, the author ended the
-//! line: a new paragraph begins when the next line stands lower or further in than usual, or when the line ends a
-//! sentence and the next one begins another; otherwise it is a line break.
+//! A line continues on the next one if the first word of the next line did not fit on it. If the word would have
+//! fitted, the author ended the line. Then a new paragraph begins if the next line is lower or more indented than
+//! usual, or if the line ends a sentence and the next line begins another. Otherwise it is a line break.
 
 use super::characters;
 use super::engine::{Block, Line, Run};
@@ -29,7 +29,7 @@ const MIN_SENTENCE: usize = 12;
 /// How far in, in sizes of letters, the first line of a paragraph may begin.
 const MAX_INDENT: f32 = 0.5;
 
-/// The column in which a block stands.
+/// The column of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Column {
     pub(super) left: f32,
@@ -39,7 +39,7 @@ pub(super) struct Column {
     pub(super) room: f32,
 }
 
-/// The columns in which the blocks of a page stand, in the order of the blocks.
+/// The columns of the blocks of a page, in the order of the blocks.
 pub(super) struct ColumnEdges(Vec<Column>);
 
 impl ColumnEdges {
@@ -52,8 +52,7 @@ impl ColumnEdges {
             .map(|its| its.0)
             .fold(f32::MAX, f32::min);
         let reach = own.iter().flatten().map(|its| its.1).fold(0.0, f32::max);
-        // A block in the right half means columns, and then the margins say nothing about where lines could
-        // end.
+        // A block in the right half means columns, and then the margins do not show where lines could end.
         let is_one_column = own.iter().flatten().all(|its| its.0 < width / 2.0);
         let room = if is_one_column { width - left } else { reach };
         let edges = blocks.iter().enumerate().map(|(at, block)| {
@@ -69,7 +68,8 @@ impl ColumnEdges {
                     right = right.max(its_right);
                 }
             }
-            // A line that ends where no other one does may have been ended on purpose: it does not tell the edge.
+            // A line that ends at a position without other line ends may have been ended on purpose, so it does not
+            // define the edge.
             let others = own
                 .iter()
                 .flatten()
@@ -100,7 +100,7 @@ fn own_edges(block: &Block) -> Option<(f32, f32)> {
     Some((left, right))
 }
 
-/// What is between two lines.
+/// The separator between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineJoin {
     /// The second continues the first.
@@ -131,7 +131,7 @@ pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
     paragraphs
 }
 
-/// The paragraphs of a page as its blocks come: one that continues at the head of the next column is joined.
+/// Makes the paragraphs of a page from its blocks. A paragraph that continues at the top of the next column is joined.
 #[derive(Default)]
 pub(super) struct Flow {
     last: Option<OpenParagraph>,
@@ -153,7 +153,7 @@ impl Flow {
             return whole;
         };
         if let Some(mut open) = self.last.take() {
-            // The head of the next column stands higher on the page than the end of this one.
+            // The top of the next column is higher on the page than the end of this one.
             let upwards = first.y > open.y + first.size;
             let goes_on = !ends_sentence(&open.runs) && starts_small(first);
             if upwards && goes_on && !new.is_empty() {
@@ -202,21 +202,21 @@ pub(super) fn one_line(lines: &[Line]) -> String {
     join_lines(lines).into_iter().map(|run| run.text).collect()
 }
 
-/// Whether a line shows nothing.
+/// Whether a line is blank.
 fn is_blank(line: &Line) -> bool {
     line.runs.iter().all(|run| run.text.trim().is_empty())
 }
 
-/// What is usual among the lines of a block.
+/// The usual layout of the lines of a block.
 struct Shape {
     column: Column,
     /// The only line that reaches the right edge ended a sentence, so it is unknown where lines are full.
     is_edge_unknown: bool,
-    /// Usual step from a line to the next; zero when there are too few to say.
+    /// Usual step from a line to the next; zero for too few lines.
     step: f32,
-    /// So many lines have room left at their end that they are lines of their own, as in an address or a poem.
+    /// Whether so many lines have space at their end that they are separate lines, as in an address or a poem.
     loose: bool,
-    /// Most lines begin further in than the left edge, so it is those at the edge that begin a paragraph.
+    /// Whether most lines are indented, so that lines at the left edge begin a paragraph.
     hanging: bool,
 }
 
@@ -268,7 +268,7 @@ impl Shape {
         if a.is_entry || b.is_entry {
             return LineJoin::Paragraph;
         }
-        // Asked first: a divided word continues below, also over a wide gap.
+        // Checked first: a divided word continues on the next line, even over a wide gap.
         if is_hyphenated(&a.runs, b) || is_compound(&a.runs, b) {
             return LineJoin::Nothing;
         }
@@ -299,12 +299,12 @@ impl Shape {
         LineJoin::Nothing
     }
 
-    /// Whether a line was ended on purpose, as there was room for the first word of the next.
+    /// Whether a line was ended on purpose, because the first word of the next line would have fitted.
     fn ended(&self, a: &Line, b: &Line) -> bool {
         self.has_room(a, b, self.column.right)
     }
 
-    /// Whether there was room on a line for the first word of the next if lines end there.
+    /// Whether the first word of the next line would have fitted on this line, if lines end there.
     fn has_room(&self, a: &Line, b: &Line, right: f32) -> bool {
         let text: String = b.runs.iter().map(|run| run.text.as_str()).collect();
         let text = text.trim();
@@ -327,7 +327,7 @@ impl Shape {
         self.room(a, b, right) > width + LINE_SLACK * a.size.max(b.size)
     }
 
-    /// What is left of a line, which the next one follows, if lines end there.
+    /// The free width of a line before the next one, if lines end there.
     fn room(&self, a: &Line, b: &Line, right: f32) -> f32 {
         // Lines of Arabic and Hebrew fill up from the right.
         if right_to_left(b) {
@@ -419,7 +419,7 @@ fn first_character(line: &Line) -> Option<char> {
         .find_map(|run| run.text.trim_start().chars().next())
 }
 
-/// Prepares the end of what was joined so far for the next line: a hyphen taken away, or a space set.
+/// Prepares the end of the joined text for the next line: removes a hyphen, or adds a space.
 fn glue_line(runs: &mut Vec<Run>, next: &Line) {
     let whole = is_hyphenated(runs, next);
     let Some(run) = runs.last_mut() else {
@@ -428,7 +428,7 @@ fn glue_line(runs: &mut Vec<Run>, next: &Line) {
     let end = run.text.trim_end().len();
     run.text.truncate(end);
     let last = run.text.chars().last();
-    // A soft hyphen shows only where a line breaks, and this break goes.
+    // A soft hyphen shows only where a line breaks, and this break is removed.
     if whole || last == Some('\u{ad}') {
         run.text.pop();
         return;
@@ -475,7 +475,7 @@ fn append_line(runs: &mut Vec<Run>, line: &Line) {
     }
 }
 
-/// Appends a run to the last one if it is of the same kind. A blank goes with what is before it.
+/// Appends a run to the last one if it is of the same kind. A blank belongs to the run before it.
 fn push_text(runs: &mut Vec<Run>, run: Run) {
     if run.text.is_empty() {
         return;

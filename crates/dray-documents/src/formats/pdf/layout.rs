@@ -11,7 +11,7 @@ use super::engine::Block;
 use super::sizes::Sizes;
 use super::vertical;
 
-/// What pages are laid out with.
+/// The parameters of the layout of pages.
 #[derive(Clone, Copy)]
 pub(super) struct Layout<'a> {
     /// The sizes of letters of the document, when it has several pages.
@@ -36,7 +36,7 @@ impl Layout<'_> {
             blocks.extend(self.region(beside, &[], ReadingOrder::Geometric, true));
             return blocks;
         }
-        // The file itself says what follows what, so columns need not be guessed.
+        // The file defines the reading order, so columns need not be guessed.
         if order == ReadingOrder::StructureTree {
             return self.region(spans, rulings, order, false);
         }
@@ -47,7 +47,7 @@ impl Layout<'_> {
             .collect()
     }
 
-    /// The blocks of a part of a page. A column has no title of its own.
+    /// The blocks of a part of a page. A column has no separate title.
     fn region(
         self,
         mut spans: Vec<TextSpan>,
@@ -72,7 +72,8 @@ impl Layout<'_> {
     }
 }
 
-/// How the engine cuts a page into blocks. Paragraphs are distinguished afterwards, by more than the engine looks at.
+/// How the engine cuts a page into blocks. Paragraphs are distinguished afterwards, by more criteria than the engine
+/// uses.
 fn options() -> LayoutOptions {
     LayoutOptions {
         paragraph_pitch: Pitch::LowerHalfMedian,

@@ -1,8 +1,8 @@
 //! Links carried through the engine's layout.
 //!
-//! The engine joins pieces of text into lines and keeps of each only its text and style. So the text of a piece that is
-//! linked is put between two private characters before the layout, and they are taken out of the lines afterwards; so is
-//! the one that ends an entry of a form.
+//! The engine joins pieces of text into lines and keeps only text and style of each piece. Therefore linked text is put
+//! between two private-use characters before the layout, which are removed from the lines afterwards. Another such
+//! character marks the end of an entry of a form.
 
 use std::rc::Rc;
 
@@ -11,11 +11,12 @@ use pdfboss_text::TextSpan;
 use super::engine::Run;
 use super::spans;
 
-/// The character that begins the first link of a page; those of the others follow (Unicode, private use, plane 15).
+/// The character that begins the first link of a page; the characters of the others follow (Unicode, private use, plane
+/// 15).
 const FIRST_LINK: u32 = 0xF_0000;
 /// The character that ends any link.
 const LINK_END: char = '\u{FFFFD}';
-/// The character at the end of an entry of a form, whose line is a paragraph of its own.
+/// The character at the end of an entry of a form, whose line is a separate paragraph.
 pub(super) const ENTRY_END: char = '\u{FFFFC}';
 /// Links of one page that can be distinguished.
 pub(super) const MAX_LINKS: usize = 4096;
@@ -36,7 +37,7 @@ fn is_mark(at: char) -> bool {
     matches!(at, LINK_END | ENTRY_END) || link_of(at).is_some()
 }
 
-/// Takes characters of the file itself away that look like marks.
+/// Removes characters of the file that equal marks.
 pub(super) fn remove_lookalikes(spans: &mut [TextSpan]) {
     for span in spans {
         if !span.text.is_ascii() && span.text.contains(is_mark) {
@@ -45,12 +46,12 @@ pub(super) fn remove_lookalikes(spans: &mut [TextSpan]) {
     }
 }
 
-/// Marks the characters `from..to` of a piece as linked. A marker of a list item at its start is left out, since the
-/// engine looks for it there.
+/// Marks the characters `from..to` of a piece as linked. A marker of a list item at its start is left out, because the
+/// engine searches for it there.
 pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     let from = from.max(list_marker(&span.text));
     let shown = span.text.chars().skip(from).take(to.saturating_sub(from));
-    // The engine turns such text around, and the marks with it.
+    // The engine reverses such text, including the marks.
     if shown.clone().all(char::is_whitespace) || span.text.chars().any(spans::right_to_left) {
         return;
     }
@@ -78,7 +79,7 @@ pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     span.glyph_x = places.into();
 }
 
-/// Characters of the marker of a list item, with the space behind it; all of a piece that holds nothing else.
+/// Number of characters of a list item's marker with the space after it; all characters if the piece has nothing else.
 fn list_marker(text: &str) -> usize {
     let rest = text.trim_start();
     let before = text.chars().count() - rest.chars().count();

@@ -8,17 +8,18 @@ use pdfboss_core::{AsyncObjectSource, BoxFuture, Document, Error, ObjRef, Object
 use super::visibility::MarkedStreams;
 use crate::limits::{Budget, Limit};
 
-/// Objects that are handed over between two looks at the clock.
+/// Objects that are returned between two checks of the time limit.
 const OBJECTS_PER_CHECK: u64 = 64;
 /// Strings that one page may show. Each costs the engine about half a kilobyte; a page that a person reads has a few
 /// thousand.
 const MAX_STRINGS: usize = 100_000;
-/// Marked sequences that one page may hold.
+/// Most marked-content sequences of one page.
 const MAX_MARKED_SEQUENCES: usize = 300_000;
 /// How deep a page may nest its graphics states.
 const MAX_STATE_DEPTH: usize = 10_000;
 
-/// A document that stops answering when a limit is reached: the engine then ends as if the rest were not there.
+/// A document that returns no more objects after a limit: the engine then ends as if the remaining objects did not
+/// exist.
 pub(super) struct MeteredDocument<'a> {
     document: &'a Document,
     budget: &'a Budget,
@@ -48,13 +49,13 @@ impl<'a> MeteredDocument<'a> {
         }
     }
 
-    /// Hands these content streams over instead of those of the document. They were counted when they were read.
+    /// Returns these content streams instead of those of the document. They were counted when they were read.
     pub(super) fn with_marked_streams(mut self, streams: MarkedStreams) -> Self {
         self.marked = RefCell::new(streams);
         self
     }
 
-    /// An object, resolved; nothing when it cannot be read.
+    /// An object, resolved; `None` if it cannot be read.
     pub(super) fn fetch(&self, object: &Object) -> Option<Object> {
         match object {
             Object::Ref(_) => {
@@ -65,12 +66,13 @@ impl<'a> MeteredDocument<'a> {
         }
     }
 
-    /// The data of a picture or of its colours, as far as it is unpacked here; nothing when it cannot be read.
+    /// The data of a picture or of its colours, unpacked as far as this module supports it; `None` if it cannot be
+    /// read.
     pub(super) fn picture(&self, stream: &Stream) -> Option<Vec<u8>> {
         self.unpack(stream).ok()
     }
 
-    /// Whether the time is over; nothing more is handed over then.
+    /// Whether the time limit was reached; then no more objects are returned.
     pub(super) fn is_late(&self) -> bool {
         match self.budget.clock() {
             Ok(()) => false,
@@ -95,7 +97,7 @@ impl<'a> MeteredDocument<'a> {
 
     /// Counts an object, and refuses it once a limit was reached.
     fn object(&self) -> Result<()> {
-        // The engine continues after an error; from here on nothing is read for it any more.
+        // The engine continues after an error; from here on it gets no more data.
         if self.refusing.get() {
             return Err(Error::Other("a limit was reached".to_owned()));
         }
@@ -110,7 +112,7 @@ impl<'a> MeteredDocument<'a> {
     /// Unpacks a stream and counts the unpacked bytes.
     fn unpack(&self, stream: &Stream) -> Result<Vec<u8>> {
         self.object()?;
-        // Counted when the walk read it; a second count would halve what a page may hold.
+        // Already counted when the walk read it; a second count would halve the limit of a page.
         if let Some(marked) = self.marked.borrow_mut().take(stream) {
             return Ok(marked);
         }
@@ -120,7 +122,7 @@ impl<'a> MeteredDocument<'a> {
             .map_err(|limit| self.stop(limit))?;
         let bytes = self.bytes.get().saturating_add(data.len() as u64);
         self.bytes.set(bytes);
-        // For one page: what all pages unpack together is counted by the budget.
+        // The limit for one page; the budget counts the unpacked bytes of all pages.
         if bytes > self.budget.limits().max_part_bytes {
             return Err(self.stop(Limit::Size));
         }
@@ -130,7 +132,8 @@ impl<'a> MeteredDocument<'a> {
         Ok(data)
     }
 
-    /// Cuts a content stream off where it shows more, or nests deeper, than a page may. What is before it is shown.
+    /// Cuts a content stream off where it exceeds the limits of a page on text or nesting. The part before the cut is
+    /// shown.
     fn cut(&self, data: &mut Vec<u8>) {
         // A scan of bytes, not of operators: brackets inside strings count too, which only ends a page earlier.
         let mut states = 0_usize;
@@ -159,8 +162,8 @@ impl<'a> MeteredDocument<'a> {
             }
         }
         if let Some((at, limit)) = cut {
-            // Only this stream ends here. What its beginning refers to is still handed over, so the flag to
-            // refuse stays off.
+            // Only this stream ends here. Objects to which its beginning refers are still returned, so the flag to
+            // refuse is not set.
             data.truncate(at);
             self.reached.set(Some(limit));
         }

@@ -1,7 +1,7 @@
 //! PDF (read-attachment 7.9).
 //!
-//! An [`engine::Engine`] reads the file page by page; what it gives are blocks in reading order, which are joined into
-//! paragraphs here and written. The engine in use is `pdfboss`, behind [`boss`] alone.
+//! An [`engine::Engine`] reads the file page by page; it returns blocks in reading order, which are joined into
+//! paragraphs here and written. The present engine is `pdfboss`, which only [`boss`] uses.
 
 mod annotations;
 mod blocks;
@@ -41,7 +41,7 @@ pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     })
 }
 
-/// Reads the file whole, which the engine needs, and writes it page by page.
+/// Reads the complete file, as the engine requires, and writes it page by page.
 fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -53,7 +53,7 @@ fn convert(
     write_pages(&mut engine, out)
 }
 
-/// The bytes of the file. Its size is limited before, by what a caller may hand over; here only memory is minded.
+/// The bytes of the file. The caller has already limited its size; here only the memory budget is checked.
 fn read_whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure> {
     let most = out.budget().limits().max_inflated_bytes;
     let mut data = Vec::new();
@@ -70,7 +70,7 @@ fn read_whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure>
 /// The outcome of the pages.
 #[derive(Default)]
 struct PageTally {
-    /// The first limit that a page ran into, else the first damage.
+    /// The first limit that a page ran into, otherwise the first damage.
     trouble: Option<PageError>,
 }
 
@@ -100,7 +100,7 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
     if matches!(out.selection(), Selection::All) {
         write_form(engine, out)?;
     }
-    // Without a word of text it matters whether there was none or none could be read.
+    // Without any text, the result depends on whether the document has none or none could be read.
     match tally.trouble {
         Some(PageError::Limit(limit)) => Err(Failure::Stopped(limit)),
         _ if !out.is_empty() => Ok(()),
@@ -109,7 +109,7 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
     }
 }
 
-/// Writes one page. One that fails is passed over with a warning, unless a limit of the whole conversion is reached.
+/// Writes one page. A page that fails is skipped with a warning, unless a limit of the complete conversion is reached.
 fn write_page(
     engine: &mut dyn Engine,
     number: u32,
@@ -141,7 +141,7 @@ fn write_page(
         }
         Err(PageError::Limit(limit)) => {
             out.warn(format!("page {number} is too large to be read"));
-            // Whether a limit of the whole conversion is reached is asked before the next page.
+            // A limit of the complete conversion is checked before the next page.
             tally.add(PageError::Limit(limit));
             Ok(())
         }
@@ -160,7 +160,7 @@ fn hand_over_picture(
     out: &mut Markdown,
 ) -> Result<(), Limit> {
     if !out.takes_images() {
-        // Noted without its images, so that the note can ask for a range of pages.
+        // Noted without its images; the note then suggests a range of pages.
         return out.picture(Some(number), Vec::new());
     }
     let images = engine.images(number);
@@ -204,7 +204,7 @@ fn write_body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
     watermarks(&page.watermarks, out)
 }
 
-/// Writes the paragraph that was left open.
+/// Writes the paragraph that is still open.
 fn end_flow(flow: &mut join::Flow, out: &mut Markdown) -> Result<(), Limit> {
     match flow.end() {
         Some(paragraph) => out.paragraph(&to_inline(&paragraph)),
@@ -244,7 +244,7 @@ fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result
             let written = join::join_paragraphs(&lines, column)
                 .iter()
                 .try_for_each(|paragraph| out.paragraph(&to_inline(paragraph)));
-            // Closed also after a limit, or the quote would reach into what follows.
+            // Closed also after a limit, otherwise the quote would include the following blocks.
             out.close();
             written
         }
@@ -260,7 +260,7 @@ fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result
     }
 }
 
-/// Joined runs as inline text. A link whose text says already where it leads to is text.
+/// Joined runs as inline text. A link whose text equals its target becomes plain text.
 fn to_inline(runs: &[Run]) -> Inline {
     let mut inline = Inline::new();
     for linked in runs.chunk_by(|a, b| a.link == b.link) {
@@ -310,7 +310,7 @@ fn write_table(rows: Vec<Vec<engine::Cell>>, out: &mut Markdown) -> Result<(), L
     out.table(table)
 }
 
-/// What was filled into the form: `{label}: {value}` for each field.
+/// The filled fields of the form: `{label}: {value}` for each field.
 fn write_form(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Limit> {
     for field in engine.fields() {
         out.paragraph(&Inline::plain(&format!("{}: {}", field.label, field.value)))?;

@@ -10,11 +10,11 @@ use png::{Color, Png};
 /// Pixels on one side of a picture that is handed over.
 const MAX_PIXELS: usize = 30_000;
 
-/// The image file of a picture; nothing when it cannot be made. A JPEG or JPEG 2000 is handed over as it is.
+/// The image file of a picture; `None` if it cannot be created. A JPEG or JPEG 2000 is returned unchanged.
 pub(super) fn image_of(stream: &Stream, source: &MeteredDocument<'_>) -> Option<Vec<u8>> {
     let data = source.picture(stream)?;
     let starts = |magic: &[u8]| data.starts_with(magic);
-    // The name of the filter is a claim: what goes to the recognising program must really be such a file.
+    // The name of the filter is an unverified claim, but the OCR program must get a file of that type.
     let packed =
         starts(b"\xFF\xD8\xFF") || starts(b"\0\0\0\x0CjP  ") || starts(b"\xFF\x4F\xFF\x51");
     match last_filter(&stream.dict, source).as_deref() {
@@ -46,7 +46,7 @@ fn samples_to_png(dict: &Dict, data: &[u8], source: &MeteredDocument<'_>) -> Opt
         (Space::Gray, 1)
     } else {
         let space =
-            // A space that is not known is read as gray, whose samples are the least that a picture can have.
+            // An unknown colour space is read as gray, which has the fewest samples per pixel.
             get("ColorSpace", "CS").and_then(|it| read_color_space(&source.fetch(it)?, source, 0));
         let bits = size("BitsPerComponent", "BPC").unwrap_or(1);
         (space.unwrap_or(Space::Gray), bits)
@@ -58,10 +58,10 @@ fn samples_to_png(dict: &Dict, data: &[u8], source: &MeteredDocument<'_>) -> Opt
     let first = decode
         .as_ref()
         .and_then(|it| it.as_array()?.first()?.as_f64());
-    // `[1 0]`: what is black is white.
+    // `[1 0]`: black and white are exchanged.
     let is_inverted = first.is_some_and(|first| first > 0.5) && !matches!(space, Space::Indexed(_));
     let row = (width * space.components() * usize::from(bits)).div_ceil(8);
-    // Data that ends early shows the rows that are there.
+    // If the data ends early, the available rows are used.
     let height = height.min(data.len() / row.max(1));
     if height == 0 {
         return None;

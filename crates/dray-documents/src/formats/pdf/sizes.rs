@@ -1,20 +1,20 @@
-//! Sizes of letters over the whole document, so that headings rank alike on every page.
+//! Sizes of letters in the complete document, so that headings have the same rank on every page.
 //!
-//! The engine ranks the headings of a page by the sizes that occur among the texts it is given. A page alone would take
-//! its own largest letters for a title. So each page is given blank text besides, far away and in a direction of its
-//! own, in all the sizes of the document and as much of each as the document has in proportion.
+//! The engine ranks the headings of a page by the sizes of the texts of that page. For a single page, the largest
+//! letters would become a title. Therefore blank text is added to each page, far outside and in a separate direction,
+//! in all sizes of the document and in the same proportions.
 
 use std::collections::BTreeMap;
 
 use pdfboss_text::{Rect, TextSpan};
 
-/// How much blank text outweighs a page's own, so that the document decides.
+/// Ratio of blank text to the page's own text, so that the sizes of the document decide.
 const BLANK_WEIGHT: usize = 8;
 /// Characters of blank text that a page gets at most.
 const MAX_BLANK_CHARACTERS: usize = 64 * 1024;
 /// Sizes that are distinguished.
 const MAX_SIZES: usize = 64;
-/// Where the blank text stands.
+/// The position of the blank text.
 const BLANK_POSITION: f32 = -100_000.0;
 
 /// How many characters are in each size, in half points.
@@ -34,7 +34,7 @@ impl Sizes {
         }
     }
 
-    /// Adds the blank text to a page; none when all directions are taken.
+    /// Adds the blank text to a page; none if all directions are in use.
     pub(super) fn lend(&self, spans: &mut Vec<TextSpan>) {
         let Some(model) = spans.first().cloned() else {
             return;
@@ -59,7 +59,7 @@ impl Sizes {
 
 /// A size in half points, as the engine distinguishes sizes.
 fn size_bucket(size: f32) -> i32 {
-    // Sizes are never negative and far below the largest integer; what is not is a lie and counts as the largest.
+    // Sizes are never negative and far below the largest integer; other values are invalid and count as the largest.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the value is clamped to a range that fits"

@@ -19,8 +19,8 @@ pub(super) fn repair_spans(spans: &mut [TextSpan]) {
     }
 }
 
-/// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard
-/// encoding show one wherever a code means nothing else (ISO 32000-1, D.2).
+/// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard encoding show
+/// one for every unassigned code (ISO 32000-1, D.2).
 fn repair_bullet(span: &mut TextSpan) {
     let mut shown = span.text.chars().filter(|c| !c.is_whitespace());
     let (Some(only), None) = (shown.next(), shown.next()) else {
@@ -32,8 +32,8 @@ fn repair_bullet(span: &mut TextSpan) {
     }
 }
 
-/// Turns around the letters of one glyph of a script that runs from right to left. The engine takes every letter of
-/// such text for a glyph of its own and reverses them all; those of a ligature stand in reading order already.
+/// Reverses the letters of one glyph of a right-to-left script. The engine treats every letter of such text as a
+/// separate glyph and reverses all of them, although the letters of a ligature are already in reading order.
 fn repair_ligatures(span: &mut TextSpan) {
     if span.glyph_x.len() < 2 {
         return;
@@ -71,7 +71,7 @@ pub(super) fn right_to_left(at: char) -> bool {
             | '\u{fe70}'..='\u{fefc}')
 }
 
-/// Width of a letter, as a share of its size, where nothing says how wide it is.
+/// Width of a letter, as a share of its size, if the font does not define its width.
 const LETTER_WIDTH: f32 = 0.5;
 
 /// A piece of upright text in an ordinary font, as the engine would give it.

@@ -1,20 +1,20 @@
 //! Text that is set vertically, as in Japanese books: lines run down the page and follow each other from right to left.
 //!
-//! The engine reads lines that run to the right. So a page of vertical text is turned: what runs down runs to the right
-//! afterwards, and the line at the right edge is the one at the top.
+//! The engine reads lines that run to the right. Therefore a page of vertical text is rotated: lines that run down then
+//! run to the right, and the line at the right edge becomes the top line.
 
 use pdfboss_core::Rect;
 use pdfboss_text::TextSpan;
 
 use super::characters;
 
-/// Steps between letters that must be seen to tell how text runs.
+/// Least number of steps between letters that is needed to detect the direction of text.
 const MIN_STEPS: usize = 8;
-/// How far, in sizes of letters, letters of one line may stand beside each other.
+/// Greatest horizontal offset between letters of one vertical line, in sizes of letters.
 const MAX_LINE_OFFSET: f32 = 0.4;
 
-/// Turns the vertical text of a page; whether there was any. Text that is set horizontally is left out of `spans` and
-/// returned, unless it is in a vertical line as figures do.
+/// Rotates the vertical text of a page, and returns whether there was any. Horizontal text is removed from `spans` and
+/// returned, unless it is inside a vertical line, as digits are.
 pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
     let by_font = visible(spans.iter().filter(|span| span.vertical));
     let stacked = by_font == 0 && is_stacked(spans);
@@ -36,7 +36,7 @@ pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
                 beside.push(span);
             }
         } else if span.end_y < span.y {
-            // Words of other scripts lie on their side.
+            // Words of other scripts are rotated.
             turned.push(turned_span(&span, -span.y, -span.end_y, span.x));
         } else {
             beside.push(span);
@@ -52,7 +52,7 @@ fn visible<'a>(spans: impl Iterator<Item = &'a TextSpan>) -> usize {
         .sum()
 }
 
-/// Whether letters of scripts that may be set vertically stand one below the other, each placed by itself.
+/// Whether letters of scripts that may be set vertically are one below the other, each positioned separately.
 fn is_stacked(spans: &[TextSpan]) -> bool {
     let (mut down, mut other) = (0_usize, 0_usize);
     for pair in spans.windows(2) {
@@ -85,7 +85,7 @@ fn is_single(span: &TextSpan) -> bool {
     span.rotate == 0 && shown.next().is_some_and(characters::is_unspaced) && shown.next().is_none()
 }
 
-/// Where vertical lines stand: their middles and how far they reach, in whole points.
+/// The positions of vertical lines: their centres and their extent, in whole points.
 struct Lines(Vec<(f32, Rect)>);
 
 impl Lines {
@@ -98,7 +98,7 @@ impl Lines {
             let bbox = span.bbox.normalize();
             let middle = f32::midpoint(bbox.x0, bbox.x1);
             match places.last_mut() {
-                // In the order of the file, the letters of a line come together.
+                // In the order of the file, the letters of a line are consecutive.
                 Some((its, area)) if (*its - middle).abs() < span.size * MAX_LINE_OFFSET => {
                     *area = area.union(bbox);
                 }

@@ -9,13 +9,13 @@ use super::visibility::PaintedPage;
 /// Least size of the letters of a watermark: points, and times the usual size on the page.
 const MIN_POINTS: f32 = 20.0;
 const MIN_TIMES_USUAL: f32 = 1.6;
-/// Longest watermark in characters; more is a text that lies askew.
+/// Longest watermark in characters; longer text is only rotated text.
 const MAX_CHARACTERS: usize = 80;
 /// Pieces of text on one page that are looked at.
 const MAX_CANDIDATES: usize = 200;
-/// Sine of the least angle to the edges of the page at which text lies across it: about 8 degrees.
+/// Sine of the least angle to the edges of the page at which text counts as diagonal: about 8 degrees.
 const MIN_SLOPE: f32 = 0.14;
-/// Pieces of text that a watermark lies over at least, unless it is on several pages.
+/// Least number of pieces of text that a watermark overlaps, unless it is on several pages.
 const MIN_COVERED: usize = 2;
 /// Gap between words, in sizes of letters.
 const MIN_WORD_GAP: f32 = 0.2;
@@ -26,13 +26,13 @@ const MAX_KNOWN: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
     pub(super) text: String,
-    /// Nothing else explains it, on however few pages it is.
+    /// It can only be a watermark, even on a single page.
     is_certain: bool,
-    /// The pieces that it is made of, and where each was among those of the page.
+    /// Its pieces, with their indices among the pieces of the page.
     spans: Vec<(usize, TextSpan)>,
 }
 
-/// Takes the words that look like a watermark out of the text of a page.
+/// Removes the words that look like a watermark from the text of a page.
 pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Candidate> {
     let usual = usual_size(spans);
     let is_large =
@@ -41,7 +41,7 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
     for (at, span) in spans.iter().enumerate().filter(|(_, span)| is_large(span)) {
         let faint = painted.is_faint(span);
         if (faint || is_tilted(span) || is_declared(span)) && found.len() < MAX_CANDIDATES {
-            // One sign alone has other causes, such as a pale title or a slanted logo.
+            // A single sign may have other causes, such as a pale title or a slanted logo.
             found.insert(at, faint && is_tilted(span) || is_declared(span));
         }
     }
@@ -70,7 +70,7 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
     candidates
 }
 
-/// Whether a span lies over text that is not one of the found watermarks.
+/// Whether a span overlaps text that is not one of the found watermarks.
 fn lies_over_text(span: &TextSpan, spans: &[TextSpan], found: &BTreeMap<usize, bool>) -> bool {
     let others = spans.iter().enumerate().filter(|(other, its)| {
         !found.contains_key(other)
@@ -112,7 +112,7 @@ fn usual_size(spans: &[TextSpan]) -> f32 {
     most.map_or(0.0, |(bits, _)| f32::from_bits(bits))
 }
 
-/// Whether the file itself says that the text is a watermark (ISO 32000-1, 14.8.2.2).
+/// Whether the file declares the text as a watermark (ISO 32000-1, 14.8.2.2).
 fn is_declared(span: &TextSpan) -> bool {
     let subtype = span.artifact.as_ref().and_then(|it| it.subtype.as_deref());
     subtype == Some("Watermark")
@@ -138,13 +138,13 @@ fn goes_on(a: &TextSpan, b: &TextSpan) -> bool {
 /// The watermarks of a document.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watermarks {
-    /// On how many pages each was seen.
+    /// The number of pages with each watermark.
     pages: BTreeMap<String, usize>,
     written: BTreeSet<String>,
 }
 
 impl Watermarks {
-    /// Counts those of a page.
+    /// Counts the watermarks of a page.
     pub(super) fn count(&mut self, candidates: &[Candidate]) {
         for text in candidates.iter().map(|candidate| &candidate.text) {
             if self.pages.len() < MAX_KNOWN || self.pages.contains_key(text) {

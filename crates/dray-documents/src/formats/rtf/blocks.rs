@@ -27,7 +27,7 @@ pub(super) struct Blocks<'o> {
     line: Inline,
     /// Target of the link that is open, and whether this line has begun it.
     link: Option<(String, bool)>,
-    /// The marker that the list's own text named.
+    /// The marker in the list's own text.
     pub(super) marker: Option<Marker>,
     /// Lines of the cell that is collected, and the cells before it.
     cell: Vec<Inline>,
@@ -312,7 +312,7 @@ impl<'o> Blocks<'o> {
         Ok(())
     }
 
-    /// Writes what was collected when a limit was reached.
+    /// Writes the collected content after a limit was reached.
     pub(super) fn rescue(&mut self) {
         if let Some(mut table) = self.table.take() {
             let row = std::mem::take(&mut self.row);

@@ -21,7 +21,7 @@ pub(crate) enum CodePage {
 }
 
 impl CodePage {
-    /// By its number; windows-1252 for what is not known.
+    /// By its number; windows-1252 for an unknown number.
     pub(crate) fn of_number(number: u32) -> Self {
         let label = match number {
             437 => return Self::Dos437,
@@ -58,7 +58,7 @@ impl CodePage {
         Self::Known(Encoding::for_label(label.as_bytes()).unwrap_or(encoding_rs::WINDOWS_1252))
     }
 
-    /// The name of its encoding; nothing for those of MS-DOS.
+    /// The name of its encoding; `None` for those of MS-DOS.
     pub(crate) fn label(self) -> Option<&'static str> {
         match self {
             Self::Known(encoding) => Some(encoding.name()),
@@ -66,7 +66,7 @@ impl CodePage {
         }
     }
 
-    /// By the character set of a font; nothing when the document's own page counts.
+    /// By the character set of a font; `None` if the document's code page applies.
     pub(super) fn of_charset(charset: i32) -> Option<Self> {
         Some(Self::of_number(match charset {
             0 => 1252,
@@ -90,7 +90,7 @@ impl CodePage {
         }))
     }
 
-    /// Bytes as text; what the encoding does not have becomes U+FFFD.
+    /// Bytes as text; invalid bytes become U+FFFD.
     pub(crate) fn decode(self, bytes: &[u8]) -> Cow<'_, str> {
         let upper = match self {
             Self::Known(encoding) => return encoding.decode_without_bom_handling(bytes).0,

@@ -8,21 +8,21 @@ const MAX_DEPTH: usize = 256;
 /// How far into the text its head is looked for.
 const MAX_HEAD_BYTES: usize = 1024;
 
-/// What a group inherits and its end restores.
+/// The state that a group inherits and that its end restores.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     /// Tags, and text between them.
     is_kept: bool,
-    /// It is a tag: what is in it is HTML.
+    /// It is a tag: its content is HTML.
     is_tag: bool,
-    /// Formatting for readers of RTF, which stands for tags.
+    /// Formatting for readers of RTF, which replaces tags.
     is_rtf_only: bool,
     /// Characters after `\u` that only readers without Unicode show.
     fallback: usize,
     page: CodePage,
 }
 
-/// The HTML in an RTF text; nothing when it was not made from any.
+/// The HTML in an RTF text; `None` if the RTF was not made from HTML.
 pub(crate) fn wrapped_html(bytes: &[u8]) -> Option<String> {
     let head = bytes.get(..MAX_HEAD_BYTES).unwrap_or(bytes);
     let is_wrapped = head.windows(9).any(|word| word == b"\\fromhtml");
@@ -96,7 +96,7 @@ impl Unwrapper {
         self.html
     }
 
-    /// Whether what comes now is HTML or text of it.
+    /// Whether the next content is HTML or its text.
     fn is_shown(&self) -> bool {
         self.now.is_kept && !self.now.is_rtf_only
     }
@@ -131,7 +131,7 @@ impl Unwrapper {
         self.flush();
         match word {
             "htmltag" if starred => self.now.is_tag = true,
-            // Between `\htmlrtf` and `\htmlrtf0` stands what replaces the tags for other readers (MS-OXRTFEX
+            // Between `\htmlrtf` and `\htmlrtf0` is the replacement of the tags for other readers (MS-OXRTFEX
             // 2.1.3.1.3).
             "htmlrtf" => self.now.is_rtf_only = number != Some(0),
             "fonttbl" | "colortbl" | "stylesheet" | "info" | "pict" => self.now.is_kept = false,

@@ -1,4 +1,4 @@
-//! RTF (read-attachment 7.10), of our own: groups, code pages, tables, lists, links.
+//! RTF (read-attachment 7.10), parsed by this crate: groups, code pages, tables, lists, links.
 
 mod blocks;
 mod codepage;
@@ -48,7 +48,7 @@ fn convert(
 ///
 /// # Errors
 ///
-/// Damage when it is not RTF; the limit that was reached, and what was read before is kept.
+/// Damage if it is not RTF; the limit that was reached, with earlier content kept.
 pub(crate) fn write_rtf(bytes: &[u8], out: &mut Markdown) -> Result<(), Failure> {
     let bytes = bytes
         .strip_prefix(b"\xEF\xBB\xBF")

@@ -18,7 +18,7 @@ const MAX_NAMES: usize = 4096;
 /// Bytes of a field's instruction, a marker or a style's name that are kept.
 const MAX_SHORT_BYTES: usize = 8 * 1024;
 
-/// What a group inherits and its end restores.
+/// The state that a group inherits and that its end restores.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     destination: Destination,
@@ -40,7 +40,7 @@ pub(super) struct Reader<'o> {
     groups: Vec<Group>,
     now: Group,
     depth: usize,
-    /// Groups that were not opened because they lie too deep.
+    /// Groups that were not opened because they are nested too deep.
     beyond: u32,
     /// Among those, the one that is dropped.
     dropped_beyond: Option<u32>,
@@ -124,12 +124,12 @@ impl<'o> Reader<'o> {
                 Token::Open => self.open()?,
                 Token::Close => {
                     self.close()?;
-                    // Bytes behind the outermost group are not RTF, such as the padding of a mail program.
+                    // Bytes after the outermost group are not RTF, such as the padding of a mail program.
                     if self.groups.is_empty() {
                         return Ok(());
                     }
                 }
-                // Raw bytes may hold braces and backslashes.
+                // Raw bytes may contain braces and backslashes.
                 Token::Word("bin", number) => {
                     tokens.pass(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
                 }
@@ -373,7 +373,7 @@ impl<'o> Reader<'o> {
         Ok(())
     }
 
-    /// A code unit of UTF-16; what follows for older readers is skipped.
+    /// A code unit of UTF-16; the replacement text for older readers is skipped.
     fn unicode(&mut self, number: i32) -> Result<(), Limit> {
         self.flush()?;
         self.skip = self.now.fallback;
@@ -449,7 +449,7 @@ impl<'o> Reader<'o> {
         self.now.destination == Destination::Dropped || self.dropped_beyond.is_some()
     }
 
-    /// Ends a style. A style without a level is a heading when its name says so.
+    /// Ends a style. A style without a level is a heading if its name is that of a heading.
     fn end_style(&mut self) {
         let name = std::mem::take(&mut self.short);
         if let Some(level) = heading_level(&name)

@@ -2,7 +2,7 @@
 
 use crate::markdown::Marker;
 
-/// What a group is for.
+/// The content of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Destination {
     /// Text of the document.
@@ -14,9 +14,9 @@ pub(super) enum Destination {
     Fonts,
     /// The style sheet, which names headings.
     Styles,
-    /// What a field does.
+    /// The instruction of a field.
     Instruction,
-    /// What a field shows.
+    /// The result that a field shows.
     Result,
     /// The marker of a list item.
     Marker,
@@ -27,8 +27,8 @@ pub(super) enum Destination {
     Author,
 }
 
-/// The destination that a control word begins; nothing when it begins none. `starred` ones that are not known are
-/// dropped, as the format asks for.
+/// The destination that a control word begins; `None` if it begins none. Unknown `starred` ones are dropped, as the
+/// format requires.
 pub(super) fn destination_of(word: &str, starred: bool) -> Option<Destination> {
     Some(match word {
         "fonttbl" => Destination::Fonts,
@@ -39,8 +39,8 @@ pub(super) fn destination_of(word: &str, starred: bool) -> Option<Destination> {
         "footnote" => Destination::Note,
         "annotation" => Destination::Comment,
         "atnauthor" => Destination::Author,
-        // The Unicode half of `\upr`, what stands for an object, the text of shapes and formulas, and the properties of
-        // tables within cells.
+        // The Unicode half of `\upr`, the replacement of an object, the text of shapes and formulas, and the properties
+        // of tables within cells.
         "ud" | "result" | "shpinst" | "shptxt" | "moMath" | "moMathPara" | "nesttableprops" => {
             Destination::Text
         }
@@ -61,7 +61,7 @@ pub(super) fn destination_of(word: &str, starred: bool) -> Option<Destination> {
     })
 }
 
-/// The character that a control word stands for.
+/// The character of a control word.
 pub(super) fn character_of(word: &str) -> Option<&'static str> {
     Some(match word {
         "emdash" => "—",
@@ -99,7 +99,7 @@ pub(super) fn list_marker(text: &str) -> Option<Marker> {
         .trim_start_matches('(')
         .trim_end_matches(['.', ')', ':'])
         .rsplit('.')
-        // Of `1.2.3.` the last number is the item's own; the depth says the rest.
+        // Of `1.2.3.` the last number is the item's own; the depth gives the other levels.
         .next()
         .and_then(|last| last.parse().ok());
     Some(number.map_or(Marker::Bullet, Marker::Number))

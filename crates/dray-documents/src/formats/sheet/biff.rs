@@ -14,7 +14,7 @@ const MAX_CELLS: u64 = 4 << 20;
 const MAX_CLAIMED_CELLS: u64 = 1 << 20;
 /// Claims that are disarmed.
 const MAX_CLAIMS: usize = 64;
-/// A type of records that means nothing.
+/// A record type without a meaning.
 const UNKNOWN_RECORD: [u8; 2] = [0xEF, 0x0F];
 /// Records about a row and about columns.
 const ROW_RECORD: u16 = 0x208;
@@ -23,10 +23,10 @@ const MULRK_RECORD: u16 = 0xBD;
 const COLINFO_RECORD: u16 = 0x7D;
 /// Ranges of hidden columns that are remembered.
 const HIDDEN_RANGES: usize = 1000;
-/// Cells whose looks are remembered.
+/// Most cells whose formats are stored.
 const MAX_STYLED_CELLS: usize = 1 << 20;
 
-/// What the records say of sizes, places and looks.
+/// Sizes, positions and formats from the records.
 #[derive(Debug, Default)]
 pub(super) struct RecordLooks {
     styles: Vec<Style>,
@@ -82,7 +82,8 @@ impl RecordLooks {
         }
     }
 
-    /// Makes the records that claim too much unknown to the library, in the bytes of the whole file.
+    /// Changes the type of records with excessive claims to one that the library ignores, in the bytes of the complete
+    /// file.
     ///
     /// # Errors
     ///
@@ -92,9 +93,8 @@ impl RecordLooks {
             return Err(Limit::Memory);
         }
         for claim in &self.claims {
-            // The stream lies in sectors of the file, so a record is searched for by its bytes. One that is
-            // divided between
-            // two sectors is not found, and then the file is refused.
+            // The stream is spread over sectors of the file, so a record is searched by its bytes. One that is divided
+            // between two sectors is not found, and then the file is refused.
             let at = file.windows(claim.len()).position(|w| w == claim);
             let kind = at.and_then(|at| file.get_mut(at..at + 2));
             kind.ok_or(Limit::Memory)?.copy_from_slice(&UNKNOWN_RECORD);
@@ -131,12 +131,12 @@ pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
     Some((row, first, last.max(first)))
 }
 
-/// Looks over a stream, and moves cells of its sheets together that lie too far apart.
+/// Checks a stream, and moves cells of its sheets together if they are too far apart.
 ///
 /// # Errors
 ///
-/// [`Failure::Encrypted`]; the memory limit when the rectangles around the cells of all sheets would be too large;
-/// damage when a sheet lies outside of the stream.
+/// [`Failure::Encrypted`]; the memory limit if the rectangles around the cells of all sheets would be too large; damage
+/// if a sheet is outside of the stream.
 pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordLooks, Failure> {
     let mut at = 0;
     let mut records = StyleRecords::default();
@@ -194,7 +194,7 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut RecordLoo
     while let Some((kind, data, next)) = record_at(stream, at) {
         at = next;
         match kind {
-            // Charts are embedded with a beginning and an end of their own.
+            // Embedded charts have their own begin and end records.
             0x809 => depth += 1,
             0x0A if depth <= 1 => break,
             0x0A => depth -= 1,
@@ -245,7 +245,7 @@ fn claimed_cells(data: &[u8]) -> u64 {
     (u64::from(rows) + 1) * (u64::from(last.abs_diff(first)) + 1)
 }
 
-/// Remembers how a cell looks, unless it looks as any other.
+/// Stores the format of a cell, unless it is the default.
 fn note_cell(seen: &mut RecordLooks, cell: (usize, u32, u32), number: u16) {
     let style = seen.styles.get(usize::from(number));
     let plain = style.is_none_or(|style| style.code.is_none() && !style.is_invisible);
@@ -271,7 +271,7 @@ mod tests {
         stream.extend(data);
     }
 
-    /// A stream with one sheet that holds two numbers.
+    /// A stream with one sheet that has two numbers.
     fn stream(far: (u16, u16)) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, 0x809, &[0; 16]);

@@ -15,7 +15,7 @@ const SYSTEM_TEXT: u32 = 64;
 const SYSTEM_PAPER: u32 = 65;
 const AUTOMATIC_COLOR: u32 = 0x7FFF;
 
-/// What was read of the records before the sheets.
+/// Data from the records before the sheets.
 #[derive(Debug, Default)]
 pub(super) struct StyleRecords {
     codes: HashMap<u16, Style>,
@@ -30,7 +30,7 @@ pub(super) struct StyleRecords {
 struct CellFormat {
     font: u16,
     code: u16,
-    /// Pattern and colour number of the fill; nothing in old files.
+    /// Pattern and colour number of the fill; `None` in old files.
     fill: Option<(u32, u32)>,
 }
 

@@ -8,7 +8,7 @@ use crate::formats::office::xml::{Element, Event, Xml};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
-/// What cells refer to.
+/// The data to which cells refer.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) strings: &'a Strings,
@@ -42,13 +42,13 @@ struct OpenCell {
     inline: Option<String>,
 }
 
-/// Cells that lead somewhere, each with the id of the relation that says where.
+/// Cells with links, each with the id of the relationship that has the target.
 pub(super) type Links = Vec<((u64, u32), String)>;
 
 /// Links that are read of one worksheet.
 const MAX_LINKS: usize = 10_000;
 
-/// Reads the cells and merged areas of a worksheet; answers its links.
+/// Reads the cells and merged areas of a worksheet; returns its links.
 pub(super) fn read_cells(
     xml: &mut Xml<'_>,
     context: &Context<'_>,

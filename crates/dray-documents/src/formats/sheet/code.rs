@@ -1,6 +1,6 @@
 //! Number format codes applied to numbers (ECMA-376-1, 18.8.31): decimals, thousands, signs, words and currencies.
 //!
-//! Dates, times and durations are not written by their codes: they come in the order of ISO 8601, in every file.
+//! Dates, times and durations are not written with their format codes, but as in ISO 8601 in every file.
 
 use super::value::number_text;
 
@@ -9,7 +9,7 @@ const MAX_CODE: usize = 255;
 const MAX_SECTIONS: usize = 4;
 /// Decimals that are shown.
 const MAX_DECIMALS: usize = 15;
-/// A number whose text differs by more than this share has lost precision that matters.
+/// A number whose text differs by more than this share has lost relevant precision.
 pub(super) const MAX_LOSS: f64 = 0.02;
 
 /// A code, for numbers and for text.
@@ -24,20 +24,20 @@ struct Section {
     pieces: Vec<FormatToken>,
     /// `%`, each a factor of 100.
     percents: usize,
-    /// Commas behind the last digit, each a factor of a thousandth.
+    /// Commas after the last digit; each divides by a thousand.
     thousandths: usize,
     grouped: bool,
     /// Decimals that may be shown, and that must be.
     decimals: (usize, usize),
     /// Digits before the point that must be shown.
     whole: usize,
-    /// It holds what is not applied here: exponents, fractions, dates.
+    /// It has parts that this module does not apply: exponents, fractions, dates.
     is_foreign: bool,
     /// It shows numbers as they are.
     is_general: bool,
 }
 
-/// What a section shows.
+/// An element of a section's pattern.
 #[derive(Clone, Debug, PartialEq)]
 enum FormatToken {
     /// Text that is written as it is.
@@ -57,7 +57,7 @@ pub(super) enum ShownNumber {
 }
 
 impl Code {
-    /// Reads a code; nothing when it is the one for numbers as they are.
+    /// Parses a code; `None` for the code of unformatted numbers.
     pub(super) fn parse(code: &str) -> Option<Self> {
         if code.chars().count() > MAX_CODE || code.trim().eq_ignore_ascii_case("general") {
             return None;
@@ -98,12 +98,12 @@ impl Code {
                 .is_some_and(|its| its.pieces.is_empty() && !its.is_general)
     }
 
-    /// A number in this format; nothing when the code holds what is not applied here.
+    /// A number in this format; `None` if the code has parts that this module does not apply.
     pub(super) fn apply(&self, value: f64) -> Option<ShownNumber> {
         if !value.is_finite() {
             return None;
         }
-        // Negative zero compares equal to zero, so it takes the section for zero.
+        // Negative zero compares equal to zero, so it uses the section for zero.
         let (section, sign) = match (self.sections.as_slice(), value) {
             ([_, negative, ..], ..0.0) => (negative, ""),
             ([_, _, zero, ..], 0.0) => (zero, ""),
@@ -121,7 +121,7 @@ impl Code {
             return Some(ShownNumber::Nothing);
         }
         let (text, rounded) = section.apply(value.abs());
-        // Nothing is less than zero when all its digits are.
+        // If all digits are zero, the number has no minus sign.
         let sign = if rounded == 0.0 { "" } else { sign };
         let text = format!("{sign}{text}").trim().to_owned();
         if text.is_empty() {
@@ -147,7 +147,7 @@ impl Section {
         }
     }
 
-    /// Reads what begins with one character.
+    /// Parses the element that begins with this character.
     fn read(&mut self, c: char, chars: &mut Chars<'_>) {
         match c {
             '"' => {
@@ -218,7 +218,7 @@ impl Section {
         }
     }
 
-    /// A comma between digits groups them; behind the last one it divides.
+    /// A comma between digits groups them; after the last digit it divides.
     fn comma(&mut self, chars: &Chars<'_>) {
         let next = chars.clone().find(|c| *c != ',');
         let before = self
@@ -263,7 +263,7 @@ impl Section {
         10_f64.powi((percents - thousandths).clamp(-300, 300))
     }
 
-    /// The text of a number that is not negative, and the number that it says.
+    /// The text of a non-negative number, and the value of the text.
     fn apply(&self, value: f64) -> (String, f64) {
         let digits = rounded(&number_text(value * self.factor()), self.decimals.0);
         let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
@@ -285,7 +285,7 @@ impl Section {
             match piece {
                 FormatToken::Literal(literal) => text.push_str(literal),
                 FormatToken::Digit(_) => {
-                    // The first placeholder takes all digits that have no placeholder.
+                    // The first placeholder gets all digits without a placeholder.
                     let behind = places - place - 1;
                     while left > behind {
                         text.extend(chars.next());
@@ -311,7 +311,7 @@ impl Section {
     }
 }
 
-/// Decimal digits rounded to so many behind the point, halves away from zero, as worksheets do.
+/// Decimal digits, rounded to this number of decimals, halves away from zero, as worksheets do.
 pub(super) fn rounded(digits: &str, decimals: usize) -> String {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let mut kept: Vec<u8> = whole.bytes().collect();
@@ -321,7 +321,7 @@ pub(super) fn rounded(digits: &str, decimals: usize) -> String {
             .chain(std::iter::repeat(b'0'))
             .take(decimals),
     );
-    // The decimal digits decide, not the binary value behind them: 1.005 becomes 1.01, as in worksheets.
+    // The decimal digits decide, not the binary value: 1.005 becomes 1.01, as in worksheets.
     let up = fraction
         .as_bytes()
         .get(decimals)

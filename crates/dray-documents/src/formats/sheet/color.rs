@@ -8,7 +8,7 @@ use crate::limits::{Budget, Failure};
 /// How far two colours may differ in one channel, of 255, and still look the same.
 const MAX_CHANNEL_DIFFERENCE: u8 = 15;
 
-/// The palette of workbooks without one of their own, from index 8 (ECMA-376-1, 18.8.27).
+/// The palette of workbooks without their own palette, from index 8 (ECMA-376-1, 18.8.27).
 const DEFAULT_PALETTE: [u32; 56] = [
     0x00_0000, 0xFF_FFFF, 0xFF_0000, 0x00_FF00, 0x00_00FF, 0xFF_FF00, 0xFF_00FF, 0x00_FFFF,
     0x80_0000, 0x00_8000, 0x00_0080, 0x80_8000, 0x80_0080, 0x00_8080, 0xC0_C0C0, 0x80_8080,
@@ -43,7 +43,7 @@ impl Rgb {
         crate::hex::parse_hex(digits).map(Self::of_number)
     }
 
-    /// Of an index of the palette, whose own colours begin with the index 8; nothing for the ones of the system.
+    /// The colour of a palette index; the workbook's colours begin with index 8. `None` for system colours.
     pub(super) fn of_index(index: u32, palette: &[Self]) -> Option<Self> {
         // The first eight repeat the next eight.
         let at = usize::try_from(if index < 8 { index } else { index - 8 }).ok()?;
@@ -125,15 +125,15 @@ impl Colors {
         }
     }
 
-    /// A colour of the palette by its index; nothing for the ones of the system. Own colours begin with the index 0,
-    /// unlike those of XLS.
+    /// A colour of the palette by its index; `None` for system colours. The workbook's colours begin with index 0,
+    /// unlike in XLS.
     pub(super) fn of_index(&self, index: u32) -> Option<Rgb> {
         let at = usize::try_from(index).ok()?;
         let own = self.palette.get(at).copied();
         own.or_else(|| Rgb::of_index(index, &[]))
     }
 
-    /// A `color`, `fgColor` or `bgColor`; nothing when it is automatic or of the system.
+    /// A `color`, `fgColor` or `bgColor`; `None` for an automatic or system colour.
     pub(super) fn read(&self, e: &Element<'_>) -> Option<Rgb> {
         let tint = e.number::<f64>("tint").unwrap_or(0.0);
         let color = if let Some(hex) = e.attr("rgb") {

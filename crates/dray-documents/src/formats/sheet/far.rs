@@ -1,8 +1,8 @@
-//! Sheets of XLS whose used cells lie far apart, moved together before a library reads them.
+//! Sheets of XLS whose used cells are far apart: they are moved together before the library reads them.
 //!
-//! The library sets memory aside for the rectangle around all cells of a sheet. Where that would be too large, the rows
-//! and columns that are used get new numbers in the stream, and what the library reads gets its true place
-//! back.
+//! The library allocates memory for the rectangle around all cells of a sheet. If that would be too large, the used
+//! rows and columns get new numbers in the stream, and the cells that the library returns are moved back to their true
+//! positions.
 
 use std::collections::{BTreeSet, HashMap};
 

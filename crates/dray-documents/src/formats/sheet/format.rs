@@ -8,7 +8,7 @@ pub(super) enum Format {
     General,
     Percent,
     Date,
-    /// With thousandths, when the code asks for fractions of a second.
+    /// With thousandths, if the code has fractions of a second.
     Time {
         fraction: bool,
     },
@@ -33,7 +33,7 @@ impl Format {
         }
     }
 
-    /// Of a code such as `dd/mm/yyyy;@`. Only the first section counts, the one for positive numbers.
+    /// The format of a code such as `dd/mm/yyyy;@`. Only the first section counts, the one for positive numbers.
     pub(super) fn of_code(code: &str) -> Self {
         let mut seen = FormatParts::default();
         let mut chars = code.chars().peekable();
@@ -120,7 +120,7 @@ struct FormatParts {
 }
 
 impl FormatParts {
-    /// `[h]`, `[mm]`, `[ss]` count on; everything else in brackets is a colour, a condition or a locale.
+    /// `[h]`, `[mm]`, `[ss]` are elapsed times; other text in brackets is a colour, a condition or a locale.
     fn bracket(&mut self, inner: &str) {
         let inner = inner.to_ascii_lowercase();
         let mut letters = inner.chars();

@@ -35,7 +35,7 @@ pub(super) fn convert(
     }
     let bytes = source.content()?;
     let text = decode_part(&bytes);
-    // Automatic styles are in the content itself and replace those of the same name.
+    // Automatic styles are in the content itself and replace common styles of the same name.
     styles.read(&text, &budget)?;
     // Read first, because the conditions follow the cells that they colour.
     let mut coloured = conditional_areas(&text, &budget)?;
@@ -93,8 +93,7 @@ struct Sheet<'a> {
     column: u32,
     /// The row that is read is hidden.
     hidden: bool,
-    /// Styles of the cells without one of their own: of columns from the first to the last, and of the row that is
-    /// read.
+    /// Styles for cells without their own style: for columns from the first to the last, and for the current row.
     column_styles: Vec<(u32, u32, String)>,
     row_style: Option<String>,
 }
@@ -112,7 +111,8 @@ impl Sheet<'_> {
             match xml.next()? {
                 Event::Open(e) if e.ns == Ns::OdfTable => match e.name() {
                     "table-row" => {
-                        // Repeats are numbers of the file's author; none is longer than a sheet.
+                        // Repeat counts come from the file and are unverified, so they are limited to the size of a
+                        // sheet.
                         let repeat = e.number("number-rows-repeated").unwrap_or(1);
                         let repeat = repeat.clamp(1, MAX_ROWS);
                         if is_hidden(&e) {
@@ -138,7 +138,7 @@ impl Sheet<'_> {
                             self.used.hide_columns(first, self.column - 1);
                         }
                     }
-                    // A table inside a cell is skipped whole: its rows would count as rows of the sheet.
+                    // A table inside a cell is skipped completely: its rows would count as rows of the sheet.
                     "shapes" | "table" | "table-source" | "named-expressions" => xml.skip()?,
                     _ => {}
                 },
@@ -177,7 +177,7 @@ impl Sheet<'_> {
                     if let Some(url) = cell.link.as_deref().filter(|url| !url.starts_with('#')) {
                         self.used.link((row, column), url);
                     }
-                    // Covered cells keep the text that they had before they were merged, which no reader sees.
+                    // Covered cells keep their text from before the merge, which is invisible.
                     if !cell.text.trim().is_empty() && !covered {
                         let is_hidden = style
                             .is_some_and(|style| self.is_cell_hidden(&style, &cell, (row, column)));
@@ -199,7 +199,7 @@ impl Sheet<'_> {
             }
         }
         let is_left_out = self.hidden && !out.shows_hidden();
-        // The last row of many sheets stands a million times: only one that shows something is repeated.
+        // The last row of many sheets is repeated a million times, so only a row with visible content is repeated.
         if filled && repeat > 1 && !is_left_out {
             let times = (repeat - 1).min(MAX_ROWS.saturating_sub(row + 1));
             self.used.repeat(times, out)?;
@@ -208,7 +208,7 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    /// The style of a cell: its own, that of its row, or that of its column.
+    /// The style of a cell: its own, otherwise the style of its row, otherwise of its column.
     fn style_of(&self, e: &Element<'_>, column: u32) -> Option<String> {
         let of_column = || {
             let found = self
@@ -224,10 +224,10 @@ impl Sheet<'_> {
 
     fn is_cell_hidden(&self, style: &str, cell: &Cell, place: (u64, u32)) -> bool {
         self.styles.hides_value(style, cell.value)
-            // Text with a style of its own may have another colour than the cell.
+            // Text with its own style may have another colour than the cell.
             || (!cell.is_styled
                 && self.styles.hides_by_color(style)
-                // A conditional format may change the background, so nothing is known about the contrast.
+                // A conditional format may change the background, so the contrast is unknown.
                 && !self.coloured.iter().any(|area| area.holds(place)))
     }
 
@@ -246,13 +246,13 @@ impl Sheet<'_> {
     }
 }
 
-/// What a cell shows.
+/// The visible content of a cell.
 struct Cell {
     text: String,
     value: CellValue,
     comment: Option<String>,
     link: Option<String>,
-    /// Some of its text has a style of its own.
+    /// Part of its text has its own style.
     is_styled: bool,
 }
 
@@ -303,7 +303,7 @@ impl Cell {
     }
 }
 
-/// What the number format of a cell applies to. Dates and times count as positive numbers.
+/// The value to which the number format of a cell applies. Dates and times count as positive numbers.
 fn cell_value(e: &Element<'_>) -> CellValue {
     match e.attr("value-type").as_deref() {
         None | Some("string" | "void") => CellValue::Text,
@@ -318,7 +318,7 @@ fn cell_value(e: &Element<'_>) -> CellValue {
 /// A value that is not a string.
 enum TypedValue {
     Text(String),
-    /// A number, what is behind it, and the factor by which it is shown.
+    /// A number, the text after it, and the factor with which it is displayed.
     Number(f64, String, f64),
 }
 
@@ -362,7 +362,7 @@ impl TypedValue {
             return format!("{exact}{unit}");
         };
         let said = rounded.parse::<f64>().unwrap_or(0.0);
-        // The display may round away what a reader of the numbers needs, so both are shown.
+        // The display may have lost precision that a reader needs, so both are shown.
         if (said - value * factor).abs() > (value * factor).abs() * MAX_LOSS {
             return format!("{rounded}{unit} ({exact}{unit})");
         }
@@ -370,7 +370,7 @@ impl TypedValue {
     }
 }
 
-/// A number with the decimals of another way to write it; nothing when that has other digits.
+/// A number with as many decimals as another text of it; `None` if that text has other digits.
 fn as_displayed(exact: &str, displayed: &str) -> Option<String> {
     let digits_of = |text: &str| -> String { text.chars().filter(char::is_ascii_digit).collect() };
     let (sign, number) = match exact.strip_prefix('-') {

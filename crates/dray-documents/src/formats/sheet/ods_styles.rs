@@ -32,7 +32,7 @@ struct CellStyle {
     ink: Option<Color>,
     /// A cell without a fill is white.
     paper: Option<Color>,
-    /// Conditions choose other styles, so the colours are not known.
+    /// Conditions may select other styles, so the colours are unknown.
     is_conditional: bool,
 }
 
@@ -78,7 +78,8 @@ pub(super) enum CellValue {
 }
 
 impl OdsStyles {
-    /// Reads the styles of a part, up to its body. Those of the content come after the common ones, and win.
+    /// Reads the styles of a part, up to its body. Styles of the content are read after the common ones, and override
+    /// them.
     pub(super) fn read(&mut self, text: &str, budget: &Rc<Budget>) -> Result<(), Failure> {
         let mut xml = Xml::new(text, budget);
         loop {
@@ -91,7 +92,7 @@ impl OdsStyles {
                     let format = read_format(e.name() == "text-style", &mut xml)?;
                     self.formats.insert(name, format);
                 }
-                // Styles stand before the body; the rest is not read twice.
+                // Styles are before the body, which is not read twice.
                 Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(()),
                 Event::End => return Ok(()),
                 _ => {}
@@ -126,7 +127,7 @@ impl OdsStyles {
         self.hidden_tables.contains(style)
     }
 
-    /// Whether a cell's format shows nothing of its value.
+    /// Whether a cell's format hides its value.
     pub(super) fn hides_value(&self, style: &str, value: CellValue) -> bool {
         let format = self.chain(style).find_map(|its| its.format.as_ref());
         let format = format.and_then(|name| self.formats.get(name));
@@ -139,7 +140,7 @@ impl OdsStyles {
 
     fn shows_number(&self, format: &DataFormat, number: f64) -> bool {
         let chosen = format.maps.iter().find(|(when, _)| when.holds(number));
-        // A section has no sections of its own.
+        // A section has no nested sections.
         let section = chosen.and_then(|(_, name)| self.formats.get(name));
         section.unwrap_or(format).shows_something
     }
@@ -296,13 +297,13 @@ fn is_table_hidden(xml: &mut Xml<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// The areas under conditional formats, by table. In the file they come after the cells that they colour.
+/// The areas under conditional formats, by table. In the file they are after the cells to which they apply.
 pub(super) fn conditional_areas(
     text: &str,
     budget: &Rc<Budget>,
 ) -> Result<HashMap<String, Vec<MergedArea>>, Failure> {
     let mut areas: HashMap<String, Vec<MergedArea>> = HashMap::new();
-    // Most workbooks have none, and then the cells are not read twice.
+    // Most workbooks have none; then the cells need not be read twice.
     if !text.contains("conditional-format") {
         return Ok(areas);
     }

@@ -11,12 +11,12 @@ use crate::limits::{Budget, Failure};
 pub(super) struct Strings {
     text: String,
     ends: Vec<usize>,
-    /// Those that have a colour of their own, in order.
+    /// The numbers of strings with their own colour, in order.
     coloured: Vec<usize>,
 }
 
 impl Strings {
-    /// Reads `sharedStrings.xml`. What it says about its own length is not looked at.
+    /// Reads `sharedStrings.xml`. Its declared length is ignored.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
         let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
@@ -37,12 +37,12 @@ impl Strings {
         }
     }
 
-    /// Whether one of them has a colour of its own.
+    /// Whether one of the strings has its own colour.
     pub(super) fn is_coloured(&self, index: usize) -> bool {
         self.coloured.binary_search(&index).is_ok()
     }
 
-    /// The string of this number; `None` beyond the last one.
+    /// The string of this number; `None` after the last one.
     pub(super) fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         let start = match index.checked_sub(1) {
@@ -54,7 +54,7 @@ impl Strings {
 }
 
 /// The text of a string item, inline string or comment, after its start: runs joined, phonetic hints dropped. Also
-/// whether a run has a colour of its own, so that the one of the cell does not count.
+/// returns whether a run has its own colour, so that the cell's colour does not apply.
 pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<(String, bool), Failure> {
     let depth = xml.depth();
     let (mut out, mut is_coloured) = (String::new(), false);
@@ -92,7 +92,7 @@ pub(super) fn unescape_text(text: &str) -> Cow<'_, str> {
             .and_then(crate::hex::parse_hex)
             .and_then(char::from_u32);
         if let Some(c) = code {
-            // A control that XML could not hold is not wanted in Markdown either.
+            // A control character that XML cannot contain is left out of Markdown, too.
             if !c.is_control() || matches!(c, '\n' | '\t') {
                 out.push(c);
             }

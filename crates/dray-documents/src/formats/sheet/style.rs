@@ -16,11 +16,11 @@ pub(super) struct Style {
     pub(super) format: Format,
     /// The code of a number that is not a date.
     pub(super) code: Option<Rc<Code>>,
-    /// Text has the colour of what it is on.
+    /// Text has the colour of its background.
     pub(super) is_invisible: bool,
 }
 
-/// What a cell shows.
+/// Which content of a cell is visible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CellText {
     pub(super) text: String,
@@ -71,7 +71,7 @@ impl Style {
         }
     }
 
-    /// Text in a cell that looks so.
+    /// Text in a cell of this style.
     pub(super) fn text(&self, text: String) -> CellText {
         let hides = self.code.as_ref().is_some_and(|code| code.hides_text());
         CellText {
@@ -130,7 +130,7 @@ pub(super) fn styles(
                     style.is_invisible = paper.is_some_and(|paper| paper.looks_like(ink));
                     styles.push(style);
                 }
-                // These hold fonts, fills and formats of their own, which would shift the numbers of the cells'
+                // These elements contain other fonts, fills and formats, which would shift the indices of the cells'
                 // ones.
                 "dxfs" | "cellStyleXfs" | "borders" => xml.skip()?,
                 _ => {}
@@ -142,7 +142,7 @@ pub(super) fn styles(
     }
 }
 
-/// The colour of a font; nothing when it is automatic.
+/// The colour of a font; `None` if it is automatic.
 fn font(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
     let depth = xml.depth();
     let mut color = None;
@@ -156,7 +156,7 @@ fn font(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
     }
 }
 
-/// The colour of a fill, white for none; nothing when it is a pattern or of the system.
+/// The colour of a fill, white for none; `None` for a pattern or a system colour.
 fn fill(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
     let depth = xml.depth();
     let mut color = Some(Rgb::WHITE);

@@ -1,4 +1,4 @@
-//! The used part of a worksheet while its cells arrive: only what will be shown is kept.
+//! The used part of a worksheet while its cells arrive: only cells that will be shown are kept.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,17 +6,17 @@ use super::style::CellText;
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Inline, MAX_TABLE_ROWS, Markdown, Marker, Span, Style};
 
-/// Empty rows between two used ones that are shown as they are; of more, one.
+/// Most empty rows between two used ones that are shown; more are replaced by one.
 const MAX_GAP_ROWS: u64 = 50;
 /// Columns that a worksheet has.
 const SHEET_COLUMNS: u32 = 16_384;
-/// Rows that a worksheet can have. More than any program writes; keeps sums of rows far from overflow.
+/// Rows that a worksheet can have. More than any program writes, and small enough that sums of rows cannot overflow.
 const SHEET_ROWS: u64 = 1 << 24;
 /// Columns that one table shows.
 const MAX_COLUMNS: usize = 4096;
 /// Merged areas that are looked at.
 const MAX_MERGED_AREAS: usize = 10_000;
-/// Merged areas that one row is held against.
+/// Most merged areas with which one row is compared.
 const AREAS_OF_ROW: usize = 256;
 /// Hidden rows, and ranges of hidden columns, that are kept.
 const HIDDEN_ROWS: usize = 1 << 20;
@@ -33,7 +33,7 @@ pub(super) struct MergedArea {
 }
 
 impl MergedArea {
-    /// Whether a cell lies in it.
+    /// Whether a cell is inside it.
     pub(super) fn holds(&self, (row, column): (u64, u32)) -> bool {
         (self.first.0..=self.last.0).contains(&row)
             && (self.first.1..=self.last.1).contains(&column)
@@ -60,7 +60,7 @@ pub(super) struct SheetReader {
 }
 
 impl SheetReader {
-    /// Nothing yet; only the rows that are wanted will be kept.
+    /// An empty sheet, which will keep only the selected rows.
     pub(super) fn new(out: &Markdown) -> Self {
         Self {
             rows: Vec::new(),
@@ -100,7 +100,7 @@ impl SheetReader {
                 .any(|(first, last)| (*first..=*last).contains(&column))
     }
 
-    /// A cell that shows something, or holds what a person does not see.
+    /// Adds a cell with visible or hidden content.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl SheetReader {
         self.cell(row, column, shown.text, out)
     }
 
-    /// A cell that shows something. Cells of one row come together.
+    /// Adds a cell with visible content. Cells of one row arrive consecutively.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl SheetReader {
         }
         if self.keeping {
             self.bytes += text.len() as u64;
-            // Compared with what is left, not counted: the table counts its text when it is written.
+            // Compared with the remaining budget, but not counted: the table counts its text when it is written.
             if self.bytes > out.budget().text_left() {
                 return Err(Limit::Size);
             }
@@ -223,7 +223,7 @@ impl SheetReader {
         }
     }
 
-    /// Writes the table and the comments, or that there is nothing.
+    /// Writes the table and the comments, or a note that the sheet is empty.
     pub(super) fn finish(mut self, out: &mut Markdown) -> Result<(), Failure> {
         let comments = std::mem::take(&mut self.comments);
         out.count_hidden("cell", self.hidden_cells);
@@ -244,7 +244,7 @@ impl SheetReader {
         Ok(())
     }
 
-    /// Writes what arrived before a limit was reached.
+    /// Writes the cells that arrived before a limit was reached.
     pub(super) fn finish_so_far(self, out: &mut Markdown) -> Result<(), Failure> {
         out.count_hidden("cell", self.hidden_cells);
         let table = self.table(out)?;
@@ -256,11 +256,11 @@ impl SheetReader {
         self.drop_merged(out)?;
         let mut columns: Vec<u32> = Vec::new();
         for (_, cells) in &mut self.rows {
-            // Stable, so the first of two cells in one place stays; damaged files have such pairs.
+            // Stable, so the first of two cells with one position is kept; damaged files have such pairs.
             cells.sort_by_key(|(column, _)| *column);
             cells.dedup_by_key(|(column, _)| *column);
             columns.extend(cells.iter().map(|(column, _)| *column));
-            // Keeps the list of columns small in a sheet whose every row uses others.
+            // Keeps the list of columns small in a sheet in which every row uses other columns.
             if columns.len() > 16 * MAX_COLUMNS {
                 columns.sort_unstable();
                 columns.dedup();
@@ -291,7 +291,7 @@ impl SheetReader {
             last = Some(number);
             table.row(number + 1, dense_row(&columns, number, cells, &self.links));
         }
-        // Every row that was counted lies in the window, so any number inside will do.
+        // Every counted row is in the window, so any number inside is valid.
         let counted = self.window.map_or(1, |w| w.first);
         for _ in 0..self.beyond {
             table.skip(counted);
@@ -299,7 +299,7 @@ impl SheetReader {
         Ok(table)
     }
 
-    /// Takes the values away that a merged area covers.
+    /// Removes the values that a merged area covers.
     fn drop_merged(&mut self, out: &Markdown) -> Result<(), Limit> {
         if self.areas.is_empty() {
             return Ok(());
@@ -347,7 +347,7 @@ fn dense_row(
     row
 }
 
-/// Whether a text already says where it leads to.
+/// Whether a text is already the target of its link.
 fn already_says(text: &str, url: &str) -> bool {
     let bare = url.strip_prefix("mailto:").unwrap_or(url);
     text.contains(bare.trim_end_matches('/'))

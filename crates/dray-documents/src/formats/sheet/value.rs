@@ -70,7 +70,7 @@ fn duration_text(days: f64) -> String {
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded above")]
     let seconds = (days.abs() * 86_400.0).round() as i64;
-    // A negative time that rounds to nothing has no sign.
+    // A negative time that rounds to zero has no sign.
     let sign = if days < 0.0 && seconds > 0 { "-" } else { "" };
     format!(
         "{sign}{}:{:02}:{:02}",
@@ -80,7 +80,7 @@ fn duration_text(days: f64) -> String {
     )
 }
 
-/// A serial number as date, time or both; nothing when it is outside of what has a date.
+/// A serial number as date, time or both; `None` if it is outside the range of dates.
 fn moment_text(serial: f64, format: Format, epoch_1904: bool) -> Option<String> {
     if !(0.0..LAST_DAY).contains(&serial) {
         return None;
@@ -96,7 +96,7 @@ fn moment_text(serial: f64, format: Format, epoch_1904: bool) -> Option<String> 
         (serial * 86_400.0).round() as i64 * 1000
     };
     let (day, clock) = (millis / DAY_MS, time_of_day(millis % DAY_MS));
-    // Before the first day there is only a time.
+    // Numbers before the first day have only a time.
     let timeless = serial < 1.0 && serial > 0.0 && !epoch_1904;
     match format {
         Format::Time { .. } => Some(clock),
@@ -118,7 +118,7 @@ fn day_number(day: i64, epoch_1904: bool) -> i64 {
     }
 }
 
-/// `hh:mm:ss`, with thousandths when there are any.
+/// `hh:mm:ss`, with thousandths if they are not zero.
 fn time_of_day(millis: i64) -> String {
     let seconds = millis / 1000;
     let clock = format!(

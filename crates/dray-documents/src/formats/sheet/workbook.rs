@@ -6,11 +6,11 @@ use crate::formats::office::package::Relations;
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// What a sheet is.
+/// The kind of a sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Cells,
-    /// Only a chart, without cells of its own.
+    /// Only a chart, without cells.
     Chart,
     /// A dialog or a sheet of macros, without cells to show.
     Other,

@@ -1,4 +1,4 @@
-//! XLS, through `calamine`: looked over first, since the library sets whole rectangles aside.
+//! XLS, through `calamine`: checked first, because the library allocates memory for complete rectangles.
 
 use std::io::{Cursor, Read as _, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ pub(super) fn convert(
     }
     let seen = scan_workbook(&mut bytes, out)?;
     seen.disarm(&mut bytes)?;
-    // The library indexes by numbers of the file, so a panic in it means damage.
+    // The library uses unchecked numbers of the file as indices, so a panic in it means damage.
     let book = catch_unwind(AssertUnwindSafe(|| Xls::new(Cursor::new(bytes))))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
     let mut book = match book {
@@ -64,7 +64,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-/// Looks over the stream of the workbook.
+/// Checks the stream of the workbook.
 fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordLooks, Failure> {
     let length = bytes.len() as u64;
     let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
@@ -138,7 +138,7 @@ fn write_sheet(
     used.finish(out)
 }
 
-/// What a person sees of a value that the library read.
+/// The displayed form of a value that the library read.
 pub(super) fn value_text(data: &Data, style: &Style) -> CellText {
     let text = match data {
         Data::Empty => String::new(),
@@ -159,13 +159,14 @@ pub(super) fn value_text(data: &Data, style: &Style) -> CellText {
     style.text(text)
 }
 
-/// The library distinguishes moments and durations, not dates and times: a whole day is a date, less than one a time.
+/// The library distinguishes moments and durations, not dates and times: a whole number of days is a date, a value
+/// below one a time.
 fn moment_text(moment: &calamine::ExcelDateTime) -> String {
     let value = moment.as_f64();
     if moment.is_duration() {
         return value::formatted_text(value, Format::Duration, false);
     }
-    // It also counts 1904 on, so the system is taken from its own calendar.
+    // The library also counts from 1904, so the date system is taken from its calendar.
     let (year, ..) = moment.to_ymd_hms_milli();
     let alone = calamine::ExcelDateTime::new(value, calamine::ExcelDateTimeType::DateTime, false);
     let epoch_1904 = alone.to_ymd_hms_milli().0 != year;
@@ -179,7 +180,7 @@ fn moment_text(moment: &calamine::ExcelDateTime) -> String {
     value::formatted_text(value, format, epoch_1904)
 }
 
-/// Reads every part of a package once within the limits, so that a library that knows none can read it again.
+/// Reads every part of a package once within the limits, so that a library without limits can read it again.
 pub(super) fn within_limits(input: &mut dyn Input, out: &Markdown) -> Result<(), Failure> {
     let mut container = Container::open(input, out.budget())?;
     let names: Vec<String> = container

@@ -1,7 +1,7 @@
 //! XLSX and XLSM: workbook, shared strings and number formats, then the sheets, each streamed.
 //!
-//! `calamine` is not used for these: it sets memory aside for as many shared strings and formulas as the file claims,
-//! and gives up a workbook for one attribute that it does not know.
+//! `calamine` is not used for these: it allocates memory for as many shared strings and formulas as the file claims,
+//! and fails on a workbook with one unknown attribute.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -124,7 +124,7 @@ fn write_sheet(
     let mut used = SheetReader::new(out);
     let text = decode_part(&bytes);
     let coloured = coloured(&text, &sheet.part, package);
-    // The styles are those of the workbook; the conditional formats are of this sheet.
+    // The styles belong to the workbook; the conditional formats are of this sheet.
     let context = &Context {
         coloured: &coloured,
         ..*context
@@ -132,7 +132,7 @@ fn write_sheet(
     let mut xml = Xml::new(&text, &budget);
     match cells::read_cells(&mut xml, context, &mut used, out) {
         Ok(links) => {
-            // The table is whole by now: a damaged part of links or comments costs these alone.
+            // The table is complete at this point, so a damaged part of links or comments only loses these.
             let more = package.relations(&sheet.part).and_then(|relations| {
                 for (place, id) in links {
                     // Links to places of the workbook lead nowhere in Markdown.
@@ -152,7 +152,7 @@ fn write_sheet(
     }
 }
 
-/// Areas that conditional formats and tables paint in colours of their own. They stand behind the cells.
+/// Areas in which conditional formats and tables change colours. In the file they are after the cells.
 fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea> {
     let mut areas = Vec::new();
     // Searched for as text: a second walk through the markup would cost as much as the cells.
@@ -192,7 +192,7 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea
     areas
 }
 
-/// Comments of a sheet; a thread hides the note that stands for it in older programs.
+/// Comments of a sheet; a thread replaces the note that represents it in older programs.
 fn sheet_comments(
     relations: &Relations,
     package: &mut Package<'_>,
@@ -244,7 +244,7 @@ fn read_comments(
                 } else {
                     xml.text()?
                 };
-                // The text is the last element that matters of a comment, so its cell is known here.
+                // The text is the last relevant element of a comment, so its cell is known here.
                 comments.push((std::mem::take(&mut cell), text));
             }
             Event::End => return Ok(comments),

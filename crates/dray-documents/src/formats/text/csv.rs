@@ -92,7 +92,7 @@ fn read_table(
     }
 }
 
-/// The delimiter that a first line `sep=;` names, and what follows that line.
+/// The delimiter in a first line `sep=;`, and the text after that line.
 fn declared_delimiter(text: &str) -> Option<(u8, &str)> {
     let (line, rest) = text.split_once('\n')?;
     let value = line.trim_matches('"').strip_prefix("sep=")?;
@@ -102,8 +102,9 @@ fn declared_delimiter(text: &str) -> Option<(u8, &str)> {
     }
 }
 
-/// The delimiter that cuts most of the first records into the same number of fields. A comma also is in numbers
-/// and sentences, so it comes last where several cut alike; where none cuts, it is the comma or, by name, the tab.
+/// The delimiter that splits most of the first records into the same number of fields. A comma also occurs in numbers
+/// and sentences, so other delimiters have priority over it with equal results. If none splits, the result is the comma
+/// or, depending on the name, the tab.
 fn detect_delimiter(text: &str, tabs: bool) -> u8 {
     let mut best = (0, if tabs { b'\t' } else { b',' });
     for candidate in *b"\t;|," {
@@ -118,7 +119,7 @@ fn detect_delimiter(text: &str, tabs: bool) -> u8 {
     best.1
 }
 
-/// How many of a hundred records have the most frequent number of fields; none when that is one.
+/// How many of a hundred records have the most frequent number of fields; 0 if that number is one.
 fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);

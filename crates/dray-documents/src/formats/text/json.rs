@@ -1,6 +1,7 @@
 //! JSON, indented; order of keys and spelling of numbers are kept (read-attachment 7.3).
 //!
-//! Own tokens instead of a tree: a tree would lose the spelling, and the depth is bounded without recursion.
+//! It uses tokens instead of a tree: a tree would lose the spelling, and tokens allow a limit of depth without
+//! recursion.
 
 use super::source;
 use crate::container::Input;
@@ -9,9 +10,9 @@ use crate::hex::parse_hex;
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
-/// Tokens between two looks at the clock.
+/// Tokens between two checks of the time limit.
 const TOKENS_PER_LOOK: u32 = 4096;
-/// Lines between two looks at the clock.
+/// Lines between two checks of the time limit.
 const LINES_PER_LOOK: usize = 256;
 
 /// One JSON text, laid out; a text that is not JSON is shown as it is, with a warning.
@@ -33,7 +34,7 @@ pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> 
     let budget = out.budget().clone();
     match pretty_print(text, Form::Indented, room, &budget) {
         Ok(pretty) => out.code("json", &pretty)?,
-        // A limit is a result of its own; the text as it is would pass the same limit.
+        // A limit is a separate result, because the unchanged text would exceed the same limit.
         Err(JsonError::Limit(limit)) => return Err(limit.into()),
         Err(JsonError::Malformed) => {
             out.warn("the JSON is malformed and shown as it is");
@@ -101,8 +102,8 @@ enum JsonError {
     Limit(Limit),
 }
 
-/// Lays a JSON text out. What is more than `room` bytes is left off, but read to its end: a text that turns out to be
-/// malformed is not laid out at all.
+/// Lays a JSON text out. Output beyond `room` bytes is cut, but the text is read to its end: a malformed text is not
+/// laid out.
 fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, JsonError> {
     let mut printer = Printer {
         rest: text.trim_start_matches('\u{FEFF}'),
@@ -126,7 +127,7 @@ fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<
     Ok(printer.out)
 }
 
-/// What may come next.
+/// The tokens that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Value,
@@ -149,12 +150,12 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    /// Reads one token and says what may follow; nothing at the end.
+    /// Reads one token and returns what may follow; `None` at the end.
     fn step(&mut self, expected: Expected, depth: usize) -> Result<Option<Expected>, JsonError> {
         // Only these four are white space in JSON (RFC 8259, 2); `trim` would take others along.
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
         let Some(first) = self.rest.bytes().next() else {
-            // At the end of the text one whole value must have been read: an empty text is malformed.
+            // At the end of the text one complete value must have been read: an empty text is malformed.
             let done = expected == Expected::More && self.open.is_empty();
             return if done {
                 Ok(None)
@@ -274,7 +275,7 @@ impl<'a> Printer<'a> {
                 let pair = self.rest.get(6..).and_then(unit_of_pair);
                 let units = [
                     Some(unit),
-                    // A low surrogate counts only behind a high one; alone either stays as its escape.
+                    // A low surrogate is valid only after a high one; a single one keeps its escape.
                     pair.filter(|_| (0xD800..0xDC00).contains(&unit)),
                 ];
                 let shown: Vec<u16> = units.into_iter().flatten().collect();
@@ -303,13 +304,13 @@ impl<'a> Printer<'a> {
     }
 
     fn push(&mut self, text: &str) {
-        // May exceed the room by one token; the writer cuts what is too long.
+        // May exceed `room` by one token; the writer cuts the excess.
         if self.out.len() <= self.room {
             self.out.push_str(text);
         }
     }
 
-    /// Takes bytes of the source as they are.
+    /// Copies bytes of the source unchanged.
     fn take(&mut self, bytes: usize) {
         let (text, rest): (&'a str, &'a str) =
             self.rest.split_at_checked(bytes).unwrap_or((self.rest, ""));

@@ -1,4 +1,4 @@
-//! Jupyter notebooks: cells in order, with what they printed (read-attachment 7.3).
+//! Jupyter notebooks: cells in order, with their output (read-attachment 7.3).
 
 use serde_json::Value;
 
@@ -20,14 +20,13 @@ pub(super) fn convert(
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = source::read_text(input, hint, out.budget())?;
-    // The library gives up at 128 levels of nesting; the writer of JSON has no recursion and a bound of its
-    // own.
+    // The library fails at 128 levels of nesting; this crate's JSON writer has no recursion and its own limit.
     let Ok(notebook) = serde_json::from_str::<Value>(&text) else {
         return json::write_json(&text, out);
     };
     out.budget().clock()?;
     let language = kernel_language(&notebook);
-    // Until version 3 of the format the cells stood in worksheets.
+    // Up to version 3 of the format, cells are inside worksheets.
     let sheets = notebook.get("worksheets").and_then(Value::as_array);
     let holders: Vec<&Value> = match sheets {
         Some(sheets) => sheets.iter().collect(),
@@ -49,7 +48,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-/// One cell and what it printed.
+/// One cell and its output.
 fn write_cell(cell: &Value, language: &str, out: &mut Markdown) -> Result<(), Failure> {
     let text = joined_text(cell.get("source").or_else(|| cell.get("input")));
     match cell
@@ -120,7 +119,7 @@ fn write_output(output: &Value, out: &mut Markdown) -> Result<(), Failure> {
     }
     if let Some(plain) = bundle.get("text/plain") {
         let plain = joined_text(Some(plain));
-        // Beside an image stands what it is called in memory, which says nothing.
+        // The text next to an image is the name of the object in memory, which has no information.
         if !(image && plain.trim_start().starts_with('<')) {
             write_lines(&plain, out)?;
         }

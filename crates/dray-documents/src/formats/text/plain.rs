@@ -6,7 +6,7 @@ use crate::formats::ConversionHint;
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
-/// Text as it is, or in a fence when it is code. A blank file writes nothing.
+/// Text unchanged, or in a fence if it is code. A blank file has no output.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -35,13 +35,13 @@ pub(super) fn convert_markdown(
     if text.trim().is_empty() {
         return Ok(());
     }
-    // Notes with pasted pictures carry megabytes of base64 that say nothing to a model.
+    // Notes with pasted pictures carry megabytes of base64 that are useless to a model.
     let text = payload::without_payloads(&text);
     out.as_is(&text)?;
     Ok(())
 }
 
-/// The tag of the fence; nothing for text that is not code. The name's extension decides, then the media type.
+/// The tag of the fence; `None` for text that is not code. The name's extension decides, then the media type.
 fn fence_language(hint: &ConversionHint) -> Option<&'static str> {
     of_extension(&hint.extension).or(match hint.mime.as_str() {
         "application/yaml" | "application/x-yaml" => Some("yaml"),

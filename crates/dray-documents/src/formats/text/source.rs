@@ -1,4 +1,4 @@
-//! A whole file in memory, and as text.
+//! A complete file in memory, as bytes and as text.
 
 use std::io::{Read as _, SeekFrom};
 
@@ -7,7 +7,7 @@ use crate::encoding;
 use crate::formats::ConversionHint;
 use crate::limits::{Budget, Failure, Limit};
 
-/// How much is read between two looks at the clock.
+/// Bytes that are read between two checks of the time limit.
 const READ_STEP_BYTES: u64 = 1 << 20;
 
 /// All bytes of the file, from its start.

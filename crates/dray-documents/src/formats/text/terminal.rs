@@ -1,10 +1,10 @@
-//! Terminal escape sequences, removed whole: what is left of a half one would be noise (read-attachment 7.1).
+//! Terminal escape sequences, removed completely, because a part of one would be noise (read-attachment 7.1).
 
 use std::borrow::Cow;
 
-/// Bytes within which a control string must end; else only its beginning goes.
+/// Bytes within which a control string must end; otherwise only its beginning is removed.
 const MAX_CONTROL_STRING_BYTES: usize = 8 * 1024;
-/// What a sequence begins with.
+/// The kinds of sequences, by their beginning.
 const SEQUENCE_OPENERS: [char; 6] = ['\u{1b}', '\u{9b}', '\u{9d}', '\u{90}', '\u{9e}', '\u{9f}'];
 
 /// Text without CSI, OSC and other escape sequences.
@@ -70,12 +70,12 @@ fn control_length(rest: &str) -> usize {
             .count();
     match rest.as_bytes().get(all) {
         Some(0x40..=0x7E) => all + 1,
-        // Broken: what follows is text, and only the parameters go.
+        // Malformed: only the parameters are removed, and the following bytes are text.
         _ => parameters,
     }
 }
 
-/// A control string up to its terminator; nothing when it has none nearby.
+/// Length of a control string up to its terminator; 0 without one nearby.
 fn string_length(rest: &str) -> usize {
     let near = rest
         .get(..rest.floor_char_boundary(MAX_CONTROL_STRING_BYTES))

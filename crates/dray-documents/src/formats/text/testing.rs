@@ -15,7 +15,7 @@ pub(crate) fn test_hint(mime: &str, extension: &str) -> ConversionHint {
     }
 }
 
-/// Converts bytes and gives everything that a conversion reports.
+/// Converts bytes and returns everything that a conversion reports.
 pub(crate) fn convert_bytes(hint: &ConversionHint, bytes: &[u8], limits: Limits) -> Converted {
     convert(&mut Cursor::new(bytes), hint, limits, Selection::All)
 }

@@ -1,4 +1,4 @@
-//! The encoding that a page or an XML document names for itself.
+//! The encoding that a page or an XML document declares.
 
 use std::borrow::Cow;
 
@@ -7,16 +7,16 @@ use crate::encoding::{self, DetectedEncoding};
 /// How far into the file a name of an encoding is looked for (HTML standard, 13.2.3.2).
 const CHARSET_SEARCH_BYTES: usize = 1024;
 
-/// Decodes: byte-order mark, `meta charset` or `http-equiv` or the XML declaration, then `label`, then what the bytes
-/// look like. A name of UTF-8 that the bytes belie does not count.
+/// Decodes: byte-order mark, `meta charset` or `http-equiv` or the XML declaration, then `label`, then detection. A
+/// declared UTF-8 is ignored if the bytes are not valid UTF-8.
 pub(crate) fn decode_page<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
     let named = declared_charset(bytes.get(..CHARSET_SEARCH_BYTES).unwrap_or(bytes))
         .filter(|name| name != "UTF-8" || std::str::from_utf8(bytes).is_ok());
     encoding::decode_text(bytes, named.as_deref().or(label))
 }
 
-/// The name of the encoding in the head of a document. A document whose head can be read as ASCII is not in UTF-16,
-/// regardless of what it says (HTML standard, 13.2.3.3).
+/// The name of the encoding in the head of a document. A document whose head is readable as ASCII is not in UTF-16,
+/// even if it declares that (HTML standard, 13.2.3.3).
 fn declared_charset(head: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let declared = head

@@ -7,17 +7,17 @@ use super::{write_html, xml};
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Markdown};
 
-/// Events between two looks at the clock.
+/// Events between two checks of the time limit.
 const EVENTS_PER_LOOK: u32 = 1024;
 
-/// A feed: what it says of itself, and its entries.
+/// A feed: its own fields, and its entries.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     about: Entry,
     entries: Vec<Entry>,
 }
 
-/// An entry, or what the feed says of itself. Of each field the first counts.
+/// An entry, or the feed's own fields. The first value of each field counts.
 #[derive(Debug, Default)]
 struct Entry {
     title: String,
@@ -27,14 +27,14 @@ struct Entry {
     content: String,
 }
 
-/// Reads a feed; nothing when it is malformed, too deep or has neither title nor entries.
+/// Reads a feed; `None` if it is malformed, nested too deep or has neither title nor entries.
 pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Limit> {
     let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
     let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
     reader.config_mut().allow_dangling_amp = true;
     let mut feed = Feed::default();
     let mut depth = 0;
-    // The depth at which the open entry stands.
+    // The depth of the open entry.
     let mut within: Option<usize> = None;
     let mut events = 0;
     loop {
@@ -126,7 +126,7 @@ impl Feed {
 }
 
 impl Entry {
-    /// Takes a field from its element; of several with the same meaning the first counts.
+    /// Reads a field from its element; of several elements for one field, the first counts.
     fn take(&mut self, tag: &BytesStart<'_>, inner: &str) {
         let attribute = |name: &str| {
             let found = tag.try_get_attribute(name).ok().flatten()?;
@@ -149,7 +149,7 @@ impl Entry {
             _ => return,
         };
         if field.is_empty() {
-            // XHTML is in the element as markup; HTML is there escaped, as text.
+            // XHTML is markup inside the element; HTML is escaped text.
             *field = if attribute("type").as_deref() == Some("xhtml") {
                 inner.to_owned()
             } else {
@@ -180,7 +180,7 @@ impl Entry {
     }
 }
 
-/// One line of text; titles may hold markup too.
+/// One line of text; titles may contain markup, too.
 fn inline_line(text: &str) -> Inline {
     Inline::plain(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -27,7 +27,7 @@ pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     Some(Converter { name, convert })
 }
 
-/// The file as text with `\n` line ends, by the encoding that it names for itself.
+/// The file as text with `\n` line ends, decoded with the encoding that it declares.
 fn read_text(
     input: &mut dyn Input,
     hint: &ConversionHint,

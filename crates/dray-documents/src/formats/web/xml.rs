@@ -1,7 +1,7 @@
 //! XML, indented (read-attachment 7.4).
 //!
-//! Document types are passed over. Of entities only the five predefined ones and numbers are ever expanded; others
-//! stay as they are spelled, and nothing is fetched.
+//! Document types are ignored. Only the five predefined entities and numeric references are expanded; others keep their
+//! spelling, and no external resource is fetched.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, BytesStart, Event};
@@ -10,7 +10,7 @@ use super::payload;
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
-/// Events between two looks at the clock.
+/// Events between two checks of the time limit.
 const EVENTS_PER_LOOK: u32 = 1024;
 
 /// Writes an XML document in a fence, as it is when it is malformed.
@@ -41,7 +41,7 @@ enum XmlError {
     Limit(Limit),
 }
 
-/// Lays a document out. What is more than can be written is left off, but read to its end.
+/// Lays a document out. Output beyond the limit is cut, but the document is read to its end.
 fn pretty_print(text: &str, budget: &Budget) -> Result<String, XmlError> {
     let mut printer = Printer {
         out: String::new(),
@@ -53,7 +53,7 @@ fn pretty_print(text: &str, budget: &Budget) -> Result<String, XmlError> {
     };
     let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
     let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
-    // Many writers leave `&` unescaped; the rest of such a document is well-formed.
+    // Many writers leave `&` unescaped; otherwise such documents are well-formed.
     reader.config_mut().allow_dangling_amp = true;
     let mut events = 0;
     loop {
@@ -136,7 +136,7 @@ impl Printer {
         Ok(())
     }
 
-    /// A start tag on a line of its own.
+    /// A start tag on a separate line.
     fn tag(&mut self, tag: &BytesStart<'_>, end: &str) -> Result<(), XmlError> {
         if self.depth == 0 {
             self.roots = self.roots.saturating_add(1);
@@ -151,7 +151,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Pieces on a line of their own.
+    /// Pieces on a separate line.
     fn own_line(&mut self, pieces: [&str; 3]) {
         self.end_text();
         self.open = false;
@@ -161,7 +161,7 @@ impl Printer {
         }
     }
 
-    /// Text beside elements, on a line of its own.
+    /// Text next to elements, on a separate line.
     fn end_text(&mut self) {
         let text = std::mem::take(&mut self.text);
         let text = text.trim();
@@ -187,7 +187,7 @@ impl Printer {
     }
 }
 
-/// What a reference stands for; itself when it is neither predefined nor a number.
+/// The text of a reference; the reference itself if it is neither predefined nor numeric.
 pub(super) fn resolve_reference(reference: &BytesRef<'_>) -> String {
     let name: &str = reference;
     if let Ok(Some(character)) = reference.resolve_char_ref() {

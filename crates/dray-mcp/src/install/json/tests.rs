@@ -102,7 +102,7 @@ fn the_first_and_a_middle_member_are_removed_without_a_trace() {
 #[test]
 fn comments_around_a_removed_member_stay() {
     let cases = [
-        // The comment in front would otherwise swallow the brace behind.
+        // Otherwise the preceding comment would include the closing brace.
         (
             "{\"mcpServers\": {\"a\": 1, // c\n\"drayage\": {} }\n}",
             "{\"mcpServers\": {\"a\": 1 // c\n }\n}",

@@ -74,7 +74,7 @@ pub(super) fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
         .collect()
 }
 
-/// One entry; with bit 3 set, its size is behind its content.
+/// One entry; with bit 3 set, its size is after its content.
 pub(super) fn entry(name: &str, content: &[u8], flags: u16) -> Vec<u8> {
     let size = u32::try_from(content.len()).unwrap();
     let told = if flags & 8 == 0 { size } else { 0 };

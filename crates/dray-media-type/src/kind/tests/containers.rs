@@ -1,4 +1,4 @@
-//! Formats that hold others.
+//! Container formats.
 
 use super::build::{entry, iso_box, ogg};
 use super::*;
@@ -47,7 +47,7 @@ fn where_the_parts_are_out_of_sight_the_name_chooses_among_office_documents() {
         kind(&bytes, "a.zip"),
         ContentKind::Archive(ArchiveKind::Zip)
     );
-    // Without the content types the name proves nothing.
+    // Without the content types the name is no proof.
     assert_eq!(
         kind(&zip(&[("a.txt", b"x")]), "a.docx"),
         ContentKind::Archive(ArchiveKind::Zip)

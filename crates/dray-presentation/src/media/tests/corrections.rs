@@ -1,4 +1,4 @@
-//! What the table does not show: masks, directives, duplicates, notices, complaints by their numbers.
+//! Cases beyond the table: masks, directives, duplicates, notices, complaints by their numbers.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Streams: what shows of an answer does not depend on how it was cut.
+//! Streams: the shown text of an answer does not depend on its chunks.
 
 use proptest::prelude::*;
 

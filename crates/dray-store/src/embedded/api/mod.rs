@@ -1,4 +1,4 @@
-//! The requests of S3 that the endpoint answers: reads them, lets the folder act, writes the responses.
+//! The S3 requests that the endpoint supports: parses them, runs them on the directory, writes the responses.
 
 mod object;
 mod part_copy;
@@ -163,7 +163,7 @@ fn trailer_algorithm<T>(request: &S3Request<T>) -> Option<String> {
     header("x-amz-trailer").or_else(|| header("x-amz-sdk-checksum-algorithm"))
 }
 
-/// Reads the condition of a write. Only "nothing may be there" is offered.
+/// Reads the condition of a write. Only "no object may exist" is supported.
 fn overwrite_rule(
     if_none_match: Option<&ETagCondition>,
     has_if_match: bool,

@@ -95,7 +95,7 @@ impl S3Api {
                 (range.start, range.end - range.start, Some(range_header))
             }
         };
-        // The checksums are of the whole object; beside a range they would be wrong.
+        // The checksums cover the complete object, so they are left out of a response with a range.
         let is_whole = range.is_none() && input.checksum_mode.is_some();
         Ok(S3Response::new(GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
@@ -140,7 +140,7 @@ impl S3Api {
         &self,
         request: S3Request<CopyObjectInput>,
     ) -> ApiResponse<CopyObjectOutput> {
-        // The DTO of the protocol library has no such field for copies yet.
+        // The DTO of the protocol library has no field for this condition of copies yet.
         let if_none_match = request.headers.get(http::header::IF_NONE_MATCH);
         let if_none_match = if_none_match
             .map(|value| ETagCondition::parse_http_header(value.as_bytes()))
@@ -218,7 +218,7 @@ impl S3Api {
             .continuation_token
             .clone()
             .or(input.start_after.clone());
-        // The token is the last key, so a list continues correctly when objects come and go.
+        // The token is the last key, so a list continues correctly when objects are added or removed.
         let (objects, more) = self
             .on_folder(move |folder| {
                 let wanted = ListRequest {

@@ -90,7 +90,7 @@ fn write_part(
     Ok(meta)
 }
 
-/// Reads `bytes=FIRST-LAST`, the only form that S3 takes here, as offset and length.
+/// Reads `bytes=FIRST-LAST`, the only form that S3 accepts here, and returns offset and length.
 fn read_range(range: &str, size: u64) -> Option<(u64, u64)> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);

@@ -49,7 +49,7 @@ impl S3Api {
         let algorithm = trailer_algorithm(&request);
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
-        // Without the length the part gets a file of its own.
+        // Without the length the part gets a separate file.
         let length = body_length(&request.headers, input.content_length);
         let (bucket, key, number) = (input.bucket.clone(), input.key.clone(), input.part_number);
         let (draft, slot) = self
@@ -204,7 +204,7 @@ pub(super) fn for_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderEr
     }
 }
 
-/// Length of a body in bytes without the framing of chunked uploads, where it is known.
+/// Length of a body in bytes without the framing of chunked uploads, if it is known.
 fn body_length(headers: &http::HeaderMap, content_length: Option<i64>) -> Option<u64> {
     match headers.get("x-amz-decoded-content-length") {
         Some(decoded) => decoded.to_str().ok()?.parse().ok(),

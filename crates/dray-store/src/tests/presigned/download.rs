@@ -1,4 +1,4 @@
-//! Downloads: what works, and every way in which a URL may not be bent.
+//! Downloads: valid URLs work, and every modified URL is refused.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ async fn links_carry_the_host_that_clients_use() {
         url.starts_with("https://files.example/drayage/cas/acme/"),
         "{url}"
     );
-    // As a proxy in front that keeps the host would pass it on.
+    // Sent as a reverse proxy that keeps the host would forward it.
     let answer = send(to, Method::GET, url, &[], "").await;
     assert_eq!(answer.status, StatusCode::OK);
     let inside = fixture.endpoint.address().to_string();

@@ -1,4 +1,4 @@
-//! Uploads: exactly what was announced, once, and a claim only after a look.
+//! Uploads: only the announced content is accepted, once, and a claim is returned only after verification.
 
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ async fn missing_and_differing_uploads_are_not_claimed() {
     assert!(matches!(error, ConfirmError::NotUploaded));
     assert_eq!(Fault::from(error).code, FaultCode::NotFound);
 
-    // Somebody with other means puts other things in the staging place.
+    // Another writer replaces the object under the staging key.
     let digest = Sha256Digest::of(b"hello");
     for (announced, stored) in [
         (None, "hell"),

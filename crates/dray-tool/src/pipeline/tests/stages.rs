@@ -1,4 +1,4 @@
-//! Tests when stages open and close, and which of them a client sees.
+//! Tests when stages open and close, and which of them are shown to a client.
 
 use super::*;
 

@@ -11,10 +11,11 @@ use super::peer::ChatPeer;
 use super::screen::ChatScreen;
 use crate::outcome::CommandFailure;
 
-/// Largest answer that is held, in bytes of text, attachments and state together. The other side is not trusted.
+/// Largest answer that is kept in memory, in bytes of text, attachments and state together, because the peer is not
+/// trusted.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
 
-/// An answer, put together from its chunks.
+/// An answer, assembled from its chunks.
 #[derive(Debug, Default)]
 pub(super) struct ChatAnswer {
     content: String,
@@ -28,16 +29,16 @@ pub(super) struct ChatAnswer {
 pub(super) struct AnswerEnding {
     /// State that the other side wants back with the next question.
     pub(super) state: Option<Value>,
-    /// `finish_reason` of the last chunk; `None` when it had none.
+    /// `finish_reason` of the last chunk; `None` without one.
     pub(super) finish_reason: Option<String>,
     /// Numbers of tokens, where the other side reports them.
     pub(super) usage: Option<TokenUsage>,
-    /// Whether it asks this client to call tools.
+    /// Whether it requests tool calls from this client.
     pub(super) calls_tools: bool,
 }
 
-/// Asks, and shows the answer while it arrives. Dropping the future closes the connection, which ends the work behind
-/// it.
+/// Sends the conversation, and shows the answer while it arrives. Dropping the future closes the connection, which ends
+/// the work of the agent.
 pub(super) async fn ask_and_show(
     peer: &ChatPeer,
     messages: &[&Message],
@@ -87,7 +88,7 @@ impl ChatAnswer {
             self.size += value_bytes(&state);
             merge_state(ending.state.get_or_insert(Value::Null), state);
         }
-        // The last chunk that names one counts: some servers send usage in a chunk of its own.
+        // The last chunk with one counts, because some servers send usage in a separate chunk.
         ending.finish_reason = delta.finish_reason.or(ending.finish_reason.take());
         ending.usage = delta.usage.or(ending.usage.take());
         ending.calls_tools |= !delta.tool_calls.is_empty();
@@ -111,7 +112,7 @@ impl ChatAnswer {
             state: self.ending.state,
             ..CustomContent::default()
         };
-        // An empty object would be sent to servers that do not know the member.
+        // Otherwise an empty object would be sent to servers that do not support the member.
         if custom != CustomContent::default() {
             message.custom_content = Some(custom);
         }
@@ -119,7 +120,7 @@ impl ChatAnswer {
     }
 }
 
-/// Merges a chunk of state: objects key by key, everything else is replaced (DIAL's rule for chunks).
+/// Merges a chunk of state: objects key by key, other values are replaced (DIAL's rule for chunks).
 fn merge_state(old: &mut Value, new: Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -131,7 +132,7 @@ fn merge_state(old: &mut Value, new: Value) {
     }
 }
 
-/// The memory that a value takes, in bytes, roughly.
+/// The approximate memory of a value in bytes.
 fn value_bytes(value: &Value) -> usize {
     size_of::<Value>()
         + match value {

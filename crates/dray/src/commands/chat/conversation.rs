@@ -1,4 +1,4 @@
-//! The conversation and its file: JSON, version 1, written as a whole and readable by its owner alone.
+//! The conversation and its file: JSON, version 1, written completely and readable only by its owner.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::CommandFailure;
 
-/// Version of the format. A file with another one is refused and left as it is.
+/// Version of the format. A file with another version is refused and not changed.
 const FORMAT_VERSION: u32 = 1;
 /// Largest file that is read, in bytes.
 const MAX_CONVERSATION_BYTES: u64 = 256 << 20;
@@ -23,7 +23,7 @@ struct SavedConversation {
     unanswered: Option<Message>,
 }
 
-/// A conversation, with the file that keeps it where one was named.
+/// A conversation, with its file, if one was given.
 #[derive(Debug, Default)]
 pub(super) struct ConversationFile {
     /// Questions and answers in turn; it ends with an answer.
@@ -31,7 +31,7 @@ pub(super) struct ConversationFile {
     /// A question whose answer failed or was stopped.
     unanswered: Option<Message>,
     file: Option<PathBuf>,
-    /// Digest of the file as this program last read or wrote it; `None` when it does not exist.
+    /// Digest of the file as this program last read or wrote it; `None` if it does not exist.
     known: Option<Sha256Digest>,
 }
 
@@ -49,7 +49,7 @@ impl ConversationFile {
         let Some(file) = file else {
             return Ok(Self::default());
         };
-        // A symbolic link stays one: writing replaces the file behind it.
+        // A symbolic link is kept: writing replaces its target.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let found = read_conversation_file(&file)?;
         let folder = folder_of(&file);
@@ -78,7 +78,7 @@ impl ConversationFile {
         })
     }
 
-    /// Whether a file keeps the conversation.
+    /// Whether the conversation is stored in a file.
     pub(super) const fn is_kept(&self) -> bool {
         self.file.is_some()
     }
@@ -92,7 +92,7 @@ impl ConversationFile {
         }
     }
 
-    /// The last question again: the unanswered one, or else the one whose answer will be replaced.
+    /// Returns the last question for a retry: the unanswered one, otherwise the one whose answer will be replaced.
     pub(super) fn again(&mut self) -> Option<ChatQuestion> {
         if let Some(message) = self.unanswered.take() {
             return Some(ChatQuestion {
@@ -117,14 +117,14 @@ impl ConversationFile {
         self.messages.extend([question.message, answer]);
     }
 
-    /// Notes that a question has no answer, for `/retry`. An earlier answer to the same question stays.
+    /// Records that a question has no answer, for `/retry`. An earlier answer to the same question is kept.
     pub(super) fn unanswered(&mut self, question: ChatQuestion) {
         if question.after == self.messages.len() {
             self.unanswered = Some(question.message);
         }
     }
 
-    /// Writes the file, where there is one. Refuses when another program has changed it.
+    /// Writes the file, if there is one. Fails if another program has changed it.
     pub(super) fn keep(&mut self) -> Result<(), CommandFailure> {
         let Some(file) = self.file.clone() else {
             return Ok(());
@@ -156,8 +156,7 @@ impl ConversationFile {
         let bytes = serde_json::to_vec_pretty(&kept)
             .map_err(std::io::Error::from)
             .map_err(wrong())?;
-        // In the same directory, so that it can be renamed into place. `tempfile` makes it readable for its owner
-        // alone.
+        // In the same directory, so that it can be renamed into place. `tempfile` makes it readable only for its owner.
         let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(wrong())?;
         part.write_all(&bytes).map_err(wrong())?;
         // Before the rename: after a crash the name must not lead to a file without content.
@@ -180,7 +179,7 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// The bytes of the file; `None` when it does not exist.
+/// The bytes of the file; `None` if it does not exist.
 fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
     let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = match file.metadata() {

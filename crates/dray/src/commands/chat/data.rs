@@ -12,7 +12,7 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The bytes that came with an attachment; `None` when it only names a place.
+/// The bytes inside an attachment; `None` if it only has a reference.
 pub(super) fn inline_bytes(attachment: &Attachment) -> Option<Vec<u8>> {
     if let Some(data) = &attachment.data {
         // The default of DIAL for attachments without a type.
@@ -22,7 +22,7 @@ pub(super) fn inline_bytes(attachment: &Attachment) -> Option<Vec<u8>> {
     decode_data_url(attachment.url.as_deref()?)
 }
 
-/// Decodes `data`: text for text types, base64 for all others. What is not base64 counts as text.
+/// Decodes `data`: text for text types, base64 for all others. Invalid base64 counts as text.
 fn decode_data(media_type: &str, data: &str) -> Vec<u8> {
     if is_text(media_type) {
         return data.as_bytes().to_vec();
@@ -57,7 +57,7 @@ fn decode_data_url(url: &str) -> Option<Vec<u8>> {
 }
 
 fn decode_base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
-    // Line breaks inside base64 are common, and not part of it.
+    // Line breaks inside base64 are common and ignored.
     let plain: Vec<u8> = text.filter(|byte| !byte.is_ascii_whitespace()).collect();
     LENIENT_BASE64.decode(plain).ok()
 }

@@ -1,7 +1,7 @@
-//! Received files: the content or the link of an attachment, written below one directory under a name of its own.
+//! Received files: the content or the link of an attachment, written below one directory under a unique name.
 //!
-//! A model chooses the links. Only those of the orchestrator's own origin and of the store behind it are dialled, and
-//! keys go to DIAL's own files alone. Every other link is shown, and left to the person.
+//! A model chooses the links. Only links of the orchestrator's own origin and of its store are fetched, and keys are
+//! sent only for DIAL's own files. Other links are shown, and the user decides.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl DownloadDirectory {
         })
     }
 
-    /// Writes one file, or fetches it first. Dropping the future leaves no partial file behind.
+    /// Writes one file, or fetches it first. Dropping the future leaves no partial file.
     pub(super) async fn take(&self, attachment: &Attachment) -> DownloadOutcome {
         let taken = match data::inline_bytes(attachment) {
             Some(bytes) => self.keep(attachment, &bytes).map(Some),
@@ -115,7 +115,7 @@ impl DownloadDirectory {
             return Err(format!("the link answers with status {}", answer.status()));
         }
         let told = answer.length();
-        // The announced length first: nothing is read of a file that is too large.
+        // The announced length is checked first, so that a file that is too large is not read.
         if told.is_some_and(|length| length > MAX_FILE_BYTES) {
             return Err(too_large());
         }
@@ -128,7 +128,7 @@ impl DownloadDirectory {
             }
             part.write_all(&bytes).map_err(write_failure_text)?;
         }
-        // A connection that closes early must not pass for a whole file.
+        // A connection that closes early must not count as a complete file.
         if told.is_some_and(|length| length != size) {
             return Err("the file came cut".to_owned());
         }
@@ -336,7 +336,7 @@ mod tests {
             );
         }
         assert_eq!(system.names(), [""; 0]);
-        // Nothing was followed.
+        // No link was followed.
         assert_eq!(system.server.shared().lock().len(), 3);
     }
 

@@ -20,7 +20,7 @@ const AGENT_SERVICES: [&str; 5] = [
     "sandbox-transfer",
     "platform-delivery",
 ];
-/// Name of the manifest that is made where none is configured.
+/// Name of the manifest that is created if none is configured.
 const DEFAULT_MANIFEST: &str = "chat";
 
 /// Services that run for one chat. End them with [`EmbeddedServices::close`].
@@ -28,14 +28,14 @@ const DEFAULT_MANIFEST: &str = "chat";
 pub(super) struct EmbeddedServices {
     /// URL of the orchestrator.
     pub(super) url: String,
-    /// A key that the orchestrator accepts; `None` when it asks for none.
+    /// A key that the orchestrator accepts; `None` if it requires none.
     pub(super) key: Option<Secret>,
-    /// The manifest to use when the command line names none.
+    /// The manifest to use if the command line has none.
     pub(super) manifest: Option<String>,
     /// Origin of the links to stored files.
     pub(super) store: Option<DialOrigin>,
     system: SystemConnection,
-    /// Holds the manifest that was made; removed when the chat ends.
+    /// The directory of the created manifest, which is removed when the chat ends.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -94,7 +94,7 @@ impl EmbeddedServices {
     }
 }
 
-/// The section of the orchestrator. Refuses configurations with which no agent could answer.
+/// The section of the orchestrator. Refuses configurations with which an agent could not work.
 fn orchestrator_config(
     global: &GlobalOptions,
 ) -> Result<dray_orchestrator::config::Config, CommandFailure> {
@@ -115,7 +115,7 @@ fn orchestrator_config(
     Ok(config)
 }
 
-/// Makes a directory with a manifest that names only the model.
+/// Makes a directory with a manifest that has only the model.
 fn plain_manifest(
     model: Option<&str>,
     chat: &ChatArgs,
@@ -147,12 +147,12 @@ fn free_port() -> std::io::Result<String> {
     Ok(listener.local_addr()?.to_string())
 }
 
-/// The origin of the store's links; `None` when it cannot be found out.
+/// The origin of the store's links; `None` if it cannot be determined.
 fn store_origin(system: &SystemConnection) -> Option<DialOrigin> {
     let config = system.config()?;
     let section: StoreSection = config.section("store").ok()?;
     let url = match section.mode {
-        // Links name the public endpoint where there is one.
+        // Links use the public endpoint if there is one.
         StoreMode::S3 if section.s3.public_endpoint.is_empty() => section.s3.endpoint,
         StoreMode::S3 => section.s3.public_endpoint,
         StoreMode::Embedded => {

@@ -1,4 +1,4 @@
-//! Lines of standard input, read by a thread of their own: a blocked read does not keep the program from ending.
+//! Lines of standard input, read by a separate thread, so that a blocked read does not prevent the end of the program.
 
 use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
 
@@ -44,7 +44,7 @@ impl ChatInput {
         self.is_terminal
     }
 
-    /// Shows a prompt where a person types. It goes to standard error, because standard output is for answers.
+    /// Shows a prompt on a terminal, on standard error, because standard output is for answers.
     pub(super) fn prompt(&self) {
         if self.is_terminal && std::io::stderr().is_terminal() {
             let mut out = std::io::stderr().lock();
@@ -90,7 +90,7 @@ fn read_line(input: &mut impl BufRead) -> Option<InputLine> {
         return Some(InputLine::Unusable(too_long()));
     }
     Some(String::from_utf8(bytes).map_or_else(
-        // Not repaired: the agent would answer to text that was never written.
+        // Not repaired, because the agent would get text that was never written.
         |_| InputLine::Unusable("the line is not UTF-8 and was not sent".to_owned()),
         |text| InputLine::Text(text.trim_end_matches(['\n', '\r']).to_owned()),
     ))

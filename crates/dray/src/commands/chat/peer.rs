@@ -35,7 +35,7 @@ pub(super) struct ChatPeer {
     /// Client for files of DIAL, when the peer is DIAL Core.
     dial: Option<DialClient>,
     http: HttpClient,
-    /// Origins that are trusted for files: that of the peer, and of the store behind it.
+    /// Origins that are trusted for files: that of the peer, and of its store.
     origins: Vec<DialOrigin>,
     url: String,
     silence: Duration,
@@ -134,7 +134,7 @@ impl ChatPeer {
             .await
     }
 
-    /// The failure that a failed answer stands for.
+    /// The failure for a failed answer.
     pub(super) fn failure(&self, error: &ChatError) -> CommandFailure {
         trouble::answer_failure(error, &self.url, self.silence)
     }
@@ -168,7 +168,7 @@ impl PeerAddress<'_> {
         };
         let core = DialClient::new(options).map_err(|_| unusable_response_failure())?;
         Ok(ChatPeer {
-            // Without retries: an answer of an agent has effects.
+            // Without retries, because the work of an agent has effects.
             completions: core.chat().once(),
             caller: Caller {
                 api_key: Some(key),
@@ -225,7 +225,7 @@ impl PeerAddress<'_> {
     async fn only_model(&self, http: &HttpClient, base: &str) -> Result<String, CommandFailure> {
         let mut request = http.get(&format!("{base}/models"));
         if let Some(key) = &self.key {
-            // As OpenAI's API has it; DIAL's own header is used for deployments only.
+            // As in OpenAI's API; DIAL's header is used only for deployments.
             request = request.authorization("Bearer", key);
         }
         let unreachable = |error: &dray_http::HttpError| CommandFailure::Unreachable {
@@ -262,7 +262,7 @@ impl PeerAddress<'_> {
     }
 }
 
-/// The only one of these names, or the failure that says which there are.
+/// The only one of these names, or a failure with the list of names.
 fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
     match names {
         [only] => Ok((*only).to_owned()),
@@ -275,7 +275,7 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
         names => {
             let told = names.iter().take(MAX_SHOWN_MODELS);
             let told: Vec<_> = told
-                // Names come from the server and go to a terminal.
+                // Names come from the server and are shown on a terminal.
                 .map(|name| dray_presentation::name::shown_text(name, 100))
                 .collect();
             let more = if names.len() > MAX_SHOWN_MODELS {
@@ -322,7 +322,7 @@ fn api_key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure>
     let environment = Environment::from_process();
     let dial = environment.get("DIAL_URL");
     let dial = dial.and_then(|text| DialOrigin::parse(text).ok());
-    // A key of the environment must not go to any other server than its own.
+    // A key from the environment must be sent only to its own server.
     let is_dial = dial.is_some_and(|dial| dial.owns(url));
     let key = environment.get("DIAL_API_KEY").filter(|_| is_dial);
     Ok(key.map(|key| Secret::new(key.trim())))

@@ -1,5 +1,5 @@
 //! Output of a chat: the text of answers on standard output, stages and files on standard error; for scripts, one
-//! object per line. Control characters from elsewhere do not reach the terminal.
+//! object per line. Control characters in received text do not reach the terminal.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -59,7 +59,7 @@ impl ChatScreen {
         }
     }
 
-    /// Begins an answer: shows that it is waited for.
+    /// Begins an answer: shows that the program waits for it.
     pub(super) fn begin(&mut self) {
         self.open.clear();
         self.working("waiting");
@@ -240,8 +240,7 @@ impl ChatScreen {
         }
     }
 
-    /// Removes what [`ChatScreen::working`] shows. Called before any other output, which would break the spinner's
-    /// line.
+    /// Removes the output of [`ChatScreen::working`]. Called before other output, which would break the spinner's line.
     fn rest(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

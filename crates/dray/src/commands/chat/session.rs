@@ -103,7 +103,7 @@ impl<'a> ChatSession<'a> {
         }
     }
 
-    /// Handles a complete answer. It is kept before its files are fetched, which may fail or take long.
+    /// Handles a complete answer. It is stored before its files are fetched, which may fail or take long.
     async fn answered(
         &mut self,
         question: ChatQuestion,
@@ -118,7 +118,7 @@ impl<'a> ChatSession<'a> {
         }
         let files = answer.attachments().to_vec();
         self.book.answered(question, answer.into_message());
-        // Reported only below: the files of the answer are wanted even if its file cannot be written.
+        // Reported only below: the files of the answer are fetched even if the conversation cannot be stored.
         let kept = self.book.keep();
         let mut lost = 0;
         for file in &files {

@@ -1,4 +1,4 @@
-//! Failed answers for people: what happened, and what to do.
+//! Messages for failed answers: cause and advice.
 
 use std::time::Duration;
 

@@ -3,12 +3,12 @@
 use anstyle::AnsiColor;
 use serde_json::{Value, json};
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FindingLevel {
     /// It is as it should be.
     Good,
-    /// Nothing could be checked: the configuration does not use it.
+    /// The check does not apply, because the configuration does not use its subject.
     Skipped,
     /// It works, and may not under load or after a change.
     Warning,
@@ -37,17 +37,16 @@ impl FindingLevel {
     }
 }
 
-/// The result of one check. It holds no secret: values of the configuration appear only where they are addresses or
-/// paths.
+/// The result of one check. It contains no secret: only addresses and paths of the configuration appear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// What was checked, one or two words: `bus`, `name server`.
+    /// The checked subject in one or two words: `bus`, `name server`.
     pub(crate) subject: &'static str,
-    /// How much it matters.
+    /// The severity.
     pub(crate) level: FindingLevel,
-    /// What was found.
+    /// The finding.
     pub(crate) text: String,
-    /// What to do; empty where nothing is to be done.
+    /// The advice; empty if no action is needed.
     pub(crate) advice: String,
 }
 
@@ -57,7 +56,7 @@ impl Finding {
         Self::new(subject, FindingLevel::Good, text, "")
     }
 
-    /// A check that the configuration makes needless, with the reason.
+    /// A check that the configuration makes unnecessary, with the reason.
     pub(crate) fn skipped(subject: &'static str, text: impl Into<String>) -> Self {
         Self::new(subject, FindingLevel::Skipped, text, "")
     }
@@ -71,7 +70,7 @@ impl Finding {
         Self::new(subject, FindingLevel::Warning, text, advice)
     }
 
-    /// A finding that keeps something from working, and its remedy.
+    /// A finding about a failure, and its remedy.
     pub(crate) fn problem(
         subject: &'static str,
         text: impl Into<String>,

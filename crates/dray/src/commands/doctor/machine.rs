@@ -12,15 +12,16 @@ use rustix::process::{Resource, getrlimit};
 
 use super::finding::Finding;
 
-/// Open files below which a busy service runs out: each connection, transfer and worker takes one or two.
+/// Limit of open files below which a busy service may run out of them: each connection, transfer and worker uses one or
+/// two.
 const MIN_OPEN_FILES: u64 = 4096;
-/// Memory below which the kernel may end the conversion of a large document, which takes some hundred MiB.
+/// Memory below which the kernel may end the conversion of a large document, which needs some hundred MiB.
 const MIN_MEMORY: ByteSize = ByteSize::mib(512);
 /// The first day of 2026 in seconds since 1970. No machine whose clock is right is before it.
 const EARLIEST_SECONDS: u64 = 1_767_225_600;
 /// A page that is converted as any other document is.
 const SAMPLE_PAGE: &str = "<html><body><h1>Sample</h1><p>drayage sample text</p></body></html>";
-/// What must be found in the result.
+/// Text that the result must contain.
 const SAMPLE_TEXT: &str = "drayage sample text";
 /// Permission bits of group and others.
 const SHARED_BITS: u32 = 0o077;
@@ -112,7 +113,7 @@ fn judge_memory(available: Option<u64>, limit: Option<u64>) -> Finding {
     Finding::good("memory", format!("{shown} can be used"))
 }
 
-/// Whether the state directory is there for this user alone and has space.
+/// Whether the state directory is accessible only to this user and has space.
 pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<Finding> {
     let folder = state.folder.as_path();
     let metadata = match folder.symlink_metadata() {
@@ -186,7 +187,7 @@ fn judge_owner(folder: &Path, metadata: &std::fs::Metadata) -> Finding {
     Finding::good("state", format!("{shown} is this user's alone"))
 }
 
-/// Free space by the rule that makes a service unready.
+/// Checks free space by the rule for the readiness of services.
 fn check_space(folder: &Path, limits: &LimitsSection) -> Finding {
     match free_disk(folder, limits.free_disk_percent, limits.free_disk_enough) {
         Ok(()) => Finding::good("disk", "enough space is free"),
@@ -198,7 +199,7 @@ fn check_space(folder: &Path, limits: &LimitsSection) -> Finding {
     }
 }
 
-/// Whether this program reads a document, which it converts in a confined process of its own.
+/// Whether this program can read a document, which it converts in a confined process.
 pub(super) async fn check_reading(limit: Duration) -> Finding {
     match tokio::time::timeout(limit, read_sample()).await {
         Ok(Ok(())) => Finding::good("reading", "a document was converted in a confined process"),

@@ -1,4 +1,4 @@
-//! Checks of the name servers that the fetcher asks.
+//! Checks of the name servers that the fetcher uses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use dray_guard::{CanonicalName, Judge, JudgeConfig};
 
 use super::finding::Finding;
 
-/// The name that is asked for: a caching server answers it by itself and sends nothing on (RFC 6761 section 6.3).
+/// The queried name: a caching server responds itself without forwarding the query (RFC 6761 section 6.3).
 const LOCAL_NAME: &str = "drayage.localhost";
 
-/// Asks every configured name server one question.
+/// Sends one query to every configured name server.
 pub(super) async fn check_name_servers(
     config: &dray_egress_fetcher::Config,
     limit: Duration,
@@ -44,7 +44,7 @@ fn configured_servers(named: Option<&[String]>) -> Result<Vec<SocketAddr>, Serve
 
 async fn check_server(server: SocketAddr, limit: Duration) -> Finding {
     match ask_server(server, limit).await {
-        // A name that does not exist is an answer.
+        // "No such name" is a valid response.
         Ok(()) | Err(DnsError::NotFound) => {
             Finding::good("name server", format!("{server} answers"))
         }
@@ -88,14 +88,15 @@ mod tests {
         }
     }
 
-    /// A server that answers every question with "no such name" (RFC 1035 section 4.1.1, RCODE 3), until the task ends.
+    /// A server that responds to every query with "no such name" (RFC 1035 section 4.1.1, RCODE 3), until the task
+    /// ends.
     async fn denying_server(tasks: &mut JoinSet<()>) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         tasks.spawn(async move {
             let mut message = [0_u8; 512];
             while let Ok((length, peer)) = socket.recv_from(&mut message).await {
-                // The question goes back as the answer, with the bits of a response.
+                // The query is returned as the response, with the bits of a response.
                 message[2] |= 0x80;
                 message[3] = 0x83;
                 let _ = socket.send_to(&message[..length], peer).await;

@@ -1,4 +1,4 @@
-//! Checks of the running system: the bus, its streams, the store, and which services answer.
+//! Checks of the running system: the bus, its streams, the store, and which services respond.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use super::finding::Finding;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
 
-/// A session that does not exist: the calls below must find nothing.
+/// A session that does not exist: the calls below must not find it.
 const UNUSED_SESSION: &str = "dray-doctor";
-/// The URL whose judgement is asked for; explaining it connects to nothing and asks no name server.
+/// The URL that is explained, which needs no connection and no name server.
 const SAMPLE_URL: &str = "https://example.com/";
 
 /// The bus with everything on it; findings of one subject follow each other.
@@ -83,7 +83,7 @@ async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
 fn judge_probe(error: &ProbeError) -> Finding {
     let text = ErrorChain(error).to_string();
     match error {
-        // Only services and operators read about streams, so this says nothing about the bus.
+        // Only services and operators read about streams, so this is no finding about the bus.
         ProbeError::Denied { .. } | ProbeError::Transport(TransportError::Denied(_)) => {
             Finding::good("bus", "connected; this identity may not look at streams")
         }
@@ -139,7 +139,7 @@ async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
     }
 }
 
-/// Whether a permission is what is missing, at any depth of the error.
+/// Whether the error has a missing permission as a cause, at any depth.
 fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -154,7 +154,7 @@ fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Asks each service something that reads, dials and writes nothing.
+/// Sends each service a request that reads no data, makes no connection and writes nothing.
 async fn check_services(bus: &Bus, meta: &Meta) -> Vec<Finding> {
     let explain = v1::ExplainRequest {
         url: SAMPLE_URL.to_owned(),
@@ -190,7 +190,7 @@ async fn check_service<C: Call>(
     request: &C,
 ) -> Finding {
     match bus.call_once(meta, request).await {
-        // A service that decided, even against the request, is there.
+        // A service that responds, even with a fault, is available.
         Ok(_) | Err(CallError::Fault(_)) => Finding::good(service, "answers"),
         Err(CallError::Transport(TransportError::Denied(_))) => {
             Finding::skipped(service, "this identity may not call it")

@@ -11,7 +11,7 @@ const MAX_FILES: usize = 10_000;
 /// Deepest level of directories that is entered.
 const MAX_DEPTH: usize = 64;
 
-/// Where a document comes from.
+/// The source of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DocumentLocation {
     Path,
@@ -55,11 +55,11 @@ pub(super) struct ReadTarget {
     pub(super) folder: Option<PathBuf>,
 }
 
-/// The documents of all arguments, in order. A directory stands for its files.
+/// The documents of all arguments, in order. A directory is replaced by its files.
 ///
 /// # Errors
 ///
-/// When a directory cannot be listed or holds too many files.
+/// When a directory cannot be listed or has too many files.
 pub(super) fn expand_arguments(
     arguments: &[String],
     primary: Option<&Path>,
@@ -100,7 +100,7 @@ fn path_below_primary(what: &str, primary: Option<&Path>) -> PathBuf {
     primary.map_or_else(|| PathBuf::from(what), |root| root.join(what))
 }
 
-/// The directory with which a file is named; `None` for a bare name.
+/// The directory in the path of a file; `None` for a bare name.
 pub(super) fn parent_directory(file: &Path) -> Option<PathBuf> {
     match file.parent() {
         Some(parent) if parent.as_os_str().is_empty() => None,
@@ -119,7 +119,7 @@ fn list_directory(
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed())? {
         let entry = entry.map_err(failed())?;
-        // Hidden files are not what a directory was named for.
+        // Hidden files of a directory are not included.
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             let kind = entry.file_type().map_err(failed())?;
             entries.push((entry.file_name(), kind));

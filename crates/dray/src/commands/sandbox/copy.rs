@@ -1,4 +1,4 @@
-//! Copies of several files: each is checked by itself, and published only when it is whole.
+//! Copies of several files: each is verified separately, and published only when it is complete.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 use crate::progress;
 
-/// Most files that are copied at the same time; sandboxes have limits of their own.
+/// Most files that are copied at the same time; sandboxes have their own limits.
 const MAX_PARALLEL: usize = 4;
 
 /// How the sandboxes of a command are reached.
@@ -39,7 +39,7 @@ pub(super) enum SandboxAccess<'a> {
     Served(&'a SystemConnection),
 }
 
-/// A copy of all operands, with what its files share.
+/// A copy of all operands, with the data that its files share.
 struct SandboxCopy<'a> {
     global: &'a GlobalOptions,
     source: CopyEndpoint<'a>,
@@ -187,7 +187,7 @@ impl<'a> SandboxCopy<'a> {
         named: &[Vec<u8>],
         destination: CopyDestination<'_>,
     ) -> Result<(), CommandFailure> {
-        // The report is kept outside of the future: after a timeout it still says what arrived.
+        // The report is stored outside of the future, so that after a timeout it still lists the copied files.
         let outcome = run_until(self.time, &self.cancel, self.copy_all(named, destination)).await;
         self.bar.finish_and_clear();
         let report = self
@@ -380,7 +380,7 @@ impl<'a> SandboxCopy<'a> {
     /// The file of this machine to write, and whether another name was taken for it.
     fn local_target(&self, job: &CopyJob) -> Result<(PathBuf, bool), CommandFailure> {
         let wanted = local_path(&join_path(&job.directory, &job.name));
-        // Without following links: a link is replaced, not what it leads to.
+        // Does not follow links: a link is replaced, not its target.
         let Ok(there) = std::fs::symlink_metadata(&wanted) else {
             return Ok((wanted, false));
         };

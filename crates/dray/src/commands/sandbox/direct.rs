@@ -24,12 +24,12 @@ use crate::{context, progress};
 
 /// Mode of a file that is put, without the bits that let it be executed.
 const FILE_MODE: u32 = 0o644;
-/// Number of hexadecimal digits that stand for the content of a file.
+/// Number of hexadecimal digits that identify the content of a file.
 const CONTENT_DIGITS: usize = 24;
 
 /// A file or an archive that was fetched.
 pub(super) struct FetchedFile {
-    /// Where it is; `None` when it went to standard output.
+    /// Path of the file; `None` for standard output.
     pub(super) output: Option<PathBuf>,
     /// Its size and digest, and the receipt of the transfer.
     pub(super) received: Received,
@@ -134,7 +134,7 @@ pub(super) async fn put_direct(
         Ok(sandbox.put(wanted, &source, &bar, &cancel).await?)
     };
     let time = Duration::from_secs(put.transfer.timeout);
-    // Boxed: the configuration and the transfer are large, and every layer that waits would hold them again.
+    // Boxed, because the configuration and the transfer are large, and every outer future would contain them again.
     let placed = run_until(time, &cancel, Box::pin(sending)).await;
     bar.0.finish_and_clear();
     placed
@@ -202,7 +202,7 @@ pub(super) async fn run_until<T>(
         }
         _ = tokio::signal::ctrl_c() => Fault::new(FaultCode::Unavailable, "Interrupted."),
     };
-    // Cancelled rather than dropped: the work removes what it left in the sandbox.
+    // Cancelled and not dropped, so that the work removes its partial files in the sandbox.
     cancel.cancel();
     let ended = tokio::time::timeout(CLEANUP_TIMEOUT, work).await;
     if let Ok(Err(ended)) = ended
@@ -226,11 +226,11 @@ struct DownloadTarget {
     sink: FileSink,
     /// The file that is written; `None` for standard output.
     output: Option<PathBuf>,
-    /// Holds the content until it was checked, where it cannot be taken back: standard output, a pipe or a device.
+    /// Buffers the content until it was verified, if the output cannot be undone: standard output, a pipe or a device.
     held: Option<(tempfile::TempDir, PathBuf)>,
 }
 
-/// Whether bytes are written into what exists instead of into a new file: standard output, a device or a pipe.
+/// Whether bytes are written into an existing object instead of a new file: standard output, a device or a pipe.
 fn is_stream(output: &Path) -> bool {
     let there = || std::fs::metadata(output);
     output == Path::new("-") || there().is_ok_and(|there| !there.is_file() && !there.is_dir())
@@ -242,7 +242,7 @@ impl DownloadTarget {
         origin: Option<Vec<u8>>,
         called: impl FnOnce() -> Result<String, Fault>,
     ) -> Result<Self, CommandFailure> {
-        // A reader at the other end must get all of it or nothing.
+        // The reader must get the complete content or none of it.
         if let Some(output) = output.filter(|output| is_stream(output)) {
             if origin.is_some() {
                 return Err(CommandFailure::Usage(

@@ -17,7 +17,7 @@ use crate::outcome::CommandFailure;
 /// Levels and entries of one listing that a running system is requested.
 const MAX_SERVED_DEPTH: u32 = 64;
 const MAX_SERVED_ENTRIES: u32 = 10_000;
-/// Entries of a whole directory, as many as without a running system.
+/// Most entries of a complete directory, as without a running system.
 const MAX_TREE_ENTRIES: usize = 100_000;
 
 /// One end of a copy. All of its paths are bytes.
@@ -51,7 +51,7 @@ impl CopyEndpoint<'_> {
                     ..v1::StatSandboxRequest::default()
                 };
                 match call_service(system, CALL_TIMEOUT, &request).await {
-                    // Here a missing path is an answer, not a failure.
+                    // Here a missing path is a result, not a failure.
                     Err(CommandFailure::Fault(fault)) if fault.detail == "not_found" => None,
                     entry => Some(entry?),
                 }
@@ -195,11 +195,11 @@ async fn served_tree(
         };
         let listing = call_service(system, CALL_TIMEOUT, &request).await?;
         if listing.truncated && depth > 1 {
-            // A reply has one message at most, so what it cannot hold is listed level by level.
+            // A reply fits one message, so larger trees are listed level by level.
             pending.push((directory, 1));
             continue;
         }
-        // Half of a directory must not look like all of it.
+        // A partial directory must not look complete.
         if listing.truncated || tree.directories.len() + tree.files.len() > MAX_TREE_ENTRIES {
             return Err(too_many_entries().into());
         }

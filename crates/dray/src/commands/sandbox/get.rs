@@ -1,4 +1,4 @@
-//! `dray sandbox get`: files out of a sandbox; each directory comes as one archive.
+//! `dray sandbox get`: files out of a sandbox; each directory is copied as one archive.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,7 +130,7 @@ impl GetRun<'_> {
                 match self.fetch(path).await {
                     Ok(fetched) => self.note(&mut report, path, fetched),
                     Err(failure) => {
-                        // Such as a sandbox that is gone: the next path would fail in the same way.
+                        // For example a deleted sandbox: the next path would fail in the same way.
                         stopped = !is_about_one_file(&failure);
                         let failure = explain_failure(failure, &self.command.sandbox, false);
                         report.failed(self.global, path_bytes(path), failure);

@@ -103,7 +103,7 @@ impl CopyOperand {
         }
         let name_at = colon + 1;
         let rest = bytes.get(name_at..).unwrap_or_default();
-        // Names may hold colons (`ssh:me@host:22`): the path begins at a colon before `/`, `~` or `.`, and the name
+        // Names may contain colons (`ssh:me@host:22`): the path begins at a colon before `/`, `~` or `.`, and the name
         // is not empty.
         let is_path = |window: &[u8]| matches!(window, [b':', b'/' | b'~' | b'.']);
         let split = rest.windows(2).skip(1).position(is_path).map(|at| at + 1);
@@ -145,7 +145,7 @@ impl SandboxCp {
                 "cp copies no standard input or output: use put and get; a file of that name is ./-",
             ));
         }
-        // A copy within this machine is what `cp` of the system is for.
+        // Use the system's `cp` for a copy within this machine.
         if to.sandbox.is_none() && operands.iter().any(|from| from.sandbox.is_none()) {
             return Err(usage(
                 "one side must be in a sandbox, written SANDBOX:PATH, for example docker:web:/data/a.csv",

@@ -140,7 +140,7 @@ impl CopyPlan {
         self.skipped.extend(tree.skipped);
         for file in tree.files {
             let whole = join_path(root, &file.name);
-            // A name in a tree may hold directories of its own.
+            // A name in a tree may contain directories.
             let (directory, name) = split_path(&whole);
             self.jobs.push(CopyJob {
                 from: join_path(&tree.path, &file.name),
@@ -174,7 +174,7 @@ async fn place_file(
         CopyDestination::Into(directory) => Ok((directory.to_vec(), own?.to_vec())),
         CopyDestination::To(path) => {
             let is_directory =
-                // A slash at the end asks for a directory, also where none exists yet.
+                // A slash at the end requests a directory, even if none exists yet.
                 path.ends_with(b"/") || target.stat(path).await? == PathKind::Directory;
             if is_directory || own_name(path).is_none() {
                 return Ok((path.to_vec(), own?.to_vec()));

@@ -58,7 +58,7 @@ async fn put_through_store(
         claim: Some(claim.into()),
         directory: path_bytes(operands.directory),
         collision: command.collision.clone(),
-        // 0 stands for 0644.
+        // 0 means 0644.
         mode: 0,
     };
     let waiting = progress::spinner_with_text("putting into the sandbox", global.json);

@@ -22,7 +22,7 @@ pub(super) struct FileReport {
     pub(super) sha256: Vec<u8>,
     /// Whether another name was taken because the wanted one existed.
     pub(super) renamed: bool,
-    /// Whether a file with the same content existed already, so that nothing was written.
+    /// Whether a file with the same content existed already, so that no bytes were written.
     pub(super) existed: bool,
     pub(super) receipt: Option<v1::TransferReceipt>,
     /// Receipt of the reading side, for copies between two sandboxes.
@@ -138,7 +138,7 @@ impl CopyReport {
                 stopped.report(false);
             }
         }
-        // The exit code of the first failure stands for all.
+        // The exit code of the first failure is used.
         let first = self.failed.into_iter().map(|(_, failure)| failure).next();
         match stopped.or(first) {
             // Every failure was printed above.
@@ -149,7 +149,7 @@ impl CopyReport {
 
     fn print_sum(&self) {
         let left = self.failed.len() + self.not_tried.len();
-        // For one file its own line says everything.
+        // For one file its own line is sufficient.
         if self.files.len() + left < 2 {
             return;
         }

@@ -1,4 +1,4 @@
-//! With an engine, and with what only looks like one.
+//! With an engine, and with a server that only resembles one.
 
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;

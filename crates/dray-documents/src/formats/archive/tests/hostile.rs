@@ -125,7 +125,7 @@ fn streams_that_are_cut_short_say_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is in an archive, reading it ends, and what it gives is text.
+    /// For any content of an archive, reading terminates and returns text.
     #[test]
     fn damaged_archives_never_panic(at in 0usize..4096, value: u8, cut in 0usize..4096, choice in 0usize..5) {
         let tar = tar_of(&[

@@ -23,7 +23,7 @@ pub(super) fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     archive.finish().unwrap().into_inner()
 }
 
-/// The general purpose bit "encrypted" of every entry set, in both places where it stands.
+/// Sets the general purpose bit "encrypted" of every entry, in both of its headers.
 pub(super) fn encrypted(mut zip: Vec<u8>) -> Vec<u8> {
     for (magic, flags) in [(b"PK\x03\x04", 6), (b"PK\x01\x02", 8)] {
         let starts: Vec<usize> = (0..zip.len() - 4)
@@ -45,7 +45,7 @@ pub(super) fn tar_entry(name: &str, kind: u8, link: &str, content: &[u8]) -> Vec
         .collect()
 }
 
-/// A header that says this many bytes follow, whether they do or not.
+/// A header that declares this many bytes, which need not be true.
 pub(super) fn tar_header(name: &[u8], kind: u8, link: &str, bytes: u64) -> Vec<u8> {
     let mut header = vec![0; 512];
     let mut put = |at: usize, value: &[u8]| header[at..at + value.len()].copy_from_slice(value);

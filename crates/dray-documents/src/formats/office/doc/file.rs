@@ -42,7 +42,7 @@ pub(super) struct File {
     pub(super) main: Vec<u8>,
     table: Vec<u8>,
     pub(super) stories: StoryBounds,
-    /// Of Word 6 and 95: where the text lies, one byte for each character.
+    /// For Word 6 and 95: the position of the text, which has one byte per character.
     pub(super) plain: Option<std::ops::Range<usize>>,
 }
 
@@ -81,7 +81,7 @@ impl File {
                 plain: Some(plain),
             });
         }
-        // `fWhichTblStm`: of two tables one may be left over from an earlier save.
+        // `fWhichTblStm`: if there are two tables, one may be from an earlier save.
         let name = if flags & 0x0200 == 0 {
             "/0Table"
         } else {
@@ -104,7 +104,7 @@ impl File {
         })
     }
 
-    /// A table; empty when there is none.
+    /// Reads a table; empty if it is missing.
     pub(super) fn table(&self, table: Table) -> &[u8] {
         let at = PAIRS_OFFSET + 8 * table as usize;
         let range = offset_at(&self.main, at)
@@ -116,7 +116,7 @@ impl File {
     }
 }
 
-/// Positions of a table of positions with data of this size behind them (a PLC, MS-DOC 2.8).
+/// Positions of a PLC (MS-DOC 2.8), a table of positions followed by data elements of this size.
 pub(super) fn table_positions(table: &[u8], data: usize) -> impl Iterator<Item = usize> {
     let count = table.len().saturating_sub(4) / (4 + data) + 1;
     (0..count.min(table.len() / 4)).map_while(|index| offset_at(table, index * 4))
@@ -128,13 +128,13 @@ pub(super) struct TextPiece {
     /// First character and the one after the last.
     pub(super) first: usize,
     pub(super) end: usize,
-    /// Where it lies in the main stream.
+    /// Its offset in the main stream.
     pub(super) offset: usize,
-    /// One byte for each character, of windows-1252; else two, of UTF-16.
+    /// One byte for each character, of windows-1252; otherwise two bytes, of UTF-16.
     pub(super) narrow: bool,
 }
 
-/// The pieces of the text in their order (MS-DOC 2.9.177); those that go backwards are left out.
+/// The pieces of the text in their order (MS-DOC 2.9.177); pieces that go backwards are left out.
 pub(super) fn text_pieces(file: &File) -> Vec<TextPiece> {
     if let Some(plain) = &file.plain {
         return vec![TextPiece {
@@ -174,7 +174,7 @@ pub(super) fn text_pieces(file: &File) -> Vec<TextPiece> {
     pieces
 }
 
-/// The table of pieces, behind the property modifications that may come before it.
+/// The table of pieces, after optional property modifications.
 fn piece_table(mut clx: &[u8]) -> Option<&[u8]> {
     loop {
         match clx.first()? {

@@ -1,6 +1,7 @@
 //! DOC: Word 97 to 2003, and the text of Word 6 and 95 (MS-DOC).
 //!
-//! The text lies in pieces, in the order of a table; how it looks lies elsewhere, by the place of the text in the file.
+//! The text is stored in pieces, in the order of a table. Its format is stored separately, by the position of the text
+//! in the file.
 
 mod file;
 mod runs;
@@ -21,7 +22,7 @@ use crate::formats::ConversionHint;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Inline, Markdown};
 
-/// Writes the body, then text boxes, notes and comments, each from its own story.
+/// Writes the body, then text boxes, notes and comments, each from a separate range of the text (a story).
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,

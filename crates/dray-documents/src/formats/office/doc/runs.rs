@@ -14,7 +14,7 @@ const MAX_STYLES: usize = 4096;
 /// `istd` of no style.
 const NO_STYLE: u16 = 0x0FFF;
 
-/// A run of the main stream, by offset, and how it looks.
+/// A run of the main stream, by offset, and its format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run<L> {
     first: usize,
@@ -22,7 +22,7 @@ pub(super) struct Run<L> {
     look: L,
 }
 
-/// Formats of characters that change what a reader sees.
+/// Character formats that change the visible text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CharacterLook {
     pub(super) style: Style,
@@ -31,7 +31,7 @@ pub(super) struct CharacterLook {
     pub(super) deleted: bool,
 }
 
-/// What a paragraph is.
+/// The properties of a paragraph.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ParagraphLook {
     pub(super) style: u16,
@@ -92,10 +92,10 @@ impl<L: Copy + Default> Runs<L> {
         Ok(Self { runs, last: 0 })
     }
 
-    /// How what lies at an offset looks.
+    /// The format at an offset.
     pub(super) fn at(&mut self, offset: usize) -> L {
         let holds = |run: &Run<L>| (run.first..run.end).contains(&offset);
-        // Text is requested in the order of its places, so the last run nearly always holds the next character
+        // Text is requested in the order of its offsets, so the last run nearly always contains the next character,
         // too.
         if let Some(run) = self.runs.get(self.last).filter(|run| holds(run)) {
             return run.look;
@@ -110,10 +110,10 @@ impl<L: Copy + Default> Runs<L> {
     }
 }
 
-/// The looks of all characters.
+/// The formats of all characters.
 pub(super) fn character_runs(file: &File, budget: &Budget) -> Result<Runs<CharacterLook>, Failure> {
     Runs::read(file, Table::CharacterRuns, budget, |page, count, at| {
-        // A place of 0 means that nothing differs from the style.
+        // An offset of 0 means that the format equals the style.
         let place = usize::from(u8_at(page, (count + 1) * 4 + at)?) * 2;
         let length = usize::from(u8_at(page, place).filter(|_| place > 0)?);
         let mut look = CharacterLook::default();
@@ -132,7 +132,7 @@ pub(super) fn character_runs(file: &File, budget: &Budget) -> Result<Runs<Charac
     })
 }
 
-/// The looks of all paragraphs.
+/// The formats of all paragraphs.
 pub(super) fn paragraph_runs(file: &File, budget: &Budget) -> Result<Runs<ParagraphLook>, Failure> {
     Runs::read(file, Table::ParagraphRuns, budget, |page, count, at| {
         let place = usize::from(u8_at(page, (count + 1) * 4 + at * 13)?) * 2;
@@ -159,7 +159,7 @@ pub(super) fn paragraph_runs(file: &File, budget: &Budget) -> Result<Runs<Paragr
                 _ => {}
             }
         }
-        // From 0xF801 on the paragraph has left its list (MS-DOC 2.6.2, sprmPIlfo).
+        // Values from 0xF801 on remove the paragraph from its list (MS-DOC 2.6.2, sprmPIlfo).
         look.list_depth = (list != 0 && list < 0xF801).then_some(level.min(8));
         Some(look)
     })
@@ -174,8 +174,8 @@ impl<'a> Iterator for Properties<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let code = u16_at(self.0, 0)?;
         let rest = self.0.get(2..)?;
-        // The upper three bits say how long the operand is (MS-DOC 2.6.1); sprmTDefTable alone has a length of
-        // two bytes.
+        // The upper three bits encode the length of the operand (MS-DOC 2.6.1); sprmTDefTable alone has a length of two
+        // bytes.
         let (skipped, length) = match code >> 13 {
             0 | 1 => (0, 1),
             2 | 4 | 5 => (0, 2),
@@ -222,7 +222,7 @@ pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
         .collect()
 }
 
-/// The level of a style, or of what it is based on.
+/// The level of a style, or of its base style.
 fn inherited_level(styles: &[(Option<u8>, u16)], style: usize) -> Option<u8> {
     let mut at = style;
     // Styles may be based on each other in a circle.

@@ -8,17 +8,17 @@ use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::{Damage, Failure, Limit, Limits};
 use crate::markdown::Selection;
 
-/// Where the text lies in the main stream.
+/// The offset of the text in the main stream.
 const TEXT_OFFSET: usize = 1024;
 
 /// A document in the making.
 #[derive(Clone, Default)]
 struct Doc {
-    /// Pieces of text; narrow ones hold one byte for each character.
+    /// Pieces of text; narrow ones have one byte per character.
     pieces: Vec<(String, bool)>,
-    /// Looks of paragraphs: characters that they cover, style, property modifications.
+    /// Formats of paragraphs: number of characters, style, property modifications.
     paragraphs: Vec<(usize, u16, Vec<u8>)>,
-    /// Looks of characters: how many, property modifications.
+    /// Formats of characters: number of characters, property modifications.
     characters: Vec<(usize, Vec<u8>)>,
     /// Characters of body, footnotes, headers, comments, endnotes.
     stories: Vec<usize>,
@@ -35,7 +35,7 @@ fn word(number: usize) -> [u8; 4] {
     u32::try_from(number).unwrap().to_le_bytes()
 }
 
-/// A page of 512 bytes: bounds of the runs, entries of this size, and what each leads to.
+/// A page of 512 bytes: bounds of the runs, entries of this size, and the data to which each refers.
 fn page(runs: &[(usize, Vec<u8>)], entry: usize) -> Vec<u8> {
     let mut page = vec![0; 512];
     let mut offset = TEXT_OFFSET;
@@ -68,7 +68,7 @@ impl Doc {
         self.tables.push((table, bounds));
     }
 
-    /// The pages that say how paragraphs and characters look.
+    /// The pages with the formats of paragraphs and characters.
     fn add_looks(&mut self, main: &mut Vec<u8>) {
         let paragraphs: Vec<(usize, Vec<u8>)> = self
             .paragraphs

@@ -1,4 +1,4 @@
-//! The characters of a document, from piece to piece, and what the special ones mean (MS-DOC 2.4, 2.8.25).
+//! The characters of a document, from piece to piece, and the meaning of special ones (MS-DOC 2.4, 2.8.25).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::formats::office::docx::field::{self, Field};
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
-/// Characters between two looks at the clock.
+/// Characters between two checks of the time limit.
 const CHARACTERS_PER_LOOK: usize = 4096;
 /// Fields within each other.
 const MAX_FIELDS: usize = 64;
@@ -25,12 +25,12 @@ pub(super) struct Walker<'f> {
     characters: Runs<CharacterLook>,
     paragraphs: Runs<ParagraphLook>,
     headings: Vec<Option<u8>>,
-    /// What stands for the reference to a note, by the place of the character.
+    /// The text of references to notes, by the position of the character.
     pub(super) references: HashMap<usize, String>,
     narrow: Vec<char>,
     sink: Sink,
     line: Inline,
-    /// Text of the open run, and how it looks.
+    /// Text of the open run, and its format.
     run: String,
     style: Style,
     fields: Vec<Field>,
@@ -151,7 +151,7 @@ impl<'f> Walker<'f> {
         Ok(())
     }
 
-    /// One character at its place in the text and in the file; marks end what is open.
+    /// Handles one character at its positions in the text and in the file. Marks close the open paragraph or cell.
     fn character(
         &mut self,
         character: char,
@@ -338,7 +338,7 @@ impl<'f> Walker<'f> {
         Ok(())
     }
 
-    /// Writes what the last paragraph mark left over.
+    /// Writes the text after the last paragraph mark.
     fn end_story(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         self.end_run();
         self.fields.clear();
@@ -351,7 +351,7 @@ impl<'f> Walker<'f> {
     }
 }
 
-/// A code unit of UTF-16 as a character; nothing to show for the first half of a pair.
+/// A code unit of UTF-16 as a character; NUL for the first half of a surrogate pair.
 fn utf_16(unit: u16, half: &mut Option<u16>) -> char {
     let first = half.take();
     let units = match first {

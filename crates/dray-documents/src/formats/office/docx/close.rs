@@ -58,12 +58,12 @@ impl Walker {
         Ok(())
     }
 
-    /// What a paragraph is: heading, item or plain.
+    /// The role of a paragraph: heading, item or plain.
     fn block(&mut self, para: Para) -> Block {
         let style = para.style.as_deref();
         let heading = match para.outline {
             Some(level @ 0..=8) => Some(level + 1),
-            // Level 9 is body text, and takes back the level of the style.
+            // Level 9 is body text, and overrides the level of the style.
             Some(_) => None,
             None => style.and_then(|id| self.styles.heading(id)),
         };

@@ -5,7 +5,7 @@
 pub(in crate::formats::office) enum Field {
     /// Between its begin and its separator: the instruction so far.
     Instruction(String),
-    /// Between its separator and its end, with the link that it makes.
+    /// In the result, between separator and end, with the link of the field.
     Result(Option<String>),
 }
 
@@ -23,7 +23,7 @@ impl Field {
     }
 }
 
-/// The target of a `HYPERLINK` instruction; nothing for other fields and for places within the document.
+/// The target of a `HYPERLINK` instruction; `None` for other fields and for positions within the document.
 pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<String> {
     let mut words = FieldWords(instruction);
     if !words.next()?.0.eq_ignore_ascii_case("hyperlink") {
@@ -34,7 +34,7 @@ pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<
     while let Some((word, quoted)) = words.next() {
         match word.as_str() {
             "\\l" if !quoted => place = words.next().map(|(word, _)| word),
-            // These two have an argument of their own: a tooltip and the name of a frame.
+            // These two switches have an argument: a tooltip and the name of a frame.
             "\\o" | "\\t" if !quoted => {
                 words.next();
             }

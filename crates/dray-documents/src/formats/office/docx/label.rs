@@ -1,6 +1,6 @@
 //! The number of a heading as a person sees it, such as `3.1` or `Article II.`.
 
-/// How a level spells its numbers; what is not known is spelled in digits.
+/// How a level spells its numbers; unknown formats use digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum NumberSpelling {
     #[default]
@@ -39,7 +39,7 @@ impl NumberSpelling {
     }
 }
 
-/// The pattern of a level with its `%1` to `%9` replaced by what `level` answers for 0 to 8.
+/// The pattern of a level with its `%1` to `%9` replaced by the results of `level` for 0 to 8.
 pub(super) fn level_label(
     pattern: &str,
     level: impl Fn(usize) -> Option<(NumberSpelling, u64)>,

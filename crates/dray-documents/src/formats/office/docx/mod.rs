@@ -65,7 +65,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-/// A part that need not be there.
+/// Reads an optional part.
 fn optional_part(
     package: &mut Package<'_>,
     relations: &Relations,
@@ -161,7 +161,7 @@ fn write_notes(
     Ok(())
 }
 
-/// Comments under a heading of their own, each as `{author}: {text}`.
+/// Comments under a separate heading, each as `{author}: {text}`.
 fn write_comments(comments: &[Note], out: &mut Markdown) -> Result<(), Failure> {
     if comments.iter().all(|c| c.text.is_blank()) {
         return Ok(());
@@ -180,7 +180,7 @@ fn write_comments(comments: &[Note], out: &mut Markdown) -> Result<(), Failure> 
 }
 
 impl Walker {
-    /// Writes what is left of an open table after a limit.
+    /// Writes the collected part of an open table after a limit.
     fn rescue(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         if !self.in_note() && !self.tables.is_empty() {
             let outer = self.tables.swap_remove(0);

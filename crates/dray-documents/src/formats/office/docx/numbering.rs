@@ -26,14 +26,14 @@ enum Kind {
 struct Level {
     kind: Kind,
     start: u64,
-    /// What is shown, with `%1` for the number of the first level, and how this level spells its own.
+    /// The pattern of the label, with `%1` for the number of the first level, and the number format of this level.
     pattern: String,
     spelling: NumberSpelling,
     /// All numbers are shown in digits.
     legal: bool,
-    /// Goes back to its start only after a level up to this one (from 1); 0 means never.
+    /// The number restarts only after a paragraph of a level up to this one (from 1); 0 means never.
     restart: Option<usize>,
-    /// The style of paragraphs that stands for this level.
+    /// The paragraph style that is bound to this level.
     style: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Level {
     }
 }
 
-/// What a paragraph of a list has before its text.
+/// The marker and label before the text of a list paragraph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NumberedLabel {
     /// Depth of the level, from 0.
@@ -64,7 +64,7 @@ pub(super) struct NumberedLabel {
 #[derive(Debug, Default)]
 struct AbstractNumbering {
     levels: Vec<Level>,
-    /// A style of lists whose definition stands for this one.
+    /// A list style whose definition is used instead of this one.
     link: Option<String>,
 }
 
@@ -77,7 +77,7 @@ struct Definition {
 }
 
 impl Definition {
-    /// Sets the counts back where the list says so, at its first paragraph.
+    /// Resets the counts at the first paragraph of a list, if the list requires it.
     fn begin(&mut self, counts: &mut [Option<u64>; LIST_LEVELS]) {
         if std::mem::replace(&mut self.begun, true) {
             return;
@@ -160,7 +160,7 @@ impl Numbering {
         Ok(())
     }
 
-    /// The abstract definition behind a list; one link by style is followed.
+    /// The abstract definition of a list; follows one link through a style.
     fn resolved(&self, of: &str) -> String {
         match self.abstracts.get(of).and_then(|a| a.link.as_ref()) {
             Some(style) => self
@@ -172,14 +172,14 @@ impl Numbering {
         }
     }
 
-    /// Depth, marker and label of the next paragraph of a list, which is counted. Nothing when it has no marker. `style` is
-    /// the paragraph's, which may stand for a level.
+    /// Depth, marker and label of the next paragraph of a list, which is counted. `None` if it has no marker. `style`
+    /// is the style of the paragraph, which may be bound to a level.
     pub(super) fn next(
         &mut self,
         listed: &ListMembership,
         style: Option<&str>,
     ) -> Option<NumberedLabel> {
-        // `0` takes a paragraph out of the list of its style (ECMA-376-1, 17.9.18).
+        // `0` removes a paragraph from the list of its style (ECMA-376-1, 17.9.18).
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
         let Some(of) = self.definitions.get(id).map(|d| self.resolved(&d.of)) else {
             // A list that is defined nowhere is still one.
@@ -216,7 +216,7 @@ impl Numbering {
             None => start,
         };
         *count = Some(number);
-        // Deeper levels begin again, unless they say that only a higher level resets them.
+        // Deeper levels restart, unless they require that only a higher level resets them.
         for (deeper, count) in counts.iter_mut().enumerate().skip(at + 1) {
             let restart = levels.get(deeper).and_then(|l| l.restart);
             if restart.is_none_or(|after| at < after) {
@@ -239,7 +239,7 @@ impl Numbering {
     }
 }
 
-/// The number of a level in full, as its pattern asks.
+/// The full number of a level, according to its pattern.
 fn full_label(
     level: &Level,
     definition: &Definition,

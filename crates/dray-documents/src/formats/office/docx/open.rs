@@ -43,7 +43,7 @@ impl Walker {
         }
     }
 
-    /// Paragraphs, tables, notes; else what may stand in a paragraph.
+    /// Handles paragraphs, tables and notes, and otherwise content of a paragraph.
     fn structure(&mut self, e: &Element<'_>, xml: &Xml<'_>, out: &Markdown) -> Option<Tag> {
         Some(match e.name() {
             "p" => {
@@ -87,11 +87,11 @@ impl Walker {
             }
             "txbxContent" => {
                 self.sink.begin();
-                // What the anchor hides is not what the box hides, and tables in it are not nested ones.
+                // A hidden anchor does not hide the content of the box, and tables in the box do not count as nested.
                 Tag::Box(std::mem::take(&mut self.fields))
             }
             "footnote" | "endnote" | "comment" => {
-                // Separators between text and notes are kept as notes of a type of their own.
+                // Separators between text and notes are stored as notes of separate types.
                 if e.attr("type").is_some_and(|t| t != "normal") {
                     return None;
                 }
@@ -111,7 +111,7 @@ impl Walker {
         })
     }
 
-    /// Properties, which mean something only within their own parents.
+    /// Handles properties, which have a meaning only within their own parents.
     fn properties(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
         let parent = self.tags.last();
         match (parent, e.name()) {
@@ -198,7 +198,7 @@ impl Walker {
         }
     }
 
-    /// What is in a paragraph.
+    /// Handles content of a paragraph.
     fn content(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Tag {
         let in_run = matches!(self.tags.last(), Some(Tag::Run(_)));
         match e.name() {
@@ -354,7 +354,8 @@ impl Walker {
             "docPr" | "cNvPr" => {
                 let alt = e.attr("descr").filter(|a| !a.trim().is_empty());
                 let alt = alt.or_else(|| e.attr("title")).unwrap_or_default();
-                // Shapes inside a drawing often have no description; they must not clear that of the whole.
+                // Shapes inside a drawing often have no description; they must not clear the description of the
+                // drawing.
                 if e.name() == "docPr" || !alt.is_empty() {
                     self.alt = alt;
                 }

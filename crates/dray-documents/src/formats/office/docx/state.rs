@@ -58,9 +58,9 @@ pub(super) struct Para {
     pub(super) style: Option<String>,
     pub(super) listed: ListMembership,
     pub(super) outline: Option<u8>,
-    /// Its mark is deleted: what follows continues it.
+    /// Its mark is deleted, so the next paragraph continues this one.
     pub(super) merges: bool,
-    /// What is anchored in it and comes after it.
+    /// Blocks that are anchored in it and follow it.
     pub(super) after: Vec<Block>,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct References {
     pub(super) endnotes: Notes,
 }
 
-/// The walk through one part after the other, with what they share.
+/// The walk through the parts, and the state that they share.
 #[derive(Debug)]
 pub(super) struct Walker {
     pub(super) styles: Styles,
@@ -132,7 +132,7 @@ pub(super) struct Walker {
     pub(super) paras: Vec<Para>,
     pub(super) tables: Vec<OpenTable>,
     pub(super) fields: Vec<Field>,
-    /// Fields that are open beyond what is kept of them.
+    /// Number of open fields beyond the limit, which are not tracked.
     pub(super) deeper: usize,
     pub(super) run: Run,
     /// Alternative text of the drawing that is open.

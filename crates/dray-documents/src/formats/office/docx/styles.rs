@@ -16,7 +16,7 @@ pub(super) struct ListMembership {
     pub(super) level: Option<usize>,
 }
 
-/// What a style of characters switches.
+/// The formats that a character style switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CharacterStyle {
     pub(super) bold: Option<bool>,
@@ -71,9 +71,9 @@ impl Styles {
         .take(MAX_STYLE_CHAIN)
     }
 
-    /// The level of the heading that a style of paragraphs makes.
+    /// The level of the heading that a paragraph style defines.
     pub(super) fn heading(&self, id: &str) -> Option<u8> {
-        // Writers leave the style sheet out and still use the ids that Word knows.
+        // Some writers omit the style sheet and still use the ids that Word defines.
         if let Some(level) = named_heading(id) {
             return Some(level);
         }
@@ -86,7 +86,7 @@ impl Styles {
                 Some(_) => return None,
                 None => {}
             }
-            // A style without a name of its own meaning may still be based on one that is known by its id.
+            // A style with an unknown name may be based on a style with a known id.
             if let Some(base) = style.based_on.as_deref().and_then(named_heading) {
                 return Some(base);
             }
@@ -109,7 +109,7 @@ impl Styles {
         listed
     }
 
-    /// How a style of characters looks.
+    /// The format of a character style.
     pub(super) fn looks(&self, id: &str) -> CharacterStyle {
         let mut looks = CharacterStyle::default();
         for style in self.chain(id) {
@@ -138,7 +138,7 @@ fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
                 "i" => style.looks.italic = Some(e.on("val")),
                 "strike" | "dstrike" => style.looks.strike = Some(e.on("val")),
                 "vanish" => style.looks.hidden = Some(e.on("val")),
-                // These hold looks of parts of tables, and those before a tracked change.
+                // These elements contain formats of table parts, and formats from before a tracked change.
                 "tblStylePr" | "tblPr" | "tcPr" | "trPr" | "pPrChange" | "rPrChange" => {
                     xml.skip()?;
                 }
@@ -151,7 +151,7 @@ fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
     }
 }
 
-/// The level that the name or id of a style says.
+/// The level in the name or id of a style.
 fn named_heading(name: &str) -> Option<u8> {
     let name = name.trim().to_ascii_lowercase();
     match name.as_str() {

@@ -1,4 +1,4 @@
-//! ODF: texts and presentations (read-attachment 7.8, 7.10), and what spreadsheets share with them.
+//! ODF: texts and presentations (read-attachment 7.8, 7.10), and the code that spreadsheets share with them.
 
 mod close;
 mod open;
@@ -124,21 +124,21 @@ pub(in crate::formats) fn read_annotation(xml: &mut Xml<'_>) -> Result<Annotatio
     }
 }
 
-/// The plain text of a paragraph, after its start: white space collapsed, spaces and tabs as they are meant.
+/// The plain text of a paragraph, after its start: white space collapsed, spaces and tabs expanded.
 pub(in crate::formats) fn plain_text(xml: &mut Xml<'_>) -> Result<String, Failure> {
     parts_of_text(xml, &mut TextParts::default())
 }
 
-/// What paragraphs hold beside their text.
+/// The content of paragraphs other than text.
 #[derive(Debug, Default)]
 pub(in crate::formats) struct TextParts {
     /// Target of the first link.
     pub(in crate::formats) link: Option<String>,
-    /// Some of the text has a style of its own.
+    /// Part of the text has its own style.
     pub(in crate::formats) is_styled: bool,
 }
 
-/// As [`plain_text`]; adds to `parts` what else the paragraph holds.
+/// As [`plain_text`]; adds the other content of the paragraph to `parts`.
 pub(in crate::formats) fn parts_of_text(
     xml: &mut Xml<'_>,
     parts: &mut TextParts,

@@ -78,7 +78,7 @@ impl Walker {
         })
     }
 
-    /// Lists and notes, and what is never shown.
+    /// Handles lists and notes, and elements that are never shown.
     fn structure(&mut self, e: &Element<'_>) -> Option<Tag> {
         Some(match e.name() {
             "list" => self.list(e),
@@ -228,7 +228,7 @@ impl Walker {
             && self.frames.is_empty()
             && self.tables.is_empty()
             && !self.in_note();
-        // Balanced by the tag: both kinds of it end with what was kept aside.
+        // Balanced by the tag name: both kinds of elements with this name end their separate content.
         if shape || e.name() != "frame" {
             self.begin_aside();
         }

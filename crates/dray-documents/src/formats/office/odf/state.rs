@@ -42,7 +42,7 @@ pub(super) struct Para {
     /// Of a heading element.
     pub(super) level: Option<u8>,
     pub(super) after: Vec<Block>,
-    /// White space was the last that came, so more of it is nothing.
+    /// The last character was white space, so further white space is ignored.
     pub(super) blank: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Frame {
     pub(super) image: Option<String>,
     pub(super) object: Option<String>,
     pub(super) alt: String,
-    /// It is a shape of a slide, with blocks of its own.
+    /// It is a shape of a slide, with separate blocks.
     pub(super) shape: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Notes {
     pub(super) endnotes: Vec<Vec<Block>>,
 }
 
-/// Lists and format around something that stands aside from the text.
+/// The lists and format around content that is separate from the text.
 #[derive(Debug)]
 pub(super) struct OuterState {
     lists: Vec<List>,
@@ -103,7 +103,7 @@ pub(super) struct Walker {
     pub(super) tags: Vec<Tag>,
     pub(super) paras: Vec<Para>,
     pub(super) lists: Vec<List>,
-    /// What was open around a note, comment or text box, which does not reach into it.
+    /// The state around a note, comment or text box, which does not apply inside it.
     pub(super) around: Vec<OuterState>,
     /// The last number of each style of lists and level, for lists that continue.
     pub(super) counts: HashMap<(String, usize), u64>,
@@ -146,7 +146,7 @@ impl Walker {
         }
     }
 
-    /// Something begins that stands aside from the text: its blocks are kept.
+    /// Begins content that is separate from the text; its blocks are kept.
     pub(super) fn begin_aside(&mut self) {
         self.around.push(OuterState {
             lists: std::mem::take(&mut self.lists),
@@ -208,7 +208,7 @@ impl Walker {
         para.text.text(&out, look);
     }
 
-    /// Appends spaces that are meant, or a break.
+    /// Appends explicit spaces, or a break.
     pub(super) fn space(&mut self, text: &str) {
         let look = self.look;
         if self.hide && !self.show_hidden {
@@ -227,7 +227,7 @@ impl Walker {
             .any(|tag| matches!(tag, Tag::Note(_) | Tag::Annotation | Tag::Speaker))
     }
 
-    /// Writes what is left of an open table after a limit.
+    /// Writes the collected part of an open table after a limit.
     pub(super) fn rescue(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         if !self.in_note() && self.slide.is_none() && !self.tables.is_empty() {
             let outer = self.tables.swap_remove(0);

@@ -1,4 +1,4 @@
-//! Styles of an ODF document: what is bold, what a paragraph is, which markers a list has.
+//! Styles of an ODF document: formats of text, roles of paragraphs, markers of lists.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -108,7 +108,8 @@ impl Styles {
             .unwrap_or(false)
     }
 
-    /// The level of heading that a paragraph's style makes: titles only, other headings are elements of their own.
+    /// The level of heading that a paragraph's style defines: only titles, because other headings are separate
+    /// elements.
     pub(super) fn title(&self, name: &str) -> Option<u8> {
         let of = |name: &str| match name.to_ascii_lowercase().as_str() {
             "title" => Some(1),

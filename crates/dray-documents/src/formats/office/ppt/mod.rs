@@ -1,6 +1,6 @@
 //! PPT: `PowerPoint` 97 to 2003 (MS-PPT).
 //!
-//! The stream of a presentation holds every state that was saved; the last edit says which records count.
+//! The stream of a presentation contains every saved state; the last edit defines which records are valid.
 
 mod records;
 mod shapes;
@@ -30,7 +30,7 @@ const MAX_ENTRIES: usize = 100_000;
 struct Entry<'d> {
     object: u32,
     identifier: u32,
-    /// The records behind it, up to the next entry.
+    /// The records after it, up to the next entry.
     records: &'d [u8],
 }
 
@@ -122,7 +122,7 @@ fn read_slide(
     stream: &[u8],
     budget: &Budget,
 ) -> Result<(Slide, bool), Failure> {
-    // Placeholders refer to these texts by index instead of holding their own.
+    // Placeholders refer to these texts by index instead of containing their own.
     let outline: Vec<Text> = container_texts(Records(entry.records));
     let mut shapes = ShapeReader::new(&outline, budget);
     let record = objects.object(entry.object, kind::SLIDE, stream);
@@ -145,7 +145,7 @@ fn read_slide(
             shapes.notes.extend(of_page.notes);
         }
     }
-    // Outline texts that no shape used are shown as well, so that no text is lost.
+    // Outline texts that no shape refers to are also shown.
     shapes.add_rest();
     let slide = Slide {
         number,

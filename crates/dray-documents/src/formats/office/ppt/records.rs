@@ -34,10 +34,10 @@ pub(super) mod kind {
 const ENCRYPTED_TOKEN: u32 = 0xF3D1_C4DF;
 /// Edits that are followed.
 const MAX_EDITS: usize = 10_000;
-/// Persistent objects that are known.
+/// Most persistent objects that are recorded.
 const MAX_OBJECTS: usize = 1 << 20;
 
-/// One record: its type, and what it holds.
+/// One record: its type, and its content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record<'d> {
     pub(super) kind: u16,
@@ -79,7 +79,7 @@ pub(super) fn record_at(data: &[u8], at: usize) -> Option<Record<'_>> {
     })
 }
 
-/// Where the persistent objects of the last edit lie, by number.
+/// The offsets of the persistent objects of the last edit, by number.
 #[derive(Debug, Default)]
 pub(super) struct ObjectTable {
     offsets: HashMap<u32, usize>,
@@ -125,7 +125,7 @@ impl ObjectTable {
         Ok(objects)
     }
 
-    /// Adds what a directory names; what a later edit named stays.
+    /// Adds the objects of a directory; entries of a later edit are kept.
     fn add(&mut self, directory: Record<'_>) {
         if directory.kind != kind::PERSIST_DIRECTORY {
             return;

@@ -9,10 +9,10 @@ use crate::markdown::{Inline, Marker, Style};
 
 /// Groups within each other.
 const MAX_DEPTH: u32 = 32;
-/// Placeholders that hold the number, date or running text of each slide (MS-PPT 2.13.21).
+/// Placeholders for the number, date or running text of each slide (MS-PPT 2.13.21).
 const RUNNING_PLACEHOLDERS: [u8; 4] = [7, 8, 9, 10];
 
-/// What a text is (MS-PPT 2.13.33).
+/// The kind of a text (MS-PPT 2.13.33).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextKind {
     Title,
@@ -62,7 +62,7 @@ fn text_of(record: Record<'_>) -> Option<String> {
                 .0;
             Some(text.into_owned())
         }
-        // The lower bytes of UTF-16 whose upper ones are zero.
+        // The lower bytes of UTF-16 units whose upper bytes are zero.
         kind::TEXT_BYTES => Some(record.data.iter().copied().map(char::from).collect()),
         _ => None,
     }
@@ -143,7 +143,7 @@ impl<'a> ShapeReader<'a> {
         }
     }
 
-    /// Walks a group; its shapes stand where the group does, in their order.
+    /// Walks a group; its shapes have the position of the group, in their order.
     fn group(
         &mut self,
         records: Records<'_>,
@@ -171,7 +171,7 @@ impl<'a> ShapeReader<'a> {
         Ok(())
     }
 
-    /// One shape; where it stands.
+    /// Reads one shape and its position.
     fn shape(
         &mut self,
         records: &Records<'_>,
@@ -182,7 +182,7 @@ impl<'a> ShapeReader<'a> {
             .of(kind::CLIENT_DATA)
             .and_then(|data| Records(data.data).of(kind::PLACEHOLDER))
             .and_then(|placeholder| u8_at(placeholder.data, 4));
-        // They repeat on every slide and say nothing about it.
+        // They repeat on every slide and have no information about it.
         if placeholder.is_some_and(|its| RUNNING_PLACEHOLDERS.contains(&its)) {
             return Ok(own);
         }

@@ -93,7 +93,7 @@ fn file(objects: &[Vec<u8>], token: u32) -> Vec<u8> {
         ));
         at
     };
-    // The older edit knows other places for the same objects.
+    // The older edit has other offsets for the same objects.
     let older = edit(0, 1, &vec![4; usize::try_from(count).unwrap()]);
     let last = edit(older, 1, &offsets);
     let user = record(0x0FF6, 0, &words(&[20, token, last]));

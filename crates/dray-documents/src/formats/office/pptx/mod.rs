@@ -80,7 +80,7 @@ fn slide_order(
                     .relation(&e, "id")
                     .and_then(|id| relations.get(&id))
                     .map(|r| r.target.clone());
-                // An id without its part keeps its place: later slides keep their numbers, and this one is reported
+                // An id without its part keeps its position: later slides keep their numbers, and this one is reported
                 // as damaged.
                 order.push(part.unwrap_or_default());
             }
@@ -126,7 +126,7 @@ struct Layouts {
 }
 
 impl Layouts {
-    /// The layout of a slide, with its master behind it.
+    /// The layout of a slide, with inherited data of its master.
     fn of(
         &mut self,
         relations: &Relations,
@@ -149,7 +149,7 @@ impl Layouts {
             {
                 let mut behind = Layout::default();
                 behind.read(&bytes, package.budget())?;
-                // What the layout says goes before what the master says.
+                // The layout overrides the master.
                 layout.before(&behind);
             }
         }
@@ -172,7 +172,7 @@ fn read_slide(
         .part(part)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let relations = package.relations(part)?;
-    // Layouts only place what has no place of its own: a damaged one costs nothing else.
+    // Layouts only give positions to shapes without one, so a damaged layout loses no content.
     let layout = match layouts.of(&relations, package) {
         Err(Failure::Corrupt(_)) => Rc::default(),
         other => other?,
@@ -186,7 +186,7 @@ fn read_slide(
     slide.hidden = walker.hidden;
     slide.shapes = std::mem::take(&mut walker.shapes);
     if let Err(failure @ Failure::Stopped(_)) = walked {
-        // What was read of the slide is kept; the writer may be past its limit too.
+        // The part of the slide that was read is kept; the writer may have reached its limit, too.
         let _ = slide.write(out);
         return Err(failure);
     }

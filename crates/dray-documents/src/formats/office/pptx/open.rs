@@ -51,7 +51,7 @@ impl Walker {
                 self.groups.push(Group::new());
                 Tag::Group
             }
-            // The tree of shapes itself has such properties too, and is not a group.
+            // The shape tree itself has such properties, too, but is not a group.
             "grpSpPr" if !self.groups.is_empty() => Tag::GroupProps,
             "ph" => {
                 if let Some(shape) = &mut self.shape {
@@ -138,7 +138,7 @@ impl Walker {
         }))
     }
 
-    /// Paragraphs and what they hold.
+    /// Handles paragraphs and their content.
     fn text(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
         let name = e.name();
         if let Some(level) = level_of(name)
@@ -207,9 +207,9 @@ impl Walker {
         }
     }
 
-    /// Where a shape or the children of a group stand.
+    /// Handles the position of a shape or of the children of a group.
     fn transform(&mut self, e: &Element<'_>) {
-        // The element is in a transform, whose parent says what it moves.
+        // The element is in a transform, whose parent is the element that it positions.
         let in_group = self.tags.iter().rev().nth(1);
         if matches!(in_group, Some(Tag::GroupProps)) {
             let pair = |y, x| Some((e.number::<i64>(y)?, e.number::<i64>(x)?));

@@ -1,4 +1,4 @@
-//! Whatever a part holds, a converter ends, keeps to its limits and does not panic.
+//! For any content of a part, a converter terminates, keeps to its limits and does not panic.
 
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use flate2::{Compression, Crc, write::ZlibEncoder};
 
-/// What the samples of a picture mean.
+/// The meaning of the samples of a picture.
 pub(super) enum Color {
     Gray,
     Rgb,
@@ -22,7 +22,7 @@ pub(super) struct Png {
 }
 
 impl Png {
-    /// The file of these rows, each a whole number of bytes; nothing when it cannot be written.
+    /// The file of these rows, each a whole number of bytes; `None` if it cannot be written.
     pub(super) fn encode(&self, rows: &[u8]) -> Option<Vec<u8>> {
         let color = match self.color {
             Color::Gray => 0,
@@ -40,7 +40,8 @@ impl Png {
         }
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
         for row in rows.chunks_exact(rows.len().checked_div(self.height)?.max(1)) {
-            // The filter of the row: none. Filters make files smaller, and this one lives for one call.
+            // The filter of the row: none. A filter would make the file smaller, which is not worth it for a temporary
+            // file.
             packed.write_all(&[0]).ok()?;
             packed.write_all(row).ok()?;
         }

@@ -1,4 +1,4 @@
-//! What happens to pages that fail, of blocks, ranges and limits. Whole files are tried in `tests/corpus.rs`.
+//! Tests of failing pages, blocks, ranges and limits. `tests/corpus.rs` tests complete files.
 
 mod join;
 mod pages;

@@ -168,7 +168,7 @@ fn lab(lightness: f32, green_red: f32, blue_yellow: f32) -> Ink {
             108.0 / 841.0 * (value - 4.0 / 29.0)
         }
     };
-    // The white point that the space names is ignored in favour of that of sRGB, because paper counts as white.
+    // The white point that the space names is ignored and the one of sRGB is used, because paper counts as white.
     let cie = [
         0.9505 * stage(middle + green_red / 500.0),
         stage(middle),

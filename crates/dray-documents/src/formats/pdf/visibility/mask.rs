@@ -15,13 +15,13 @@ const MAX_COMPONENTS: usize = 4;
 pub(super) enum MaskState {
     #[default]
     None,
-    /// One that is not computed here. What is painted under it counts as seen.
+    /// A mask that is not computed here. Content that is painted with it counts as visible.
     Unknown,
     /// By its number among the masks of the page.
     Known(usize),
 }
 
-/// What decides how much a mask lets through.
+/// The property that determines the opacity of a mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum MaskKind {
     /// The opacity of its group.
@@ -30,7 +30,7 @@ pub(super) enum MaskKind {
     Luminosity(Ink),
 }
 
-/// A mask and what its group paints, in order.
+/// A mask and the paints of its group, in order.
 #[derive(Debug)]
 pub(super) struct SoftMask {
     pub(super) kind: MaskKind,
@@ -38,10 +38,10 @@ pub(super) struct SoftMask {
 }
 
 impl MaskKind {
-    /// Reads the dictionary of a mask; nothing when it holds what is not computed here.
+    /// Reads the dictionary of a mask; `None` if it has properties that are not computed here.
     pub(super) fn of(dict: &Dict, source: &MeteredDocument<'_>) -> Option<Self> {
         let transfer = dict.get("TR").and_then(|it| source.fetch(it));
-        // A function may turn what is dark into what is seen.
+        // A transfer function may make dark parts visible.
         if transfer.is_some_and(|it| it.as_name().is_none_or(|name| name.0 != "Identity")) {
             return None;
         }
@@ -67,7 +67,7 @@ fn backdrop(dict: &Dict, source: &MeteredDocument<'_>) -> Ink {
 }
 
 impl SoftMask {
-    /// Whether nothing of an area can be seen through the mask.
+    /// Whether the mask hides an area completely.
     pub(super) fn hides(&self, area: Rect) -> bool {
         let MaskKind::Luminosity(backdrop) = self.kind else {
             let mut paints = self.paints.iter();
@@ -88,7 +88,7 @@ impl SoftMask {
     }
 }
 
-/// Whether a mask of this colour lets nothing through.
+/// Whether a mask of this colour hides everything.
 fn is_dark(ink: Ink) -> bool {
     ink != Ink::Unknown && ink.luminance() < MIN_ALPHA
 }

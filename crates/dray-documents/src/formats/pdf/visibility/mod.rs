@@ -1,9 +1,9 @@
 //! Finds the text of a page that a person cannot see (read-attachment 7.9).
 //!
-//! The engine gives each piece of text with its place, but not in which order text, shapes and pictures are painted.
-//! So [`walk`] runs over the operators of the page first. It records what is painted, and writes a mark before every
-//! operator that shows text: a fill colour that stands for the state at that operator. The engine then reads the
-//! marked operators, and [`PaintedPage::judge`] finds the state of each piece of text by its colour.
+//! The engine returns each piece of text with its position, but not the order in which text, shapes and pictures are
+//! painted. Therefore [`walk`] reads the operators of the page first. It records all paints, and writes a mark before
+//! every operator that shows text: a fill colour that encodes the number of the state at that operator. The engine then
+//! reads the marked operators, and [`PaintedPage::judge`] finds the state of each piece of text by its colour.
 
 mod color;
 mod mask;
@@ -35,15 +35,15 @@ const MAX_FAINT_ALPHA: f32 = 0.6;
 const MIN_FAINT_LUMINANCE: f32 = 0.7;
 /// Pixels of a picture for each point below which it cannot show text.
 const MIN_PIXELS_PER_POINT: f32 = 0.05;
-/// Share of a piece of text that must lie behind something to be covered by it.
+/// Share of a piece of text that must be behind a paint to count as covered.
 const COVERED_SHARE: f32 = 0.85;
-/// Share of the page that pictures must take to be a scan of it.
+/// Share of the page that pictures must fill to count as a scan of it.
 const SCAN_SHARE: f32 = 0.7;
-/// How far beyond the page text may lie and still touch it, points.
+/// Greatest distance from the page at which text still touches it, in points.
 const PAGE_TOLERANCE: f32 = 1.0;
 /// Horizontal bands in which paints are looked up.
 const BAND_COUNT: usize = 128;
-/// Pieces of text between two looks at the clock.
+/// Pieces of text between two checks of the time limit.
 const SPANS_PER_LOOK: usize = 64;
 
 /// The state in which text is shown.
@@ -59,7 +59,7 @@ struct ShownText {
     mask: MaskState,
     /// Size of a glyph of one unit relative to that of an ordinary font.
     glyph_scale: f32,
-    /// How many paints came before.
+    /// Number of earlier paints.
     paints_before: usize,
 }
 
@@ -68,18 +68,18 @@ struct ShownText {
 struct Paint {
     region: Region,
     ink: Ink,
-    /// Nothing shows through it.
+    /// It is opaque.
     opaque: bool,
     /// Width and height in pixels, of a picture.
     picture: Option<(f32, f32)>,
 }
 
-/// What a page paints, in order.
+/// The paints of a page, in order.
 #[derive(Debug, Default)]
 pub(super) struct PaintedPage {
     shown: Vec<ShownText>,
     paints: Vec<Paint>,
-    /// Pictures that are objects of their own, and where they lie.
+    /// Pictures that are separate objects, and their areas.
     pictures: Vec<(Rect, ObjRef)>,
     masks: Vec<SoftMask>,
 }
@@ -136,7 +136,7 @@ impl PaintedPage {
         }
         let core = core(span);
         let shown = mark::read(span.color)
-            // The engine must agree about the mode of rendering; else the colour only looks like a mark.
+            // The engine's rendering mode must match; otherwise the colour only resembles a mark.
             .and_then(|at| self.shown.get(at))
             .filter(|shown| matches!(shown.render_mode, 3 | 7) == span.invisible);
         let scale = shown.map_or(1.0, |shown| shown.glyph_scale);
@@ -156,7 +156,7 @@ impl PaintedPage {
         }
         match shown.render_mode {
             3 if self.has_picture(core, bands) => TextVisibility::Seen,
-            // The text is a clip: what is painted next shows in its shape.
+            // The text is a clipping path: later paints are visible in its shape.
             7 if self.paints.len() > shown.paints_before => TextVisibility::Seen,
             3 | 7 => TextVisibility::Hidden,
             _ => self.cover(core, shown, bands).unwrap_or_else(|| {
@@ -176,10 +176,10 @@ impl PaintedPage {
         }
     }
 
-    /// What covers the text; nothing when it is open.
+    /// The paint that covers the text; `None` if it is not covered.
     fn cover(&self, core: Rect, shown: &ShownText, bands: &Bands) -> Option<TextVisibility> {
         let mut behind = None;
-        // Paints are in their order: the earlier ones lie below the text.
+        // Paints are in painting order: the earlier ones are below the text.
         for at in bands.at(core).iter().rev() {
             if *at < shown.paints_before {
                 break;
@@ -197,7 +197,7 @@ impl PaintedPage {
         behind
     }
 
-    /// Whether the text stands out from what it is painted on.
+    /// Whether the text has enough contrast with its background.
     fn has_contrast(&self, core: Rect, shown: &ShownText, bands: &Bands) -> bool {
         let mode = shown.render_mode.rem_euclid(4);
         let fill = matches!(mode, 0 | 2) && shown.fill_alpha >= MIN_ALPHA;
@@ -217,7 +217,7 @@ impl PaintedPage {
             if core.intersect(paint.region.area).is_none() {
                 continue;
             }
-            // Another colour below is enough to read by, also where it does not lie below all of it.
+            // A background of another colour is enough to read the text, even if it is not below all of it.
             if !paint.ink.looks_like(ink) {
                 return true;
             }
@@ -225,11 +225,11 @@ impl PaintedPage {
                 return false;
             }
         }
-        // Nothing below: the paper.
+        // Without a paint below, the background is the paper.
         !ink.looks_like(Ink::PAPER)
     }
 
-    /// Whether a picture lies where the text is that could show it.
+    /// Whether a picture in the area of the text could show the same text.
     fn has_picture(&self, core: Rect, bands: &Bands) -> bool {
         bands.at(core).iter().any(|at| {
             self.paints.get(*at).is_some_and(|paint| {
@@ -243,7 +243,7 @@ impl PaintedPage {
         })
     }
 
-    /// Whether the pictures that cover text are a scan of the page, and that text what was recognised on it.
+    /// Whether the pictures that cover text are a scan of the page, and the text was recognised on them.
     fn is_scan(&self, spans: &[TextSpan], sights: &[TextVisibility], page: Rect) -> bool {
         let mut pictures = Vec::new();
         let (mut seen, mut behind) = (0, 0);
@@ -281,7 +281,7 @@ mod mark {
         format!(" {} {} {} rg ", part(red), part(green), part(blue))
     }
 
-    /// The number of the mark; `None` for a colour that is not a mark.
+    /// The number that the mark encodes; `None` for a colour that is not a mark.
     pub(super) fn read(color: Option<(f32, f32, f32)>) -> Option<usize> {
         let (red, green, blue) = color?;
         let mut number = 0;
@@ -347,7 +347,7 @@ impl Bands {
     }
 }
 
-/// The part of a piece of text that holds its ink for certain: boxes of fonts reach far above and below the letters.
+/// The part of a piece of text that certainly contains ink, because font boxes extend far above and below the letters.
 fn core(span: &TextSpan) -> Rect {
     let bbox = span.bbox.normalize();
     if span.rotate == 0 && !span.vertical {
@@ -358,9 +358,9 @@ fn core(span: &TextSpan) -> Rect {
     Rect::new(bbox.x0 + dx, bbox.y0 + dy, bbox.x1 - dx, bbox.y1 - dy)
 }
 
-/// Whether so much of the text lies within an area that the rest is not readable.
+/// Whether so much of the text is within an area that the remainder is not readable.
 fn covers(area: Rect, core: Rect) -> bool {
-    // A font without widths gives text without any.
+    // Text of a font without widths has no width.
     let core = Rect::new(
         core.x0,
         core.y0,
@@ -375,7 +375,7 @@ fn size_of(area: Rect) -> f32 {
     area.width().abs() * area.height().abs()
 }
 
-/// Whether a piece of text lies entirely outside the page.
+/// Whether a piece of text is entirely outside the page.
 fn is_outside(bbox: Rect, page: Rect) -> bool {
     let (bbox, page) = (bbox.normalize(), page.normalize());
     bbox.x1 < page.x0 - PAGE_TOLERANCE

@@ -2,7 +2,7 @@
 
 use pdfboss_core::{Matrix, Point, Rect};
 
-/// Shapes of one path that are distinguished; the others count as one that fills nothing.
+/// Most shapes of one path that are distinguished; the others count as one shape that does not fill its box.
 const MAX_SHAPES: usize = 2_000;
 /// Corners of one shape that are kept: a rectangle has four, and a fifth that closes it.
 const MAX_CORNERS: usize = 6;
@@ -21,7 +21,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// The whole plane, where nothing clips.
+    /// The complete plane, without a clip.
     pub(super) const WHOLE_PLANE: Self = Self {
         area: UNCLIPPED_AREA,
         filled: true,
@@ -39,7 +39,7 @@ impl Region {
         })
     }
 
-    /// What two regions have in common; nothing when they are apart.
+    /// The intersection of two regions; `None` if they are disjoint.
     pub(super) fn within(self, clip: Self) -> Option<Self> {
         Some(Self {
             area: self.area.intersect(clip.area)?,
@@ -73,12 +73,12 @@ impl Path {
         self.add(at);
     }
 
-    /// Goes on to a point, on a straight line.
+    /// Adds a straight line to a point.
     pub(super) fn line_to(&mut self, at: Point) {
         self.add(at);
     }
 
-    /// Goes on to the last of these points, on a curve that the others control.
+    /// Adds a curve to the last of these points; the others are control points.
     pub(super) fn curve_to(&mut self, through: &[Point]) {
         self.curved = true;
         for at in through {
@@ -86,7 +86,7 @@ impl Path {
         }
     }
 
-    /// Adds a rectangle as a shape of its own.
+    /// Adds a rectangle as a separate shape.
     pub(super) fn rectangle(&mut self, rect: Rect, matrix: Matrix) {
         self.end_shape();
         if let Some(region) = Region::of(rect, matrix) {
@@ -102,7 +102,7 @@ impl Path {
     }
 
     fn add(&mut self, at: Point) {
-        // A shape with a point at infinity covers nothing for certain.
+        // A shape with a point at infinity does not cover any area with certainty.
         if !(at.x.is_finite() && at.y.is_finite()) {
             self.curved = true;
             return;
@@ -128,7 +128,7 @@ impl Path {
     fn push(&mut self, region: Region) {
         let is_full = self.shapes.len() >= MAX_SHAPES;
         match self.shapes.last_mut() {
-            // Beyond the bound shapes become one that is taken for open, so nothing is hidden by mistake.
+            // Beyond the limit, shapes become one shape that counts as open, so that no text is hidden by mistake.
             Some(last) if is_full => {
                 last.area = last.area.union(region.area);
                 last.filled = false;

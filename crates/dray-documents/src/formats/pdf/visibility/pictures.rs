@@ -16,7 +16,7 @@ const MAX_PARTS: usize = 8;
 const MAX_PICTURES: usize = 1_000;
 
 impl PaintedPage {
-    /// Keeps a picture that is an object of its own.
+    /// Records a picture that is a separate object.
     pub(super) fn add_picture(&mut self, area: Rect, at: ObjRef) {
         let is_known = self.pictures.iter().any(|(_, known)| *known == at);
         if !is_known && self.pictures.len() < MAX_PICTURES {
@@ -24,8 +24,8 @@ impl PaintedPage {
         }
     }
 
-    /// The pictures of a page whose text is on them, from top to bottom: of a page without text the large ones, of one
-    /// with hardly any the ones that fill it.
+    /// The pictures that contain the text of a page, from top to bottom: the large ones of a page without text, or
+    /// those that fill a page with hardly any text.
     pub(in crate::formats::pdf) fn pictures_beside(
         &self,
         spans: &[TextSpan],

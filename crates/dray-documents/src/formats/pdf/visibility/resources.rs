@@ -34,7 +34,7 @@ impl Resources {
     }
 }
 
-/// What a name stands for: its value, and the object it refers to.
+/// The resource of a name: its value, and the object to which it refers.
 pub(super) struct NamedResource {
     pub(super) object: Object,
     pub(super) reference: Option<ObjRef>,
@@ -71,7 +71,7 @@ pub(in crate::formats::pdf) fn numbers<const N: usize>(
     Some(numbers)
 }
 
-/// A number, resolved; `None` for infinities and what is not a number.
+/// A number, resolved; `None` for infinities and other values.
 pub(in crate::formats::pdf) fn number(
     object: Option<&Object>,
     source: &MeteredDocument<'_>,

@@ -10,10 +10,10 @@ use super::resources::number;
 use super::{Paint, ShownText};
 use crate::formats::pdf::metered::MeteredDocument;
 
-/// Least width of a line that text can stand on, points.
+/// Least width of a line that can be a background of text, in points.
 const MIN_LINE_WIDTH: f32 = 4.0;
 
-/// What `q` saves and `Q` restores.
+/// The state that `q` saves and `Q` restores.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) matrix: Matrix,
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// Whether what is painted with this opacity hides what is below it.
+    /// Whether a paint with this opacity hides the content below it.
     fn is_opaque(&self, alpha: f32) -> bool {
         self.plain && self.mask == MaskState::None && alpha >= 1.0 - MIN_TRANSPARENCY
     }
@@ -174,7 +174,7 @@ impl State {
             op,
             Op::FillEvenOdd | Op::FillStrokeEvenOdd | Op::CloseFillStrokeEvenOdd
         );
-        // Shapes inside each other leave holes, so none of them counts as filled.
+        // Nested shapes have holes, so none of them counts as filled.
         if even_odd && shapes.len() > 1 {
             for shape in &mut shapes {
                 shape.filled = false;
@@ -226,7 +226,7 @@ impl State {
             opaque: self.is_opaque(alpha),
             picture: None,
         })
-        // What is nearly transparent neither covers nor carries text.
+        // A nearly transparent paint neither covers text nor is its background.
         .filter(|_| alpha >= super::MIN_ALPHA)
     }
 
@@ -257,13 +257,13 @@ impl State {
 
 /// Pixels of masks that are looked at.
 const MAX_MASK_PIXELS: f32 = 16_000_000.0;
-/// Opacity of a pixel of a mask, of 255, under which nothing can be seen; and how many pixels must have it.
+/// Opacity of a mask's pixel (of 255) from which it counts as opaque, and the percentage of pixels that must have it.
 const MIN_SOLID: u8 = 243;
 const MIN_SOLID_PERCENT: usize = 95;
 /// Transparency that a person does not notice.
 const MIN_TRANSPARENCY: f32 = 0.05;
 
-/// What counts of a picture.
+/// The relevant properties of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Picture {
     /// Width and height in pixels, as the picture claims them.
@@ -291,14 +291,14 @@ impl Picture {
     }
 }
 
-/// Whether a mask of a picture lets all of it be seen, but for some of its edge. A soft mask gives opacities, another
-/// one marks what is not painted.
+/// Whether the mask of a picture shows all of it except parts of its edge. A soft mask has opacities; another mask
+/// marks pixels that are not painted.
 fn is_solid(mask: &Object, is_soft: bool, source: &MeteredDocument<'_>) -> bool {
     let Some(Object::Stream(mask)) = source.fetch(mask) else {
         return false;
     };
     let pixels = |name: &str| number(mask.dict.get(name), source).unwrap_or(0.0);
-    // Inverted masks are rare, and a large one is not worth its time: text behind it counts as visible.
+    // Inverted masks are rare, and decoding a large one takes too long: text behind it counts as visible.
     if mask.dict.get("Decode").is_some() || pixels("Width") * pixels("Height") > MAX_MASK_PIXELS {
         return false;
     }

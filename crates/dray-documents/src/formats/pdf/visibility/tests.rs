@@ -9,7 +9,7 @@ use crate::formats::{ConversionHint, Converted, convert};
 use crate::limits::Limits;
 use crate::markdown::Selection;
 
-/// A picture of 100 by 100 pixels, a form that draws white text, and what else pages refer to.
+/// A picture of 100 by 100 pixels, a form that draws white text, and other objects to which pages refer.
 const PAGE_RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R \
     /Solid 10 0 R /Glass 12 0 R /Cut 14 0 R >> \
     /ExtGState << /Clear << /ca 0 /CA 0 >> /Half << /ca 0.5 >> /Bare << /SMask /None >> \
@@ -226,7 +226,7 @@ fn hidden_text_is_shown_on_request_and_still_counted() {
     }
 }
 
-/// Content that shows the word `seen` although it looks hidden to a program.
+/// Content that shows the word `seen` although a program would consider it hidden.
 const LOOKING_HIDDEN: [(&str, &str); 20] = [
     (
         "white on a dark box",

@@ -26,7 +26,7 @@ const MAX_FORMS: usize = 4096;
 const MAX_PAINTS: usize = 50_000;
 /// Bytes of marked operators of one page.
 const MAX_MARKED_BYTES: usize = 64 << 20;
-/// Operators between two looks at the clock.
+/// Operators between two checks of the time limit.
 const OPERATORS_PER_LOOK: usize = 4096;
 
 /// Content streams with their marks, for the engine to read.
@@ -52,7 +52,7 @@ fn key(stream: &Stream) -> u64 {
     hasher.finish()
 }
 
-/// Runs over a page. Gives what it paints, and the page and the streams that the engine is to read instead.
+/// Walks a page. Returns its paints, and the page and streams for the engine to read instead.
 pub(in crate::formats::pdf) fn walk(
     page: &Page,
     source: &MeteredDocument<'_>,
@@ -71,7 +71,7 @@ pub(in crate::formats::pdf) fn walk(
         operators: 0,
     };
     let mut page = page.clone();
-    // Without content there is nothing to mark, and the engine reports the damage itself.
+    // Without content no mark is needed, and the engine itself reports the damage.
     if let Ok(content) = block_on(page_content_with(source, &page)) {
         let chain = vec![Resources::new(page.resources.clone())];
         let marked = walker.run(&content, &chain, State::new(), 0);
@@ -149,7 +149,7 @@ impl Walker<'_> {
         let mut marked = Vec::with_capacity(content.len() + content.len() / 2);
         let mut copied = 0;
         let mut ops = ContentOps::new(content);
-        // What follows a damaged operator is copied without marks and counts as visible.
+        // Content after a damaged operator is copied without marks and counts as visible.
         while let Ok(Some((op, span))) = ops.next_op() {
             if self.is_late() {
                 break;
@@ -183,7 +183,7 @@ impl Walker<'_> {
         self.operators.is_multiple_of(OPERATORS_PER_LOOK) && self.source.is_late()
     }
 
-    /// Records the state of text that is shown now; what is to be written before its operator.
+    /// Records the state of the text that is shown now. Returns the mark to write before its operator.
     fn mark(&mut self, frame: &mut Frame<'_>) -> Option<String> {
         let number = self.painted.shown.len();
         if number >= mark::MAX_MARKS || frame.is_off() {
@@ -281,7 +281,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Glyphs of a Type 3 font have a matrix of their own; those of other fonts are a thousandth of the size.
+    /// Glyphs of a Type 3 font have their own matrix; glyphs of other fonts have units of a thousandth of the size.
     fn glyph_scale(&self, frame: &Frame<'_>, name: &Name) -> f32 {
         let scale = || {
             let font = self.find(frame, "Font", name)?;
@@ -298,7 +298,7 @@ impl Walker<'_> {
             return false;
         };
         let layer = match properties {
-            // The reference says which layer it is.
+            // The reference identifies the layer.
             Object::Name(name) => find(frame.chain, "Properties", &name.0, self.source)
                 .map(|found| found.reference.map_or(found.object, Object::Ref)),
             other => Some(other.clone()),

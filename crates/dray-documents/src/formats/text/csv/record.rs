@@ -74,7 +74,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// One field, and what follows it: a delimiter, a line end or nothing.
+    /// One field, and the end after it: a delimiter, a line end or the end of the text.
     fn field(&self, text: &'a str) -> Result<(Cow<'a, str>, &'a str), UnclosedQuote> {
         let Some(quoted) = text.strip_prefix('"').filter(|_| self.quotes) else {
             let (field, rest) = text.split_at(self.end(text));
@@ -83,7 +83,7 @@ impl<'a> Records<'a> {
         let close = closing_quote(quoted).ok_or(UnclosedQuote)?;
         let (inner, rest) = quoted.split_at(close);
         let rest = rest.get(1..).unwrap_or_default();
-        // What is between a closing quote and the delimiter belongs to the field.
+        // Text between a closing quote and the delimiter belongs to the field.
         let (tail, rest) = rest.split_at(self.end(rest));
         let mut field = Cow::Borrowed(inner);
         if inner.contains("\"\"") {
@@ -108,8 +108,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     loop {
-        // The bound is in the search: a quote left open in every line would otherwise read the file once
-        // for each.
+        // The search itself is limited; otherwise an open quote in every line would read the file once per line.
         let rest = bytes.get(at..bytes.len().min(MAX_QUOTED_BYTES + 1))?;
         let quote = at + rest.iter().position(|byte| *byte == b'"')?;
         if bytes.get(quote + 1) != Some(&b'"') {

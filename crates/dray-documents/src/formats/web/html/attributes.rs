@@ -5,7 +5,7 @@ use html5gum::StartTag;
 /// Bytes of a language's name that are kept.
 const MAX_LANGUAGE_BYTES: usize = 32;
 
-/// A start tag as the tokenizer gives it.
+/// A start tag from the tokenizer.
 pub(super) type Tag = StartTag<()>;
 
 /// An attribute's value; invalid UTF-8 in it becomes U+FFFD.
@@ -15,12 +15,12 @@ pub(super) fn attribute_value(tag: &Tag, name: &[u8]) -> Option<String> {
         .map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-/// The number that an item has of its own.
+/// The explicit number of an item.
 pub(super) fn item_number(tag: &Tag) -> Option<u64> {
     attribute_value(tag, b"value")?.trim().parse().ok()
 }
 
-/// How far a cell reaches; one when it does not say.
+/// The span of a cell; one by default.
 pub(super) fn cell_span(tag: &Tag, name: &[u8]) -> usize {
     let text = attribute_value(tag, name).unwrap_or_default();
     let digits: String = text
@@ -29,18 +29,18 @@ pub(super) fn cell_span(tag: &Tag, name: &[u8]) -> usize {
         .take_while(char::is_ascii_digit)
         .collect();
     match digits.parse() {
-        // `rowspan=0` reaches to the end of the section, which is not known yet; one row is safe.
+        // `rowspan=0` reaches to the end of the section, which is unknown here; one row is safe.
         Ok(0) => 1,
         Ok(span) => span,
         Err(_) if digits.is_empty() => 1,
-        // Digits that no integer holds: as far as the table allows.
+        // A number that exceeds the integer type: the largest span that the table allows.
         Err(_) => usize::MAX,
     }
 }
 
-/// Whether an element says that it is not shown.
+/// Whether an element declares that it is hidden.
 pub(super) fn is_hidden(tag: &Tag) -> bool {
-    // Content that is hidden until a search finds it is there for readers who search.
+    // `hidden=until-found` content is meant to be found by a search in the page, so it counts as visible.
     if attribute_value(tag, b"hidden").is_some_and(|its| !its.eq_ignore_ascii_case("until-found")) {
         return true;
     }

@@ -52,7 +52,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Ends one element of a format; an end without a start changes nothing.
+    /// Ends one element of a format; an end without a start is ignored.
     pub(super) fn end_format(&mut self, kind: Kind) {
         let count = match kind {
             Kind::Bold => &mut self.formats.bold,
@@ -107,7 +107,7 @@ impl Walker<'_> {
             Kind::Item => self.begin_item(number)?,
             Kind::Quote => self.contain(None),
             Kind::Definition => self.contain(Some(Marker::Definition)),
-            // In a cell a heading is a line like others: `#` would be read as text there.
+            // In a cell a heading is a plain line, because `#` would be text there.
             Kind::Heading(level) if self.cell().is_none() => self.heading = Some(level),
             Kind::Pre => {
                 self.code = Some(Code {
@@ -133,7 +133,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Where parts of a table stand outside of one, they are blocks like others; a cell outside of a row opens one.
+    /// Parts of a table outside of a table are plain blocks; a cell outside of a row opens a row.
     fn settled(&mut self, kind: Kind) -> Result<Kind, Limit> {
         if !kind.is_of_table() {
             return Ok(kind);
@@ -193,7 +193,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Opens an item or a quote of the writer; in a cell there are none.
+    /// Opens an item or a quote of the writer, except inside a cell.
     fn contain(&mut self, marker: Option<Marker>) {
         if self.cell().is_some() {
             return;
@@ -207,7 +207,7 @@ impl Walker<'_> {
         }
     }
 
-    /// In code a block begins on a line of its own.
+    /// In code a block begins on a new line.
     pub(super) fn code_line(&mut self, kind: Kind) {
         if let Some(code) = &mut self.code
             && !kind.is_inline()
@@ -224,7 +224,7 @@ impl Walker<'_> {
             return Ok(());
         };
         let (kind, hidden, concealed) = (open.kind, open.hidden, open.concealed);
-        // Inside a hidden element nothing was begun that would have to end.
+        // Inside a hidden element no block was begun, so none has to end.
         if self.hidden == 0 {
             match kind {
                 Kind::Heading(_) => self.end_heading()?,
@@ -247,7 +247,7 @@ impl Walker<'_> {
             if open.container {
                 self.out.close();
             }
-            // A format left open in a cell must not spread over the rest of the page.
+            // A format left open in a cell must not extend over the remaining page.
             if matches!(kind, Kind::Cell | Kind::Caption) {
                 self.formats = open.formats;
             }
@@ -259,7 +259,7 @@ impl Walker<'_> {
         let Some(code) = self.code.take() else {
             return Ok(());
         };
-        // A line end right behind `<pre>` is not part of the text (HTML standard, 13.1.2.5).
+        // A line end directly after `<pre>` is not part of the text (HTML standard, 13.1.2.5).
         let text = code.text.strip_prefix('\n').unwrap_or(&code.text);
         if text.trim().is_empty() {
             return Ok(());

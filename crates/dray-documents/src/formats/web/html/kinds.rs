@@ -1,9 +1,9 @@
 //! The kinds of elements, as far as they affect text.
 
-/// What an element does to the text in it.
+/// The effect of an element on its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Stands alone on lines of its own: `div`, `section` and the like.
+    /// A block on separate lines: `div`, `section` and the like.
     Block,
     /// `p`, which ends where any other block begins.
     Paragraph,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Terms,
     /// `dt`, the term of a definition.
     Term,
-    /// `dd`, what a term means.
+    /// `dd`, the description of a term.
     Definition,
     /// `pre` and the old names of it.
     Pre,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Section,
     /// `tr`, counted as an element of the budget.
     Row,
-    /// `td` and `th`, which are written alike.
+    /// `td` and `th`, which are written in the same way.
     Cell,
     /// `caption`, written as a paragraph before its table.
     Caption,
@@ -53,17 +53,17 @@ pub(super) enum Kind {
     Image,
     /// `input`, shown when it is a checkbox of an item.
     Input,
-    /// `title`, shown when the page has nothing else.
+    /// `title`, shown if the page has no other text.
     Title,
     /// `head`, which ends where text or a block begins.
     Head,
     /// `svg`, `math`: only their text stays.
     Foreign,
-    /// Goes with its content: `script`, `style` and the like.
+    /// Removed with its content: `script`, `style` and the like.
     Dropped,
-    /// Without content, and nothing to show: `meta`, `link`, `wbr`.
+    /// Without content and without output: `meta`, `link`, `wbr`.
     Void,
-    /// `html`, `body`: always there.
+    /// `html`, `body`: always present.
     Root,
     /// Every other element: only its text counts.
     Inline,
@@ -125,7 +125,7 @@ impl Kind {
         )
     }
 
-    /// Only changes how the text in it looks; may overlap with others.
+    /// Only changes the format of its text; may overlap with others.
     pub(super) fn is_format(self) -> bool {
         matches!(
             self,
@@ -155,7 +155,7 @@ impl Kind {
         )
     }
 
-    /// What is open inside of it is not closed from outside by names that are not its own.
+    /// Elements inside it are not closed by end tags of elements outside it.
     pub(super) fn is_scope(self) -> bool {
         matches!(self, Self::Table | Self::Cell | Self::Caption)
     }

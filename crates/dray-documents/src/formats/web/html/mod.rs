@@ -1,8 +1,9 @@
 //! HTML to Markdown, token by token.
 //!
 //! No tree is built: a list of the elements that are open, as deep as the limit allows, and the line, the code or the
-//! table that is being collected. So nothing recurses, memory stays near the size of what is shown, and what a limit
-//! cuts off has been written before. Elements below the greatest depth are not opened; their text stays, flat.
+//! table that is being collected. So there is no recursion, memory use is close to the size of the output, and content
+//! before a limit has already been written. Elements below the greatest depth are not opened; their text is kept
+//! without their structure.
 
 mod attributes;
 mod elements;
@@ -22,7 +23,7 @@ use crate::limits::{Failure, Limit};
 use crate::markdown::Markdown;
 use walker::Walker;
 
-/// Tokens between two looks at the clock.
+/// Tokens between two checks of the time limit.
 const TOKENS_PER_LOOK: u32 = 256;
 
 /// Writes a page, a chapter of a book or the body of a mail.
@@ -31,7 +32,7 @@ const TOKENS_PER_LOOK: u32 = 256;
 ///
 /// # Errors
 ///
-/// The limit that was reached; what was read before is kept.
+/// The limit that was reached; earlier content is kept.
 pub(crate) fn write_html(source: &str, out: &mut Markdown) -> Result<(), Failure> {
     let xml = is_xml(source);
     let source = if xml {
@@ -48,7 +49,7 @@ pub(crate) fn write_html(source: &str, out: &mut Markdown) -> Result<(), Failure
     Ok(())
 }
 
-/// Feeds all tokens to the walk, and looks at the clock between them.
+/// Feeds all tokens to the walk, and checks the time limit between them.
 fn feed_tokens(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
     let mut tokens = Tokenizer::new(source);
     let mut looked = 0;
@@ -76,7 +77,7 @@ fn feed_tokens(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
     Ok(())
 }
 
-/// Whether the source says that it is XML.
+/// Whether the source declares that it is XML.
 fn is_xml(source: &str) -> bool {
     const XHTML_NAMESPACE: &str = "http://www.w3.org/1999/xhtml";
     let head = source
@@ -90,7 +91,7 @@ fn is_xml(source: &str) -> bool {
             .any(|value| value.starts_with(XHTML_NAMESPACE))
 }
 
-/// CDATA sections as escaped text, which is what they mean in XML and what HTML does not know.
+/// CDATA sections as escaped text, which is their meaning in XML and does not exist in HTML.
 fn escape_cdata(source: &str) -> Cow<'_, str> {
     const CDATA_OPEN: &str = "<![CDATA[";
     if !source.contains(CDATA_OPEN) {

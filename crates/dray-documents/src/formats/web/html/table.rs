@@ -47,7 +47,7 @@ impl OpenCell {
 }
 
 impl OpenTable {
-    /// A table without rows; `layout` and `nested` hold for all of its life.
+    /// A table without rows; `layout` and `nested` do not change later.
     pub(super) fn new(layout: bool, nested: bool, table: Table) -> Self {
         Self {
             layout,

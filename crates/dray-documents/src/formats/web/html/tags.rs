@@ -1,4 +1,4 @@
-//! Tags: what opens, and what that closes.
+//! Tags: the elements that they open, and those that they close.
 
 use super::attributes::{Tag, is_hidden};
 use super::kinds::Kind;
@@ -6,7 +6,7 @@ use super::walker::{OpenElement, Walker};
 use crate::limits::Limit;
 
 impl Walker<'_> {
-    /// A start tag: closes what it implies, then opens its element.
+    /// A start tag: closes the elements that it implicitly ends, then opens its element.
     pub(super) fn start(&mut self, tag: Tag) -> Result<(), Limit> {
         let mut kind = Kind::of(&tag.name);
         if kind == Kind::Root {
@@ -22,7 +22,7 @@ impl Walker<'_> {
         let closed = self.xml() && tag.self_closing;
         let unseen = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
         let concealed = !unseen && is_hidden(&tag);
-        // When it is left out, its characters are counted instead, as they arrive.
+        // If it is left out, its characters are counted instead, as they arrive.
         if concealed && self.out.shows_hidden() {
             self.out.count_hidden("element", 1);
         }
@@ -127,12 +127,12 @@ impl Walker<'_> {
         None
     }
 
-    /// What is open innermost.
+    /// The innermost open element.
     pub(super) fn top(&self) -> Option<Kind> {
         self.open.last().map(|open| open.kind)
     }
 
-    /// Opens an element, unless it lies too deep; a hidden one always, so that its content stays hidden.
+    /// Opens an element, unless it is nested too deep; a hidden one is always opened, so that its content stays hidden.
     pub(super) fn push(&mut self, name: Vec<u8>, kind: Kind, hidden: bool) -> bool {
         if self.is_deep() && (self.hidden > 0 || !hidden) {
             // Those whose end tag may be missing would never be counted down.
@@ -167,7 +167,7 @@ impl Walker<'_> {
         true
     }
 
-    /// Closes what the start of such an element closes without an end tag.
+    /// Closes the elements that the start of such an element implicitly ends.
     fn close_implied(&mut self, kind: Kind) -> Result<(), Limit> {
         if self.beyond > 0 || kind.is_inline() || self.code.is_some() {
             return Ok(());
@@ -180,7 +180,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// How many of the open elements stay open when such an element starts; nothing when all do.
+    /// How many of the open elements stay open when such an element starts; `None` if all do.
     fn implied(&self, kind: Kind) -> Option<usize> {
         use Kind::{
             Caption, Cell, Definition, Item, List, Quote, Row, Section, Table, Term, Terms,

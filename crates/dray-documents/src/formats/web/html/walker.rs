@@ -1,4 +1,4 @@
-//! The walk over a page: what is open, and what is being collected.
+//! The walk over a page: the open elements, and the collected content.
 
 use super::kinds::Kind;
 use super::table;
@@ -12,13 +12,13 @@ const MAX_TITLE_BYTES: usize = 1000;
 pub(super) struct OpenElement {
     pub(super) name: Vec<u8>,
     pub(super) kind: Kind,
-    /// Neither it nor what is in it is shown.
+    /// Neither the element nor its content is shown.
     pub(super) hidden: bool,
-    /// Its author hid it; what is not shown by its nature, such as a script, is not.
+    /// Its author hid it, in contrast to elements that are never shown, such as scripts.
     pub(super) concealed: bool,
     /// Opened a container of the writer.
     pub(super) container: bool,
-    /// Of a list: the number of the next item, nothing for bullets.
+    /// For a list: the number of the next item; `None` for bullets.
     pub(super) number: Option<u64>,
     /// Elements beyond the depth that were open when this one opened.
     pub(super) beyond: u32,
@@ -62,17 +62,17 @@ pub(super) struct Link {
     shown: bool,
 }
 
-/// The walk: a stack of open elements and what is collected in them.
+/// The walk: a stack of open elements and the content that is collected in them.
 pub(super) struct Walker<'o> {
     pub(super) out: &'o mut Markdown,
     xml: bool,
     depth: usize,
     pub(super) open: Vec<OpenElement>,
-    /// Elements that were not opened because they lie too deep.
+    /// Elements that were not opened because they are nested too deep.
     pub(super) beyond: u32,
     /// Open elements that are hidden.
     pub(super) hidden: u32,
-    /// Those of them that their author hid.
+    /// The number of these that their author hid.
     pub(super) concealed: u32,
     /// Open `svg` and `math`.
     pub(super) foreign: u32,
@@ -118,7 +118,7 @@ impl<'o> Walker<'o> {
         self.xml
     }
 
-    /// Looks at the clock.
+    /// Checks the time limit.
     pub(super) fn clock(&self) -> Result<(), Limit> {
         self.out.budget().clock()
     }
@@ -128,7 +128,7 @@ impl<'o> Walker<'o> {
         self.open.len() >= self.depth
     }
 
-    /// Counts text that is collected, so that it never grows far beyond what can be written.
+    /// Counts text that is collected, so that it never grows far beyond the limit of output.
     pub(super) fn count(&mut self, bytes: usize) -> Result<(), Limit> {
         self.pending += bytes as u64;
         if self.pending > self.out.budget().text_left() {
@@ -140,7 +140,7 @@ impl<'o> Walker<'o> {
     /// Text between tags, in the place where it is open.
     pub(super) fn text(&mut self, text: &str) -> Result<(), Limit> {
         match self.open.last().map(|open| open.kind) {
-            // Text in the head means that the body began without its tag.
+            // Text in the head means that the body has begun without its tag.
             Some(Kind::Head) if !text.trim().is_empty() => self.pop()?,
             Some(Kind::Title) if self.hidden == 1 && self.title.len() < MAX_TITLE_BYTES => {
                 let end = text.floor_char_boundary(MAX_TITLE_BYTES);
@@ -243,7 +243,7 @@ impl<'o> Walker<'o> {
         self.out.paragraph(&line)
     }
 
-    /// What was collected has been written, unless a table is still open.
+    /// The collected content has been written, unless a table is still open.
     pub(super) fn settle(&mut self) {
         if self.tables.iter().all(|table| table.layout) {
             self.pending = 0;
@@ -286,7 +286,7 @@ impl<'o> Walker<'o> {
         Ok(())
     }
 
-    /// Writes what was collected when a limit was reached.
+    /// Writes the collected content after a limit was reached.
     pub(super) fn rescue(&mut self) {
         if self.tables.iter().any(|table| !table.layout) {
             self.rescue_table();
@@ -304,7 +304,7 @@ impl<'o> Walker<'o> {
         }
     }
 
-    /// Puts lines and rows of inner tables into outer ones, and writes the outermost.
+    /// Moves lines and rows of inner tables into outer ones, and writes the outermost.
     fn rescue_table(&mut self) {
         let mut line = Some(std::mem::take(&mut self.line));
         while let Some(mut table) = self.tables.pop() {
@@ -325,7 +325,7 @@ impl<'o> Walker<'o> {
     }
 }
 
-/// Runs of white space as one space; none where one is before.
+/// Runs of white space as one space; no space after another space.
 fn collapse_white_space(text: &str, mut blank: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

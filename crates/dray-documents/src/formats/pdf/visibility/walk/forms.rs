@@ -1,4 +1,4 @@
-//! Forms that a page draws, and the groups of its soft masks: content with a state of its own.
+//! Forms that a page draws, and the groups of its soft masks: content with its own state.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ use super::super::resources::{Resources, numbers};
 use super::super::state::State;
 use super::{Frame, MAX_FORM_DEPTH, MAX_MARKED_BYTES, Walker, key};
 
-/// Soft masks of one page that are computed, and paints of one of them. Under others text counts as seen.
+/// Soft masks of one page that are computed, and paints of one of them. With other masks, text counts as visible.
 const MAX_MASKS: usize = 256;
 const MAX_MASK_PAINTS: usize = 1_000;
 
 impl Walker<'_> {
-    /// Draws a form: its operators run in a state and a clip of their own.
+    /// Draws a form: its operators run with their own state and clip.
     pub(super) fn form(&mut self, stream: &Stream, frame: &Frame<'_>) {
         if self.marked_bytes >= MAX_MARKED_BYTES {
             return;
@@ -25,7 +25,7 @@ impl Walker<'_> {
         else {
             return;
         };
-        // The engine reads this stream before those of the forms within.
+        // The engine reads this stream before the streams of nested forms.
         let at = self.streams.len();
         self.streams.push_back((key(stream), Vec::new()));
         let marked = self.run(&content, &chain, state, frame.depth + 1);
@@ -50,7 +50,8 @@ impl Walker<'_> {
         {
             chain.push(Resources::new(own));
         }
-        // The resources of the page stay behind those of the form, as old writers rely on (ISO 32000-1, 7.8.3).
+        // The resources of the page remain a fallback for those of the form, as old writers rely on (ISO 32000-1,
+        // 7.8.3).
         chain.extend_from_slice(frame.chain);
         if let Some([a, b, c, d, e, f]) = numbers::<6>(stream.dict.get("Matrix"), self.source) {
             state.matrix = Matrix { a, b, c, d, e, f }.concat(state.matrix);
@@ -99,16 +100,16 @@ impl Walker<'_> {
         state
     }
 
-    /// What the group of a mask paints; nothing when it shows text, whose shapes are not known, or too much.
+    /// The paints of a mask's group; `None` if it shows text, whose shapes are unknown, or has too many paints.
     fn mask_paints(&mut self, group: ObjRef, frame: &Frame<'_>) -> Option<Vec<Paint>> {
         let Object::Stream(stream) = self.source.fetch(&Object::Ref(group))? else {
             return None;
         };
-        // The group has a state of its own, in the coordinates of the graphics state that set it (11.6.5.3).
+        // The group has its own state, in the coordinates of the graphics state that set it (11.6.5.3).
         let mut state = State::new();
         state.matrix = frame.state.matrix;
         let (content, chain, state) = self.open_form(&stream, frame, state)?;
-        // The engine does not read the group, so nothing of it is marked.
+        // The engine does not read the group, so it gets no marks.
         let outer = std::mem::take(&mut self.painted);
         let (streams, marked_bytes) = (self.streams.len(), self.marked_bytes);
         self.run(&content, &chain, state, frame.depth + 1);
@@ -119,7 +120,7 @@ impl Walker<'_> {
             .then_some(painted.paints)
     }
 
-    /// Whether nothing of a paint can be seen through the mask that is set.
+    /// Whether the current mask hides a paint completely.
     pub(super) fn is_masked(&self, frame: &Frame<'_>, paint: &Paint) -> bool {
         match frame.state.mask {
             MaskState::Known(at) => {
