@@ -11,6 +11,8 @@ mod proxy;
 pub use compile::CompiledConfig;
 pub use proxy::{ProxyConfig, ProxySettings};
 
+use std::path::PathBuf;
+
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_types::{ByteSize, Period, RedactedUrl, Secret};
 use schemars::JsonSchema;
@@ -101,6 +103,10 @@ pub struct Config {
     /// Fetches that wait for a place. When as many wait, one more is refused, or displaces the newest one of the tenant
     /// that waits most.
     pub max_queue: u32,
+    /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and apps.
+    /// They can only narrow this section, hold for fetches and the proxy, and are read again when they change. Absent for
+    /// no rules.
+    pub policy_path: Option<PathBuf>,
     /// The forward proxy for what runs inside sandboxes.
     pub proxy: ProxyConfig,
 }
@@ -142,6 +148,7 @@ impl Default for Config {
             max_per_address: 8,
             max_per_app: 16,
             max_queue: 256,
+            policy_path: None,
             proxy: ProxyConfig::default(),
         }
     }

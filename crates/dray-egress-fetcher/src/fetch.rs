@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_guard::{
-    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, RefusedUrl, ShownHost,
-    ShownUrl,
+    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, RefusedUrl, RuleSet,
+    ShownHost, ShownUrl,
 };
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
@@ -33,6 +33,7 @@ mod connection;
 mod explain;
 mod hop;
 mod retry;
+mod rules;
 mod terms;
 
 use retry::{PartialBody, RetryState};
@@ -51,6 +52,7 @@ type InterfaceAddresses = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
 pub struct Fetcher {
     settings: FetchLimits,
     admin: AdminPolicy,
+    rules: RwLock<Option<Arc<RuleSet>>>,
     judge: RwLock<Arc<Judge>>,
     network: NetworkAccess,
     tls: TlsClient,
@@ -91,6 +93,7 @@ impl Fetcher {
         Self {
             settings,
             admin,
+            rules: RwLock::new(None),
             judge: RwLock::new(Arc::new(judge)),
             network,
             tls,
@@ -226,9 +229,13 @@ impl Fetcher {
         let policy = EffectivePolicy::observed(&self.admin, &request.app_policy, &mut record.steps)
             // P-4: an invalid pattern of the app refuses every fetch; it is not skipped.
             .map_err(|code| FetchError::new(code, FetchPhase::Policy))?;
-        let chain = Chain::observed(&request.url, Arc::new(policy), &mut record.steps).map_err(
-            |refused| record_refusal(record, &refused, RequestedOrigin::from_text(&request.url)),
-        )?;
+        let policy = Arc::new(policy.with_rules(self.caller_rules(request, record)));
+        let started = Chain::observed(&request.url, Arc::clone(&policy), &mut record.steps);
+        let chain = started.map_err(|refused| {
+            let tried = RequestedOrigin::from_text(&request.url);
+            record_refusal(record, &policy, &refused, tried)
+        })?;
+        record.note_decision(policy.decide(chain.current()));
         let limit = self.limit(request);
         let context = FetchContext {
             request,
@@ -310,9 +317,14 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
-        let hop::HopResponse { plan, wire, slots } = *answered;
+        let hop::HopResponse {
+            plan,
+            wire,
+            slots,
+            limit,
+        } = *answered;
         let bounds = BodyLimits {
-            limit: context.limit,
+            limit,
             idle: self.settings.idle,
             floor: self.settings.floor,
             grace: self.settings.grace,
@@ -411,6 +423,7 @@ fn breaker_key(url: &CanonicalUrl) -> String {
 /// read.
 fn record_refusal(
     record: &mut FetchRecord,
+    policy: &EffectivePolicy,
     refused: &RefusedUrl,
     tried: RequestedOrigin,
 ) -> FetchError {
@@ -423,6 +436,9 @@ fn record_refusal(
         _ => FetchPhase::Policy,
     };
     record.enter(refused.hop, refused.target.as_ref());
+    if let (Some(target), Code::PolicyDenied) = (&refused.target, refused.code) {
+        record.note_decision(policy.decide(target));
+    }
     if refused.target.is_none() {
         record.hop().tried = Some(tried);
     }

@@ -18,6 +18,7 @@
 //! | [`body`] | counts, decodes ([`coding`]) and hands on |
 //! | [`sink`], [`staging`] | where the bytes go |
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
+//! | [`policy_files`] | reads the operator's policy files, also when they change |
 //! | [`proxy`] | the forward proxy: connections of sandboxes through the same steps |
 //!
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
@@ -60,6 +61,8 @@ pub mod limits;
 pub mod metrics;
 #[cfg(feature = "service")]
 pub mod own;
+#[cfg(feature = "service")]
+pub mod policy_files;
 pub mod proxy;
 pub mod record;
 pub mod resolve;

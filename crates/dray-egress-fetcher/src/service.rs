@@ -19,6 +19,7 @@ use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::own;
+use crate::policy_files::PolicyWatcher;
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
 use crate::staging::StagedFile;
@@ -139,14 +140,7 @@ impl EgressFetcher {
     ) -> Result<Self, StartError> {
         // Before anything can fail, so that a start that fails shows what it started with.
         log_effective_config(config, &compiled);
-        let bundle = match &config.ca_bundle {
-            Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
-                StartError::with_source(format!("could not read the CA bundle {file}"), error)
-            })?),
-            None => None,
-        };
-        let tls = TlsClient::new(bundle.as_deref())
-            .map_err(|error| StartError::with_source("could not set up TLS", error))?;
+        let tls = tls_client(config).await?;
         let metrics = EgressMetrics::new(&cx.meter);
         metrics.start_at_zero();
         let limits = FetchAdmission::new(compiled.sizes);
@@ -159,7 +153,7 @@ impl EgressFetcher {
         let auditor = Auditor::new(
             cx.bus.clone(),
             cx.clock.clone(),
-            metrics,
+            metrics.clone(),
             cx.tasks.clone(),
             audit_key(config),
             config.private_cidrs.clone(),
@@ -184,6 +178,9 @@ impl EgressFetcher {
         let fetcher = Arc::new(fetcher);
         cx.tasks
             .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
+        if let Some(path) = &config.policy_path {
+            watch_policy(path, &fetcher, metrics, cx).await?;
+        }
         let proxy = match compiled.proxy {
             Some(settings) => {
                 Some(start_proxy(settings, &fetcher, &auditor, cx, config.audit_required).await?)
@@ -264,6 +261,33 @@ impl EgressFetcher {
             .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
             .await
     }
+}
+
+/// The client of TLS, with the configured trust anchors.
+async fn tls_client(config: &Config) -> Result<TlsClient, StartError> {
+    let bundle = match &config.ca_bundle {
+        Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
+            StartError::with_source(format!("could not read the CA bundle {file}"), error)
+        })?),
+        None => None,
+    };
+    TlsClient::new(bundle.as_deref())
+        .map_err(|error| StartError::with_source("could not set up TLS", error))
+}
+
+/// Reads the policy files and begins to watch them.
+async fn watch_policy(
+    path: &Path,
+    fetcher: &Arc<Fetcher>,
+    metrics: EgressMetrics,
+    cx: &ServiceContext,
+) -> Result<(), StartError> {
+    let watcher = PolicyWatcher::open(path.to_owned(), fetcher, metrics)
+        .await
+        .map_err(|error| StartError::with_source("egress-fetcher.policy_path is wrong", error))?;
+    cx.tasks
+        .spawn(watcher.watch(Arc::clone(fetcher), cx.stop.clone()));
+    Ok(())
 }
 
 /// Name of the proxy among the addresses on which services listen.

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use dray_guard::{AllowedPorts, CanonicalUrl, Code};
+use dray_guard::{AllowedPorts, CanonicalUrl, Code, RuleDecision};
 use futures_util::FutureExt as _;
 
 use super::hop::HopAdmission;
@@ -18,6 +18,8 @@ pub struct OpenConnection {
     pub io: Box<dyn Io>,
     /// What it was opened for.
     pub url: CanonicalUrl,
+    /// What the policy files decided about it; `None` without files.
+    pub decision: Option<RuleDecision>,
     /// Held as long as the connection lives.
     pub slots: (FetchSlot, AddressSlot),
 }
@@ -90,6 +92,7 @@ impl Fetcher {
         Ok(OpenConnection {
             io: stream.io,
             url,
+            decision: record.decision.clone(),
             slots: (slot, address),
         })
     }

@@ -16,6 +16,12 @@ pub struct PolicyExplanation {
     pub refusal: Option<FetchFailure>,
     /// Whether nothing is left to judge. `false`: the host is a name that was not looked up.
     pub complete: bool,
+    /// SHA-256 (hex) of the policy files; empty without them.
+    pub rules_digest: String,
+    /// The rule of the policy files that decided; empty where none did.
+    pub decided_by: String,
+    /// What would have refused it if it were not only tried; empty without.
+    pub reported_by: String,
 }
 
 impl Fetcher {
@@ -40,10 +46,17 @@ impl Fetcher {
             }
             Err(failure) => (Some(record_failure(request, record, &failure)), true),
         };
+        let decision = record.decision.as_ref();
         PolicyExplanation {
             steps: record.steps.clone(),
             refusal,
             complete,
+            rules_digest: record.rules_digest.clone(),
+            decided_by: decision.map_or_else(String::new, |one| one.rule.to_string()),
+            reported_by: record
+                .reported
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
         }
     }
 

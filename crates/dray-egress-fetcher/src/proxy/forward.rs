@@ -5,12 +5,13 @@
 //! connection closes, so a second request on it reaches nothing. No redirect is followed, no upgrade passes.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use dray_guard::CanonicalUrl;
+use dray_guard::{CanonicalUrl, RuleDecision};
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, Uri};
@@ -28,6 +29,7 @@ use super::meter::TargetStream;
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::ForwardProxy;
 use crate::audit::AuditedConnection;
+use crate::error::FetchPhase;
 use crate::fetch::OpenConnection;
 use crate::head::body_framing;
 use crate::wire::InterimIo;
@@ -79,24 +81,50 @@ impl ForwardProxy {
             audited.refused(refusal).await;
             return client.close_with(&refusal.http_response()).await;
         }
-        let OpenConnection { io, slots, .. } = opened;
+        let limits = self.limits_of(&opened);
+        let OpenConnection {
+            io,
+            slots,
+            decision,
+            ..
+        } = opened;
         let counts = audited.counts.clone();
-        let target = TargetStream::new(io, self.settings().limits, counts.clone());
+        let target = TargetStream::new(io, limits, counts.clone());
         let status = OnceLock::new();
-        let exchange = Box::pin(exchange(client, target, head, &status));
+        let response = ResponseCheck {
+            decision: decision.as_ref(),
+            status: &status,
+            is_refused: AtomicBool::new(false),
+        };
+        let exchange = Box::pin(exchange(client, target, head, &response));
         let end = self.watch(exchange, &counts, ends_at).await;
         drop(slots);
+        let end = if response.is_refused.load(Ordering::Relaxed) {
+            ConnectionEnd::MediaType
+        } else {
+            end
+        };
         audited.record.hop().status = status.get().copied();
         audited.closed(end).await;
     }
 }
 
-/// One request and one response. `status` is that of the target, once there is one.
+/// What a response must be, and what it was.
+struct ResponseCheck<'a> {
+    /// The decision that allowed the request; `None` without policy files.
+    decision: Option<&'a RuleDecision>,
+    /// Status of the target, once there is one.
+    status: &'a OnceLock<u16>,
+    /// Whether its media type was refused.
+    is_refused: AtomicBool,
+}
+
+/// One request and one response.
 async fn exchange<S>(
     client: ClientStream<S>,
     target: TargetStream,
     head: http::request::Parts,
-    status: &OnceLock<u16>,
+    check: &ResponseCheck<'_>,
 ) -> ConnectionEnd
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -117,7 +145,7 @@ where
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        async move { Ok::<_, Infallible>(answer(pending, request, status).await) }
+        async move { Ok::<_, Infallible>(answer(pending, request, check).await) }
     });
     let serving = hyper::server::conn::http1::Builder::new()
         // One request for each judged target.
@@ -133,7 +161,7 @@ where
     };
     tokio::select! {
         served = serving => match served {
-            Ok(()) if status.get().is_some() => ConnectionEnd::Closed,
+            Ok(()) if check.status.get().is_some() => ConnectionEnd::Closed,
             _ => ConnectionEnd::Broken,
         },
         _ = running => ConnectionEnd::Broken,
@@ -144,34 +172,47 @@ where
 async fn answer(
     pending: Option<(http::request::Parts, SendRequest<Incoming>)>,
     request: Request<Incoming>,
-    status: &OnceLock<u16>,
+    check: &ResponseCheck<'_>,
 ) -> Response<ForwardBody> {
     let Some((head, mut sender)) = pending else {
-        return refusal_response();
+        return refusal_response(ProxyRefusal::Response);
     };
     let request = Request::from_parts(head, request.into_body());
     let response = match sender.send_request(request).await {
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "a target sent no valid response");
-            return refusal_response();
+            return refusal_response(ProxyRefusal::Response);
         }
     };
     let (mut parts, body) = response.into_parts();
     // Ambiguous framing is refused as in a fetch, and so is another protocol, which was not asked for.
     let is_clear = body_framing(parts.version, &parts.headers).is_ok();
     if !is_clear || parts.status == http::StatusCode::SWITCHING_PROTOCOLS {
-        return refusal_response();
+        return refusal_response(ProxyRefusal::Response);
     }
     // It is set once: there is one request.
-    let _ = status.set(parts.status.as_u16());
+    let _ = check.status.set(parts.status.as_u16());
+    let declared = declared_type(&parts.headers);
+    if let Some(Err(code)) = check.decision.map(|one| one.check_media_type(declared)) {
+        check.is_refused.store(true, Ordering::Relaxed);
+        return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
+    }
     remove_hop_fields(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     Response::from_parts(parts, Either::Left(body))
 }
 
-fn refusal_response() -> Response<ForwardBody> {
-    let refusal = ProxyRefusal::Response;
+/// The media type of a response; empty when none or several are declared.
+fn declared_type(fields: &HeaderMap) -> &str {
+    let mut types = fields.get_all(CONTENT_TYPE).iter();
+    match (types.next(), types.next()) {
+        (Some(declared), None) => declared.to_str().unwrap_or_default(),
+        _ => "",
+    }
+}
+
+fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
     let body = Full::new(Bytes::from(format!("{}\n", refusal.code())));
     let mut response = Response::new(Either::Right(body));
     *response.status_mut() = refusal.status();

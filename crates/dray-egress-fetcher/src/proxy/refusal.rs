@@ -238,6 +238,7 @@ const fn guard_status(code: Code) -> StatusCode {
         Code::InvalidUrl | Code::UrlCredentials | Code::AmbiguousHost => StatusCode::BAD_REQUEST,
         Code::UnsupportedScheme => StatusCode::NOT_IMPLEMENTED,
         Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        Code::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
         Code::Timeout | Code::DeadlineExpired => StatusCode::GATEWAY_TIMEOUT,
         Code::Internal | Code::SinkFailed => StatusCode::INTERNAL_SERVER_ERROR,
         Code::DnsNotFound
@@ -259,6 +260,8 @@ const fn guard_status(code: Code) -> StatusCode {
         | Code::PortNotAllowed
         | Code::BlockedHost
         | Code::SsrfBlocked
+        | Code::PolicyDenied
+        | Code::MediaTypeNotAllowed
         | Code::RedirectLimit
         | Code::RedirectDowngrade
         | Code::RedirectInvalid
@@ -293,6 +296,8 @@ pub enum ConnectionEnd {
     Idle,
     /// The longest time of a connection, or its token, ran out.
     Expired,
+    /// The policy does not allow the media type of the response.
+    MediaType,
     /// More bytes than allowed.
     TooLarge,
     /// The process stops.
@@ -303,8 +308,9 @@ pub enum ConnectionEnd {
 
 impl ConnectionEnd {
     /// Every end, for labels.
-    pub const ALL_ENDS: [Self; 7] = [
+    pub const ALL_ENDS: [Self; 8] = [
         Self::Closed,
+        Self::MediaType,
         Self::Broken,
         Self::Idle,
         Self::Expired,
@@ -320,6 +326,7 @@ impl ConnectionEnd {
             Self::Broken => Code::ConnectionClosed.as_str(),
             Self::Idle => "idle_timeout",
             Self::Expired => Code::Timeout.as_str(),
+            Self::MediaType => Code::MediaTypeNotAllowed.as_str(),
             Self::TooLarge => Code::TooLarge.as_str(),
             Self::Stopped => "stopping",
             Self::Cancelled => "cancelled",
