@@ -107,6 +107,9 @@ pub struct Config {
     /// They can only narrow this section, hold for fetches and the proxy, and are read again when they change. Absent for
     /// no rules.
     pub policy_path: Option<PathBuf>,
+    /// Number of processes that share the quotas of the policy files. Counters live in each process, which grants its
+    /// part of every quota, at least 1.
+    pub policy_replicas: u32,
     /// The forward proxy for what runs inside sandboxes.
     pub proxy: ProxyConfig,
 }
@@ -149,6 +152,7 @@ impl Default for Config {
             max_per_app: 16,
             max_queue: 256,
             policy_path: None,
+            policy_replicas: 1,
             proxy: ProxyConfig::default(),
         }
     }

@@ -15,6 +15,7 @@ use dray_guard::{
     AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, RefusedUrl, RuleSet,
     ShownHost, ShownUrl,
 };
+use dray_types::Clock;
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
@@ -23,7 +24,7 @@ use crate::budget::TimeBudget;
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyFraming, BodyPlan};
 use crate::hop::WireBody;
-use crate::limits::FetchAdmission;
+use crate::limits::{FetchAdmission, QuotaTable};
 use crate::record::{FetchEnd, FetchRecord, RequestedOrigin};
 use crate::sink::{ByteSink, StoredFile};
 use crate::tls::TlsClient;
@@ -37,6 +38,7 @@ mod rules;
 mod terms;
 
 use retry::{PartialBody, RetryState};
+use rules::{quota_failure, refill_time};
 
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
@@ -53,6 +55,7 @@ pub struct Fetcher {
     settings: FetchLimits,
     admin: AdminPolicy,
     rules: RwLock<Option<Arc<RuleSet>>>,
+    quotas: QuotaTable,
     judge: RwLock<Arc<Judge>>,
     network: NetworkAccess,
     tls: TlsClient,
@@ -94,6 +97,7 @@ impl Fetcher {
             settings,
             admin,
             rules: RwLock::new(None),
+            quotas: QuotaTable::new(Clock::system(), 1),
             judge: RwLock::new(Arc::new(judge)),
             network,
             tls,
@@ -205,8 +209,11 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
-        let (chain, context) = self.begin(request, record)?;
-        self.attempts(&chain, &context, sink, record).await
+        let (chain, mut context) = self.begin(request, record)?;
+        let quota = self.admit_quota(chain.policy(), record)?;
+        context.wire = context.wire.with_quota(quota.clone());
+        let fetched = self.attempts(&chain, &context, sink, record).await;
+        fetched.map_err(|failure| quota_failure(failure, quota.as_ref(), record))
     }
 
     /// Judges everything that needs no network, step by step, and starts the clock of the request.
@@ -465,7 +472,11 @@ fn record_failure(
         Some(Host::Ip(_)) | None => String::new(),
     };
     let shown_url = ShownUrl::from_text(&request.url);
-    let fault = code.fault(&shown_url, ShownHost::of_hop(hop, &host));
+    let mut fault = code.fault(&shown_url, ShownHost::of_hop(hop, &host));
+    if let (Some(delay), Code::QuotaExceeded) = (failure.retry_after, code) {
+        // In the message, which every agent reads.
+        fault.message = format!("{} {}", fault.message, refill_time(delay));
+    }
     FetchFailure {
         code,
         phase,

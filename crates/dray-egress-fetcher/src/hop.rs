@@ -68,6 +68,9 @@ pub enum HopError {
     /// The peers sent more bytes than a body within the limit needs (I-7).
     #[error("the server sent more bytes than allowed")]
     TooLarge(#[source] hyper::Error),
+    /// A quota of the policy files is used up.
+    #[error("a quota is used up")]
+    Quota(#[source] hyper::Error),
 }
 
 impl HopError {
@@ -80,6 +83,7 @@ impl HopError {
             Self::Tls(_) => Code::TlsError,
             Self::Truncated(_) => Code::Truncated,
             Self::TooLarge(_) => Code::TooLarge,
+            Self::Quota(_) => Code::QuotaExceeded,
         }
     }
 
@@ -119,6 +123,7 @@ impl HopError {
     fn beyond(limit: WireError, error: hyper::Error) -> Self {
         match limit {
             WireError::TooManyBytes => Self::TooLarge(error),
+            WireError::QuotaExceeded => Self::Quota(error),
             WireError::TooManyInterimResponses => Self::Malformed(error),
         }
     }

@@ -29,6 +29,8 @@ pub struct FetchRecord {
     pub decision: Option<RuleDecision>,
     /// The first rule or limit that would have refused it if it were not only tried.
     pub reported: Option<Arc<RuleName>>,
+    /// The quota that refused or ended it.
+    pub quota: Option<Arc<RuleName>>,
     /// Method of the request; empty where it is not visible.
     pub method: String,
     /// The operator's switch for all fetches.

@@ -174,6 +174,7 @@ impl EgressFetcher {
             tls,
             limits,
         )
+        .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
         let fetcher = Arc::new(fetcher);
         cx.tasks

@@ -157,6 +157,11 @@ impl EffectivePolicy {
         self
     }
 
+    /// The rules of the policy files for the caller; `None` without files.
+    pub const fn rules(&self) -> Option<&CallerRules> {
+        self.rules.as_ref()
+    }
+
     /// The decision of the policy files about `url`; `None` without files.
     pub fn decide(&self, url: &CanonicalUrl) -> Option<RuleDecision> {
         self.rules.as_ref().map(|rules| rules.decide(url))

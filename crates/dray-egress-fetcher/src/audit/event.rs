@@ -97,6 +97,10 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
     if let Some(decision) = &record.decision {
         event.decided_by = decision.rule.to_string();
     }
+    // A quota that refused is what decided.
+    if let Some(quota) = &record.quota {
+        event.decided_by = quota.to_string();
+    }
     if let Some(reported) = &record.reported {
         event.reported_by = reported.to_string();
     }

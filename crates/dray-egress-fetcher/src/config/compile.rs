@@ -118,6 +118,7 @@ impl Config {
             ipv4_only: !self.ipv6,
             ipv6_first: self.ipv6_first,
         };
+        checks.count("policy_replicas", self.policy_replicas);
         let proxy = self.proxy.compile(&admin, &mut checks);
         let compiled = CompiledConfig {
             admin,

@@ -9,7 +9,7 @@ use super::hop::HopAdmission;
 use super::{FetchJob, Fetcher, breaker_key};
 use crate::dial::{DialWinner, Io};
 use crate::error::{FetchError, FetchPhase};
-use crate::limits::{AddressSlot, FetchAdmission, FetchSlot};
+use crate::limits::{AddressSlot, FetchAdmission, FetchSlot, QuotaLease};
 use crate::record::FetchRecord;
 
 /// A connection to a judged address, whose peer was checked. Nothing was written to it yet.
@@ -20,6 +20,8 @@ pub struct OpenConnection {
     pub url: CanonicalUrl,
     /// What the policy files decided about it; `None` without files.
     pub decision: Option<RuleDecision>,
+    /// Where its bytes count; `None` without policy files.
+    pub quota: Option<QuotaLease>,
     /// Held as long as the connection lives.
     pub slots: (FetchSlot, AddressSlot),
 }
@@ -73,6 +75,7 @@ impl Fetcher {
         if !ports.allows(url.port()) {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }
+        let quota = self.admit_quota(chain.policy(), record)?;
         self.check_breaker(&url)?;
         let HopAdmission {
             slot,
@@ -93,6 +96,7 @@ impl Fetcher {
             io: stream.io,
             url,
             decision: record.decision.clone(),
+            quota,
             slots: (slot, address),
         })
     }

@@ -1,11 +1,17 @@
 //! The rules of the policy files in a fetch: which ones hold, and what they demand of a response.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-use dray_guard::{CallerRules, Code, RuleDecision, RuleSet};
+use dray_guard::{
+    CallerRules, Code, EffectivePolicy, PolicyStep, RuleDecision, RuleOwner, RuleSet,
+    StepObserver as _,
+};
+use dray_types::Clock;
 
 use super::{FetchJob, Fetcher};
 use crate::error::{FetchError, FetchPhase};
+use crate::limits::{QuotaExceeded, QuotaLease, QuotaTable};
 use crate::record::FetchRecord;
 
 /// Longest method in a record; longer ones are cut.
@@ -22,6 +28,62 @@ impl Fetcher {
     /// Replaces the rules. Fetches and connections that were judged keep the old ones.
     pub fn set_rules(&self, rules: Arc<RuleSet>) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Some(rules);
+    }
+
+    /// Counts quotas by this clock; `replicas` processes share them.
+    #[must_use]
+    pub fn with_quotas(mut self, clock: Clock, replicas: u32) -> Self {
+        self.quotas = QuotaTable::new(clock, replicas);
+        self
+    }
+
+    /// Counts the request against the quotas of its caller. `None` without policy files.
+    pub(super) fn admit_quota(
+        &self,
+        policy: &EffectivePolicy,
+        record: &mut FetchRecord,
+    ) -> Result<Option<QuotaLease>, FetchError> {
+        let Some(CallerRules { rules, caller, .. }) = policy.rules() else {
+            return Ok(None);
+        };
+        let admitted = self.quotas.admit(rules, caller);
+        Self::observe_quota(admitted.as_ref().err(), record)?;
+        Ok(admitted.ok().map(|(lease, reported)| {
+            if let Some(reported) = reported {
+                record.note_report(&reported);
+            }
+            lease
+        }))
+    }
+
+    /// Whether the quotas of the caller have room; counts nothing.
+    pub(super) fn check_quota(
+        &self,
+        policy: &EffectivePolicy,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        let Some(CallerRules { rules, caller, .. }) = policy.rules() else {
+            return Ok(());
+        };
+        let checked = self.quotas.check(rules, caller);
+        Self::observe_quota(checked.as_ref().err(), record)
+    }
+
+    /// Records the step.
+    fn observe_quota(
+        exceeded: Option<&QuotaExceeded>,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        let verdict = exceeded.map_or(Ok(()), |_| Err(Code::QuotaExceeded));
+        let observed = record
+            .steps
+            .observe(PolicyStep::Quota, RuleOwner::Operator, verdict);
+        let refills_in = exceeded.and_then(|exceeded| {
+            record.quota = Some(Arc::clone(&exceeded.limit));
+            exceeded.refills_in
+        });
+        observed
+            .map_err(|code| FetchError::new(code, FetchPhase::Policy).with_retry_after(refills_in))
     }
 
     /// The rules for the caller of `request`, which hold for its whole chain (C-4).
@@ -60,4 +122,32 @@ pub(super) fn check_media_type(record: &FetchRecord, declared: &str) -> Result<(
     decision
         .check_media_type(declared)
         .map_err(|code: Code| FetchError::new(code, FetchPhase::Head))
+}
+
+/// A failure with the quota that caused it, when one did.
+pub(super) fn quota_failure(
+    failure: FetchError,
+    quota: Option<&QuotaLease>,
+    record: &mut FetchRecord,
+) -> FetchError {
+    if failure.code != Code::QuotaExceeded {
+        return failure;
+    }
+    // No byte more: what was counted already says which quota it is.
+    match quota.map(|quota| quota.charge(0)) {
+        Some(Err(exceeded)) => {
+            record.quota = Some(exceeded.limit);
+            failure.with_retry_after(exceeded.refills_in)
+        }
+        _ => failure,
+    }
+}
+
+/// When a quota refills, as a sentence.
+pub(super) fn refill_time(delay: Duration) -> String {
+    let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+    match seconds {
+        0..120 => format!("The quota refills in {seconds} seconds."),
+        _ => format!("The quota refills in {} minutes.", seconds.div_ceil(60)),
+    }
 }

@@ -86,10 +86,11 @@ impl ForwardProxy {
             io,
             slots,
             decision,
+            quota,
             ..
         } = opened;
         let counts = audited.counts.clone();
-        let target = TargetStream::new(io, limits, counts.clone());
+        let target = TargetStream::new(io, limits, counts.clone()).with_quota(quota);
         let status = OnceLock::new();
         let response = ResponseCheck {
             decision: decision.as_ref(),

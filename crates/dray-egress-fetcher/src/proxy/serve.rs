@@ -18,7 +18,7 @@ use super::head::{
     HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestTarget, head_length, parse_head, tunnel_url,
 };
 use super::listener::UnidentifiedPlace;
-use super::meter::{ByteCounts, ByteLimits};
+use super::meter::{ByteCounts, ByteLimits, LimitReached};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::socks::{
     self, NO_METHOD, PASSWORD_METHOD, PASSWORD_VERSION, SOCKS_VERSION, SocksError, SocksReply,
@@ -386,7 +386,10 @@ impl ForwardProxy {
         opened.map_err(|failure| {
             let cause = std::error::Error::source(&failure).map(crate::fetch::describe_causes);
             tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
-            ProxyRefusal::Guard(failure.code, failure.phase)
+            match failure.code {
+                Code::QuotaExceeded => ProxyRefusal::quota(failure.retry_after),
+                code => ProxyRefusal::Guard(code, failure.phase),
+            }
         })
     }
 
@@ -401,7 +404,8 @@ impl ForwardProxy {
             biased;
             // A limit shows as a broken connection in the layers above.
             end = work => match counts.limit_reached() {
-                Some(_) => ConnectionEnd::TooLarge,
+                Some(LimitReached::Quota) => ConnectionEnd::QuotaExceeded,
+                Some(LimitReached::Up | LimitReached::Down) => ConnectionEnd::TooLarge,
                 None => end,
             },
             () = self.cut.cancelled() => ConnectionEnd::Stopped,

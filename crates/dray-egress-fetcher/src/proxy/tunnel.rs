@@ -36,9 +36,11 @@ impl ForwardProxy {
             return;
         }
         let limits = self.limits_of(&opened);
-        let OpenConnection { io, slots, .. } = opened;
+        let OpenConnection {
+            io, slots, quota, ..
+        } = opened;
         let counts = audited.counts.clone();
-        let mut target = TargetStream::new(io, limits, counts.clone());
+        let mut target = TargetStream::new(io, limits, counts.clone()).with_quota(quota);
         let relaying = async {
             match relay(&mut client, &mut target, &counts).await {
                 Ok(()) => ConnectionEnd::Closed,

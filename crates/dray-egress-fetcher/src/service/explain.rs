@@ -56,6 +56,7 @@ impl EgressFetcher {
             complete,
             rules_digest,
             decided_by,
+            quota,
             reported_by,
         } = explained;
         let verdict = match &refusal {
@@ -63,7 +64,7 @@ impl EgressFetcher {
             None => v1::StepVerdict::Allowed,
         };
         v1::ExplainReply {
-            steps: reported_steps(&steps, &self.cx.origins, &decided_by),
+            steps: reported_steps(&steps, &self.cx.origins, &decided_by, &quota),
             verdict: verdict.into(),
             fault: refusal.map(|refusal| with_trace(refusal.fault, meta).into()),
             complete,
@@ -78,13 +79,16 @@ fn reported_steps(
     log: &StepLog,
     origins: &ValueOrigins,
     decided_by: &str,
+    quota: &str,
 ) -> Vec<v1::JudgementStep> {
     let steps = PolicyStep::ALL_STEPS.into_iter();
     steps
         .map(|step| {
             let mut reported = reported_step(step, log.find(step), origins);
-            if step == PolicyStep::PolicyRules {
-                decided_by.clone_into(&mut reported.decided_by);
+            match step {
+                PolicyStep::PolicyRules => decided_by.clone_into(&mut reported.decided_by),
+                PolicyStep::Quota => quota.clone_into(&mut reported.decided_by),
+                _ => {}
             }
             reported
         })
@@ -169,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_step_has_its_own_code_in_the_order_of_the_contract() {
-        let steps = reported_steps(&StepLog::default(), &ValueOrigins::default(), "");
+        let steps = reported_steps(&StepLog::default(), &ValueOrigins::default(), "", "");
         let codes: Vec<i32> = steps.iter().map(|step| step.step).collect();
         // Numbers are never changed, so later steps have higher ones.
         assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 10, 11]);

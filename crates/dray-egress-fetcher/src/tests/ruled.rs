@@ -220,3 +220,72 @@ async fn what_is_only_tried_passes_and_is_recorded() {
     .await;
     assert_eq!(outcome.record.reported.unwrap().name, "acme/private-files");
 }
+
+const QUOTA: &str =
+    "default = \"allow\"\n[[role]]\nname = \"acme\"\ntenants = [\"acme\"]\n[role.limits]\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_over_its_quota_learns_when_it_refills_and_nothing_is_dialled() {
+    let fixture = FetcherFixture::default();
+    let clock = dray_types::Clock::manual(3_600_000 * 1000 + 3_540_000);
+    let fetcher = fixture.fetcher().with_quotas(clock.clone(), 1);
+    set_rules(&fetcher, &format!("{QUOTA}requests_per_hour = 1\n"));
+    let job = job_of("acme", "http://files.example.org/");
+    assert_eq!(run(&fetcher, &job).await.code(), "ok");
+    fixture.fake_network.forget_dials();
+    let mut record = crate::record::FetchRecord::default();
+    let explained = fetcher.explain(&job, false, &mut record).await;
+    assert_eq!(explained.quota, "acme/requests_per_hour (policy.toml:2)");
+    let refused = run(&fetcher, &job).await;
+    assert_eq!(refused.end(), ("quota_exceeded", "policy"));
+    let fault = refused.result.unwrap_err().fault;
+    assert_eq!(
+        fault.message,
+        "External URL fetching has used the quota of this tenant. The quota refills in 60 seconds."
+    );
+    let minute = dray_types::RetryAdvice::After(std::time::Duration::from_mins(1));
+    assert_eq!(fault.retry, minute);
+    assert_eq!(refused.record.quota.unwrap().name, "acme/requests_per_hour");
+    assert_eq!(fixture.fake_network.dialled(), Vec::<String>::new());
+    // A refusal counts nothing, and the next hour is a new one.
+    assert_eq!(
+        run(&fetcher, &job_of("umbrella", &job.url)).await.code(),
+        "ok"
+    );
+    clock.advance(std::time::Duration::from_mins(1));
+    assert_eq!(run(&fetcher, &job).await.code(), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_7_a_fetch_ends_when_its_bytes_exceed_the_quota() {
+    let fixture = FetcherFixture::default();
+    fixture
+        .fake_network
+        .serve(PUBLIC_ADDRESS, ResponseScript::ok(vec![b'x'; 100_000]));
+    let fetcher = ruled(&fixture, &format!("{QUOTA}bytes_per_day = 50000\n"));
+    let job = job_of("acme", "http://files.example.org/");
+    let outcome = run(&fetcher, &job).await;
+    assert_eq!(outcome.end(), ("quota_exceeded", "body"));
+    assert_eq!(outcome.record.quota.unwrap().name, "acme/bytes_per_day");
+    let message = outcome.result.unwrap_err().fault.message;
+    assert!(message.contains("The quota refills in "), "{message}");
+    assert_eq!(
+        run(&fetcher, &job).await.end(),
+        ("quota_exceeded", "policy")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_is_dropped_gives_its_place_back() {
+    let fixture = FetcherFixture::default();
+    fixture
+        .fake_network
+        .slow("files.example.org", std::time::Duration::from_secs(2));
+    let fetcher = ruled(&fixture, &format!("{QUOTA}concurrent = 1\n"));
+    let job = job_of("acme", "http://files.example.org/");
+    let mut dropped = Box::pin(run(&fetcher, &job));
+    assert!(futures_util::poll!(&mut dropped).is_pending());
+    assert_eq!(run(&fetcher, &job).await.code(), "quota_exceeded");
+    drop(dropped);
+    assert_eq!(run(&fetcher, &job).await.code(), "ok");
+}

@@ -199,3 +199,58 @@ async fn what_is_only_tried_passes_and_is_counted_and_audited() {
     assert!(line.unwrap().contains("rule=\"default\""), "{line:?}");
     assert!(line.unwrap().ends_with(" 1"), "{line:?}");
 }
+
+#[tokio::test]
+async fn a_connection_over_a_quota_is_refused_with_the_time_to_come_back() {
+    let quota = "[role.limits]\nrequests_per_day = 1\n[[role.rule]]\nname = \"tables\"";
+    let text = POLICY.replacen("[[role.rule]]\nname = \"tables\"", quota, 1);
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(&text).await;
+    let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
+    proxy.fake_network.serve(PUBLIC_ADDRESS, csv);
+    let url = format!("http://{NAME}/tables/a.csv");
+    assert_eq!(status_of(&proxy.get(&url).await), 200);
+    let response = proxy.get(&url).await;
+    assert_eq!(
+        (status_of(&response), code_of(&response)),
+        (429, "quota_exceeded")
+    );
+    let seconds = response.split_once("\r\nRetry-After: ").unwrap().1;
+    let seconds: u64 = seconds.split("\r\n").next().unwrap().parse().unwrap();
+    assert!((1..=86_401).contains(&seconds));
+    let (_, _, refused) = (
+        proxy.event().await,
+        proxy.event().await,
+        proxy.event().await,
+    );
+    assert_eq!(
+        (refused.code.as_str(), refused.rule.as_str()),
+        ("quota_exceeded", "quota")
+    );
+    assert_eq!(
+        refused.decided_by,
+        "sandboxes/requests_per_day (policy.toml:2)"
+    );
+}
+
+#[tokio::test]
+async fn a_tunnel_ends_when_its_bytes_exceed_the_quota_in_either_direction() {
+    let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n[role.limits]\nbytes_per_day = 8\n";
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(text).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
+    let authority = format!("{NAME}:443");
+    let (mut client, _) = proxy.tunnel(&authority).await;
+    let mut server = ends.recv().await.unwrap();
+    proxy.event().await;
+    client.write_all(b"12345").await.unwrap();
+    let mut up = [0; 5];
+    server.read_exact(&mut up).await.unwrap();
+    server.write_all(b"6789").await.unwrap();
+    assert_eq!(read_all(&mut client).await, "");
+    let closed = proxy.event().await;
+    assert_eq!(
+        (closed.proxy_stage.as_str(), closed.code.as_str()),
+        ("closed", "quota_exceeded")
+    );
+    let (_, refused) = proxy.tunnel(&authority).await;
+    assert_eq!(status_of(&refused), 429);
+}
