@@ -6,9 +6,11 @@
 
 mod aliases;
 mod compile;
+mod credential;
 mod proxy;
 
 pub use compile::CompiledConfig;
+pub use credential::CredentialConfig;
 pub use proxy::{ProxyConfig, ProxySettings};
 
 use std::path::PathBuf;
@@ -110,6 +112,8 @@ pub struct Config {
     /// Number of processes that share the quotas of the policy files. Counters live in each process, which grants its
     /// part of every quota, at least 1.
     pub policy_replicas: u32,
+    /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
+    pub credentials: Vec<CredentialConfig>,
     /// The forward proxy for what runs inside sandboxes.
     pub proxy: ProxyConfig,
 }
@@ -153,6 +157,7 @@ impl Default for Config {
             max_queue: 256,
             policy_path: None,
             policy_replicas: 1,
+            credentials: Vec::new(),
             proxy: ProxyConfig::default(),
         }
     }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::body::BodyLimits;
 use crate::budget::TimeBudget;
+use crate::credential::CredentialStore;
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyFraming, BodyPlan};
 use crate::hop::WireBody;
@@ -56,6 +57,7 @@ pub struct Fetcher {
     admin: AdminPolicy,
     rules: RwLock<Option<Arc<RuleSet>>>,
     quotas: QuotaTable,
+    credentials: CredentialStore,
     judge: RwLock<Arc<Judge>>,
     network: NetworkAccess,
     tls: TlsClient,
@@ -98,6 +100,7 @@ impl Fetcher {
             admin,
             rules: RwLock::new(None),
             quotas: QuotaTable::new(Clock::system(), 1),
+            credentials: CredentialStore::default(),
             judge: RwLock::new(Arc::new(judge)),
             network,
             tls,
@@ -114,6 +117,13 @@ impl Fetcher {
         interfaces: impl Fn() -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Self {
         self.interfaces = Some(Box::new(interfaces));
+        self
+    }
+
+    /// Adds these credentials to requests for their hosts.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: CredentialStore) -> Self {
+        self.credentials = credentials;
         self
     }
 

@@ -11,6 +11,7 @@
 //! | [`resolve`] | asks DNS |
 //! | [`dial`] | connects to a judged address, and to nothing else |
 //! | [`tls`] | verifies the host of the URL |
+//! | [`credential`] | adds a secret of the operator to requests for its host |
 //! | [`hop`] | one request, one response |
 //! | [`head`] | judges the response head |
 //! | [`wire`] | counts what the peer sends, below TLS and HTTP |
@@ -28,7 +29,7 @@
 //! remain.
 //!
 //! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out.
-//! It sends no credentials and no cookies (I-6), caches nothing, opens no archives (B-6), and does not judge the
+//! It sends no credentials of callers and no cookies (I-6), caches nothing, opens no archives (B-6), and does not judge the
 //! content of a file.
 //!
 //! ```
@@ -50,6 +51,7 @@ pub mod budget;
 pub mod coding;
 #[cfg(feature = "service")]
 pub mod config;
+pub mod credential;
 pub mod dial;
 pub mod error;
 pub mod fetch;

@@ -31,6 +31,8 @@ pub struct FetchRecord {
     pub reported: Option<Arc<RuleName>>,
     /// The quota that refused or ended it.
     pub quota: Option<Arc<RuleName>>,
+    /// Names of the operator's credentials that were sent.
+    pub credentials: Vec<String>,
     /// Method of the request; empty where it is not visible.
     pub method: String,
     /// The operator's switch for all fetches.
@@ -197,6 +199,13 @@ impl FetchRecord {
     /// Notes what would have been refused; the first one counts.
     pub(crate) fn note_report(&mut self, rule: &Arc<RuleName>) {
         self.reported.get_or_insert_with(|| Arc::clone(rule));
+    }
+
+    /// Notes that a credential is sent, by name.
+    pub(crate) fn note_credential(&mut self, name: &str) {
+        if !self.credentials.iter().any(|one| one == name) {
+            self.credentials.push(name.to_owned());
+        }
     }
 
     /// Appends the record of a hop.

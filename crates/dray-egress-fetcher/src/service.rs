@@ -13,7 +13,8 @@ use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
 use crate::audit::{AuditedFetch, Auditor, PUBLISH_TIMEOUT};
-use crate::config::{CompiledConfig, Config, ProxySettings};
+use crate::config::{CompiledConfig, Config, CredentialConfig, ProxySettings};
+use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
@@ -174,6 +175,7 @@ impl EgressFetcher {
             tls,
             limits,
         )
+        .with_credentials(read_credentials(config).await?)
         .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
         let fetcher = Arc::new(fetcher);
@@ -262,6 +264,19 @@ impl EgressFetcher {
             .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
             .await
     }
+}
+
+/// Reads the files of the credentials.
+async fn read_credentials(config: &Config) -> Result<CredentialStore, StartError> {
+    let credentials = config.credentials.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let all = credentials.iter().map(CredentialConfig::read);
+        all.collect::<Result<Vec<_>, String>>()
+    });
+    let read = read
+        .await
+        .map_err(|error| StartError::with_source("could not read the credentials", error))?;
+    read.map(CredentialStore::new).map_err(StartError::new)
 }
 
 /// The client of TLS, with the configured trust anchors.

@@ -105,6 +105,7 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
         event.reported_by = reported.to_string();
     }
     event.method.clone_from(&record.method);
+    event.credentials.clone_from(&record.credentials);
 }
 
 /// Verdict, code and phase of the event.

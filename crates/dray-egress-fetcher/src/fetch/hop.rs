@@ -141,10 +141,21 @@ impl Fetcher {
         let won = self.connect(&pinned, address, context, record).await?;
         let connected = self.secure(won, url, context, record).await?;
         let host = url.host_header();
+        // For the URL that the caller asked for alone: no redirect takes a credential along, not even to its own host.
+        let tenant = &context.request.caller.tenant;
+        let credential = (chain.hop() == 0)
+            .then(|| self.credentials.find(tenant, url))
+            .flatten();
+        let mut path_and_query = url.path_and_query().into();
+        if let Some(credential) = &credential {
+            record.note_credential(&credential.name);
+            path_and_query = credential.path_and_query(url);
+        }
         let ask = HopRequest {
             host: &host,
-            path_and_query: url.path_and_query(),
+            path_and_query: &path_and_query,
             user_agent: &self.settings.user_agent,
+            credential: credential.and_then(|credential| credential.header()),
             resume,
         };
         record.at(FetchPhase::Head);

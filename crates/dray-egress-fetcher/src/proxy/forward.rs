@@ -29,6 +29,7 @@ use super::meter::TargetStream;
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::ForwardProxy;
 use crate::audit::AuditedConnection;
+use crate::credential::Credential;
 use crate::error::FetchPhase;
 use crate::fetch::OpenConnection;
 use crate::head::body_framing;
@@ -69,7 +70,10 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Ok(head) = target_head(&request, &opened.url) else {
+        if let Some(credential) = &opened.credential {
+            audited.record.note_credential(&credential.name);
+        }
+        let Ok(head) = target_head(&request, &opened.url, opened.credential.as_deref()) else {
             // Accepted fields and a canonical URL always make a request.
             let refusal = ProxyRefusal::Response;
             audited.refused(refusal).await;
@@ -228,10 +232,15 @@ fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
 fn target_head(
     request: &ProxyRequest,
     url: &CanonicalUrl,
+    credential: Option<&Credential>,
 ) -> Result<http::request::Parts, http::Error> {
+    let path_and_query = credential.map_or_else(
+        || url.path_and_query().into(),
+        |credential| credential.path_and_query(url),
+    );
     let mut head = Request::builder()
         .method(request.method.clone())
-        .uri(Uri::try_from(url.path_and_query())?)
+        .uri(Uri::try_from(path_and_query.as_ref())?)
         .body(())?
         .into_parts()
         .0;
@@ -244,6 +253,9 @@ fn target_head(
     head.headers
         .insert(HOST, HeaderValue::from_str(&url.host_header())?);
     head.headers.extend(fields);
+    if let Some((name, value)) = credential.and_then(Credential::header) {
+        head.headers.insert(name, value);
+    }
     if let RequestFraming::Length(length) = request.framing {
         head.headers
             .insert(CONTENT_LENGTH, HeaderValue::from(length));

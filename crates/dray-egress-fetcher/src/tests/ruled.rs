@@ -7,6 +7,7 @@ use dray_guard::{Caller, RuleSet};
 use dray_testkit::http::ResponseScript;
 
 use super::fake_network::*;
+use crate::credential::{Credential, CredentialPlace, CredentialStore};
 use crate::fetch::{FetchJob, Fetcher};
 
 const POLICY: &str = r#"
@@ -288,4 +289,72 @@ async fn a_fetch_that_is_dropped_gives_its_place_back() {
     assert_eq!(run(&fetcher, &job).await.code(), "quota_exceeded");
     drop(dropped);
     assert_eq!(run(&fetcher, &job).await.code(), "ok");
+}
+
+fn with_credential(fixture: &FetcherFixture, place: CredentialPlace) -> Fetcher {
+    let credential = Credential {
+        name: "files".to_owned(),
+        host: "files.example.org".to_owned(),
+        port: 80,
+        place,
+        value: dray_types::Secret::new("hunter2"),
+        allow_plain_http: true,
+        tenants: vec!["acme".to_owned()],
+    };
+    fixture
+        .fetcher()
+        .with_credentials(CredentialStore::new(vec![credential]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_6_a_credential_goes_with_the_first_hop_to_its_host_and_with_no_redirect() {
+    for place in [
+        CredentialPlace::Header(http::header::AUTHORIZATION),
+        CredentialPlace::Query("key".to_owned()),
+    ] {
+        let fixture = FetcherFixture::default();
+        fixture
+            .fake_network
+            .name("other.example.org", &[OTHER_PUBLIC_ADDRESS]);
+        let server = fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+            if request.target().starts_with("/start") {
+                ResponseScript::redirect(302, "http://files.example.org/same")
+            } else {
+                ResponseScript::redirect(302, "http://other.example.org/end")
+            }
+        });
+        let other = fixture
+            .fake_network
+            .serve_with(OTHER_PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
+        let fetcher = with_credential(&fixture, place.clone());
+        let outcome = run(&fetcher, &job_of("acme", "http://files.example.org/start")).await;
+        assert_eq!(outcome.code(), "ok");
+        assert_eq!(outcome.record.credentials, ["files"]);
+        assert!(!format!("{:?}", outcome.record).contains("hunter2"));
+        let heads: Vec<String> = server
+            .seen()
+            .into_iter()
+            .chain(other.seen())
+            .map(|request| request.head)
+            .collect();
+        let has_secret: Vec<bool> = heads.iter().map(|head| head.contains("hunter2")).collect();
+        assert_eq!(has_secret, [true, false, false], "{place:?} {heads:?}");
+        assert_eq!(
+            outcome.result.unwrap().final_url,
+            "http://other.example.org/end"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_without_the_credential_sends_none() {
+    let fixture = FetcherFixture::default();
+    let server = fixture
+        .fake_network
+        .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
+    let place = CredentialPlace::Header(http::header::AUTHORIZATION);
+    let fetcher = with_credential(&fixture, place);
+    let outcome = run(&fetcher, &job_of("umbrella", "http://files.example.org/")).await;
+    assert_eq!(outcome.record.credentials, Vec::<String>::new());
+    assert!(!server.seen()[0].head.contains("hunter2"));
 }

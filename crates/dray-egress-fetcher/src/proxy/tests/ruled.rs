@@ -254,3 +254,43 @@ async fn a_tunnel_ends_when_its_bytes_exceed_the_quota_in_either_direction() {
     let (_, refused) = proxy.tunnel(&authority).await;
     assert_eq!(status_of(&refused), 429);
 }
+
+#[tokio::test]
+async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    fs::write(&file, "hunter2\n").unwrap();
+    let credential = serde_json::json!([{
+        "name": "files", "host": NAME, "port": 80, "header": "authorization", "prefix": "Bearer ",
+        "secret_file": file, "tenants": ["acme"], "allow_plain_http": true,
+    }])
+    .to_string();
+    let mut proxy = ProxyFixture::start(&[("/credentials", &credential)]).await;
+    let server = proxy
+        .fake_network
+        .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
+    let auth = proxy.auth();
+    for (method, sent) in [
+        ("GET", "Authorization: Bearer hunter2"),
+        ("TRACE", "Authorization: own"),
+    ] {
+        let response = proxy
+            .exchange(format!(
+                "{method} http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\nAuthorization: own\r\n{auth}\r\n"
+            ))
+            .await;
+        assert!(!response.contains("hunter2"), "{response}");
+        let head = server.seen().last().unwrap().head.clone();
+        let lines: Vec<_> = head
+            .lines()
+            .filter(|line| line.starts_with("Authorization"))
+            .collect();
+        assert_eq!(lines, [sent], "{method}");
+        let (opened, closed) = (proxy.event().await, proxy.event().await);
+        let names: &[&str] = if method == "GET" { &["files"] } else { &[] };
+        for event in [opened, closed] {
+            assert_eq!(event.credentials, names);
+            assert!(!format!("{event:?}").contains("hunter2"));
+        }
+    }
+}
