@@ -120,13 +120,6 @@ impl Fetcher {
         self
     }
 
-    /// Adds these credentials to requests for their hosts.
-    #[must_use]
-    pub fn with_credentials(mut self, credentials: CredentialStore) -> Self {
-        self.credentials = credentials;
-        self
-    }
-
     /// The slots that all fetches of this fetcher share.
     pub fn limits(&self) -> &FetchAdmission {
         &self.limits
@@ -396,23 +389,6 @@ impl Fetcher {
             .await?
             .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
         Ok((sniffed, stored))
-    }
-
-    /// C-2: the request may only lower the ceiling; 0 means the default.
-    fn limit(&self, request: &FetchJob) -> u64 {
-        let wanted = match request.size_limit {
-            0 => self.settings.size,
-            wanted => wanted,
-        };
-        wanted.min(self.settings.size_ceiling)
-    }
-
-    /// The operator's time, which the tool's timeout and the command's deadline may only shorten (I-5).
-    fn total(&self, request: &FetchJob) -> Duration {
-        self.settings
-            .total
-            .min(request.tool_timeout.unwrap_or(Duration::MAX))
-            .min(request.remaining)
     }
 
     /// Reports failures that are the target's to the circuit breaker (section 15). The end of a fetch's

@@ -1,4 +1,5 @@
-//! The rules of the policy files in a fetch: which ones hold, and what they demand of a response.
+//! What bounds one fetch: the rules and quotas of the policy files, the limits of its request, and what they demand of a
+//! response.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use dray_guard::{
 use dray_types::Clock;
 
 use super::{FetchJob, Fetcher};
+use crate::credential::CredentialStore;
 use crate::error::{FetchError, FetchPhase};
 use crate::limits::{QuotaExceeded, QuotaLease, QuotaTable};
 use crate::record::FetchRecord;
@@ -28,6 +30,13 @@ impl Fetcher {
     /// Replaces the rules. Fetches and connections that were judged keep the old ones.
     pub fn set_rules(&self, rules: Arc<RuleSet>) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Some(rules);
+    }
+
+    /// Adds these credentials to requests for their hosts.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: CredentialStore) -> Self {
+        self.credentials = credentials;
+        self
     }
 
     /// Counts quotas by this clock; `replicas` processes share them.
@@ -84,6 +93,23 @@ impl Fetcher {
         });
         observed
             .map_err(|code| FetchError::new(code, FetchPhase::Policy).with_retry_after(refills_in))
+    }
+
+    /// C-2: the request may only lower the ceiling; 0 means the default.
+    pub(super) fn limit(&self, request: &FetchJob) -> u64 {
+        let wanted = match request.size_limit {
+            0 => self.settings.size,
+            wanted => wanted,
+        };
+        wanted.min(self.settings.size_ceiling)
+    }
+
+    /// The operator's time, which the tool's timeout and the command's deadline may only shorten (I-5).
+    pub(super) fn total(&self, request: &FetchJob) -> Duration {
+        self.settings
+            .total
+            .min(request.tool_timeout.unwrap_or(Duration::MAX))
+            .min(request.remaining)
     }
 
     /// The rules for the caller of `request`, which hold for its whole chain (C-4).

@@ -58,7 +58,7 @@ struct WindowCounts {
 }
 
 impl WindowCounts {
-    /// Begins anew in a later window. A clock that is set back refills nothing.
+    /// Starts from zero in a later window. A clock that is set back refills nothing.
     fn roll(&mut self, window: u64) {
         if window > self.window {
             *self = Self {
