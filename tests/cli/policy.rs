@@ -1,5 +1,12 @@
 //! `dray policy explain`: the verdict of a fetch, its steps, and an exit code for scripts.
 
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_proto::v1;
+use dray_testkit::nats::NatsServer;
+use dray_types::{Clock, Deadline, TenantId};
+use opentelemetry::metrics::MeterProvider as _;
 use serde_json::Value;
 
 use super::{CliHome, check, line};
@@ -17,7 +24,7 @@ fn the_steps_name_the_setting_that_decides_and_where_its_value_comes_from() {
     assert_eq!(first["step"], "operator_switch");
     assert_eq!(first["setting"], "egress-fetcher.enabled");
     assert_eq!(first["origin"], "default");
-    assert_eq!(explained["steps"].as_array().unwrap().len(), 11);
+    assert_eq!(explained["steps"].as_array().unwrap().len(), 13);
 
     let mut enabled = home.dray(&["policy", "explain", url, "--json"]);
     let enabled = enabled
@@ -71,4 +78,144 @@ fn an_app_narrows_and_the_fault_is_that_of_a_fetch() {
     }
     let usage = home.run(&["policy", "explain"]);
     check(&usage, 2, "");
+}
+
+const POLICY: &str = "[[role]]\nname = \"reports\"\ntenants = [\"acme\"]\napps = [\"reporter\"]\n\
+                      [[role.rule]]\nname = \"files\"\noutcome = \"allow\"\nhosts = [\"files.example.org\"]\n\
+                      ports = [443]\n";
+
+/// A directory with `policy.toml` and `expectations.toml`.
+fn policy_directory(expectations: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("policy.toml"), POLICY).unwrap();
+    std::fs::write(directory.path().join("expectations.toml"), expectations).unwrap();
+    directory
+}
+
+#[test]
+fn an_explanation_names_the_rule_and_line_that_decide_for_tenant_and_app() {
+    let home = CliHome::new();
+    let directory = policy_directory("");
+    let path = directory.path().join("policy.toml");
+    let policy = format!("egress-fetcher.policy_path={}", path.display());
+    let explain = |tenant: &str, app: &str| {
+        let url = "https://files.example.org/a.pdf";
+        home.run(&[
+            "policy",
+            "explain",
+            url,
+            "--json",
+            "--tenant",
+            tenant,
+            "--app",
+            app,
+            "--set",
+            "egress-fetcher.enabled=true",
+            "--set",
+            &policy,
+        ])
+    };
+    for (tenant, app, code, rule) in [
+        ("acme", "reporter", 0, "reports/files (policy.toml:5)"),
+        ("acme", "other", 1, "default"),
+        ("umbrella", "reporter", 1, "default"),
+    ] {
+        let explained = explain(tenant, app);
+        assert_eq!(explained.status.code(), Some(code), "{explained:?}");
+        let explained = line(&explained);
+        assert_eq!(explained["rules_digest"].as_str().unwrap().len(), 64);
+        let steps = explained["steps"].as_array().unwrap();
+        let step = steps.iter().find(|step| step["step"] == "policy_rules");
+        assert_eq!(step.unwrap()["decided_by"], rule);
+    }
+}
+
+#[test]
+fn a_table_of_expectations_decides_the_exit_code() {
+    let home = CliHome::new();
+    let met = "[[expect]]\nurl = \"https://files.example.org/\"\ntenant = \"acme\"\napp = \"reporter\"\n\
+               outcome = \"allow\"\nrule = \"reports/files\"\n";
+    let unmet = "[[expect]]\nurl = \"http://files.example.org/\"\ntenant = \"acme\"\napp = \"reporter\"\n\
+                 outcome = \"allow\"\n";
+    for (text, code, failed) in [(met.to_owned(), 0, 0), (format!("{met}{unmet}"), 1, 1)] {
+        let directory = policy_directory(&text);
+        let [table, policy] = ["expectations.toml", "policy.toml"]
+            .map(|name| directory.path().join(name).display().to_string());
+        let tested = home.run(&["policy", "test", &table, "--policy", &policy, "--json"]);
+        assert_eq!(tested.status.code(), Some(code), "{tested:?}");
+        assert_eq!(line(&tested)["failed"], failed);
+    }
+    let directory = policy_directory("[[expect]]\nurl = \"x\"\noutcome = \"ask\"\n");
+    std::fs::write(directory.path().join("policy.toml"), "default = \"ask\"").unwrap();
+    let [table, policy] = ["expectations.toml", "policy.toml"]
+        .map(|name| directory.path().join(name).display().to_string());
+    let broken = home.run(&["policy", "test", &table, "--policy", &policy]);
+    assert_eq!(broken.status.code(), Some(78), "{broken:?}");
+    let message = String::from_utf8_lossy(&broken.stderr);
+    assert!(
+        message.contains("policy.toml:1: the outcome \"ask\" is not supported"),
+        "{message}"
+    );
+    let broken = home.run(&["policy", "test", &table, "--policy", &table]);
+    assert_eq!(broken.status.code(), Some(78), "{broken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
+    let nats = NatsServer::start();
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let options = NatsOptions::at(nats.url());
+    let bus = Bus::connect(&options, Clock::system(), &meter)
+        .await
+        .unwrap();
+    bus.apply_topology(&Topology::new(1, 256 << 20))
+        .await
+        .unwrap();
+    let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(30));
+    let meta = Meta::new(TenantId::new("acme").unwrap(), deadline);
+    for (host, app) in [
+        ("files", "reporter"),
+        ("files", "other"),
+        ("more", "reporter"),
+    ] {
+        let event = v1::EgressAudit {
+            url_scheme: "https".to_owned(),
+            url_host: format!("{host}.example.org"),
+            url_port: 443,
+            verdict: "allow".to_owned(),
+            tenant_id: "acme".to_owned(),
+            app_id: app.to_owned(),
+            time_ms: Clock::system().now_ms(),
+            ..v1::EgressAudit::default()
+        };
+        bus.publish_audit(&meta, &event).await.unwrap();
+    }
+    let home = CliHome::new();
+    let directory = policy_directory("");
+    let policy = directory.path().join("policy.toml").display().to_string();
+    let compare = |extra: &[&str]| {
+        let command = [
+            "policy",
+            "diff",
+            "none",
+            &policy,
+            "--nats",
+            &nats.url(),
+            "--json",
+        ];
+        line(&home.run(&[&command[..], extra].concat()))
+    };
+    let report = compare(&["--since", "7d"]);
+    assert_eq!(
+        (&report["judged"], &report["changed"]),
+        (&3.into(), &2.into()),
+        "{report}"
+    );
+    let change = &report["changes"][0];
+    assert_eq!(
+        (&change["new"], &change["new_rule"]),
+        (&"deny".into(), &"default".into())
+    );
+    // Nothing happened within the last millisecond.
+    assert_eq!(compare(&["--since", "1ms"])["judged"], 0);
 }

@@ -6,6 +6,7 @@
 mod connection;
 mod event;
 mod line;
+mod replay;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
 pub use connection::{AuditedConnection, ProxyProtocol};
+pub use replay::replay_event;
 
 /// Longest wait for the acknowledgement of the stream.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);

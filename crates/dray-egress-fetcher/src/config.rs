@@ -6,10 +6,14 @@
 
 mod aliases;
 mod compile;
+mod credential;
 mod proxy;
 
 pub use compile::CompiledConfig;
+pub use credential::CredentialConfig;
 pub use proxy::{ProxyConfig, ProxySettings};
+
+use std::path::PathBuf;
 
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_types::{ByteSize, Period, RedactedUrl, Secret};
@@ -101,6 +105,15 @@ pub struct Config {
     /// Fetches that wait for a place. When as many wait, one more is refused, or displaces the newest one of the tenant
     /// that waits most.
     pub max_queue: u32,
+    /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and apps.
+    /// They can only narrow this section, hold for fetches and the proxy, and are read again when they change. Absent for
+    /// no rules.
+    pub policy_path: Option<PathBuf>,
+    /// Number of processes that share the quotas of the policy files. Counters live in each process, which grants its
+    /// part of every quota, at least 1.
+    pub policy_replicas: u32,
+    /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
+    pub credentials: Vec<CredentialConfig>,
     /// The forward proxy for what runs inside sandboxes.
     pub proxy: ProxyConfig,
 }
@@ -142,6 +155,9 @@ impl Default for Config {
             max_per_address: 8,
             max_per_app: 16,
             max_queue: 256,
+            policy_path: None,
+            policy_replicas: 1,
+            credentials: Vec::new(),
             proxy: ProxyConfig::default(),
         }
     }

@@ -12,18 +12,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_guard::{
-    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, RefusedUrl, ShownHost,
-    ShownUrl,
+    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, RefusedUrl, RuleSet,
+    ShownHost, ShownUrl,
 };
+use dray_types::Clock;
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use crate::body::BodyLimits;
 use crate::budget::TimeBudget;
+use crate::credential::CredentialStore;
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyFraming, BodyPlan};
 use crate::hop::WireBody;
-use crate::limits::FetchAdmission;
+use crate::limits::{FetchAdmission, QuotaTable};
 use crate::record::{FetchEnd, FetchRecord, RequestedOrigin};
 use crate::sink::{ByteSink, StoredFile};
 use crate::tls::TlsClient;
@@ -33,9 +35,11 @@ mod connection;
 mod explain;
 mod hop;
 mod retry;
+mod rules;
 mod terms;
 
 use retry::{PartialBody, RetryState};
+use rules::{quota_failure, refill_time};
 
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
@@ -51,6 +55,9 @@ type InterfaceAddresses = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
 pub struct Fetcher {
     settings: FetchLimits,
     admin: AdminPolicy,
+    rules: RwLock<Option<Arc<RuleSet>>>,
+    quotas: QuotaTable,
+    credentials: CredentialStore,
     judge: RwLock<Arc<Judge>>,
     network: NetworkAccess,
     tls: TlsClient,
@@ -91,6 +98,9 @@ impl Fetcher {
         Self {
             settings,
             admin,
+            rules: RwLock::new(None),
+            quotas: QuotaTable::new(Clock::system(), 1),
+            credentials: CredentialStore::default(),
             judge: RwLock::new(Arc::new(judge)),
             network,
             tls,
@@ -202,8 +212,11 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
-        let (chain, context) = self.begin(request, record)?;
-        self.attempts(&chain, &context, sink, record).await
+        let (chain, mut context) = self.begin(request, record)?;
+        let quota = self.admit_quota(chain.policy(), record)?;
+        context.wire = context.wire.with_quota(quota.clone());
+        let fetched = self.attempts(&chain, &context, sink, record).await;
+        fetched.map_err(|failure| quota_failure(failure, quota.as_ref(), record))
     }
 
     /// Judges everything that needs no network, step by step, and starts the clock of the request.
@@ -226,9 +239,13 @@ impl Fetcher {
         let policy = EffectivePolicy::observed(&self.admin, &request.app_policy, &mut record.steps)
             // P-4: an invalid pattern of the app refuses every fetch; it is not skipped.
             .map_err(|code| FetchError::new(code, FetchPhase::Policy))?;
-        let chain = Chain::observed(&request.url, Arc::new(policy), &mut record.steps).map_err(
-            |refused| record_refusal(record, &refused, RequestedOrigin::from_text(&request.url)),
-        )?;
+        let policy = Arc::new(policy.with_rules(self.caller_rules(request, record)));
+        let started = Chain::observed(&request.url, Arc::clone(&policy), &mut record.steps);
+        let chain = started.map_err(|refused| {
+            let tried = RequestedOrigin::from_text(&request.url);
+            record_refusal(record, &policy, &refused, tried)
+        })?;
+        record.note_decision(policy.decide(chain.current()));
         let limit = self.limit(request);
         let context = FetchContext {
             request,
@@ -310,9 +327,14 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
-        let hop::HopResponse { plan, wire, slots } = *answered;
+        let hop::HopResponse {
+            plan,
+            wire,
+            slots,
+            limit,
+        } = *answered;
         let bounds = BodyLimits {
-            limit: context.limit,
+            limit,
             idle: self.settings.idle,
             floor: self.settings.floor,
             grace: self.settings.grace,
@@ -369,23 +391,6 @@ impl Fetcher {
         Ok((sniffed, stored))
     }
 
-    /// C-2: the request may only lower the ceiling; 0 means the default.
-    fn limit(&self, request: &FetchJob) -> u64 {
-        let wanted = match request.size_limit {
-            0 => self.settings.size,
-            wanted => wanted,
-        };
-        wanted.min(self.settings.size_ceiling)
-    }
-
-    /// The operator's time, which the tool's timeout and the command's deadline may only shorten (I-5).
-    fn total(&self, request: &FetchJob) -> Duration {
-        self.settings
-            .total
-            .min(request.tool_timeout.unwrap_or(Duration::MAX))
-            .min(request.remaining)
-    }
-
     /// Reports failures that are the target's to the circuit breaker (section 15). The end of a fetch's
     /// own deadline is not such a failure: a caller with little time must not block others.
     fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
@@ -411,6 +416,7 @@ fn breaker_key(url: &CanonicalUrl) -> String {
 /// read.
 fn record_refusal(
     record: &mut FetchRecord,
+    policy: &EffectivePolicy,
     refused: &RefusedUrl,
     tried: RequestedOrigin,
 ) -> FetchError {
@@ -423,6 +429,9 @@ fn record_refusal(
         _ => FetchPhase::Policy,
     };
     record.enter(refused.hop, refused.target.as_ref());
+    if let (Some(target), Code::PolicyDenied) = (&refused.target, refused.code) {
+        record.note_decision(policy.decide(target));
+    }
     if refused.target.is_none() {
         record.hop().tried = Some(tried);
     }
@@ -449,7 +458,11 @@ fn record_failure(
         Some(Host::Ip(_)) | None => String::new(),
     };
     let shown_url = ShownUrl::from_text(&request.url);
-    let fault = code.fault(&shown_url, ShownHost::of_hop(hop, &host));
+    let mut fault = code.fault(&shown_url, ShownHost::of_hop(hop, &host));
+    if let (Some(delay), Code::QuotaExceeded) = (failure.retry_after, code) {
+        // In the message, which every agent reads.
+        fault.message = format!("{} {}", fault.message, refill_time(delay));
+    }
     FetchFailure {
         code,
         phase,

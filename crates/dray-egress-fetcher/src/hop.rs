@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dray_guard::Code;
+use http::HeaderName;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderValue, IF_RANGE, RANGE, USER_AGENT,
 };
@@ -35,7 +36,7 @@ const MAX_HEAD: usize = 64 * 1024;
 type Connection = http1::Connection<TokioIo<InterimIo>, Empty<Bytes>>;
 
 /// The request of one hop. Fields that it does not have are never sent (Q-1).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HopRequest<'a> {
     /// Canonical host, with the port where it is not the scheme's default.
     pub host: &'a str,
@@ -43,6 +44,8 @@ pub struct HopRequest<'a> {
     pub path_and_query: &'a str,
     /// `User-Agent`, a configured constant.
     pub user_agent: &'a HeaderValue,
+    /// The field of a credential of the operator.
+    pub credential: Option<(HeaderName, HeaderValue)>,
     /// The rest of a body that broke off; the only case in which a range is requested.
     pub resume: Option<&'a BodyResumption>,
 }
@@ -68,6 +71,9 @@ pub enum HopError {
     /// The peers sent more bytes than a body within the limit needs (I-7).
     #[error("the server sent more bytes than allowed")]
     TooLarge(#[source] hyper::Error),
+    /// A quota of the policy files is used up.
+    #[error("a quota is used up")]
+    Quota(#[source] hyper::Error),
 }
 
 impl HopError {
@@ -80,6 +86,7 @@ impl HopError {
             Self::Tls(_) => Code::TlsError,
             Self::Truncated(_) => Code::Truncated,
             Self::TooLarge(_) => Code::TooLarge,
+            Self::Quota(_) => Code::QuotaExceeded,
         }
     }
 
@@ -119,6 +126,7 @@ impl HopError {
     fn beyond(limit: WireError, error: hyper::Error) -> Self {
         match limit {
             WireError::TooManyBytes => Self::TooLarge(error),
+            WireError::QuotaExceeded => Self::Quota(error),
             WireError::TooManyInterimResponses => Self::Malformed(error),
         }
     }
@@ -200,6 +208,9 @@ fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Err
         .header(USER_AGENT, ask.user_agent)
         .header(ACCEPT, HeaderValue::from_static("*/*"))
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if let Some((name, value)) = ask.credential {
+        request = request.header(name, value);
+    }
     if let Some(resume) = ask.resume {
         request = request
             .header(RANGE, format!("bytes={}-", resume.received))

@@ -11,6 +11,7 @@
 //! | [`resolve`] | asks DNS |
 //! | [`dial`] | connects to a judged address, and to nothing else |
 //! | [`tls`] | verifies the host of the URL |
+//! | [`credential`] | adds a secret of the operator to requests for its host |
 //! | [`hop`] | one request, one response |
 //! | [`head`] | judges the response head |
 //! | [`wire`] | counts what the peer sends, below TLS and HTTP |
@@ -18,6 +19,7 @@
 //! | [`body`] | counts, decodes ([`coding`]) and hands on |
 //! | [`sink`], [`staging`] | where the bytes go |
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
+//! | [`policy_files`] | reads the operator's policy files, also when they change |
 //! | [`proxy`] | the forward proxy: connections of sandboxes through the same steps |
 //!
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
@@ -27,7 +29,7 @@
 //! remain.
 //!
 //! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out.
-//! It sends no credentials and no cookies (I-6), caches nothing, opens no archives (B-6), and does not judge the
+//! It sends no credentials of callers and no cookies (I-6), caches nothing, opens no archives (B-6), and does not judge the
 //! content of a file.
 //!
 //! ```
@@ -49,6 +51,7 @@ pub mod budget;
 pub mod coding;
 #[cfg(feature = "service")]
 pub mod config;
+pub mod credential;
 pub mod dial;
 pub mod error;
 pub mod fetch;
@@ -60,6 +63,8 @@ pub mod limits;
 pub mod metrics;
 #[cfg(feature = "service")]
 pub mod own;
+#[cfg(feature = "service")]
+pub mod policy_files;
 pub mod proxy;
 pub mod record;
 pub mod resolve;

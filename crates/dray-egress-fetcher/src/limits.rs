@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod admission;
 mod breaker;
+pub mod quota;
 
 use admission::SlotTable;
 pub use admission::{AddressSlot, FetchSlot, SlotRequest};
 pub use breaker::CircuitBreaker;
+pub use quota::{QuotaExceeded, QuotaLease, QuotaTable};
 
 /// Bounds on what runs and waits concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

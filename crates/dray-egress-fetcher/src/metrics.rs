@@ -108,6 +108,30 @@ impl EgressMetrics {
             .record(1, &[KeyValue::new("edition", dray_guard::TABLE_EDITION)]);
     }
 
+    /// Records whether the policy files with this digest are in force.
+    pub fn rules_in_force(&self, digest: &str, is_in_force: bool) {
+        let labels = [KeyValue::new("digest", digest.to_owned())];
+        self.gauges.rules.record(u64::from(is_in_force), &labels);
+        for result in ["applied", "failed"] {
+            self.counters
+                .reloads
+                .add(0, &[KeyValue::new("result", result)]);
+        }
+    }
+
+    /// Records whether the policy files are wrong and older rules are in force.
+    pub fn rules_stale(&self, is_stale: bool) {
+        self.gauges.rules_stale.record(u64::from(is_stale), &[]);
+    }
+
+    /// Counts a change of the policy files.
+    pub fn rules_reloaded(&self, is_applied: bool) {
+        let result = if is_applied { "applied" } else { "failed" };
+        self.counters
+            .reloads
+            .add(1, &[KeyValue::new("result", result)]);
+    }
+
     /// A fetch began; it counts as under way until the value is dropped.
     /// Waiting for a slot counts too.
     pub fn begin(&self) -> InFlight {
@@ -158,6 +182,10 @@ impl EgressMetrics {
         self.counters
             .pin_mismatches
             .add(u64::from(record.pin_mismatches), &[]);
+        if let Some(rule) = record.reported.as_ref().filter(|_| !record.lookup_only) {
+            let labels = [KeyValue::new("rule", rule.name.clone())];
+            self.counters.reports.add(1, &labels);
+        }
         for kind in &record.dns_errors {
             self.counters
                 .dns_errors

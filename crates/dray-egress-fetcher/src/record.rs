@@ -3,9 +3,10 @@
 //! Audit events and metrics are made from it. It holds no query, fragment, user info, header value or body byte (S-5).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use dray_guard::{CanonicalUrl, ClassifiedAddress, Code, StepLog};
+use dray_guard::{CanonicalUrl, ClassifiedAddress, Code, RuleDecision, RuleName, StepLog};
 use tokio::time::Instant;
 
 use crate::body::BodyCounts;
@@ -22,6 +23,18 @@ pub use tried::RequestedOrigin;
 pub struct FetchRecord {
     /// SHA-256 (hex) of the effective policy (C-4).
     pub policy_digest: String,
+    /// SHA-256 (hex) of the policy files; empty without them.
+    pub rules_digest: String,
+    /// Decision of the policy files about the last URL that they judged.
+    pub decision: Option<RuleDecision>,
+    /// The first rule or limit that would have refused it if it were not only tried.
+    pub reported: Option<Arc<RuleName>>,
+    /// The quota that refused or ended it.
+    pub quota: Option<Arc<RuleName>>,
+    /// Names of the operator's credentials that were sent.
+    pub credentials: Vec<String>,
+    /// Method of the request; empty where it is not visible.
+    pub method: String,
     /// The operator's switch for all fetches.
     pub admin_enabled: bool,
     /// The app's switch; `None` when the app sets none.
@@ -172,6 +185,27 @@ impl FetchRecord {
         let (phase, since) = self.under_way.take()?;
         self.times.add(phase, now - since);
         Some(phase)
+    }
+
+    /// Notes what the policy files decide about the URL of a hop.
+    pub(crate) fn note_decision(&mut self, decision: Option<RuleDecision>) {
+        let Some(decision) = decision else { return };
+        if let Some(reported) = &decision.reported {
+            self.note_report(reported);
+        }
+        self.decision = Some(decision);
+    }
+
+    /// Notes what would have been refused; the first one counts.
+    pub(crate) fn note_report(&mut self, rule: &Arc<RuleName>) {
+        self.reported.get_or_insert_with(|| Arc::clone(rule));
+    }
+
+    /// Notes that a credential is sent, by name.
+    pub(crate) fn note_credential(&mut self, name: &str) {
+        if !self.credentials.iter().any(|one| one == name) {
+            self.credentials.push(name.to_owned());
+        }
     }
 
     /// Appends the record of a hop.

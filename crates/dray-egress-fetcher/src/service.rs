@@ -13,12 +13,14 @@ use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
 use crate::audit::{AuditedFetch, Auditor, PUBLISH_TIMEOUT};
-use crate::config::{CompiledConfig, Config, ProxySettings};
+use crate::config::{CompiledConfig, Config, CredentialConfig, ProxySettings};
+use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::own;
+use crate::policy_files::PolicyWatcher;
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
 use crate::staging::StagedFile;
@@ -139,14 +141,7 @@ impl EgressFetcher {
     ) -> Result<Self, StartError> {
         // Before anything can fail, so that a start that fails shows what it started with.
         log_effective_config(config, &compiled);
-        let bundle = match &config.ca_bundle {
-            Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
-                StartError::with_source(format!("could not read the CA bundle {file}"), error)
-            })?),
-            None => None,
-        };
-        let tls = TlsClient::new(bundle.as_deref())
-            .map_err(|error| StartError::with_source("could not set up TLS", error))?;
+        let tls = tls_client(config).await?;
         let metrics = EgressMetrics::new(&cx.meter);
         metrics.start_at_zero();
         let limits = FetchAdmission::new(compiled.sizes);
@@ -159,7 +154,7 @@ impl EgressFetcher {
         let auditor = Auditor::new(
             cx.bus.clone(),
             cx.clock.clone(),
-            metrics,
+            metrics.clone(),
             cx.tasks.clone(),
             audit_key(config),
             config.private_cidrs.clone(),
@@ -180,10 +175,15 @@ impl EgressFetcher {
             tls,
             limits,
         )
+        .with_credentials(read_credentials(config).await?)
+        .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
         let fetcher = Arc::new(fetcher);
         cx.tasks
             .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
+        if let Some(path) = &config.policy_path {
+            watch_policy(path, &fetcher, metrics, cx).await?;
+        }
         let proxy = match compiled.proxy {
             Some(settings) => {
                 Some(start_proxy(settings, &fetcher, &auditor, cx, config.audit_required).await?)
@@ -264,6 +264,46 @@ impl EgressFetcher {
             .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
             .await
     }
+}
+
+/// Reads the files of the credentials.
+async fn read_credentials(config: &Config) -> Result<CredentialStore, StartError> {
+    let credentials = config.credentials.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let all = credentials.iter().map(CredentialConfig::read);
+        all.collect::<Result<Vec<_>, String>>()
+    });
+    let read = read
+        .await
+        .map_err(|error| StartError::with_source("could not read the credentials", error))?;
+    read.map(CredentialStore::new).map_err(StartError::new)
+}
+
+/// The client of TLS, with the configured trust anchors.
+async fn tls_client(config: &Config) -> Result<TlsClient, StartError> {
+    let bundle = match &config.ca_bundle {
+        Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
+            StartError::with_source(format!("could not read the CA bundle {file}"), error)
+        })?),
+        None => None,
+    };
+    TlsClient::new(bundle.as_deref())
+        .map_err(|error| StartError::with_source("could not set up TLS", error))
+}
+
+/// Reads the policy files and begins to watch them.
+async fn watch_policy(
+    path: &Path,
+    fetcher: &Arc<Fetcher>,
+    metrics: EgressMetrics,
+    cx: &ServiceContext,
+) -> Result<(), StartError> {
+    let watcher = PolicyWatcher::open(path.to_owned(), fetcher, metrics)
+        .await
+        .map_err(|error| StartError::with_source("egress-fetcher.policy_path is wrong", error))?;
+    cx.tasks
+        .spawn(watcher.watch(Arc::clone(fetcher), cx.stop.clone()));
+    Ok(())
 }
 
 /// Name of the proxy among the addresses on which services listen.

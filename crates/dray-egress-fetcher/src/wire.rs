@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::dial::Io;
+use crate::limits::QuotaLease;
 
 /// Bytes over the wire that need not be content: heads, framing, TLS.
 const OVERHEAD_BYTES: u64 = 256 * 1024;
@@ -27,6 +28,9 @@ pub enum WireError {
     /// More bytes than a body within its limit can need.
     #[error("the peers sent more bytes than a body within the limit needs")]
     TooManyBytes,
+    /// A quota of the policy files is used up.
+    #[error("a quota is used up")]
+    QuotaExceeded,
     /// Too many interim responses, or too large ones.
     #[error("the server sent too many interim responses")]
     TooManyInterimResponses,
@@ -43,6 +47,7 @@ impl WireError {
 #[derive(Clone, Debug)]
 pub struct WireBudget {
     left: Arc<AtomicU64>,
+    quota: Option<QuotaLease>,
 }
 
 impl WireBudget {
@@ -53,18 +58,29 @@ impl WireBudget {
             .saturating_add(OVERHEAD_BYTES);
         Self {
             left: Arc::new(AtomicU64::new(budget)),
+            quota: None,
         }
     }
 
-    /// Takes `count` bytes; `false` when there are not so many left.
-    fn take(&self, count: u64) -> bool {
+    /// Counts the bytes against quotas too.
+    #[must_use]
+    pub fn with_quota(mut self, quota: Option<QuotaLease>) -> Self {
+        self.quota = quota;
+        self
+    }
+
+    /// Takes `count` bytes, unless there are not so many left.
+    fn take(&self, count: u64) -> Result<(), WireError> {
+        if let Some(quota) = &self.quota {
+            quota.charge(count).map_err(|_| WireError::QuotaExceeded)?;
+        }
         let updated = self
             .left
             // The counter guards no other data.
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 left.checked_sub(count)
             });
-        updated.is_ok()
+        updated.map(|_| ()).map_err(|_| WireError::TooManyBytes)
     }
 }
 
@@ -98,11 +114,7 @@ impl AsyncRead for MeteredIo {
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let count = buffer.filled().len().saturating_sub(before) as u64;
         // Bytes beyond the budget were read, but no layer above gets them.
-        if self.budget.take(count) {
-            Poll::Ready(Ok(()))
-        } else {
-            Poll::Ready(Err(io::Error::other(WireError::TooManyBytes)))
-        }
+        Poll::Ready(self.budget.take(count).map_err(io::Error::other))
     }
 }
 
@@ -321,9 +333,9 @@ mod tests {
         let budget = WireBudget::for_body(1000);
         let total = 1000 + 100 + 256 * 1024;
         let other = budget.clone();
-        assert!(budget.take(total - 1));
-        assert!(!other.take(2));
-        assert!(other.take(1));
-        assert!(WireBudget::for_body(u64::MAX).take(u64::MAX));
+        assert!(budget.take(total - 1).is_ok());
+        assert!(other.take(2).is_err());
+        assert!(other.take(1).is_ok());
+        assert!(WireBudget::for_body(u64::MAX).take(u64::MAX).is_ok());
     }
 }

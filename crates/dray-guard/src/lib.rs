@@ -12,6 +12,7 @@
 //! | [`judge`] | may these addresses be connected to? the only source of a connectable address |
 //! | [`chain`] | where does this redirect lead, and may it be followed? |
 //! | [`reason`] | which message does the agent get? |
+//! | [`ruleset`] | may this tenant, session or app reach it, by the operator's policy files? |
 //! | [`steps`] | which steps were judged, and what did each decide? |
 //!
 //! Rule ids (`U-4`, `D-5`) in comments and test names are those of the egress security specification. A
@@ -37,6 +38,7 @@ pub mod judge;
 pub mod pattern;
 pub mod policy;
 pub mod reason;
+pub mod ruleset;
 pub mod steps;
 
 pub use addrclass::{Class, TABLE_EDITION, classify};
@@ -47,8 +49,11 @@ pub use judge::{
     PinnedAddresses, PrivateRanges, RefusedHop, blocked_classes,
 };
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
-pub use policy::{AdminPolicy, AllowedPorts, AppPolicy, EffectivePolicy, MaxRedirects};
+pub use policy::{
+    AdminPolicy, AllowedPorts, AppPolicy, CallerRules, EffectivePolicy, MaxRedirects, RequestKind,
+};
 pub use reason::{Code, ShownHost, ShownUrl};
+pub use ruleset::{Caller, RequestView, RuleDecision, RuleName, RuleSet};
 pub use steps::{JudgedStep, PolicyStep, RuleOwner, StepLog, StepObserver};
 
 #[cfg(test)]

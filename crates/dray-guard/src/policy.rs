@@ -3,6 +3,8 @@
 //! The operator's policy is a cap (I-5): an app may only narrow it (C-3). The effective policy is computed once per
 //! fetch and holds for the whole redirect chain (C-4).
 
+use std::sync::Arc;
+
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
@@ -10,6 +12,7 @@ use crate::canon::CanonicalUrl;
 use crate::judge::PrivateRanges;
 use crate::pattern::{HostPattern, HostPatterns};
 use crate::reason::Code;
+use crate::ruleset::{Caller, RequestView, RuleDecision, RuleSet};
 use crate::steps::{PolicyStep, RuleOwner, StepObserver};
 
 mod ports;
@@ -48,11 +51,62 @@ pub struct AppPolicy {
     pub host_allowlist: Option<Vec<String>>,
 }
 
+/// How a URL is asked for, which decides what the rules see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A fetch.
+    #[default]
+    Fetch,
+    /// A request through the proxy, with its method.
+    Request(String),
+    /// A tunnel through the proxy.
+    Tunnel,
+}
+
+impl RequestKind {
+    /// The method, as far as it is visible; empty for a tunnel.
+    pub fn method(&self) -> &str {
+        match self {
+            Self::Fetch => "GET",
+            Self::Request(method) => method,
+            Self::Tunnel => "",
+        }
+    }
+
+    /// What the rules see of a request for `url`.
+    pub fn view<'a>(&'a self, url: &'a CanonicalUrl) -> RequestView<'a> {
+        match self {
+            Self::Fetch => RequestView::fetch(url),
+            Self::Request(method) => RequestView::request(url, method),
+            Self::Tunnel => RequestView::tunnel(url),
+        }
+    }
+}
+
+/// The rules of the policy files, for one caller. They hold for a whole chain, also when the files change (C-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerRules {
+    /// The rules.
+    pub rules: Arc<RuleSet>,
+    /// Who asks.
+    pub caller: Caller,
+    /// How.
+    pub kind: RequestKind,
+}
+
+impl CallerRules {
+    /// Decides about a URL.
+    pub fn decide(&self, url: &CanonicalUrl) -> RuleDecision {
+        self.rules.decide(&self.caller, &self.kind.view(url))
+    }
+}
+
 /// Both policies, checked, for one fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectivePolicy {
     admin: AdminPolicy,
     app_hosts: Option<HostPatterns>,
+    rules: Option<CallerRules>,
     digest: String,
 }
 
@@ -91,11 +145,30 @@ impl EffectivePolicy {
         Ok(Self {
             admin: admin.clone(),
             app_hosts: app_hosts?,
+            rules: None,
             digest: policy_digest(admin, app),
         })
     }
 
-    /// Everything that is decided by URL alone, in the order of 3.1: scheme, both allowlists, port, name.
+    /// Adds the rules of the policy files, which can only narrow the policy.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Option<CallerRules>) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// The rules of the policy files for the caller; `None` without files.
+    pub const fn rules(&self) -> Option<&CallerRules> {
+        self.rules.as_ref()
+    }
+
+    /// The decision of the policy files about `url`; `None` without files.
+    pub fn decide(&self, url: &CanonicalUrl) -> Option<RuleDecision> {
+        self.rules.as_ref().map(|rules| rules.decide(url))
+    }
+
+    /// Everything that is decided by URL alone, in the order of 3.1: scheme, both allowlists, port, name,
+    /// rules of the policy files.
     ///
     /// # Errors
     /// The refusal of the first step that fails.
@@ -124,7 +197,11 @@ impl EffectivePolicy {
         steps.observe(PolicyStep::Port, owner, port)?;
         let name = self.check_name(url);
         let owner = owner_of(name.is_err() && is_built_in_name(url));
-        steps.observe(PolicyStep::HostName, owner, name)
+        steps.observe(PolicyStep::HostName, owner, name)?;
+        match self.decide(url) {
+            Some(decision) => steps.observe(PolicyStep::PolicyRules, operator, decision.verdict()),
+            None => Ok(()),
+        }
     }
 
     /// Refuses plain http when the operator wants https only (U-3).

@@ -36,6 +36,9 @@ pub enum Code {
     PortNotAllowed,
     BlockedHost,
     SsrfBlocked,
+    PolicyDenied,
+    MediaTypeNotAllowed,
+    QuotaExceeded,
     RedirectLimit,
     RedirectDowngrade,
     RedirectInvalid,
@@ -100,7 +103,7 @@ impl std::error::Error for Code {}
 
 impl Code {
     /// Every reason, with one status for all others.
-    pub const ALL_REASONS: [Self; 32] = [
+    pub const ALL_REASONS: [Self; 35] = [
         Self::DisabledByAdmin,
         Self::DisabledByApp,
         Self::HostNotInAdminAllowlist,
@@ -113,6 +116,9 @@ impl Code {
         Self::PortNotAllowed,
         Self::BlockedHost,
         Self::SsrfBlocked,
+        Self::PolicyDenied,
+        Self::MediaTypeNotAllowed,
+        Self::QuotaExceeded,
         Self::RedirectLimit,
         Self::RedirectDowngrade,
         Self::RedirectInvalid,
@@ -150,6 +156,9 @@ impl Code {
             Self::PortNotAllowed => "port_not_allowed",
             Self::BlockedHost => "blocked_host",
             Self::SsrfBlocked => "ssrf_blocked",
+            Self::PolicyDenied => "policy_denied",
+            Self::MediaTypeNotAllowed => "media_type_not_allowed",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::RedirectLimit => "redirect_limit",
             Self::RedirectDowngrade => "redirect_downgrade",
             Self::RedirectInvalid => "redirect_invalid",
@@ -184,7 +193,10 @@ impl Code {
     /// Whether the failure is about the URL: a decision on it, or what its server did. The agent that chose the URL can
     /// choose another. Every other failure is about the fetcher or the store.
     pub const fn is_about_url(self) -> bool {
-        !matches!(self, Self::Overloaded | Self::SinkFailed | Self::Internal)
+        !matches!(
+            self,
+            Self::Overloaded | Self::QuotaExceeded | Self::SinkFailed | Self::Internal
+        )
     }
 
     /// The fetcher's sentence as a model reads it: with advice where a policy refuses fetching or the host
@@ -194,7 +206,8 @@ impl Code {
             Self::DisabledByAdmin
             | Self::DisabledByApp
             | Self::HostNotInAdminAllowlist
-            | Self::HostNotInAppAllowlist => format!("{sentence} {POLICY_ADVICE} URL: {url}"),
+            | Self::HostNotInAppAllowlist
+            | Self::PolicyDenied => format!("{sentence} {POLICY_ADVICE} URL: {url}"),
             _ => sentence.to_owned(),
         }
     }
@@ -223,6 +236,8 @@ impl Code {
             | Self::PortNotAllowed
             | Self::BlockedHost
             | Self::SsrfBlocked
+            | Self::PolicyDenied
+            | Self::MediaTypeNotAllowed
             | Self::RedirectLimit
             | Self::RedirectDowngrade
             | Self::HttpStatus(401 | 403 | 407 | 451) => FaultCode::Denied,
@@ -233,7 +248,9 @@ impl Code {
             Self::TooLarge => FaultCode::TooLarge,
             Self::Timeout | Self::DeadlineExpired => FaultCode::Timeout,
             Self::DnsNotFound | Self::HttpStatus(404 | 410) => FaultCode::NotFound,
-            Self::Overloaded | Self::HttpStatus(429) => FaultCode::RateLimited,
+            Self::Overloaded | Self::QuotaExceeded | Self::HttpStatus(429) => {
+                FaultCode::RateLimited
+            }
             Self::RedirectInvalid
             | Self::DnsFailure
             | Self::ConnectFailed
@@ -261,6 +278,7 @@ impl Code {
                 | Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504)
                 | Self::Truncated
                 | Self::Overloaded
+                | Self::QuotaExceeded
                 | Self::SinkFailed
                 | Self::Internal
         )

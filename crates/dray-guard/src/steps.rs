@@ -26,6 +26,10 @@ pub enum PolicyStep {
     Port,
     /// Names that are never fetched (section 6).
     HostName,
+    /// The list `deny` and the rules of the policy files. Not judged where there are none.
+    PolicyRules,
+    /// The quotas of the policy files have room. Not judged where there are none.
+    Quota,
     /// DNS has an answer. Only hosts that are names have this step.
     Resolution,
     /// Every address may be connected to (section 8).
@@ -34,7 +38,7 @@ pub enum PolicyStep {
 
 impl PolicyStep {
     /// Every step, in order.
-    pub const ALL_STEPS: [Self; 11] = [
+    pub const ALL_STEPS: [Self; 13] = [
         Self::OperatorSwitch,
         Self::AppSwitch,
         Self::AppPatterns,
@@ -44,6 +48,8 @@ impl PolicyStep {
         Self::AppHosts,
         Self::Port,
         Self::HostName,
+        Self::PolicyRules,
+        Self::Quota,
         Self::Resolution,
         Self::Addresses,
     ];

@@ -196,6 +196,8 @@ names!(PolicyStep {
     HostName => "host_name",
     Resolution => "resolution",
     Addresses => "addresses",
+    PolicyRules => "policy_rules",
+    Quota => "quota",
 });
 
 names!(StepVerdict {

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/egress.proto.
  */
 export const file_dray_v1_egress: GenFile = /*@__PURE__*/
-  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJcCg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgijQEKDEV4cGxhaW5SZXBseRIlCgVzdGVwcxgBIAMoCzIWLmRyYXkudjEuSnVkZ2VtZW50U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIdCgVmYXVsdBgDIAEoCzIOLmRyYXkudjEuRmF1bHQSEAoIY29tcGxldGUYBCABKAgilgEKDUp1ZGdlbWVudFN0ZXASIQoEc3RlcBgBIAEoDjITLmRyYXkudjEuUG9saWN5U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIMCgRjb2RlGAMgASgJEgwKBHJ1bGUYBCABKAkSDwoHc2V0dGluZxgFIAEoCRIOCgZvcmlnaW4YBiABKAkiXQoJQXBwUG9saWN5EhQKB2VuYWJsZWQYASABKAhIAIgBARIuCg5ob3N0X2FsbG93bGlzdBgCIAEoCzIWLmRyYXkudjEuSG9zdEFsbG93bGlzdEIKCghfZW5hYmxlZCIhCg1Ib3N0QWxsb3dsaXN0EhAKCHBhdHRlcm5zGAEgAygJIqwCCgpGZXRjaFJlcGx5EiEKB2NvbnRlbnQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSDgoGc2hhMjU2GAIgASgMEgwKBHNpemUYAyABKAQSEgoKbWVkaWFfdHlwZRgEIAEoCRIaChJzbmlmZmVkX21lZGlhX3R5cGUYBSABKAkSDAoEbmFtZRgGIAEoCRIXCg9sZW5ndGhfdmVyaWZpZWQYByABKAgSEQoJd2lyZV9zaXplGAggASgEEg4KBmNvZGluZxgJIAEoCRIRCglmaW5hbF91cmwYCiABKAkSFgoOcmVkaXJlY3RfY291bnQYCyABKA0SDAoEZXRhZxgMIAEoCRIVCg1sYXN0X21vZGlmaWVkGA0gASgJEhMKC2h0dHBfc3RhdHVzGA4gASgNIvwGCgtFZ3Jlc3NBdWRpdBIQCghldmVudF9pZBgBIAEoCRIPCgd0aW1lX21zGAIgASgEEhQKDG9wZXJhdGlvbl9pZBgDIAEoCRIOCgZhcHBfaWQYBCABKAkSEAoIdHJhY2VfaWQYBSABKAkSFQoNcG9saWN5X2RpZ2VzdBgGIAEoCRIVCg1hZG1pbl9lbmFibGVkGAcgASgIEhgKC2FwcF9lbmFibGVkGAggASgISACIAQESEgoKdXJsX3NjaGVtZRgJIAEoCRIQCgh1cmxfaG9zdBgKIAEoCRIQCgh1cmxfcG9ydBgLIAEoDRIVCg11cmxfcGF0aF9oYXNoGAwgASgJEg8KB3ZlcmRpY3QYDSABKAkSDAoEY29kZRgOIAEoCRINCgVwaGFzZRgPIAEoCRIfCgRob3BzGBAgAygLMhEuZHJheS52MS5BdWRpdEhvcBIWCg5yZWRpcmVjdF9jb3VudBgRIAEoDRISCgpmaW5hbF9ob3N0GBIgASgJEhMKC2h0dHBfc3RhdHVzGBMgASgNEhQKDGNvbnRlbnRfdHlwZRgUIAEoCRIUCgxzdG9yZWRfYnl0ZXMYFSABKAQSEgoKd2lyZV9ieXRlcxgWIAEoBBIOCgZjb2RpbmcYFyABKAkSDgoGc2hhMjU2GBggASgJEhcKD2xlbmd0aF92ZXJpZmllZBgZIAEoCBITCgtkdXJhdGlvbl9tcxgaIAEoBBIOCgZkbnNfbXMYGyABKAQSEgoKY29ubmVjdF9tcxgcIAEoBBIOCgZ0bHNfbXMYHSABKAQSDwoHaGVhZF9tcxgeIAEoBBIPCgdib2R5X21zGB8gASgEEhUKDXByaXZhdGVfY2lkcnMYICADKAkSFwoPZmV0Y2hlcl92ZXJzaW9uGCEgASgJEhUKDXRhYmxlX2VkaXRpb24YIiABKAkSEwoLbG9va3VwX29ubHkYIyABKAgSFgoOcHJveHlfcHJvdG9jb2wYJCABKAkSEwoLcHJveHlfc3RhZ2UYJSABKAkSEQoJdGVuYW50X2lkGCYgASgJEhIKCnNlc3Npb25faWQYJyABKAkSDAoEcnVsZRgoIAEoCRITCgtzZXJ2ZXJfbmFtZRgpIAEoCRIQCgh1cF9ieXRlcxgqIAEoBBISCgpkb3duX2J5dGVzGCsgASgEQg4KDF9hcHBfZW5hYmxlZCKSAgoIQXVkaXRIb3ASDQoFaW5kZXgYASABKA0SDgoGc2NoZW1lGAIgASgJEgwKBGhvc3QYAyABKAkSDAoEcG9ydBgEIAEoDRITCgtjbmFtZV9jaGFpbhgFIAMoCRIlCgdhbnN3ZXJzGAYgAygLMhQuZHJheS52MS5BdWRpdEFuc3dlchIWCg5jaG9zZW5fYWRkcmVzcxgHIAEoCRIUCgxwZWVyX2FkZHJlc3MYCCABKAkSEgoKbG9jYWxfcG9ydBgJIAEoDRITCgt0bHNfdmVyc2lvbhgKIAEoCRIaChJjZXJ0aWZpY2F0ZV9zaGEyNTYYCyABKAkSDgoGc3RhdHVzGAwgASgNEgwKBGNvZGUYDSABKAkiLQoLQXVkaXRBbnN3ZXISDwoHYWRkcmVzcxgBIAEoCRINCgVjbGFzcxgCIAEoCSrUAgoKUG9saWN5U3RlcBIbChdQT0xJQ1lfU1RFUF9VTlNQRUNJRklFRBAAEh8KG1BPTElDWV9TVEVQX09QRVJBVE9SX1NXSVRDSBABEhoKFlBPTElDWV9TVEVQX0FQUF9TV0lUQ0gQAhIcChhQT0xJQ1lfU1RFUF9BUFBfUEFUVEVSTlMQAxITCg9QT0xJQ1lfU1RFUF9VUkwQBBIWChJQT0xJQ1lfU1RFUF9TQ0hFTUUQBRIeChpQT0xJQ1lfU1RFUF9PUEVSQVRPUl9IT1NUUxAGEhkKFVBPTElDWV9TVEVQX0FQUF9IT1NUUxAHEhQKEFBPTElDWV9TVEVQX1BPUlQQCBIZChVQT0xJQ1lfU1RFUF9IT1NUX05BTUUQCRIaChZQT0xJQ1lfU1RFUF9SRVNPTFVUSU9OEAoSGQoVUE9MSUNZX1NURVBfQUREUkVTU0VTEAsqfAoLU3RlcFZlcmRpY3QSHAoYU1RFUF9WRVJESUNUX1VOU1BFQ0lGSUVEEAASGAoUU1RFUF9WRVJESUNUX0FMTE9XRUQQARIYChRTVEVQX1ZFUkRJQ1RfUkVGVVNFRBACEhsKF1NURVBfVkVSRElDVF9OT1RfSlVER0VEEAMqMQoEU2luaxIUChBTSU5LX1VOU1BFQ0lGSUVEEAASEwoPU0lOS19DTEFJTV9PTkxZEAEyeAoGRWdyZXNzEjMKBUZldGNoEhUuZHJheS52MS5GZXRjaFJlcXVlc3QaEy5kcmF5LnYxLkZldGNoUmVwbHkSOQoHRXhwbGFpbhIXLmRyYXkudjEuRXhwbGFpblJlcXVlc3QaFS5kcmF5LnYxLkV4cGxhaW5SZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common]);
+  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJcCg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgiuAEKDEV4cGxhaW5SZXBseRIlCgVzdGVwcxgBIAMoCzIWLmRyYXkudjEuSnVkZ2VtZW50U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIdCgVmYXVsdBgDIAEoCzIOLmRyYXkudjEuRmF1bHQSEAoIY29tcGxldGUYBCABKAgSFAoMcnVsZXNfZGlnZXN0GAUgASgJEhMKC3JlcG9ydGVkX2J5GAYgASgJIqoBCg1KdWRnZW1lbnRTdGVwEiEKBHN0ZXAYASABKA4yEy5kcmF5LnYxLlBvbGljeVN0ZXASJQoHdmVyZGljdBgCIAEoDjIULmRyYXkudjEuU3RlcFZlcmRpY3QSDAoEY29kZRgDIAEoCRIMCgRydWxlGAQgASgJEg8KB3NldHRpbmcYBSABKAkSDgoGb3JpZ2luGAYgASgJEhIKCmRlY2lkZWRfYnkYByABKAkiXQoJQXBwUG9saWN5EhQKB2VuYWJsZWQYASABKAhIAIgBARIuCg5ob3N0X2FsbG93bGlzdBgCIAEoCzIWLmRyYXkudjEuSG9zdEFsbG93bGlzdEIKCghfZW5hYmxlZCIhCg1Ib3N0QWxsb3dsaXN0EhAKCHBhdHRlcm5zGAEgAygJIqwCCgpGZXRjaFJlcGx5EiEKB2NvbnRlbnQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSDgoGc2hhMjU2GAIgASgMEgwKBHNpemUYAyABKAQSEgoKbWVkaWFfdHlwZRgEIAEoCRIaChJzbmlmZmVkX21lZGlhX3R5cGUYBSABKAkSDAoEbmFtZRgGIAEoCRIXCg9sZW5ndGhfdmVyaWZpZWQYByABKAgSEQoJd2lyZV9zaXplGAggASgEEg4KBmNvZGluZxgJIAEoCRIRCglmaW5hbF91cmwYCiABKAkSFgoOcmVkaXJlY3RfY291bnQYCyABKA0SDAoEZXRhZxgMIAEoCRIVCg1sYXN0X21vZGlmaWVkGA0gASgJEhMKC2h0dHBfc3RhdHVzGA4gASgNIuAHCgtFZ3Jlc3NBdWRpdBIQCghldmVudF9pZBgBIAEoCRIPCgd0aW1lX21zGAIgASgEEhQKDG9wZXJhdGlvbl9pZBgDIAEoCRIOCgZhcHBfaWQYBCABKAkSEAoIdHJhY2VfaWQYBSABKAkSFQoNcG9saWN5X2RpZ2VzdBgGIAEoCRIVCg1hZG1pbl9lbmFibGVkGAcgASgIEhgKC2FwcF9lbmFibGVkGAggASgISACIAQESEgoKdXJsX3NjaGVtZRgJIAEoCRIQCgh1cmxfaG9zdBgKIAEoCRIQCgh1cmxfcG9ydBgLIAEoDRIVCg11cmxfcGF0aF9oYXNoGAwgASgJEg8KB3ZlcmRpY3QYDSABKAkSDAoEY29kZRgOIAEoCRINCgVwaGFzZRgPIAEoCRIfCgRob3BzGBAgAygLMhEuZHJheS52MS5BdWRpdEhvcBIWCg5yZWRpcmVjdF9jb3VudBgRIAEoDRISCgpmaW5hbF9ob3N0GBIgASgJEhMKC2h0dHBfc3RhdHVzGBMgASgNEhQKDGNvbnRlbnRfdHlwZRgUIAEoCRIUCgxzdG9yZWRfYnl0ZXMYFSABKAQSEgoKd2lyZV9ieXRlcxgWIAEoBBIOCgZjb2RpbmcYFyABKAkSDgoGc2hhMjU2GBggASgJEhcKD2xlbmd0aF92ZXJpZmllZBgZIAEoCBITCgtkdXJhdGlvbl9tcxgaIAEoBBIOCgZkbnNfbXMYGyABKAQSEgoKY29ubmVjdF9tcxgcIAEoBBIOCgZ0bHNfbXMYHSABKAQSDwoHaGVhZF9tcxgeIAEoBBIPCgdib2R5X21zGB8gASgEEhUKDXByaXZhdGVfY2lkcnMYICADKAkSFwoPZmV0Y2hlcl92ZXJzaW9uGCEgASgJEhUKDXRhYmxlX2VkaXRpb24YIiABKAkSEwoLbG9va3VwX29ubHkYIyABKAgSFgoOcHJveHlfcHJvdG9jb2wYJCABKAkSEwoLcHJveHlfc3RhZ2UYJSABKAkSEQoJdGVuYW50X2lkGCYgASgJEhIKCnNlc3Npb25faWQYJyABKAkSDAoEcnVsZRgoIAEoCRITCgtzZXJ2ZXJfbmFtZRgpIAEoCRIQCgh1cF9ieXRlcxgqIAEoBBISCgpkb3duX2J5dGVzGCsgASgEEhQKDHJ1bGVzX2RpZ2VzdBgsIAEoCRISCgpkZWNpZGVkX2J5GC0gASgJEhMKC3JlcG9ydGVkX2J5GC4gASgJEg4KBm1ldGhvZBgvIAEoCRITCgtjcmVkZW50aWFscxgwIAMoCUIOCgxfYXBwX2VuYWJsZWQikgIKCEF1ZGl0SG9wEg0KBWluZGV4GAEgASgNEg4KBnNjaGVtZRgCIAEoCRIMCgRob3N0GAMgASgJEgwKBHBvcnQYBCABKA0SEwoLY25hbWVfY2hhaW4YBSADKAkSJQoHYW5zd2VycxgGIAMoCzIULmRyYXkudjEuQXVkaXRBbnN3ZXISFgoOY2hvc2VuX2FkZHJlc3MYByABKAkSFAoMcGVlcl9hZGRyZXNzGAggASgJEhIKCmxvY2FsX3BvcnQYCSABKA0SEwoLdGxzX3ZlcnNpb24YCiABKAkSGgoSY2VydGlmaWNhdGVfc2hhMjU2GAsgASgJEg4KBnN0YXR1cxgMIAEoDRIMCgRjb2RlGA0gASgJIi0KC0F1ZGl0QW5zd2VyEg8KB2FkZHJlc3MYASABKAkSDQoFY2xhc3MYAiABKAkqiQMKClBvbGljeVN0ZXASGwoXUE9MSUNZX1NURVBfVU5TUEVDSUZJRUQQABIfChtQT0xJQ1lfU1RFUF9PUEVSQVRPUl9TV0lUQ0gQARIaChZQT0xJQ1lfU1RFUF9BUFBfU1dJVENIEAISHAoYUE9MSUNZX1NURVBfQVBQX1BBVFRFUk5TEAMSEwoPUE9MSUNZX1NURVBfVVJMEAQSFgoSUE9MSUNZX1NURVBfU0NIRU1FEAUSHgoaUE9MSUNZX1NURVBfT1BFUkFUT1JfSE9TVFMQBhIZChVQT0xJQ1lfU1RFUF9BUFBfSE9TVFMQBxIUChBQT0xJQ1lfU1RFUF9QT1JUEAgSGQoVUE9MSUNZX1NURVBfSE9TVF9OQU1FEAkSGgoWUE9MSUNZX1NURVBfUkVTT0xVVElPThAKEhkKFVBPTElDWV9TVEVQX0FERFJFU1NFUxALEhwKGFBPTElDWV9TVEVQX1BPTElDWV9SVUxFUxAMEhUKEVBPTElDWV9TVEVQX1FVT1RBEA0qfAoLU3RlcFZlcmRpY3QSHAoYU1RFUF9WRVJESUNUX1VOU1BFQ0lGSUVEEAASGAoUU1RFUF9WRVJESUNUX0FMTE9XRUQQARIYChRTVEVQX1ZFUkRJQ1RfUkVGVVNFRBACEhsKF1NURVBfVkVSRElDVF9OT1RfSlVER0VEEAMqMQoEU2luaxIUChBTSU5LX1VOU1BFQ0lGSUVEEAASEwoPU0lOS19DTEFJTV9PTkxZEAEyeAoGRWdyZXNzEjMKBUZldGNoEhUuZHJheS52MS5GZXRjaFJlcXVlc3QaEy5kcmF5LnYxLkZldGNoUmVwbHkSOQoHRXhwbGFpbhIXLmRyYXkudjEuRXhwbGFpblJlcXVlc3QaFS5kcmF5LnYxLkV4cGxhaW5SZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common]);
 
 /**
  * What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address.
@@ -136,6 +136,21 @@ export type ExplainReply = Message<"dray.v1.ExplainReply"> & {
    * @generated from field: bool complete = 4;
    */
   complete: boolean;
+
+  /**
+   * SHA-256 (hex) of the policy files; empty without them.
+   *
+   * @generated from field: string rules_digest = 5;
+   */
+  rulesDigest: string;
+
+  /**
+   * The rule that would refuse the URL if everything that is only tried were in force, as in `decided_by`; empty without
+   * one.
+   *
+   * @generated from field: string reported_by = 6;
+   */
+  reportedBy: string;
 };
 
 /**
@@ -194,6 +209,13 @@ export type JudgementStep = Message<"dray.v1.JudgementStep"> & {
    * @generated from field: string origin = 6;
    */
   origin: string;
+
+  /**
+   * The rule of the policy files that decided, as `ROLE/RULE (FILE:LINE)`; empty where none did.
+   *
+   * @generated from field: string decided_by = 7;
+   */
+  decidedBy: string;
 };
 
 /**
@@ -632,14 +654,14 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
   proxyStage: string;
 
   /**
-   * Tenant of a proxied connection.
+   * Tenant.
    *
    * @generated from field: string tenant_id = 38;
    */
   tenantId: string;
 
   /**
-   * Session of a proxied connection, from its token.
+   * Session; empty when unknown.
    *
    * @generated from field: string session_id = 39;
    */
@@ -673,6 +695,41 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
    * @generated from field: uint64 down_bytes = 43;
    */
   downBytes: bigint;
+
+  /**
+   * SHA-256 (hex) of the policy files; empty without them.
+   *
+   * @generated from field: string rules_digest = 44;
+   */
+  rulesDigest: string;
+
+  /**
+   * The rule of the policy files that decided about the last hop, as `ROLE/RULE (FILE:LINE)`; empty without policy files.
+   *
+   * @generated from field: string decided_by = 45;
+   */
+  decidedBy: string;
+
+  /**
+   * The rule or limit that would have refused it if everything that is only tried were in force; empty without one.
+   *
+   * @generated from field: string reported_by = 46;
+   */
+  reportedBy: string;
+
+  /**
+   * Method of the request; empty for tunnels.
+   *
+   * @generated from field: string method = 47;
+   */
+  method: string;
+
+  /**
+   * Names of the operator's credentials that were added to requests; never their values.
+   *
+   * @generated from field: repeated string credentials = 48;
+   */
+  credentials: string[];
 };
 
 /**
@@ -904,6 +961,20 @@ export enum PolicyStep {
    * @generated from enum value: POLICY_STEP_ADDRESSES = 11;
    */
   ADDRESSES = 11,
+
+  /**
+   * The rules of the policy files, judged after the name: `policy_rules`. Not judged without policy files.
+   *
+   * @generated from enum value: POLICY_STEP_POLICY_RULES = 12;
+   */
+  POLICY_RULES = 12,
+
+  /**
+   * The quotas of the policy files, judged after their rules: `quota`. Not judged without quotas.
+   *
+   * @generated from enum value: POLICY_STEP_QUOTA = 13;
+   */
+  QUOTA = 13,
 }
 
 /**

@@ -176,12 +176,6 @@ impl AuditedConnection {
         rule.clone_into(&mut event.rule);
         name.clone_into(&mut event.proxy_stage);
         self.protocol.as_str().clone_into(&mut event.proxy_protocol);
-        event.tenant_id = self.meta.tenant.to_string();
-        event.session_id = self
-            .meta
-            .session
-            .as_ref()
-            .map_or_else(String::new, ToString::to_string);
         event.server_name.clone_from(&self.server_name);
         event.up_bytes = self.counts.up();
         event.down_bytes = self.counts.down();

@@ -32,10 +32,6 @@ pub(super) fn audit_event(
         event_id: uuid::Uuid::now_v7().to_string(),
         time_ms: now_ms,
         operation_id: meta.operation.to_string(),
-        app_id: meta
-            .app
-            .as_ref()
-            .map_or_else(String::new, ToString::to_string),
         trace_id: meta.trace.trace_id().unwrap_or_default().to_owned(),
         policy_digest: record.policy_digest.clone(),
         admin_enabled: record.admin_enabled,
@@ -80,11 +76,36 @@ pub(super) fn audit_event(
         fetcher_version: env!("CARGO_PKG_VERSION").to_owned(),
         table_edition: TABLE_EDITION.to_owned(),
         lookup_only: record.lookup_only,
-        // Of proxied connections alone, which set them.
+        // Set below, or by proxied connections.
         ..v1::EgressAudit::default()
     };
+    set_rule_fields(&mut event, meta, record);
     fit_event_size(&mut event);
     event
+}
+
+/// Who asked, and what the policy files decided.
+fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecord) {
+    event.tenant_id = meta.tenant.to_string();
+    if let Some(app) = &meta.app {
+        event.app_id = app.to_string();
+    }
+    if let Some(session) = &meta.session {
+        event.session_id = session.to_string();
+    }
+    event.rules_digest.clone_from(&record.rules_digest);
+    if let Some(decision) = &record.decision {
+        event.decided_by = decision.rule.to_string();
+    }
+    // A quota that refused is what decided.
+    if let Some(quota) = &record.quota {
+        event.decided_by = quota.to_string();
+    }
+    if let Some(reported) = &record.reported {
+        event.reported_by = reported.to_string();
+    }
+    event.method.clone_from(&record.method);
+    event.credentials.clone_from(&record.credentials);
 }
 
 /// Verdict, code and phase of the event.

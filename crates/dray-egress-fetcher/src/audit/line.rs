@@ -50,6 +50,11 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         server_name,
         up_bytes,
         down_bytes,
+        rules_digest,
+        decided_by,
+        reported_by,
+        method,
+        credentials,
     } = event;
     let mut line = json!({
         "event_id": event_id, "time": time_ms, "operation_id": operation_id, "app_id": app_id,
@@ -68,7 +73,8 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
     let proxied = json!({
         "proxy_protocol": proxy_protocol, "proxy_stage": proxy_stage, "tenant_id": tenant_id,
         "session_id": session_id, "rule": rule, "server_name": server_name, "up_bytes": up_bytes,
-        "down_bytes": down_bytes,
+        "down_bytes": down_bytes, "rules_digest": rules_digest, "decided_by": decided_by,
+        "reported_by": reported_by, "method": method, "credentials": credentials,
     });
     if let (Value::Object(line), Value::Object(proxied)) = (&mut line, proxied) {
         line.extend(proxied);

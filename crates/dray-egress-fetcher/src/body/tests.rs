@@ -41,6 +41,7 @@ async fn get_into<S: ByteSink>(
         host: "files.example.org",
         path_and_query: "/",
         user_agent: &agent,
+        credential: None,
         resume: None,
     };
     let budget = TimeBudget::starting_now(Duration::from_mins(5));

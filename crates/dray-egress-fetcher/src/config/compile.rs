@@ -118,6 +118,10 @@ impl Config {
             ipv4_only: !self.ipv6,
             ipv6_first: self.ipv6_first,
         };
+        checks.count("policy_replicas", self.policy_replicas);
+        for (index, credential) in self.credentials.iter().enumerate() {
+            credential.check(index, &mut checks);
+        }
         let proxy = self.proxy.compile(&admin, &mut checks);
         let compiled = CompiledConfig {
             admin,

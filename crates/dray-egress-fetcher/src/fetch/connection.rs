@@ -1,15 +1,17 @@
 //! Opens a connection for a client of the proxy: the steps of a hop up to the check of the peer, and nothing after it.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
-use dray_guard::{AllowedPorts, CanonicalUrl, Code};
+use dray_guard::{AllowedPorts, CanonicalUrl, Code, RequestKind, RuleDecision};
 use futures_util::FutureExt as _;
 
 use super::hop::HopAdmission;
 use super::{FetchJob, Fetcher, breaker_key};
+use crate::credential::Credential;
 use crate::dial::{DialWinner, Io};
 use crate::error::{FetchError, FetchPhase};
-use crate::limits::{AddressSlot, FetchAdmission, FetchSlot};
+use crate::limits::{AddressSlot, FetchAdmission, FetchSlot, QuotaLease};
 use crate::record::FetchRecord;
 
 /// A connection to a judged address, whose peer was checked. Nothing was written to it yet.
@@ -18,6 +20,12 @@ pub struct OpenConnection {
     pub io: Box<dyn Io>,
     /// What it was opened for.
     pub url: CanonicalUrl,
+    /// What the policy files decided about it; `None` without files.
+    pub decision: Option<RuleDecision>,
+    /// Where its bytes count; `None` without policy files.
+    pub quota: Option<QuotaLease>,
+    /// The credential for the request; `None` for tunnels.
+    pub credential: Option<Arc<Credential>>,
     /// Held as long as the connection lives.
     pub slots: (FetchSlot, AddressSlot),
 }
@@ -71,6 +79,7 @@ impl Fetcher {
         if !ports.allows(url.port()) {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }
+        let quota = self.admit_quota(chain.policy(), record)?;
         self.check_breaker(&url)?;
         let HopAdmission {
             slot,
@@ -82,6 +91,13 @@ impl Fetcher {
         let won = connected.inspect_err(|failure| self.blame(&url, failure))?;
         self.check_peer(&won, record)?;
         self.limits.breaker().succeeded(&breaker_key(&url));
+        let credential = match &request.kind {
+            // A server answers a TRACE with the fields of the request (RFC 9110, section 9.3.8).
+            RequestKind::Request(method) if method != "TRACE" => {
+                self.credentials.find(&request.caller.tenant, &url)
+            }
+            _ => None,
+        };
         let DialWinner {
             stream,
             slot: address,
@@ -90,6 +106,9 @@ impl Fetcher {
         Ok(OpenConnection {
             io: stream.io,
             url,
+            decision: record.decision.clone(),
+            quota,
+            credential,
             slots: (slot, address),
         })
     }

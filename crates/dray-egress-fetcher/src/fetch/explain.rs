@@ -16,6 +16,14 @@ pub struct PolicyExplanation {
     pub refusal: Option<FetchFailure>,
     /// Whether nothing is left to judge. `false`: the host is a name that was not looked up.
     pub complete: bool,
+    /// SHA-256 (hex) of the policy files; empty without them.
+    pub rules_digest: String,
+    /// The rule of the policy files that decided; empty where none did.
+    pub decided_by: String,
+    /// The quota that has no room; empty where all have.
+    pub quota: String,
+    /// What would have refused it if it were not only tried; empty without.
+    pub reported_by: String,
 }
 
 impl Fetcher {
@@ -40,10 +48,21 @@ impl Fetcher {
             }
             Err(failure) => (Some(record_failure(request, record, &failure)), true),
         };
+        let decision = record.decision.as_ref();
         PolicyExplanation {
             steps: record.steps.clone(),
             refusal,
             complete,
+            rules_digest: record.rules_digest.clone(),
+            decided_by: decision.map_or_else(String::new, |one| one.rule.to_string()),
+            quota: record
+                .quota
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
+            reported_by: record
+                .reported
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
         }
     }
 
@@ -55,6 +74,7 @@ impl Fetcher {
         record: &mut FetchRecord,
     ) -> Result<bool, FetchError> {
         let (chain, context) = self.begin(request, record)?;
+        self.check_quota(chain.policy(), record)?;
         let url = chain.current().clone();
         let is_name = matches!(url.host(), Host::Name(_));
         if is_name && !resolve_names {

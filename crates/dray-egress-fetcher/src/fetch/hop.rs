@@ -9,6 +9,7 @@ use dray_guard::{
     PinnedAddresses, PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
 };
 
+use super::rules::{check_media_type, rule_limit};
 use super::{FetchContext, Fetcher, PartialBody, breaker_key, record_refusal};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
@@ -33,6 +34,8 @@ pub(super) struct HopResponse {
     pub(super) wire: WireBody,
     /// Both are held until the body is received.
     pub(super) slots: (FetchSlot, AddressSlot),
+    /// Most bytes of the body.
+    pub(super) limit: u64,
 }
 
 /// A connection that is ready for the request, and the slot of its address.
@@ -63,13 +66,16 @@ impl Fetcher {
     ) -> Result<HopOutcome, FetchError> {
         let url = chain.current().clone();
         record.enter(chain.hop(), Some(&url));
+        let decision = chain.policy().decide(&url);
+        let limit = rule_limit(context.limit, decision.as_ref());
+        record.note_decision(decision);
         let resume = partial.and_then(|partial| partial.resume(&url, &record.counts));
         let response = self.ask(chain, &url, context, resume.as_ref(), record);
         let (parts, wire, slots) = response.await?;
         record.hop().status = Some(parts.status.as_u16());
         let judged = match &resume {
-            Some(resume) => judge_rest(&parts, context.limit, resume),
-            None => judge_head(&parts, context.limit),
+            Some(resume) => judge_rest(&parts, limit, resume),
+            None => judge_head(&parts, limit),
         };
         // If a body follows, the breaker is informed after the body was read.
         if !matches!(judged, Ok(HeadDecision::Body(_))) {
@@ -85,11 +91,15 @@ impl Fetcher {
             HeadDecision::Body(_) if partial.is_some() && resume.is_none() => {
                 Err(FetchError::new(Code::Truncated, FetchPhase::Head))
             }
-            HeadDecision::Body(plan) => Ok(HopOutcome::Body(Box::new(HopResponse {
-                plan,
-                wire,
-                slots,
-            }))),
+            HeadDecision::Body(plan) => {
+                check_media_type(record, &plan.labels.media_type)?;
+                Ok(HopOutcome::Body(Box::new(HopResponse {
+                    plan,
+                    wire,
+                    slots,
+                    limit,
+                })))
+            }
             HeadDecision::Redirect(locations) => {
                 // The connection is closed first, because the body of a redirect is never read.
                 drop((wire, slots));
@@ -97,11 +107,8 @@ impl Fetcher {
                 let next = chain
                     .on_redirect(parts.status.as_u16(), &locations)
                     .map_err(|refused| {
-                        record_refusal(
-                            record,
-                            &refused,
-                            RequestedOrigin::redirect(&url, &locations),
-                        )
+                        let tried = RequestedOrigin::redirect(&url, &locations);
+                        record_refusal(record, chain.policy(), &refused, tried)
                     })?;
                 record.redirect_count = chain.followed();
                 match next {
@@ -134,10 +141,21 @@ impl Fetcher {
         let won = self.connect(&pinned, address, context, record).await?;
         let connected = self.secure(won, url, context, record).await?;
         let host = url.host_header();
+        // For the URL that the caller asked for alone: no redirect takes a credential along, not even to its own host.
+        let tenant = &context.request.caller.tenant;
+        let credential = (chain.hop() == 0)
+            .then(|| self.credentials.find(tenant, url))
+            .flatten();
+        let mut path_and_query = url.path_and_query().into();
+        if let Some(credential) = &credential {
+            record.note_credential(&credential.name);
+            path_and_query = credential.path_and_query(url);
+        }
         let ask = HopRequest {
             host: &host,
-            path_and_query: url.path_and_query(),
+            path_and_query: &path_and_query,
             user_agent: &self.settings.user_agent,
+            credential: credential.and_then(|credential| credential.header()),
             resume,
         };
         record.at(FetchPhase::Head);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_guard::{AppPolicy, Code};
+use dray_guard::{AppPolicy, Caller, Code, RequestKind};
 use dray_types::Fault;
 use http::HeaderValue;
 
@@ -66,6 +66,10 @@ pub struct FetchJob {
     pub tenant: String,
     /// The app of the tenant; every app has slots of its own.
     pub app: String,
+    /// Who asks, for the rules of the policy files.
+    pub caller: Caller,
+    /// How it asks, for the rules of the policy files.
+    pub kind: RequestKind,
     /// Most bytes; 0 for the default (C-2).
     pub size_limit: u64,
     /// Time the tool call may take; `None` for as long as the operator allows.

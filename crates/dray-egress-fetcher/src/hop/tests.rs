@@ -23,6 +23,7 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
         host: "files.example.org:8080",
         path_and_query: "/a%20b?x=1",
         user_agent: &USER_AGENT,
+        credential: None,
         resume: None,
     };
     let fetched =

@@ -14,6 +14,8 @@ pub(super) struct CounterSet {
     pub(super) audit_failures: Counter<u64>,
     pub(super) opened: Counter<u64>,
     pub(super) retries: Counter<u64>,
+    pub(super) reports: Counter<u64>,
+    pub(super) reloads: Counter<u64>,
 }
 
 impl CounterSet {
@@ -60,6 +62,15 @@ impl CounterSet {
             retries: counter(
                 "dray_egress_retries_total",
                 "Attempts after the first one of a fetch.",
+            ),
+            reports: counter(
+                "dray_egress_policy_reports_total",
+                "Fetches and connections that a rule or limit of the policy files would refuse if it were not only \
+                 tried, by rule.",
+            ),
+            reloads: counter(
+                "dray_egress_policy_reloads_total",
+                "Changes of the policy files, by result: applied, or failed (the rules before stay in force).",
             ),
         }
     }
@@ -115,6 +126,8 @@ pub(super) struct GaugeSet {
     pub(super) inflight: UpDownCounter<i64>,
     pub(super) policy: Gauge<u64>,
     pub(super) edition: Gauge<u64>,
+    pub(super) rules: Gauge<u64>,
+    pub(super) rules_stale: Gauge<u64>,
 }
 
 impl GaugeSet {
@@ -130,6 +143,14 @@ impl GaugeSet {
             policy: gauge(
                 "dray_egress_policy_info",
                 "1, with the operator's policy: digest, admin_allowlist (set, unset), private_ranges (set, unset).",
+            ),
+            rules: gauge(
+                "dray_egress_policy_rules_info",
+                "1, with the digest of the policy files in force; 0 for one that no longer is.",
+            ),
+            rules_stale: gauge(
+                "dray_egress_policy_stale",
+                "1 while the policy files are wrong and the rules before stay in force, otherwise 0.",
             ),
             edition: gauge(
                 "dray_egress_table_edition_info",

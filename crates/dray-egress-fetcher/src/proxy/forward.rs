@@ -5,12 +5,13 @@
 //! connection closes, so a second request on it reaches nothing. No redirect is followed, no upgrade passes.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use dray_guard::CanonicalUrl;
+use dray_guard::{CanonicalUrl, RuleDecision};
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, Uri};
@@ -28,6 +29,8 @@ use super::meter::TargetStream;
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::ForwardProxy;
 use crate::audit::AuditedConnection;
+use crate::credential::Credential;
+use crate::error::FetchPhase;
 use crate::fetch::OpenConnection;
 use crate::head::body_framing;
 use crate::wire::InterimIo;
@@ -67,7 +70,10 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Ok(head) = target_head(&request, &opened.url) else {
+        if let Some(credential) = &opened.credential {
+            audited.record.note_credential(&credential.name);
+        }
+        let Ok(head) = target_head(&request, &opened.url, opened.credential.as_deref()) else {
             // Accepted fields and a canonical URL always make a request.
             let refusal = ProxyRefusal::Response;
             audited.refused(refusal).await;
@@ -79,24 +85,51 @@ impl ForwardProxy {
             audited.refused(refusal).await;
             return client.close_with(&refusal.http_response()).await;
         }
-        let OpenConnection { io, slots, .. } = opened;
+        let limits = self.limits_of(&opened);
+        let OpenConnection {
+            io,
+            slots,
+            decision,
+            quota,
+            ..
+        } = opened;
         let counts = audited.counts.clone();
-        let target = TargetStream::new(io, self.settings().limits, counts.clone());
+        let target = TargetStream::new(io, limits, counts.clone()).with_quota(quota);
         let status = OnceLock::new();
-        let exchange = Box::pin(exchange(client, target, head, &status));
+        let response = ResponseCheck {
+            decision: decision.as_ref(),
+            status: &status,
+            is_refused: AtomicBool::new(false),
+        };
+        let exchange = Box::pin(exchange(client, target, head, &response));
         let end = self.watch(exchange, &counts, ends_at).await;
         drop(slots);
+        let end = if response.is_refused.load(Ordering::Relaxed) {
+            ConnectionEnd::MediaType
+        } else {
+            end
+        };
         audited.record.hop().status = status.get().copied();
         audited.closed(end).await;
     }
 }
 
-/// One request and one response. `status` is that of the target, once there is one.
+/// What a response must be, and what it was.
+struct ResponseCheck<'a> {
+    /// The decision that allowed the request; `None` without policy files.
+    decision: Option<&'a RuleDecision>,
+    /// Status of the target, once there is one.
+    status: &'a OnceLock<u16>,
+    /// Whether its media type was refused.
+    is_refused: AtomicBool,
+}
+
+/// One request and one response.
 async fn exchange<S>(
     client: ClientStream<S>,
     target: TargetStream,
     head: http::request::Parts,
-    status: &OnceLock<u16>,
+    check: &ResponseCheck<'_>,
 ) -> ConnectionEnd
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -117,7 +150,7 @@ where
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        async move { Ok::<_, Infallible>(answer(pending, request, status).await) }
+        async move { Ok::<_, Infallible>(answer(pending, request, check).await) }
     });
     let serving = hyper::server::conn::http1::Builder::new()
         // One request for each judged target.
@@ -133,7 +166,7 @@ where
     };
     tokio::select! {
         served = serving => match served {
-            Ok(()) if status.get().is_some() => ConnectionEnd::Closed,
+            Ok(()) if check.status.get().is_some() => ConnectionEnd::Closed,
             _ => ConnectionEnd::Broken,
         },
         _ = running => ConnectionEnd::Broken,
@@ -144,34 +177,47 @@ where
 async fn answer(
     pending: Option<(http::request::Parts, SendRequest<Incoming>)>,
     request: Request<Incoming>,
-    status: &OnceLock<u16>,
+    check: &ResponseCheck<'_>,
 ) -> Response<ForwardBody> {
     let Some((head, mut sender)) = pending else {
-        return refusal_response();
+        return refusal_response(ProxyRefusal::Response);
     };
     let request = Request::from_parts(head, request.into_body());
     let response = match sender.send_request(request).await {
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "a target sent no valid response");
-            return refusal_response();
+            return refusal_response(ProxyRefusal::Response);
         }
     };
     let (mut parts, body) = response.into_parts();
     // Ambiguous framing is refused as in a fetch, and so is another protocol, which was not asked for.
     let is_clear = body_framing(parts.version, &parts.headers).is_ok();
     if !is_clear || parts.status == http::StatusCode::SWITCHING_PROTOCOLS {
-        return refusal_response();
+        return refusal_response(ProxyRefusal::Response);
     }
     // It is set once: there is one request.
-    let _ = status.set(parts.status.as_u16());
+    let _ = check.status.set(parts.status.as_u16());
+    let declared = declared_type(&parts.headers);
+    if let Some(Err(code)) = check.decision.map(|one| one.check_media_type(declared)) {
+        check.is_refused.store(true, Ordering::Relaxed);
+        return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
+    }
     remove_hop_fields(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     Response::from_parts(parts, Either::Left(body))
 }
 
-fn refusal_response() -> Response<ForwardBody> {
-    let refusal = ProxyRefusal::Response;
+/// The media type of a response; empty when none or several are declared.
+fn declared_type(fields: &HeaderMap) -> &str {
+    let mut types = fields.get_all(CONTENT_TYPE).iter();
+    match (types.next(), types.next()) {
+        (Some(declared), None) => declared.to_str().unwrap_or_default(),
+        _ => "",
+    }
+}
+
+fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
     let body = Full::new(Bytes::from(format!("{}\n", refusal.code())));
     let mut response = Response::new(Either::Right(body));
     *response.status_mut() = refusal.status();
@@ -186,10 +232,15 @@ fn refusal_response() -> Response<ForwardBody> {
 fn target_head(
     request: &ProxyRequest,
     url: &CanonicalUrl,
+    credential: Option<&Credential>,
 ) -> Result<http::request::Parts, http::Error> {
+    let path_and_query = credential.map_or_else(
+        || url.path_and_query().into(),
+        |credential| credential.path_and_query(url),
+    );
     let mut head = Request::builder()
         .method(request.method.clone())
-        .uri(Uri::try_from(url.path_and_query())?)
+        .uri(Uri::try_from(path_and_query.as_ref())?)
         .body(())?
         .into_parts()
         .0;
@@ -202,6 +253,9 @@ fn target_head(
     head.headers
         .insert(HOST, HeaderValue::from_str(&url.host_header())?);
     head.headers.extend(fields);
+    if let Some((name, value)) = credential.and_then(Credential::header) {
+        head.headers.insert(name, value);
+    }
     if let RequestFraming::Length(length) = request.framing {
         head.headers
             .insert(CONTENT_LENGTH, HeaderValue::from(length));

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
 use crate::dial::Io;
+use crate::limits::QuotaLease;
 
 /// Longest silence after one side has closed its direction: most such connections are forgotten ones.
 pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_mins(1);
@@ -33,6 +34,9 @@ pub enum LimitReached {
     /// From the target.
     #[error("the target sent more bytes than allowed")]
     Down,
+    /// A quota of the policy files, in either direction.
+    #[error("a quota is used up")]
+    Quota,
 }
 
 impl LimitReached {
@@ -131,6 +135,7 @@ pub struct TargetStream {
     io: Box<dyn Io>,
     limits: ByteLimits,
     counts: ByteCounts,
+    quota: Option<QuotaLease>,
 }
 
 impl std::fmt::Debug for TargetStream {
@@ -144,7 +149,28 @@ impl std::fmt::Debug for TargetStream {
 impl TargetStream {
     /// Counts everything that passes through `io` from now on.
     pub fn new(io: Box<dyn Io>, limits: ByteLimits, counts: ByteCounts) -> Self {
-        Self { io, limits, counts }
+        Self {
+            io,
+            limits,
+            counts,
+            quota: None,
+        }
+    }
+
+    /// Counts the bytes against quotas too.
+    #[must_use]
+    pub fn with_quota(mut self, quota: Option<QuotaLease>) -> Self {
+        self.quota = quota;
+        self
+    }
+
+    /// Counts bytes that passed; the next ones do not pass when a quota is exceeded.
+    fn charge(&mut self, bytes: u64) -> Result<(), io::Error> {
+        let charged = self.quota.as_ref().map(|quota| quota.charge(bytes));
+        match charged {
+            Some(Err(_)) => Err(self.counts.exceed(LimitReached::Quota)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -173,6 +199,7 @@ impl AsyncRead for TargetStream {
             buffer.set_filled(before + usize::try_from(passed).unwrap_or_default());
             self.limits.down = 0;
         }
+        self.charge(passed)?;
         self.counts.0.down.fetch_add(passed, Ordering::Relaxed);
         self.counts.note_activity();
         Poll::Ready(Ok(()))
@@ -197,6 +224,8 @@ impl AsyncWrite for TargetStream {
             .up
             .fetch_add(written as u64, Ordering::Relaxed);
         self.counts.note_activity();
+        // These bytes are on their way; the error ends the connection.
+        self.charge(written as u64)?;
         Poll::Ready(Ok(written))
     }
 

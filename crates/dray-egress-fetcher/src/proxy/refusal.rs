@@ -3,6 +3,8 @@
 //!
 //! A client learns the code and nothing of the network (I-8): no address, no text of a resolver or peer.
 
+use std::time::Duration;
+
 use dray_guard::Code;
 use http::StatusCode;
 
@@ -36,6 +38,9 @@ pub enum ProxyRefusal {
     /// The guard refused the target, or it could not be reached.
     #[error("{0}")]
     Guard(Code, FetchPhase),
+    /// A quota of the policy files is used up; it refills in this many seconds.
+    #[error("a quota is used up")]
+    Quota(u64),
     /// The tunnel does not begin with a valid `ClientHello`.
     #[error("the first bytes of the tunnel were refused")]
     Hello(#[source] HelloError),
@@ -60,6 +65,12 @@ pub enum ProxyRefusal {
 }
 
 impl ProxyRefusal {
+    /// A quota that refills after `delay`, or when a connection ends.
+    pub fn quota(delay: Option<Duration>) -> Self {
+        // Rounded up: a second too early is refused again.
+        Self::Quota(delay.map_or(1, |delay| delay.as_secs() + 1))
+    }
+
     /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
     pub const OWN_CODES: [&'static str; 15] = [
         "malformed_request",
@@ -94,6 +105,7 @@ impl ProxyRefusal {
             Self::TooManyUnidentified => "too_many_unidentified",
             Self::HostMismatch => "host_mismatch",
             Self::Guard(code, _) => code.as_str(),
+            Self::Quota(_) => Code::QuotaExceeded.as_str(),
             Self::Hello(HelloError::NotTls) => "not_tls",
             Self::Hello(HelloError::Malformed | HelloError::TooLong) => "malformed_client_hello",
             Self::NoHello => "client_hello_timeout",
@@ -115,6 +127,7 @@ impl ProxyRefusal {
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
             | Self::EncryptedName => "server_name",
+            Self::Quota(_) => "quota",
             Self::Unaudited => "audit",
             Self::Guard(..) | Self::Response => "",
         }
@@ -131,7 +144,8 @@ impl ProxyRefusal {
             | Self::EncryptedName => FetchPhase::Tls.as_str(),
             Self::Response => FetchPhase::Head.as_str(),
             Self::Unaudited => FetchPhase::Sink.as_str(),
-            Self::Head(_)
+            Self::Quota(_)
+            | Self::Head(_)
             | Self::Socks(_)
             | Self::SlowRequest
             | Self::Identity(_)
@@ -151,6 +165,7 @@ impl ProxyRefusal {
             Self::Identity(_) => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::TooManyUnidentified | Self::Unaudited => StatusCode::SERVICE_UNAVAILABLE,
             Self::Guard(code, _) => guard_status(code),
+            Self::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Hello(_)
             | Self::NoHello
             | Self::ServerNameMissing
@@ -169,6 +184,7 @@ impl ProxyRefusal {
                 "http_request_error"
             }
             Self::Identity(_)
+            | Self::Quota(_)
             | Self::Hello(_)
             | Self::NoHello
             | Self::ServerNameMissing
@@ -200,9 +216,10 @@ impl ProxyRefusal {
             _ => "",
         };
         let body = format!("{}\n", self.code());
-        let retry = match status {
-            StatusCode::SERVICE_UNAVAILABLE => "Retry-After: 5\r\n",
-            _ => "",
+        let retry = match (self, status) {
+            (Self::Quota(seconds), _) => format!("Retry-After: {seconds}\r\n"),
+            (_, StatusCode::SERVICE_UNAVAILABLE) => "Retry-After: 5\r\n".to_owned(),
+            _ => String::new(),
         };
         format!(
             "HTTP/1.1 {} {reason}\r\n{challenge}{retry}Proxy-Status: {}\r\nContent-Type: text/plain\r\n\
@@ -222,6 +239,7 @@ impl ProxyRefusal {
             Self::Guard(Code::DnsNotFound | Code::DnsFailure, _) => SocksReply::HostUnreachable,
             Self::Guard(Code::ConnectFailed, _) => SocksReply::Refused,
             Self::Guard(Code::Timeout, _) => SocksReply::Expired,
+            Self::Quota(_) => SocksReply::NotAllowed,
             Self::Guard(code, _) if matches!(guard_status(code), StatusCode::FORBIDDEN) => {
                 SocksReply::NotAllowed
             }
@@ -238,6 +256,7 @@ const fn guard_status(code: Code) -> StatusCode {
         Code::InvalidUrl | Code::UrlCredentials | Code::AmbiguousHost => StatusCode::BAD_REQUEST,
         Code::UnsupportedScheme => StatusCode::NOT_IMPLEMENTED,
         Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        Code::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
         Code::Timeout | Code::DeadlineExpired => StatusCode::GATEWAY_TIMEOUT,
         Code::Internal | Code::SinkFailed => StatusCode::INTERNAL_SERVER_ERROR,
         Code::DnsNotFound
@@ -259,6 +278,8 @@ const fn guard_status(code: Code) -> StatusCode {
         | Code::PortNotAllowed
         | Code::BlockedHost
         | Code::SsrfBlocked
+        | Code::PolicyDenied
+        | Code::MediaTypeNotAllowed
         | Code::RedirectLimit
         | Code::RedirectDowngrade
         | Code::RedirectInvalid
@@ -293,6 +314,10 @@ pub enum ConnectionEnd {
     Idle,
     /// The longest time of a connection, or its token, ran out.
     Expired,
+    /// The policy does not allow the media type of the response.
+    MediaType,
+    /// A quota of the policy files is used up.
+    QuotaExceeded,
     /// More bytes than allowed.
     TooLarge,
     /// The process stops.
@@ -303,8 +328,10 @@ pub enum ConnectionEnd {
 
 impl ConnectionEnd {
     /// Every end, for labels.
-    pub const ALL_ENDS: [Self; 7] = [
+    pub const ALL_ENDS: [Self; 9] = [
         Self::Closed,
+        Self::MediaType,
+        Self::QuotaExceeded,
         Self::Broken,
         Self::Idle,
         Self::Expired,
@@ -320,6 +347,8 @@ impl ConnectionEnd {
             Self::Broken => Code::ConnectionClosed.as_str(),
             Self::Idle => "idle_timeout",
             Self::Expired => Code::Timeout.as_str(),
+            Self::MediaType => Code::MediaTypeNotAllowed.as_str(),
+            Self::QuotaExceeded => Code::QuotaExceeded.as_str(),
             Self::TooLarge => Code::TooLarge.as_str(),
             Self::Stopped => "stopping",
             Self::Cancelled => "cancelled",

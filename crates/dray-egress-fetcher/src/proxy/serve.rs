@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::Meta;
-use dray_guard::{Code, PolicyStep, RuleOwner, StepObserver as _};
+use dray_guard::{Code, PolicyStep, RequestKind, RuleDecision, RuleOwner, StepObserver as _};
 use dray_types::{Clock, Deadline};
 use http::header::PROXY_AUTHORIZATION;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -18,7 +18,7 @@ use super::head::{
     HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestTarget, head_length, parse_head, tunnel_url,
 };
 use super::listener::UnidentifiedPlace;
-use super::meter::ByteCounts;
+use super::meter::{ByteCounts, ByteLimits, LimitReached};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::socks::{
     self, NO_METHOD, PASSWORD_METHOD, PASSWORD_VERSION, SOCKS_VERSION, SocksError, SocksReply,
@@ -103,6 +103,16 @@ impl ForwardProxy {
 
     pub(super) const fn is_audit_required(&self) -> bool {
         self.audit_required
+    }
+
+    /// The byte limits of a connection: those of the configuration, and of the rule that allowed it.
+    pub(super) fn limits_of(&self, opened: &OpenConnection) -> ByteLimits {
+        let limits = self.settings.limits;
+        let of_rule = opened.decision.as_ref().and_then(RuleDecision::max_bytes);
+        ByteLimits {
+            down: limits.down.min(of_rule.unwrap_or(u64::MAX)),
+            ..limits
+        }
     }
 
     /// Ends every open connection.
@@ -266,7 +276,7 @@ impl ForwardProxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let url = tunnel_url(target, |port| self.settings.is_plain_port(port));
-        let opening = self.open(identity, url, target, false, &mut audited);
+        let opening = self.open(identity, url, target, RequestKind::Tunnel, &mut audited);
         match Box::pin(opening).await {
             Ok(opened) => {
                 let grant = SocksReply::Succeeded.message();
@@ -291,16 +301,19 @@ impl ForwardProxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let url = request.url(|port| self.settings.is_plain_port(port));
-        let (text, is_request) = match &request.target {
-            RequestTarget::Authority(authority) => (authority, false),
-            RequestTarget::Absolute(text) => (text, true),
+        let (text, kind) = match &request.target {
+            RequestTarget::Authority(authority) => (authority, RequestKind::Tunnel),
+            RequestTarget::Absolute(text) => {
+                (text, RequestKind::Request(request.method.to_string()))
+            }
         };
+        let is_request = kind != RequestKind::Tunnel;
         let has_other_host = url.as_ref().is_ok_and(|url| !request.has_fitting_host(url));
         let opened = if has_other_host {
             audited.record.tried = Some(RequestedOrigin::from_text(text));
             Err(ProxyRefusal::HostMismatch)
         } else {
-            Box::pin(self.open(identity, url, text, is_request, &mut audited)).await
+            Box::pin(self.open(identity, url, text, kind, &mut audited)).await
         };
         match opened {
             Err(refusal) => {
@@ -325,7 +338,7 @@ impl ForwardProxy {
         identity: &ProxyIdentity,
         url: Result<dray_guard::CanonicalUrl, Code>,
         text: &str,
-        is_request: bool,
+        kind: RequestKind,
         audited: &mut AuditedConnection,
     ) -> Result<OpenConnection, ProxyRefusal> {
         let record = &mut audited.record;
@@ -357,13 +370,14 @@ impl ForwardProxy {
             tenant: identity.tenant.to_string(),
             // The session has the share of places that an app has among fetches.
             app: identity.session.to_string(),
+            caller: identity.caller(),
+            kind,
             remaining: self.settings.open_timeout,
             ..FetchJob::default()
         };
-        let ports = if is_request {
-            &self.settings.http_ports
-        } else {
-            &self.settings.connect_ports
+        let ports = match job.kind {
+            RequestKind::Tunnel => &self.settings.connect_ports,
+            RequestKind::Fetch | RequestKind::Request(_) => &self.settings.http_ports,
         };
         let opened = self
             .fetcher
@@ -372,7 +386,10 @@ impl ForwardProxy {
         opened.map_err(|failure| {
             let cause = std::error::Error::source(&failure).map(crate::fetch::describe_causes);
             tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
-            ProxyRefusal::Guard(failure.code, failure.phase)
+            match failure.code {
+                Code::QuotaExceeded => ProxyRefusal::quota(failure.retry_after),
+                code => ProxyRefusal::Guard(code, failure.phase),
+            }
         })
     }
 
@@ -387,7 +404,8 @@ impl ForwardProxy {
             biased;
             // A limit shows as a broken connection in the layers above.
             end = work => match counts.limit_reached() {
-                Some(_) => ConnectionEnd::TooLarge,
+                Some(LimitReached::Quota) => ConnectionEnd::QuotaExceeded,
+                Some(LimitReached::Up | LimitReached::Down) => ConnectionEnd::TooLarge,
                 None => end,
             },
             () = self.cut.cancelled() => ConnectionEnd::Stopped,

@@ -5,6 +5,7 @@ mod clients;
 mod hostile;
 mod limits;
 mod requests;
+mod ruled;
 mod socks;
 mod tunnels;
 

@@ -6,7 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use dray_guard::AppPolicy;
+use dray_guard::{AppPolicy, Caller};
 use dray_types::{AppId, Secret, SessionId, TenantId};
 use hmac::{Hmac, Mac as _};
 use http::HeaderValue;
@@ -43,6 +43,19 @@ impl ProxyIdentity {
         AppPolicy {
             enabled: None,
             host_allowlist: self.allow.clone(),
+        }
+    }
+
+    /// Who asks, for the rules of the policy files.
+    pub fn caller(&self) -> Caller {
+        Caller {
+            tenant: self.tenant.to_string(),
+            session: self.session.to_string(),
+            app: self
+                .app
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
         }
     }
 }

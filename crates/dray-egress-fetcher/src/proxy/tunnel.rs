@@ -35,9 +35,12 @@ impl ForwardProxy {
             client.close_with(&ACCESS_DENIED_ALERT).await;
             return;
         }
-        let OpenConnection { io, slots, .. } = opened;
+        let limits = self.limits_of(&opened);
+        let OpenConnection {
+            io, slots, quota, ..
+        } = opened;
         let counts = audited.counts.clone();
-        let mut target = TargetStream::new(io, self.settings().limits, counts.clone());
+        let mut target = TargetStream::new(io, limits, counts.clone()).with_quota(quota);
         let relaying = async {
             match relay(&mut client, &mut target, &counts).await {
                 Ok(()) => ConnectionEnd::Closed,

@@ -54,25 +54,44 @@ impl EgressFetcher {
             steps,
             refusal,
             complete,
+            rules_digest,
+            decided_by,
+            quota,
+            reported_by,
         } = explained;
         let verdict = match &refusal {
             Some(_) => v1::StepVerdict::Refused,
             None => v1::StepVerdict::Allowed,
         };
         v1::ExplainReply {
-            steps: reported_steps(&steps, &self.cx.origins),
+            steps: reported_steps(&steps, &self.cx.origins, &decided_by, &quota),
             verdict: verdict.into(),
             fault: refusal.map(|refusal| with_trace(refusal.fault, meta).into()),
             complete,
+            rules_digest,
+            reported_by,
         }
     }
 }
 
 /// Every step in order; those that were not reached are not judged.
-fn reported_steps(log: &StepLog, origins: &ValueOrigins) -> Vec<v1::JudgementStep> {
+fn reported_steps(
+    log: &StepLog,
+    origins: &ValueOrigins,
+    decided_by: &str,
+    quota: &str,
+) -> Vec<v1::JudgementStep> {
     let steps = PolicyStep::ALL_STEPS.into_iter();
     steps
-        .map(|step| reported_step(step, log.find(step), origins))
+        .map(|step| {
+            let mut reported = reported_step(step, log.find(step), origins);
+            match step {
+                PolicyStep::PolicyRules => decided_by.clone_into(&mut reported.decided_by),
+                PolicyStep::Quota => quota.clone_into(&mut reported.decided_by),
+                _ => {}
+            }
+            reported
+        })
         .collect()
 }
 
@@ -104,6 +123,7 @@ fn reported_step(
         rule: text.rule.to_owned(),
         setting,
         origin: origin.to_owned(),
+        decided_by: String::new(),
     }
 }
 
@@ -136,6 +156,8 @@ impl StepText {
             PolicyStep::AppHosts => (Wire::AppHosts, App, "host_allowlist", "The app's host list, where there is one, names the host."),
             PolicyStep::Port => (Wire::Port, Operator, "allowed_ports", "The port is allowed and belongs to no other protocol."),
             PolicyStep::HostName => (Wire::HostName, Operator, "extra_blocked_hosts", "The host is not a local, internal, reserved or blocked name."),
+            PolicyStep::PolicyRules => (Wire::PolicyRules, Operator, "policy_path", "The rules of the policy files, where there are some, allow the request."),
+            PolicyStep::Quota => (Wire::Quota, Operator, "policy_path", "The quotas of the policy files, where there are some, have room."),
             PolicyStep::Resolution => (Wire::Resolution, BuiltIn, "", "DNS has addresses for the host."),
             PolicyStep::Addresses => (Wire::Addresses, Operator, "private_cidrs", "Every address of the host is public, or in a range that the operator opened."),
         };
@@ -151,9 +173,10 @@ mod tests {
 
     #[test]
     fn every_step_has_its_own_code_in_the_order_of_the_contract() {
-        let steps = reported_steps(&StepLog::default(), &ValueOrigins::default());
+        let steps = reported_steps(&StepLog::default(), &ValueOrigins::default(), "", "");
         let codes: Vec<i32> = steps.iter().map(|step| step.step).collect();
-        assert_eq!(codes, (1..=11).collect::<Vec<i32>>());
+        // Numbers are never changed, so later steps have higher ones.
+        assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 10, 11]);
         for step in &steps {
             assert_eq!(step.verdict(), v1::StepVerdict::NotJudged);
             assert!(!step.step().name().is_empty() && !step.rule.is_empty());

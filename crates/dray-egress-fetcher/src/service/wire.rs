@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_bus::Meta;
-use dray_guard::AppPolicy;
+use dray_guard::{AppPolicy, Caller, RequestKind};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault};
 
@@ -35,6 +35,16 @@ pub(super) fn fetch_job(
         url,
         app_policy: app_policy.map(to_app_policy).unwrap_or_default(),
         tenant: meta.tenant.to_string(),
+        caller: Caller {
+            tenant: meta.tenant.to_string(),
+            session: meta
+                .session
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            app: app.clone(),
+        },
+        kind: RequestKind::Fetch,
         app,
         size_limit: size_limit_bytes,
         tool_timeout: (tool_timeout_ms > 0).then(|| Duration::from_millis(tool_timeout_ms)),

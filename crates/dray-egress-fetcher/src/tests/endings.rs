@@ -220,6 +220,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
         host: "files.example.org",
         path_and_query: "/",
         user_agent: &agent,
+        credential: None,
         resume: None,
     };
     for head in [
@@ -232,7 +233,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
         let (code, raw) = tokio::join!(
             async {
                 let (io, _) = tls.handshake(Box::new(near), &name).await.unwrap();
-                let (_, mut wire) = send_request(io, ask).await.unwrap();
+                let (_, mut wire) = send_request(io, ask.clone()).await.unwrap();
                 head_read.send(()).unwrap();
                 wire.next().await.unwrap_err().code()
             },

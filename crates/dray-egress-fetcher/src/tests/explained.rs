@@ -227,7 +227,7 @@ async fn the_reply_names_the_setting_and_its_origin_but_no_address_and_no_query(
     let service = start_service(&fake_network, &[("https_only", "false")]).await;
     let reply = explain_call(&service, "http://inside.example.org/a?token=hunter2", true).await;
     assert_eq!(reply.verdict(), StepVerdict::Refused);
-    assert_eq!(reply.steps.len(), 11);
+    assert_eq!(reply.steps.len(), 13);
     let last = reply.steps.last().unwrap();
     assert_eq!(last.code, "ssrf_blocked");
     assert_eq!(last.setting, "egress-fetcher.private_cidrs");
@@ -272,4 +272,55 @@ async fn section_18_a_lookup_is_audited_and_an_explanation_without_one_is_not() 
         .await
         .unwrap();
     assert!(!service.event().await.lookup_only);
+}
+
+#[tokio::test]
+async fn the_reply_names_the_rule_that_decided_and_the_digest_of_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    let text = "[[role]]\nname = \"reports\"\napps = [\"reporter\"]\n[[role.rule]]\nname = \"files\"\n\
+                outcome = \"allow\"\nhosts = [\"files.example.org\"]\n\
+                [[role.rule]]\nname = \"trial\"\noutcome = \"report\"\nhosts = [\"files.example.org\"]\n";
+    std::fs::write(&path, text).unwrap();
+    let set = [("policy_path", path.to_str().unwrap())];
+    let mut service = start_service(&hello(), &set).await;
+    let reply = explain_call(&service, "http://files.example.org/", false).await;
+    assert_eq!(reply.verdict(), StepVerdict::Allowed);
+    assert_eq!(
+        reply.rules_digest,
+        dray_types::Sha256Digest::of(text.as_bytes()).to_hex()
+    );
+    let of_rules = |reply: &v1::ExplainReply| {
+        let mut steps = reply.steps.iter();
+        steps
+            .find(|step| step.step() == v1::PolicyStep::PolicyRules)
+            .unwrap()
+            .clone()
+    };
+    let step = of_rules(&reply);
+    assert_eq!(step.decided_by, "reports/files (policy.toml:4)");
+    assert_eq!(step.setting, "egress-fetcher.policy_path");
+    let refused = explain_call(&service, "http://other.example.org/", false).await;
+    assert_eq!(refused.verdict(), StepVerdict::Refused);
+    let step = of_rules(&refused);
+    assert_eq!(
+        (step.code.as_str(), step.decided_by.as_str()),
+        ("policy_denied", "default")
+    );
+    // A host path is for the operator.
+    assert!(!format!("{reply:?}{refused:?}").contains(path.to_str().unwrap()));
+    let fault = service
+        .call(&fetch_request("http://other.example.org/"))
+        .await
+        .unwrap_err();
+    assert_eq!(fault.detail, "policy_denied");
+    let event = service.event().await;
+    assert_eq!(
+        (event.decided_by.as_str(), event.rules_digest),
+        ("default", reply.rules_digest)
+    );
+    assert_eq!(
+        (event.tenant_id.as_str(), event.method.as_str()),
+        ("acme", "GET")
+    );
 }

@@ -19,6 +19,7 @@ mod policy;
 mod redirect;
 mod resolution;
 mod retry;
+mod ruled;
 #[cfg(feature = "service")]
 mod service;
 #[cfg(feature = "service")]

@@ -53,6 +53,9 @@ impl Code {
             Self::PortNotAllowed => ReasonMessage::Url("uses a port that is not allowed."),
             Self::BlockedHost => ReasonMessage::Url("names a host that is never fetched (local, internal or reserved name)."),
             Self::SsrfBlocked => ReasonMessage::Url("resolves to a blocked address (loopback, private, link-local, or cloud-metadata)."),
+            Self::PolicyDenied => ReasonMessage::Policy("External URL is not allowed by operator policy for this tenant, session or app."),
+            Self::MediaTypeNotAllowed => ReasonMessage::Url("has a media type that operator policy does not allow."),
+            Self::QuotaExceeded => ReasonMessage::Policy("External URL fetching has used the quota of this tenant."),
             Self::RedirectLimit => ReasonMessage::Url("exceeded the configured redirect limit."),
             Self::TooLarge => ReasonMessage::Url("exceeds the configured file-size limit."),
             Self::Timeout => ReasonMessage::Url("timed out."),
@@ -84,6 +87,7 @@ impl Code {
             | Self::HostNotInAdminAllowlist
             | Self::HostNotInAppAllowlist
             | Self::PolicyInvalid
+            | Self::PolicyDenied
             | Self::Overloaded
             | Self::SinkFailed
             | Self::UnsupportedScheme
@@ -103,6 +107,8 @@ impl Code {
             Self::RedirectLimit | Self::RedirectDowngrade | Self::RedirectInvalid => {
                 "Use the URL of the file itself instead of one that redirects."
             }
+            Self::MediaTypeNotAllowed => "Use a file of another type, or upload the file instead.",
+            Self::QuotaExceeded => "Try again when the quota refills.",
             Self::TooLarge => "Use a smaller file, or ask the operator to raise the limit.",
             Self::Timeout => "Try again, or use a smaller file or a faster server.",
             Self::DeadlineExpired => "Try again.",

@@ -7,7 +7,7 @@ use dray_types::{FaultCode, RetryAdvice};
 use super::*;
 
 /// Every code once, in the order of the table; statuses of each kind.
-const CODE_TABLE: [Code; 45] = [
+const CODE_TABLE: [Code; 48] = [
     Code::DisabledByAdmin,
     Code::DisabledByApp,
     Code::HostNotInAdminAllowlist,
@@ -53,6 +53,9 @@ const CODE_TABLE: [Code; 45] = [
     Code::Overloaded,
     Code::SinkFailed,
     Code::Internal,
+    Code::PolicyDenied,
+    Code::MediaTypeNotAllowed,
+    Code::QuotaExceeded,
 ];
 
 fn url() -> ShownUrl {
@@ -114,13 +117,16 @@ fn the_golden_file_holds_every_code() {
         Code::Overloaded => 29,
         Code::SinkFailed => 30,
         Code::Internal => 31,
+        Code::PolicyDenied => 32,
+        Code::MediaTypeNotAllowed => 33,
+        Code::QuotaExceeded => 34,
     };
     let numbers: BTreeSet<i32> = CODE_TABLE.into_iter().map(number).collect();
-    assert_eq!(numbers, (0..32).collect());
+    assert_eq!(numbers, (0..35).collect());
     let listed: BTreeSet<i32> = Code::ALL_REASONS.into_iter().map(number).collect();
     assert_eq!(listed, numbers);
     let names: BTreeSet<&str> = CODE_TABLE.into_iter().map(Code::as_str).collect();
-    assert_eq!(names.len(), 32);
+    assert_eq!(names.len(), 35);
 }
 
 // I-8: only the URL that the agent wrote is in a message; S-5: and of that, no secret.
@@ -197,7 +203,12 @@ fn a_fault_of_the_fetcher_leads_back_to_its_code_and_one_of_another_service_does
 #[test]
 fn only_failures_of_the_fetcher_itself_are_not_about_the_url() {
     let own = CODE_TABLE.into_iter().filter(|code| !code.is_about_url());
-    assert!(own.eq([Code::Overloaded, Code::SinkFailed, Code::Internal]));
+    assert!(own.eq([
+        Code::Overloaded,
+        Code::SinkFailed,
+        Code::Internal,
+        Code::QuotaExceeded,
+    ]));
 }
 
 #[test]
@@ -208,7 +219,8 @@ fn a_policy_refusal_comes_with_the_advice_of_section_34_and_any_other_sentence_a
             Code::DisabledByAdmin
             | Code::DisabledByApp
             | Code::HostNotInAdminAllowlist
-            | Code::HostNotInAppAllowlist => {
+            | Code::HostNotInAppAllowlist
+            | Code::PolicyDenied => {
                 "It is refused. Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports \
                  url_attachments. URL: https://h.example/a"
             }

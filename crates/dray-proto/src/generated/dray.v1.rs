@@ -2815,6 +2815,13 @@ pub struct ExplainReply {
     /// Whether every step was judged or came after a refusal. `false`: the host has to be looked up first.
     #[prost(bool, tag = "4")]
     pub complete: bool,
+    /// SHA-256 (hex) of the policy files; empty without them.
+    #[prost(string, tag = "5")]
+    pub rules_digest: ::prost::alloc::string::String,
+    /// The rule that would refuse the URL if everything that is only tried were in force, as in `decided_by`; empty without
+    /// one.
+    #[prost(string, tag = "6")]
+    pub reported_by: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ExplainReply {
 const NAME: &'static str = "ExplainReply";
@@ -2843,6 +2850,9 @@ pub struct JudgementStep {
     /// setting of the operator.
     #[prost(string, tag = "6")]
     pub origin: ::prost::alloc::string::String,
+    /// The rule of the policy files that decided, as `ROLE/RULE (FILE:LINE)`; empty where none did.
+    #[prost(string, tag = "7")]
+    pub decided_by: ::prost::alloc::string::String,
 }
 impl ::prost::Name for JudgementStep {
 const NAME: &'static str = "JudgementStep";
@@ -3039,10 +3049,10 @@ pub struct EgressAudit {
     /// Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups.
     #[prost(string, tag = "37")]
     pub proxy_stage: ::prost::alloc::string::String,
-    /// Tenant of a proxied connection.
+    /// Tenant.
     #[prost(string, tag = "38")]
     pub tenant_id: ::prost::alloc::string::String,
-    /// Session of a proxied connection, from its token.
+    /// Session; empty when unknown.
     #[prost(string, tag = "39")]
     pub session_id: ::prost::alloc::string::String,
     /// The rule that refused a proxied connection: the name of a step of the policy, `request`, `identity`, `server_name` or
@@ -3058,6 +3068,21 @@ pub struct EgressAudit {
     /// Bytes that were read from the target and passed on.
     #[prost(uint64, tag = "43")]
     pub down_bytes: u64,
+    /// SHA-256 (hex) of the policy files; empty without them.
+    #[prost(string, tag = "44")]
+    pub rules_digest: ::prost::alloc::string::String,
+    /// The rule of the policy files that decided about the last hop, as `ROLE/RULE (FILE:LINE)`; empty without policy files.
+    #[prost(string, tag = "45")]
+    pub decided_by: ::prost::alloc::string::String,
+    /// The rule or limit that would have refused it if everything that is only tried were in force; empty without one.
+    #[prost(string, tag = "46")]
+    pub reported_by: ::prost::alloc::string::String,
+    /// Method of the request; empty for tunnels.
+    #[prost(string, tag = "47")]
+    pub method: ::prost::alloc::string::String,
+    /// Names of the operator's credentials that were added to requests; never their values.
+    #[prost(string, repeated, tag = "48")]
+    pub credentials: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";
@@ -3152,6 +3177,10 @@ pub enum PolicyStep {
     Resolution = 10,
     /// Every address may be connected to: `addresses`.
     Addresses = 11,
+    /// The rules of the policy files, judged after the name: `policy_rules`. Not judged without policy files.
+    PolicyRules = 12,
+    /// The quotas of the policy files, judged after their rules: `quota`. Not judged without quotas.
+    Quota = 13,
 }
 impl PolicyStep {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -3172,6 +3201,8 @@ impl PolicyStep {
             Self::HostName => "POLICY_STEP_HOST_NAME",
             Self::Resolution => "POLICY_STEP_RESOLUTION",
             Self::Addresses => "POLICY_STEP_ADDRESSES",
+            Self::PolicyRules => "POLICY_STEP_POLICY_RULES",
+            Self::Quota => "POLICY_STEP_QUOTA",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -3189,6 +3220,8 @@ impl PolicyStep {
             "POLICY_STEP_HOST_NAME" => Some(Self::HostName),
             "POLICY_STEP_RESOLUTION" => Some(Self::Resolution),
             "POLICY_STEP_ADDRESSES" => Some(Self::Addresses),
+            "POLICY_STEP_POLICY_RULES" => Some(Self::PolicyRules),
+            "POLICY_STEP_QUOTA" => Some(Self::Quota),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use dray_types::{AppId, Period, SessionId};
 
 /// What is known of a URL before anything is fetched.
 #[derive(Debug, Subcommand)]
@@ -15,6 +16,44 @@ pub(crate) enum PolicyCommand {
     ///
     /// For example: `dray policy explain https://files.example.org/a.pdf --allow '*.example.org'`
     Explain(PolicyExplainArgs),
+    /// Check policy files against a table of expectations. Connects to nothing.
+    ///
+    /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, deny), and where wanted `tenant`, `session`,
+    /// `app`, `via` (fetch, request, tunnel), `method` and `rule`. Each request is judged by the configuration and the
+    /// policy, without DNS. The exit code is 0 when all are met and 1 otherwise.
+    ///
+    /// For example: `dray policy test expectations.toml --policy /etc/dray/egress-policy`
+    Test(PolicyTestArgs),
+    /// Show what another policy would have decided about past requests, from the audit stream.
+    ///
+    /// Each fetch and connection since --since is judged by both policies; `none` stands for no policy files. Requests that
+    /// the configuration or the guard refused are left out. Paths are not recorded, so requests that a rule judges by path
+    /// are counted as undecided.
+    ///
+    /// For example: `dray policy diff /etc/dray/egress-policy new-policy --since 7d`
+    Diff(PolicyDiffArgs),
+}
+
+/// `dray policy test`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyTestArgs {
+    /// File with the expectations.
+    pub(crate) file: PathBuf,
+    /// Policy file, or directory of files, instead of `egress-fetcher.policy_path`.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) policy: Option<PathBuf>,
+}
+
+/// `dray policy diff`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyDiffArgs {
+    /// Policy file or directory as it is; `none` for no policy.
+    pub(crate) old: PathBuf,
+    /// Policy file or directory as it would be; `none` for no policy.
+    pub(crate) new: PathBuf,
+    /// How far back the audit stream is read.
+    #[arg(long, value_name = "TIME", default_value = "7d")]
+    pub(crate) since: Period,
 }
 
 /// `dray policy explain`
@@ -32,4 +71,10 @@ pub(crate) struct PolicyExplainArgs {
     /// Look the host up and judge its addresses. Counts as a fetch for the limits, and is audited.
     #[arg(long)]
     pub(crate) resolve: bool,
+    /// App that asks, for the rules of policy files. The tenant is that of --tenant.
+    #[arg(long, value_name = "ID")]
+    pub(crate) app: Option<AppId>,
+    /// Session that asks, for the rules of policy files.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
 }

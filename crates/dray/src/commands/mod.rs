@@ -20,6 +20,7 @@ pub(crate) mod mcp;
 mod mcp_install;
 mod policy;
 pub(crate) mod policy_explain;
+pub(crate) mod policy_files;
 pub(crate) mod preview;
 mod reach;
 pub(crate) mod read;

@@ -8,7 +8,7 @@ use dray_types::Fault;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyCommand, PolicyExplainArgs};
-use crate::commands::policy;
+use crate::commands::{policy, policy_files};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, fault_json, print_line};
 
@@ -20,7 +20,11 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     command: &PolicyCommand,
 ) -> Result<(), CommandFailure> {
-    let PolicyCommand::Explain(explain) = command;
+    let explain = match command {
+        PolicyCommand::Explain(explain) => explain,
+        PolicyCommand::Test(test) => return policy_files::test(global, test),
+        PolicyCommand::Diff(diff) => return policy_files::diff(global, diff).await,
+    };
     let request = v1::ExplainRequest {
         url: explain.url.clone(),
         app_policy: app_policy(explain)?,
@@ -28,9 +32,14 @@ pub(crate) async fn run(
     };
     let system = SystemConnection::open_to_ask(global, &["egress-fetcher"]).await?;
     // Not repeated: a refusal is a decision.
-    let reply = system
-        .call_once(&system.meta(EXPLAIN_TIMEOUT), &request)
-        .await;
+    let mut meta = system.meta(EXPLAIN_TIMEOUT);
+    if let Some(app) = &explain.app {
+        meta = meta.with_app(app.clone());
+    }
+    if let Some(session) = &explain.session {
+        meta = meta.with_session(session.clone());
+    }
+    let reply = system.call_once(&meta, &request).await;
     system.close().await;
     let reply = reply?;
     let fault = reply.fault.clone().map(Fault::try_from).transpose();
@@ -67,6 +76,7 @@ fn explanation_json(reply: &v1::ExplainReply, fault: Option<&Fault>) -> Value {
             "rule": step.rule,
             "setting": step.setting,
             "origin": step.origin,
+            "decided_by": step.decided_by,
         })
     });
     json!({
@@ -74,6 +84,8 @@ fn explanation_json(reply: &v1::ExplainReply, fault: Option<&Fault>) -> Value {
         "complete": reply.complete,
         "steps": steps.collect::<Vec<Value>>(),
         "fault": fault.map(fault_json),
+        "rules_digest": reply.rules_digest,
+        "reported_by": reply.reported_by,
     })
 }
 
@@ -89,7 +101,16 @@ fn explanation_text(reply: &v1::ExplainReply, fault: Option<&Fault>) -> String {
             }
             text.push(']');
         }
+        if !step.decided_by.is_empty() {
+            let _ = write!(text, ": {}", step.decided_by);
+        }
         text.push('\n');
+    }
+    if !reply.rules_digest.is_empty() {
+        let _ = writeln!(text, "policy files {}", reply.rules_digest);
+    }
+    if !reply.reported_by.is_empty() {
+        let _ = writeln!(text, "reported by {}", reply.reported_by);
     }
     match fault {
         Some(fault) => {

@@ -1668,6 +1668,10 @@ POLICY_STEP_RESOLUTION: PolicyStep
 """DNS has an answer for the name: `resolution`. Not judged for a literal address."""
 POLICY_STEP_ADDRESSES: PolicyStep
 """Every address may be connected to: `addresses`."""
+POLICY_STEP_POLICY_RULES: PolicyStep
+"""The rules of the policy files, judged after the name: `policy_rules`. Not judged without policy files."""
+POLICY_STEP_QUOTA: PolicyStep
+"""The quotas of the policy files, judged after their rules: `quota`. Not judged without quotas."""
 
 class StepVerdict(_int):
     """What a step decided."""
@@ -1739,7 +1743,11 @@ class ExplainReply(Message):
         ...
     complete: _bool
     """Whether every step was judged or came after a refusal. `false`: the host has to be looked up first."""
-    def __init__(self, *, steps: Iterable[JudgementStep] | None = ..., verdict: StepVerdict | None = ..., fault: Fault | None = ..., complete: _bool | None = ...) -> None: ...
+    rules_digest: _str
+    """SHA-256 (hex) of the policy files; empty without them."""
+    reported_by: _str
+    """The rule that would refuse the URL if everything that is only tried were in force, as in `decided_by`; empty without one."""
+    def __init__(self, *, steps: Iterable[JudgementStep] | None = ..., verdict: StepVerdict | None = ..., fault: Fault | None = ..., complete: _bool | None = ..., rules_digest: _str | None = ..., reported_by: _str | None = ...) -> None: ...
 
 class JudgementStep(Message):
     """One step of a judgement."""
@@ -1755,7 +1763,9 @@ class JudgementStep(Message):
     """Key of the setting that decides the step, such as `egress-fetcher.https_only`, or the field of the app's policy; empty for a built-in rule."""
     origin: _str
     """Where the value of that setting comes from: `default`, `file`, `variable NAME` or `option`; empty where there is no setting of the operator."""
-    def __init__(self, *, step: PolicyStep | None = ..., verdict: StepVerdict | None = ..., code: _str | None = ..., rule: _str | None = ..., setting: _str | None = ..., origin: _str | None = ...) -> None: ...
+    decided_by: _str
+    """The rule of the policy files that decided, as `ROLE/RULE (FILE:LINE)`; empty where none did."""
+    def __init__(self, *, step: PolicyStep | None = ..., verdict: StepVerdict | None = ..., code: _str | None = ..., rule: _str | None = ..., setting: _str | None = ..., origin: _str | None = ..., decided_by: _str | None = ...) -> None: ...
 
 class AppPolicy(Message):
     """The app's own limits on fetching (`features.external_url_fetch` of its manifest)."""
@@ -1890,9 +1900,9 @@ class EgressAudit(Message):
     proxy_stage: _str
     """Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups."""
     tenant_id: _str
-    """Tenant of a proxied connection."""
+    """Tenant."""
     session_id: _str
-    """Session of a proxied connection, from its token."""
+    """Session; empty when unknown."""
     rule: _str
     """The rule that refused a proxied connection: the name of a step of the policy, `request`, `identity`, `server_name` or `audit`; empty where no rule did."""
     server_name: _str
@@ -1901,7 +1911,19 @@ class EgressAudit(Message):
     """Bytes that were written to the target of a proxied connection."""
     down_bytes: _int
     """Bytes that were read from the target and passed on."""
-    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ...) -> None: ...
+    rules_digest: _str
+    """SHA-256 (hex) of the policy files; empty without them."""
+    decided_by: _str
+    """The rule of the policy files that decided about the last hop, as `ROLE/RULE (FILE:LINE)`; empty without policy files."""
+    reported_by: _str
+    """The rule or limit that would have refused it if everything that is only tried were in force; empty without one."""
+    method: _str
+    """Method of the request; empty for tunnels."""
+    @property
+    def credentials(self) -> RepeatedScalarFieldContainer[_str]:
+        """Names of the operator's credentials that were added to requests; never their values."""
+        ...
+    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ...) -> None: ...
 
 class AuditHop(Message):
     """One request of a redirect chain, or the attempt at one."""

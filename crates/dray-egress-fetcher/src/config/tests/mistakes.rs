@@ -32,3 +32,47 @@ fn b_8_a_least_rate_needs_time_to_count() {
             .is_empty()
     );
 }
+
+#[test]
+fn a_credential_needs_one_place_one_host_and_its_tenants() {
+    use crate::config::CredentialConfig;
+
+    type Change = fn(&mut CredentialConfig);
+
+    let valid = CredentialConfig {
+        name: "files".to_owned(),
+        host: "files.example.org".to_owned(),
+        header: Some("authorization".to_owned()),
+        secret_file: "/run/secrets/files".into(),
+        tenants: vec!["acme".to_owned()],
+        ..CredentialConfig::default()
+    };
+    let problems = |credential: CredentialConfig| -> Vec<String> {
+        let config = Config {
+            credentials: vec![credential],
+            ..Config::default()
+        };
+        let problems = config.compile().err().unwrap_or_default();
+        problems.into_iter().map(|problem| problem.field).collect()
+    };
+    assert_eq!(problems(valid.clone()), Vec::<String>::new());
+    let rows: [(Change, &str); 8] = [
+        (|one| one.name.clear(), "name"),
+        (|one| one.host = "*.example.org".to_owned(), "host"),
+        (|one| one.host = "Files.example.org".to_owned(), "host"),
+        (|one| one.tenants.clear(), "tenants"),
+        (|one| one.secret_file = "".into(), "secret_file"),
+        (|one| one.header = Some("host".to_owned()), "header"),
+        (|one| one.query = Some("key".to_owned()), "header"),
+        (|one| one.header = None, "header"),
+    ];
+    for (change, field) in rows {
+        let mut credential = valid.clone();
+        change(&mut credential);
+        let found = problems(credential);
+        assert!(
+            found.contains(&format!("credentials.0.{field}")),
+            "{field} {found:?}"
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Credentials in the configuration.
+
+use std::path::PathBuf;
+
+use dray_guard::HostPattern;
+use dray_service::config::ConfigProblem;
+use dray_types::Secret;
+use http::HeaderName;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::compile::ProblemCollector;
+use crate::credential::{Credential, CredentialPlace};
+
+/// Fields that frame or route a request, which no credential replaces.
+const REFUSED_FIELDS: [&str; 14] = [
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "range",
+    "if-range",
+    "accept",
+    "accept-encoding",
+    "user-agent",
+    "proxy-authorization",
+];
+
+/// A secret of the operator that is added to requests for one host. Callers never see it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CredentialConfig {
+    /// Name in audit events.
+    pub name: String,
+    /// The exact host; no pattern.
+    pub host: String,
+    /// The exact port.
+    pub port: Option<u16>,
+    /// Header field that holds the value, such as `authorization`. Either this or `query`.
+    pub header: Option<String>,
+    /// Parameter of the query that holds the value.
+    pub query: Option<String>,
+    /// Text before the value in the header field, such as `Bearer ` with its blank.
+    pub prefix: String,
+    /// File with the value; a line end at its end is not part of it. Read at start.
+    pub secret_file: PathBuf,
+    /// Tenants whose requests get it; at least one.
+    pub tenants: Vec<String>,
+    /// Sends it over plain http too, where everyone on the way can read it.
+    pub allow_plain_http: bool,
+}
+
+impl CredentialConfig {
+    /// Checks everything but the file.
+    pub(super) fn check(&self, index: usize, checks: &mut ProblemCollector) {
+        let mut problem = |field: &str, text: &str| {
+            let field = format!("credentials.{index}.{field}");
+            checks.0.push(ConfigProblem::new(field, text.to_owned()));
+        };
+        if self.name.is_empty() {
+            problem("name", "must not be empty");
+        }
+        let is_host =
+            HostPattern::parse(&self.host).is_ok_and(|host| host.to_string() == self.host);
+        if !is_host || self.host.starts_with('*') {
+            problem(
+                "host",
+                "must be one host name in lower case, without a wildcard",
+            );
+        }
+        if self.tenants.is_empty() {
+            problem(
+                "tenants",
+                "must name the tenants whose requests get the credential",
+            );
+        }
+        if self.secret_file.as_os_str().is_empty() {
+            problem("secret_file", "must name the file with the value");
+        }
+        if self.place().is_none() {
+            problem(
+                "header",
+                "must be a header field that frames no request, or `query` a parameter of letters, digits and - _; not both",
+            );
+        }
+        if self.query.is_some() && !self.prefix.is_empty() {
+            problem("prefix", "belongs to a header field");
+        }
+    }
+
+    fn place(&self) -> Option<CredentialPlace> {
+        match (&self.header, &self.query) {
+            (Some(header), None) => {
+                let name = HeaderName::from_bytes(header.as_bytes()).ok()?;
+                (!REFUSED_FIELDS.contains(&name.as_str())).then_some(CredentialPlace::Header(name))
+            }
+            (None, Some(query)) => {
+                let is_name = !query.is_empty()
+                    && query
+                        .bytes()
+                        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+                is_name.then(|| CredentialPlace::Query(query.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The credential with the content of its file; the reason without a value that can be sent.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file; no part of its content.
+    pub fn read(&self) -> Result<Credential, String> {
+        let fail = |what: &str| format!("the file of the credential {:?} {what}", self.name);
+        let text = std::fs::read_to_string(&self.secret_file)
+            .map_err(|error| fail(&format!("could not be read: {error}")))?;
+        let value = text.strip_suffix('\n').unwrap_or(&text);
+        let value = value.strip_suffix('\r').unwrap_or(value);
+        let is_sendable =
+            !value.is_empty() && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if !is_sendable {
+            return Err(fail("must hold one line of printable ASCII"));
+        }
+        let place = self
+            .place()
+            .ok_or_else(|| fail("has no place in a request"))?;
+        Ok(Credential {
+            name: self.name.clone(),
+            host: self.host.clone(),
+            port: self.port.unwrap_or(443),
+            place,
+            value: Secret::new(format!("{}{value}", self.prefix)),
+            allow_plain_http: self.allow_plain_http,
+            tenants: self.tenants.clone(),
+        })
+    }
+}

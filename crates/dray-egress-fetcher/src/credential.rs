@@ -1,0 +1,181 @@
+//! Credentials of the operator that are added to requests for one host.
+//!
+//! A credential belongs to the URL that a caller asked for: it is sent to exactly its host and port, in the first hop
+//! alone, so no redirect takes it along. It is never shown: audit events have its name, and its value is in no message, log
+//! or reply of this service. A server that echoes a request shows it to the caller; that is for the operator to judge.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dray_guard::{CanonicalUrl, Host};
+use dray_types::Secret;
+use http::{HeaderName, HeaderValue};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Where a credential stands in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialPlace {
+    /// A header field, which replaces one of the caller.
+    Header(HeaderName),
+    /// A parameter of the query, unless the caller's URL has one of this name.
+    Query(String),
+}
+
+/// A credential for one host.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    /// The name in audit events.
+    pub name: String,
+    /// The exact host.
+    pub host: String,
+    /// The exact port.
+    pub port: u16,
+    /// Where it stands.
+    pub place: CredentialPlace,
+    /// The value, as it is sent.
+    pub value: Secret,
+    /// Whether it may be sent over plain http.
+    pub allow_plain_http: bool,
+    /// The tenants whose requests get it.
+    pub tenants: Vec<String>,
+}
+
+impl Credential {
+    /// Whether a request of `tenant` for `url` gets it.
+    fn is_for(&self, tenant: &str, url: &CanonicalUrl) -> bool {
+        let is_host = matches!(url.host(), Host::Name(name) if name.as_str() == self.host);
+        is_host
+            && !url.root_dot()
+            && url.port() == self.port
+            && (url.https() || self.allow_plain_http)
+            && self.tenants.iter().any(|one| one == tenant)
+            && !self.has_parameter(url)
+    }
+
+    fn has_parameter(&self, url: &CanonicalUrl) -> bool {
+        let CredentialPlace::Query(name) = &self.place else {
+            return false;
+        };
+        let query = url.path_and_query().split_once('?');
+        query.is_some_and(|(_, query)| {
+            query
+                .split('&')
+                .any(|pair| pair.split('=').next() == Some(name.as_str()))
+        })
+    }
+
+    /// The header field; `None` for a parameter.
+    pub fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        let CredentialPlace::Header(name) = &self.place else {
+            return None;
+        };
+        let mut value = HeaderValue::from_str(self.value.expose()).ok()?;
+        value.set_sensitive(true);
+        Some((name.clone(), value))
+    }
+
+    /// Path and query for the target.
+    pub fn path_and_query<'a>(&self, url: &'a CanonicalUrl) -> Cow<'a, str> {
+        let path = url.path_and_query();
+        let CredentialPlace::Query(name) = &self.place else {
+            return path.into();
+        };
+        let value = utf8_percent_encode(self.value.expose(), NON_ALPHANUMERIC);
+        let separator = if path.contains('?') { '&' } else { '?' };
+        format!("{path}{separator}{name}={value}").into()
+    }
+}
+
+/// All credentials of the operator. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct CredentialStore(Arc<Vec<Arc<Credential>>>);
+
+impl CredentialStore {
+    /// The first one that fits a request is used.
+    pub fn new(credentials: Vec<Credential>) -> Self {
+        Self(Arc::new(credentials.into_iter().map(Arc::new).collect()))
+    }
+
+    /// The credential for a request of `tenant` for `url`.
+    pub fn find(&self, tenant: &str, url: &CanonicalUrl) -> Option<Arc<Credential>> {
+        let mut all = self.0.iter();
+        all.find(|one| one.is_for(tenant, url)).map(Arc::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credential(place: CredentialPlace) -> Credential {
+        Credential {
+            name: "files".to_owned(),
+            host: "files.example.org".to_owned(),
+            port: 443,
+            place,
+            value: Secret::new("hunter2 &?"),
+            allow_plain_http: false,
+            tenants: vec!["acme".to_owned()],
+        }
+    }
+
+    fn url(text: &str) -> CanonicalUrl {
+        CanonicalUrl::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_credential_is_for_its_host_port_scheme_and_tenants_alone() {
+        let header = CredentialPlace::Header(http::header::AUTHORIZATION);
+        let store = CredentialStore::new(vec![credential(header)]);
+        assert!(
+            store
+                .find("acme", &url("https://FILES.example.org/a"))
+                .is_some()
+        );
+        for (tenant, text) in [
+            ("umbrella", "https://files.example.org/"),
+            ("acme", "http://files.example.org/"),
+            ("acme", "http://files.example.org:443/"),
+            ("acme", "https://files.example.org:8443/"),
+            ("acme", "https://files.example.org./"),
+            ("acme", "https://x.files.example.org/"),
+            ("acme", "https://example.org/files.example.org"),
+            ("acme", "https://93.184.215.14/"),
+        ] {
+            assert!(store.find(tenant, &url(text)).is_none(), "{tenant} {text}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_is_encoded_and_does_not_repeat_one_of_the_caller() {
+        let query = credential(CredentialPlace::Query("key".to_owned()));
+        for (text, expected) in [
+            ("https://files.example.org/a", "/a?key=hunter2%20%26%3F"),
+            (
+                "https://files.example.org/a?b=c",
+                "/a?b=c&key=hunter2%20%26%3F",
+            ),
+        ] {
+            assert_eq!(query.path_and_query(&url(text)), expected);
+        }
+        let store = CredentialStore::new(vec![query]);
+        assert!(
+            store
+                .find("acme", &url("https://files.example.org/?a=b&key=own"))
+                .is_none()
+        );
+        assert!(
+            store
+                .find("acme", &url("https://files.example.org/?keys=own"))
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn no_form_of_a_credential_shows_its_value() {
+        let header = credential(CredentialPlace::Header(http::header::AUTHORIZATION));
+        let (_, value) = header.header().unwrap();
+        let store = CredentialStore::new(vec![header]);
+        assert!(!format!("{store:?} {value:?}").contains("hunter2"));
+    }
+}

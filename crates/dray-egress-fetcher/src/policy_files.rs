@@ -1,0 +1,303 @@
+//! Reads the policy files of the operator, at start and again whenever they change.
+//!
+//! The files are read every [`POLL_INTERVAL`] and compared by content, so that a replaced symbolic link or an old time of
+//! change makes no difference. A change counts once two reads in a row give the same bytes: a file that is being written,
+//! or a directory whose links are being swapped, is not read half. What cannot be read or is wrong changes nothing: the
+//! rules in force stay, the log says why, and the metric `dray_egress_policy_stale` is 1.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_guard::RuleSet;
+use dray_guard::ruleset::{MAX_POLICY_BYTES, PolicyFileProblem, PolicyText};
+use dray_types::Sha256Digest;
+use tokio_util::sync::CancellationToken;
+
+use crate::fetch::Fetcher;
+use crate::metrics::EgressMetrics;
+
+/// Time between two reads.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Most files of a directory.
+const MAX_FILES: usize = 256;
+/// Extension of the files of a directory that are read.
+const POLICY_EXTENSION: &str = "toml";
+
+/// Why a policy could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyReadError {
+    /// A file or directory could not be read.
+    #[error("could not read the policy file {}", path.display())]
+    Io {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Nothing that a policy can be read from.
+    #[error("{} {problem}", path.display())]
+    NotReadable {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The files are not a policy.
+    #[error("{}", problem_lines(.0))]
+    Invalid(Vec<PolicyFileProblem>),
+}
+
+fn problem_lines(problems: &[PolicyFileProblem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// The bytes of the files of a policy, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyBytes(Vec<(String, Vec<u8>)>);
+
+impl PolicyBytes {
+    /// Reads a file, or the files `*.toml` of a directory in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read, also when it is too large.
+    pub fn read(path: &Path) -> Result<Self, PolicyReadError> {
+        let is_directory = io_result(path, fs::metadata(path))?.is_dir();
+        if !is_directory {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            return Ok(Self(vec![(
+                name.to_string_lossy().into_owned(),
+                read_file(path, MAX_POLICY_BYTES)?,
+            )]));
+        }
+        let mut left = MAX_POLICY_BYTES;
+        let mut files = Vec::new();
+        for (name, path) in policy_names(path)? {
+            let bytes = read_file(&path, left)?;
+            left = left.saturating_sub(bytes.len());
+            files.push((name, bytes));
+        }
+        Ok(Self(files))
+    }
+
+    /// Reads the rules in the files.
+    ///
+    /// # Errors
+    ///
+    /// Every problem of every file.
+    pub fn rules(&self) -> Result<RuleSet, PolicyReadError> {
+        let texts: Vec<PolicyText<'_>> = self
+            .0
+            .iter()
+            .map(|(name, bytes)| PolicyText::new(name, bytes))
+            .collect();
+        RuleSet::parse(&texts).map_err(PolicyReadError::Invalid)
+    }
+
+    fn fingerprint(&self) -> Sha256Digest {
+        let mut all = Vec::new();
+        for (name, bytes) in &self.0 {
+            // The digest of each part keeps the borders between them apart.
+            all.extend_from_slice(Sha256Digest::of(name.as_bytes()).as_bytes());
+            all.extend_from_slice(Sha256Digest::of(bytes).as_bytes());
+        }
+        Sha256Digest::of(&all)
+    }
+}
+
+fn io_result<T>(path: &Path, result: io::Result<T>) -> Result<T, PolicyReadError> {
+    result.map_err(|source| PolicyReadError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The files of a directory by name. Names that begin with a dot are those of editors and of mounted volumes.
+fn policy_names(directory: &Path) -> Result<Vec<(String, PathBuf)>, PolicyReadError> {
+    let not_readable = |problem| PolicyReadError::NotReadable {
+        path: directory.to_owned(),
+        problem,
+    };
+    let mut names = Vec::new();
+    for entry in io_result(directory, fs::read_dir(directory))? {
+        let path = io_result(directory, entry)?.path();
+        if path
+            .extension()
+            .is_none_or(|extension| extension != POLICY_EXTENSION)
+        {
+            continue;
+        }
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(name) = name else {
+            return Err(not_readable("has a file whose name is not UTF-8"));
+        };
+        if !name.starts_with('.') {
+            names.push((name.to_owned(), path));
+        }
+        if names.len() > MAX_FILES {
+            return Err(not_readable("has more than 256 policy files"));
+        }
+    }
+    if names.is_empty() {
+        return Err(not_readable("has no file that ends in .toml"));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Reads a regular file of at most `limit` bytes.
+fn read_file(path: &Path, limit: usize) -> Result<Vec<u8>, PolicyReadError> {
+    let not_readable = |problem| PolicyReadError::NotReadable {
+        path: path.to_owned(),
+        problem,
+    };
+    // Opening a named pipe would wait for a writer.
+    if !io_result(path, fs::metadata(path))?.is_file() {
+        return Err(not_readable("is not a regular file"));
+    }
+    let file = io_result(path, fs::File::open(path))?;
+    let mut bytes = Vec::new();
+    let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);
+    io_result(path, read)?;
+    if bytes.len() > limit {
+        return Err(not_readable("makes the policy larger than 1024 KiB"));
+    }
+    Ok(bytes)
+}
+
+/// A state of the files: their content, or why it cannot be read.
+type ReadState = Result<Sha256Digest, String>;
+
+/// Keeps the rules of a [`Fetcher`] like the files.
+#[derive(Debug)]
+pub struct PolicyWatcher {
+    path: PathBuf,
+    metrics: EgressMetrics,
+    in_force: Sha256Digest,
+    digest: String,
+    /// The last state that was read and is not the one in force.
+    last: Option<ReadState>,
+    /// Whether `last` was judged, and found wrong.
+    is_rejected: bool,
+}
+
+impl PolicyWatcher {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    ///
+    /// A service does not start without the policy that its configuration names (I-4).
+    pub async fn open(
+        path: PathBuf,
+        fetcher: &Fetcher,
+        metrics: EgressMetrics,
+    ) -> Result<Self, PolicyReadError> {
+        let files = read_policy(&path).await?;
+        let rules = Arc::new(files.rules()?);
+        let watcher = Self {
+            path,
+            metrics,
+            in_force: files.fingerprint(),
+            digest: rules.digest().to_owned(),
+            last: None,
+            is_rejected: false,
+        };
+        watcher.metrics.rules_in_force(&watcher.digest, true);
+        watcher.metrics.rules_stale(false);
+        tracing::info!(
+            path = %watcher.path.display(), digest = watcher.digest, rules = rules.rule_count(),
+            "egress policy files are in force"
+        );
+        fetcher.set_rules(rules);
+        Ok(watcher)
+    }
+
+    /// Reads the files again and again until `stop`.
+    pub async fn watch(mut self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
+        while stop
+            .run_until_cancelled(tokio::time::sleep(POLL_INTERVAL))
+            .await
+            .is_some()
+        {
+            self.look(&fetcher).await;
+        }
+    }
+
+    /// Reads the files once, and takes them over when they have changed and rest.
+    async fn look(&mut self, fetcher: &Fetcher) {
+        let read = read_policy(&self.path).await;
+        let state = match &read {
+            Ok(files) => Ok(files.fingerprint()),
+            Err(error) => Err(error_text(error)),
+        };
+        if state.as_ref() == Ok(&self.in_force) {
+            if self.is_rejected {
+                tracing::info!("the egress policy files are those in force again");
+            }
+            self.metrics.rules_stale(false);
+            (self.last, self.is_rejected) = (None, false);
+            return;
+        }
+        let is_at_rest = self.last.as_ref() == Some(&state);
+        if !is_at_rest {
+            (self.last, self.is_rejected) = (Some(state), false);
+            return;
+        }
+        if self.is_rejected {
+            return;
+        }
+        match read.and_then(|files| Ok((files.rules()?, files.fingerprint()))) {
+            Ok((rules, fingerprint)) => self.apply(fetcher, rules, fingerprint),
+            Err(error) => {
+                self.is_rejected = true;
+                self.metrics.rules_reloaded(false);
+                self.metrics.rules_stale(true);
+                tracing::error!(
+                    problem = error_text(&error),
+                    digest = self.digest,
+                    "the egress policy files are wrong; the rules before stay in force"
+                );
+            }
+        }
+    }
+
+    fn apply(&mut self, fetcher: &Fetcher, rules: RuleSet, fingerprint: Sha256Digest) {
+        self.metrics.rules_in_force(&self.digest, false);
+        let before = std::mem::replace(&mut self.digest, rules.digest().to_owned());
+        (self.in_force, self.last, self.is_rejected) = (fingerprint, None, false);
+        self.metrics.rules_in_force(&self.digest, true);
+        self.metrics.rules_reloaded(true);
+        self.metrics.rules_stale(false);
+        tracing::info!(
+            digest = self.digest,
+            before,
+            rules = rules.rule_count(),
+            "new egress policy files are in force"
+        );
+        fetcher.set_rules(Arc::new(rules));
+    }
+}
+
+fn error_text(error: &PolicyReadError) -> String {
+    crate::fetch::describe_causes(error)
+}
+
+/// Reads the files on a thread that may block.
+async fn read_policy(path: &Path) -> Result<PolicyBytes, PolicyReadError> {
+    let owned = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || PolicyBytes::read(&owned)).await;
+    read.unwrap_or_else(|_| {
+        Err(PolicyReadError::NotReadable {
+            path: path.to_owned(),
+            problem: "could not be read: the task was cancelled",
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests;

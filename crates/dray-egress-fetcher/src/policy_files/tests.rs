@@ -1,0 +1,199 @@
+//! Files that change, break, are replaced and come back.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::tests::fake_network::FetcherFixture;
+
+const ALLOW_ALL: &str = "default = \"allow\"\n";
+const DENY_ALL: &str = "default = \"deny\"\n";
+
+struct WatchedPolicy {
+    folder: tempfile::TempDir,
+    fetcher: Fetcher,
+    watcher: PolicyWatcher,
+}
+
+impl WatchedPolicy {
+    async fn open(make: impl Fn(&Path), name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        make(folder.path());
+        let fetcher = FetcherFixture::default().fetcher();
+        let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
+        let watcher = PolicyWatcher::open(folder.path().join(name), &fetcher, metrics)
+            .await
+            .unwrap();
+        Self {
+            folder,
+            fetcher,
+            watcher,
+        }
+    }
+
+    async fn of_file(text: &str) -> Self {
+        let write = |folder: &Path| fs::write(folder.join("policy.toml"), text).unwrap();
+        Self::open(write, "policy.toml").await
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    fn digest(&self) -> String {
+        self.fetcher.rules().unwrap().digest().to_owned()
+    }
+
+    /// Reads as often as the files take to rest.
+    async fn look_twice(&mut self) {
+        for _ in 0..2 {
+            self.watcher.look(&self.fetcher).await;
+        }
+    }
+}
+
+fn digest_of(text: &str) -> String {
+    Sha256Digest::of(text.as_bytes()).to_hex()
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_over_once_two_reads_agree() {
+    let mut policy = WatchedPolicy::of_file(DENY_ALL).await;
+    assert_eq!(policy.digest(), digest_of(DENY_ALL));
+    policy.write("policy.toml", "default = \"al");
+    policy.watcher.look(&policy.fetcher).await;
+    // The writer goes on: what was read before was half of the file.
+    policy.write("policy.toml", ALLOW_ALL);
+    policy.watcher.look(&policy.fetcher).await;
+    assert_eq!(policy.digest(), digest_of(DENY_ALL));
+    policy.watcher.look(&policy.fetcher).await;
+    assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
+}
+
+#[tokio::test]
+async fn a_broken_missing_or_large_file_keeps_the_rules_until_it_is_right_again() {
+    let mut policy = WatchedPolicy::of_file(DENY_ALL).await;
+    let large = format!("{ALLOW_ALL}#{}", "x".repeat(MAX_POLICY_BYTES));
+    for broken in [
+        b"default = \"maybe\"".as_slice(),
+        b"",
+        b"default = \"allow\" # \xff",
+        large.as_bytes(),
+    ] {
+        policy.write("policy.toml", broken);
+        policy.look_twice().await;
+        assert!(policy.watcher.is_rejected);
+        assert_eq!(policy.digest(), digest_of(DENY_ALL));
+    }
+    fs::remove_file(policy.folder.path().join("policy.toml")).unwrap();
+    policy.look_twice().await;
+    assert!(policy.watcher.is_rejected);
+    policy.write("policy.toml", DENY_ALL);
+    policy.look_twice().await;
+    assert!(!policy.watcher.is_rejected);
+    policy.write("policy.toml", ALLOW_ALL);
+    policy.look_twice().await;
+    assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
+}
+
+#[tokio::test]
+async fn a_replaced_link_is_followed_as_mounted_volumes_replace_theirs() {
+    let make = |folder: &Path| {
+        for (name, text) in [("v1", DENY_ALL), ("v2", ALLOW_ALL)] {
+            fs::create_dir(folder.join(name)).unwrap();
+            fs::write(folder.join(name).join("policy.toml"), text).unwrap();
+        }
+        symlink("v1", folder.join("..data")).unwrap();
+        symlink("..data/policy.toml", folder.join("policy.toml")).unwrap();
+    };
+    let mut policy = WatchedPolicy::open(make, "").await;
+    let folder = policy.folder.path().to_owned();
+    symlink("v2", folder.join("..new")).unwrap();
+    fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
+    policy.look_twice().await;
+    assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
+    // A link into nothing is a file that cannot be read.
+    symlink("gone", folder.join("..new")).unwrap();
+    fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
+    policy.look_twice().await;
+    assert!(policy.watcher.is_rejected);
+    assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
+}
+
+#[tokio::test]
+async fn one_broken_file_of_a_directory_keeps_the_rules_of_all() {
+    let make = |folder: &Path| {
+        fs::write(folder.join("10-base.toml"), DENY_ALL).unwrap();
+        fs::write(folder.join(".hidden.toml"), "nonsense").unwrap();
+        fs::write(folder.join("notes.txt"), "nonsense").unwrap();
+    };
+    let mut policy = WatchedPolicy::open(make, "").await;
+    let before = policy.digest();
+    policy.write("20-more.toml", "[[role]]\nname = \"a\"\n");
+    policy.look_twice().await;
+    let after = policy.digest();
+    assert_ne!(before, after);
+    policy.write("30-broken.toml", "[[role]]\nname = \"a\"\n");
+    policy.write("10-base.toml", ALLOW_ALL);
+    policy.look_twice().await;
+    assert_eq!(policy.digest(), after);
+    assert!(policy.watcher.is_rejected);
+}
+
+#[tokio::test]
+async fn a_wrong_policy_stops_the_start_and_names_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    let fetcher = FetcherFixture::default().fetcher();
+    let open = async || {
+        let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
+        let opened = PolicyWatcher::open(path.clone(), &fetcher, metrics).await;
+        error_text(&opened.unwrap_err())
+    };
+    assert!(open().await.contains("could not read the policy file"));
+    fs::create_dir(&path).unwrap();
+    assert!(open().await.contains("has no file that ends in .toml"));
+    fs::write(path.join("a.toml"), "\ndefault = \"ask\"").unwrap();
+    let error = open().await;
+    assert!(
+        error.starts_with("a.toml:2: the outcome \"ask\" is not supported"),
+        "{error}"
+    );
+    fs::remove_file(path.join("a.toml")).unwrap();
+    fs::create_dir(path.join("a.toml")).unwrap();
+    assert!(open().await.contains("is not a regular file"));
+    assert!(fetcher.rules().is_none());
+}
+
+#[tokio::test]
+async fn a_named_pipe_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    let status = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(status.unwrap().success());
+    let error = PolicyBytes::read(&path).unwrap_err();
+    assert!(
+        matches!(error, PolicyReadError::NotReadable { .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_files_are_read_again_until_the_service_stops() {
+    let policy = WatchedPolicy::of_file(DENY_ALL).await;
+    let WatchedPolicy {
+        folder,
+        fetcher,
+        watcher,
+    } = policy;
+    let fetcher = Arc::new(fetcher);
+    let stop = CancellationToken::new();
+    fs::write(folder.path().join("policy.toml"), ALLOW_ALL).unwrap();
+    let watching = watcher.watch(Arc::clone(&fetcher), stop.clone());
+    tokio::join!(watching, async {
+        while fetcher.rules().unwrap().digest() != digest_of(ALLOW_ALL) {
+            // paused clock: the next read is due
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        stop.cancel();
+    });
+}

@@ -1,0 +1,296 @@
+//! Connections under the rules of policy files.
+
+use std::fs;
+use std::time::Duration;
+
+use dray_testkit::http::ResponseScript;
+
+use super::*;
+
+const POLICY: &str = r#"
+[[role]]
+name = "sandboxes"
+tenants = ["acme"]
+sessions = ["chat-*"]
+[[role.rule]]
+name = "tables"
+outcome = "allow"
+hosts = ["files.example.org"]
+ports = [80]
+methods = ["GET"]
+paths = ["/tables/**"]
+media_types = ["text/csv"]
+[[role.rule]]
+name = "tunnels"
+outcome = "allow"
+hosts = ["files.example.org"]
+ports = [443]
+max_bytes = 4
+"#;
+
+struct RuledProxy {
+    proxy: ProxyFixture,
+    folder: tempfile::TempDir,
+}
+
+impl RuledProxy {
+    async fn start(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        fs::write(&path, text).unwrap();
+        let set = [
+            ("/policy_path", path.to_str().unwrap()),
+            ("plain_ports", "443"),
+        ];
+        let proxy = ProxyFixture::start(&set).await;
+        Self { proxy, folder }
+    }
+
+    /// Replaces the file and waits until its rules are in force.
+    async fn replace(&self, text: &str) {
+        fs::write(self.folder.path().join("policy.toml"), text).unwrap();
+        let digest = dray_types::Sha256Digest::of(text.as_bytes()).to_hex();
+        let line = format!("dray_egress_policy_rules_info{{digest=\"{digest}\"");
+        self.wait_for(|metrics| {
+            let mut lines = metrics.lines().filter(|one| one.starts_with(&line));
+            lines.any(|one| one.ends_with(" 1"))
+        })
+        .await;
+    }
+
+    async fn wait_for(&self, is_there: impl Fn(&str) -> bool) {
+        let waiting = async {
+            while !is_there(&self.proxy.service.running.metrics().unwrap()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), waiting)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn method_path_and_type_are_judged_where_they_are_visible() {
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY).await;
+    let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
+    proxy.fake_network.serve(PUBLIC_ADDRESS, csv);
+    let response = proxy.get(&format!("http://{NAME}/tables/a.csv")).await;
+    assert_eq!((status_of(&response), code_of(&response)), (200, "1;2"));
+    let opened = proxy.event().await;
+    assert_eq!(opened.decided_by, "sandboxes/tables (policy.toml:6)");
+    assert_eq!(
+        (opened.method.as_str(), opened.rules_digest.len()),
+        ("GET", 64)
+    );
+    proxy.event().await;
+    let auth = proxy.auth();
+    for (line, url) in [
+        ("GET", "/other"),
+        ("POST", "/tables/a"),
+        ("GET", "/tables/../other"),
+        ("GET", "/tables%2f..%2fx"),
+    ] {
+        let response = proxy
+            .exchange(format!(
+                "{line} http://{NAME}{url} HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n"
+            ))
+            .await;
+        assert_eq!(
+            (status_of(&response), code_of(&response)),
+            (403, "policy_denied"),
+            "{line} {url}"
+        );
+        let event = proxy.event().await;
+        assert_eq!(
+            (event.rule.as_str(), event.decided_by.as_str()),
+            ("policy_rules", "default")
+        );
+    }
+    proxy
+        .fake_network
+        .serve(PUBLIC_ADDRESS, ResponseScript::ok("<html>"));
+    let response = proxy.get(&format!("http://{NAME}/tables/a.csv")).await;
+    assert_eq!(
+        (status_of(&response), code_of(&response)),
+        (403, "media_type_not_allowed")
+    );
+    let (_, closed) = (proxy.event().await, proxy.event().await);
+    assert_eq!(
+        (closed.proxy_stage.as_str(), closed.code.as_str()),
+        ("closed", "media_type_not_allowed")
+    );
+}
+
+#[tokio::test]
+async fn a_session_without_a_role_reaches_nothing() {
+    let RuledProxy { proxy, .. } = RuledProxy::start(POLICY).await;
+    let auth = format!(
+        "Proxy-Authorization: Bearer {}\r\n",
+        proxy.token_of("other-1", None)
+    );
+    let (_, head) = proxy.tunnel_with(&format!("{NAME}:443"), &auth).await;
+    assert_eq!(status_of(&head), 403);
+    assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_limit_of_a_rule_holds_for_the_bytes_of_a_tunnel() {
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
+    let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let mut server = ends.recv().await.unwrap();
+    proxy.event().await;
+    server.write_all(b"12345").await.unwrap();
+    drop(server);
+    assert_eq!(read_all(&mut client).await, "1234");
+    drop(client);
+    assert_eq!(proxy.event().await.code, "too_large");
+}
+
+#[tokio::test]
+async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
+    let ruled = RuledProxy::start(POLICY).await;
+    let mut ends = ruled.proxy.be_server(PUBLIC_ADDRESS, 443);
+    let authority = format!("{NAME}:443");
+    let (mut client, _) = ruled.proxy.tunnel(&authority).await;
+    let mut server = ends.recv().await.unwrap();
+    ruled.replace("default = \"deny\"\n").await;
+    let (_, refused) = ruled.proxy.tunnel(&authority).await;
+    assert_eq!(status_of(&refused), 403);
+    // The open tunnel goes on.
+    client.write_all(b"up").await.unwrap();
+    let mut up = [0; 2];
+    server.read_exact(&mut up).await.unwrap();
+    server.write_all(b"down").await.unwrap();
+    drop(server);
+    assert_eq!(read_all(&mut client).await, "down");
+    // A broken file changes nothing, and shows.
+    fs::write(ruled.folder.path().join("policy.toml"), "default = \"al").unwrap();
+    let is_stale = |metrics: &str| {
+        let mut lines = metrics.lines();
+        lines.any(|line| line.starts_with("dray_egress_policy_stale") && line.ends_with(" 1"))
+    };
+    ruled.wait_for(is_stale).await;
+    let (_, refused) = ruled.proxy.tunnel(&authority).await;
+    assert_eq!(status_of(&refused), 403);
+    ruled.replace(POLICY).await;
+    let (_, granted) = ruled.proxy.tunnel(&authority).await;
+    assert_eq!(status_of(&granted), 200);
+}
+
+#[tokio::test]
+async fn what_is_only_tried_passes_and_is_counted_and_audited() {
+    let RuledProxy { mut proxy, .. } =
+        RuledProxy::start(&format!("report_only = true\n{POLICY}")).await;
+    let response = proxy.get(&format!("http://{NAME}/other")).await;
+    assert_eq!(status_of(&response), 200);
+    let (opened, closed) = (proxy.event().await, proxy.event().await);
+    for event in [opened, closed] {
+        assert_eq!(
+            (event.verdict.as_str(), event.reported_by.as_str()),
+            ("allow", "default")
+        );
+    }
+    let metrics = proxy.service.running.metrics().unwrap();
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("dray_egress_policy_reports_total{"));
+    assert!(line.unwrap().contains("rule=\"default\""), "{line:?}");
+    assert!(line.unwrap().ends_with(" 1"), "{line:?}");
+}
+
+#[tokio::test]
+async fn a_connection_over_a_quota_is_refused_with_the_time_to_come_back() {
+    let quota = "[role.limits]\nrequests_per_day = 1\n[[role.rule]]\nname = \"tables\"";
+    let text = POLICY.replacen("[[role.rule]]\nname = \"tables\"", quota, 1);
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(&text).await;
+    let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
+    proxy.fake_network.serve(PUBLIC_ADDRESS, csv);
+    let url = format!("http://{NAME}/tables/a.csv");
+    assert_eq!(status_of(&proxy.get(&url).await), 200);
+    let response = proxy.get(&url).await;
+    assert_eq!(
+        (status_of(&response), code_of(&response)),
+        (429, "quota_exceeded")
+    );
+    let seconds = response.split_once("\r\nRetry-After: ").unwrap().1;
+    let seconds: u64 = seconds.split("\r\n").next().unwrap().parse().unwrap();
+    assert!((1..=86_401).contains(&seconds));
+    let (_, _, refused) = (
+        proxy.event().await,
+        proxy.event().await,
+        proxy.event().await,
+    );
+    assert_eq!(
+        (refused.code.as_str(), refused.rule.as_str()),
+        ("quota_exceeded", "quota")
+    );
+    assert_eq!(
+        refused.decided_by,
+        "sandboxes/requests_per_day (policy.toml:2)"
+    );
+}
+
+#[tokio::test]
+async fn a_tunnel_ends_when_its_bytes_exceed_the_quota_in_either_direction() {
+    let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n[role.limits]\nbytes_per_day = 8\n";
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(text).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
+    let authority = format!("{NAME}:443");
+    let (mut client, _) = proxy.tunnel(&authority).await;
+    let mut server = ends.recv().await.unwrap();
+    proxy.event().await;
+    client.write_all(b"12345").await.unwrap();
+    let mut up = [0; 5];
+    server.read_exact(&mut up).await.unwrap();
+    server.write_all(b"6789").await.unwrap();
+    assert_eq!(read_all(&mut client).await, "");
+    let closed = proxy.event().await;
+    assert_eq!(
+        (closed.proxy_stage.as_str(), closed.code.as_str()),
+        ("closed", "quota_exceeded")
+    );
+    let (_, refused) = proxy.tunnel(&authority).await;
+    assert_eq!(status_of(&refused), 429);
+}
+
+#[tokio::test]
+async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    fs::write(&file, "hunter2\n").unwrap();
+    let credential = serde_json::json!([{
+        "name": "files", "host": NAME, "port": 80, "header": "authorization", "prefix": "Bearer ",
+        "secret_file": file, "tenants": ["acme"], "allow_plain_http": true,
+    }])
+    .to_string();
+    let mut proxy = ProxyFixture::start(&[("/credentials", &credential)]).await;
+    let server = proxy
+        .fake_network
+        .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
+    let auth = proxy.auth();
+    for (method, sent) in [
+        ("GET", "Authorization: Bearer hunter2"),
+        ("TRACE", "Authorization: own"),
+    ] {
+        let response = proxy
+            .exchange(format!(
+                "{method} http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\nAuthorization: own\r\n{auth}\r\n"
+            ))
+            .await;
+        assert!(!response.contains("hunter2"), "{response}");
+        let head = server.seen().last().unwrap().head.clone();
+        let lines: Vec<_> = head
+            .lines()
+            .filter(|line| line.starts_with("Authorization"))
+            .collect();
+        assert_eq!(lines, [sent], "{method}");
+        let (opened, closed) = (proxy.event().await, proxy.event().await);
+        let names: &[&str] = if method == "GET" { &["files"] } else { &[] };
+        for event in [opened, closed] {
+            assert_eq!(event.credentials, names);
+            assert!(!format!("{event:?}").contains("hunter2"));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Which rule decides about a request.
+//!
+//! The list `deny` comes first. Then the rules of all roles of the caller are tried in their order, and the first one
+//! that matches decides; without one, the default does. A condition that cannot be seen (the path inside a tunnel)
+//! counts as met by a rule that denies and as not met by one that allows: a question that cannot be answered is a
+//! refusal (I-4).
+
+use std::sync::Arc;
+
+use super::compile::{CompiledRule, ResponseLimits, RuleEffect};
+use super::pattern::readable_path;
+use super::{RuleName, RuleSet};
+use crate::canon::{CanonicalUrl, Host};
+use crate::reason::Code;
+
+/// Who asks. A part that is not known is empty, and matches only the pattern `*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The tenant.
+    pub tenant: String,
+    /// The session of a conversation or sandbox.
+    pub session: String,
+    /// The app.
+    pub app: String,
+}
+
+/// What is known of a part of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visible<T> {
+    /// It is this.
+    Seen(T),
+    /// The peers hide it, as TLS does in a tunnel, or it has several readings.
+    Hidden,
+    /// It was visible when it happened and was not recorded.
+    Unrecorded,
+}
+
+/// What the rules see of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestView<'a> {
+    /// The canonical host.
+    pub host: &'a Host,
+    /// Whether the host was written with a root dot, which no pattern that allows matches (H-3).
+    pub root_dot: bool,
+    /// The port.
+    pub port: u16,
+    /// The method.
+    pub method: Visible<&'a str>,
+    /// The path without percent-encoding.
+    pub path: Visible<String>,
+    /// Whether the response will be visible.
+    pub sees_response: bool,
+}
+
+impl<'a> RequestView<'a> {
+    /// A fetch, which is a `GET`.
+    pub fn fetch(url: &'a CanonicalUrl) -> Self {
+        Self::request(url, "GET")
+    }
+
+    /// A request whose head and response are visible.
+    pub fn request(url: &'a CanonicalUrl, method: &'a str) -> Self {
+        Self {
+            host: url.host(),
+            root_dot: url.root_dot(),
+            port: url.port(),
+            method: Visible::Seen(method),
+            path: readable_path(url.path()).map_or(Visible::Hidden, Visible::Seen),
+            sees_response: true,
+        }
+    }
+
+    /// A tunnel, of which only host and port are visible.
+    pub fn tunnel(url: &'a CanonicalUrl) -> Self {
+        Self {
+            host: url.host(),
+            root_dot: url.root_dot(),
+            port: url.port(),
+            method: Visible::Hidden,
+            path: Visible::Hidden,
+            sees_response: false,
+        }
+    }
+}
+
+/// What the policy decides about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleDecision {
+    /// The rule that decides.
+    pub rule: Arc<RuleName>,
+    /// The rule that would refuse the request if everything that is only tried were in force; `None` when it would be
+    /// allowed, or is refused anyway.
+    pub reported: Option<Arc<RuleName>>,
+    is_allowed: bool,
+    response: Option<Arc<ResponseLimits>>,
+}
+
+impl RuleDecision {
+    /// Whether the request may go on.
+    pub const fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
+    /// The refusal, if it is one.
+    ///
+    /// # Errors
+    /// `policy_denied`.
+    pub const fn verdict(&self) -> Result<(), Code> {
+        if self.is_allowed {
+            Ok(())
+        } else {
+            Err(Code::PolicyDenied)
+        }
+    }
+
+    /// Most bytes of the response; `None` for no limit of the rule.
+    pub fn max_bytes(&self) -> Option<u64> {
+        self.response.as_ref()?.max_bytes
+    }
+
+    /// Whether the response may have this declared media type, empty for none.
+    ///
+    /// # Errors
+    /// `media_type_not_allowed`.
+    pub fn check_media_type(&self, declared: &str) -> Result<(), Code> {
+        let types = self
+            .response
+            .as_ref()
+            .and_then(|limits| limits.media_types.as_ref());
+        match types {
+            Some(types) if !types.iter().any(|pattern| pattern.matches(declared)) => {
+                Err(Code::MediaTypeNotAllowed)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The decision depends on something that was not recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the decision depends on a part of the request that was not recorded")]
+pub struct Undecided;
+
+/// Which rules count in a judgement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum JudgedRules {
+    /// Those in force.
+    Enforced,
+    /// All of them, as if those that are only tried were in force.
+    WithTrial,
+}
+
+/// The outcome of one judgement, and the rule that matched; `None` for the default.
+type FirstMatch<'a> = (bool, Option<&'a CompiledRule>);
+
+impl RuleSet {
+    /// Decides about a request whose parts are all seen or hidden.
+    pub fn decide(&self, caller: &Caller, request: &RequestView<'_>) -> RuleDecision {
+        // Nothing is unrecorded here; should it be, the answer is a refusal (I-4).
+        self.decide_recorded(caller, request)
+            .unwrap_or_else(|Undecided| RuleDecision {
+                rule: Arc::clone(&self.defaults.rule),
+                reported: None,
+                is_allowed: false,
+                response: None,
+            })
+    }
+
+    /// Decides about a request of which some parts may not be recorded.
+    ///
+    /// # Errors
+    /// [`Undecided`] when such a part matters.
+    pub fn decide_recorded(
+        &self,
+        caller: &Caller,
+        request: &RequestView<'_>,
+    ) -> Result<RuleDecision, Undecided> {
+        let (is_allowed, rule) = self.first_match(caller, request, JudgedRules::Enforced)?;
+        let reported = if is_allowed && self.has_trial {
+            let (is_allowed, rule) = self.first_match(caller, request, JudgedRules::WithTrial)?;
+            (!is_allowed).then(|| self.name_of(rule))
+        } else {
+            None
+        };
+        Ok(RuleDecision {
+            rule: self.name_of(rule),
+            reported,
+            is_allowed,
+            response: rule.and_then(|rule| rule.response.clone()),
+        })
+    }
+
+    fn name_of(&self, rule: Option<&CompiledRule>) -> Arc<RuleName> {
+        Arc::clone(rule.map_or(&self.defaults.rule, |rule| &rule.name))
+    }
+
+    fn first_match(
+        &self,
+        caller: &Caller,
+        request: &RequestView<'_>,
+        judged: JudgedRules,
+    ) -> Result<FirstMatch<'_>, Undecided> {
+        let roles = self.roles.iter().filter(|role| role.has_member(caller));
+        let rules = self.deny.iter().chain(roles.flat_map(|role| &role.rules));
+        for rule in rules {
+            if rule.is_trial && judged == JudgedRules::Enforced {
+                continue;
+            }
+            if rule.matches(request)? {
+                return Ok((rule.effect == RuleEffect::Allow, Some(rule)));
+            }
+        }
+        let is_allowed = match judged {
+            JudgedRules::Enforced => self.defaults.is_allowed,
+            JudgedRules::WithTrial => self.defaults.is_allowed_in_trial,
+        };
+        Ok((is_allowed, None))
+    }
+}
+
+impl CompiledRule {
+    fn matches(&self, request: &RequestView<'_>) -> Result<bool, Undecided> {
+        let denies = self.effect == RuleEffect::Deny;
+        let hosts = self.hosts.as_ref();
+        // A name with a root dot is refused by a rule that names it and allowed by none.
+        let is_host =
+            hosts.is_none_or(|hosts| hosts.matches(request.host) && (denies || !request.root_dot));
+        let is_port = self
+            .ports
+            .as_ref()
+            .is_none_or(|ports| ports.contains(&request.port));
+        let limits_response = self
+            .response
+            .as_ref()
+            .is_some_and(|limits| limits.media_types.is_some());
+        if !is_host || !is_port || (limits_response && !request.sees_response) {
+            return Ok(false);
+        }
+        let methods = self.methods.as_ref();
+        let is_method = is_met(methods, &request.method, denies, |methods, method| {
+            methods.contains(*method)
+        });
+        let paths = self.paths.as_ref();
+        let is_path = is_met(paths, &request.path, denies, |paths, path| {
+            paths.iter().any(|pattern| pattern.matches(path))
+        });
+        // One that is not met decides, whatever the other one is.
+        match (is_method, is_path) {
+            (Some(false), _) | (_, Some(false)) => Ok(false),
+            (Some(true), Some(true)) => Ok(true),
+            _ => Err(Undecided),
+        }
+    }
+}
+
+/// Whether a condition is met; `None` when that depends on what was not recorded.
+fn is_met<C, T>(
+    condition: Option<&C>,
+    part: &Visible<T>,
+    denies: bool,
+    is_match: impl Fn(&C, &T) -> bool,
+) -> Option<bool> {
+    match (condition, part) {
+        (None, _) => Some(true),
+        (Some(condition), Visible::Seen(part)) => Some(is_match(condition, part)),
+        (Some(_), Visible::Hidden) => Some(denies),
+        (Some(_), Visible::Unrecorded) => None,
+    }
+}

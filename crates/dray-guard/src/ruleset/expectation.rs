@@ -1,0 +1,186 @@
+//! A table of expectations about a policy, for tests of policy files.
+
+use serde::Deserialize;
+use std::sync::Arc;
+use toml::Spanned;
+
+use super::replay::ReplayOutcome;
+use super::source::PolicyText;
+use super::{Caller, PolicyFileProblem, RuleName, RuleSet};
+use crate::canon::CanonicalUrl;
+use crate::policy::{AdminPolicy, AppPolicy, CallerRules, EffectivePolicy, RequestKind};
+use crate::reason::Code;
+
+/// What is expected of one request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// The URL; for a tunnel, one with its host and port.
+    pub url: String,
+    /// The outcome: `allow`, `report` or `deny`.
+    pub outcome: String,
+    /// Name of the rule that decides, or that is reported; not compared when it is absent.
+    pub rule: Option<String>,
+    /// The tenant; empty when absent.
+    #[serde(default)]
+    pub tenant: String,
+    /// The session, likewise.
+    #[serde(default)]
+    pub session: String,
+    /// The app, likewise.
+    #[serde(default)]
+    pub app: String,
+    /// `fetch` (the default), `request` or `tunnel`.
+    pub via: Option<String>,
+    /// Method of a request; `GET` when absent.
+    pub method: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExpectationFile {
+    #[serde(default)]
+    expect: Vec<Spanned<Expectation>>,
+}
+
+/// What a request came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectationResult {
+    /// Line of the expectation.
+    pub line: usize,
+    /// The URL.
+    pub url: String,
+    /// What was expected, as `outcome` or `outcome by rule`.
+    pub expected: String,
+    /// What came, likewise; with the code of a refusal by the configuration.
+    pub found: String,
+    /// Whether they agree.
+    pub is_met: bool,
+}
+
+/// Expectations with the lines on which they stand.
+#[derive(Clone, Debug)]
+pub struct ExpectationTable(Vec<(usize, Expectation, RequestKind)>);
+
+impl ExpectationTable {
+    /// Reads tables `[[expect]]`.
+    ///
+    /// # Errors
+    /// Every problem, with its line.
+    pub fn parse(file: &PolicyText<'_>) -> Result<Self, Vec<PolicyFileProblem>> {
+        let text = std::str::from_utf8(file.bytes).map_err(|error| {
+            let offset = error.valid_up_to();
+            vec![file.problem(offset, "the file is not UTF-8", "Save it as UTF-8 text.")]
+        })?;
+        let read: ExpectationFile = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            let problem = error.message().replace('\n', " ");
+            vec![file.problem(offset, problem, "See docs/egress-policy.md.")]
+        })?;
+        if read.expect.is_empty() {
+            let remedy = "Write tables [[expect]] with url and outcome.";
+            return Err(vec![file.problem(0, "the file expects nothing", remedy)]);
+        }
+        let mut problems = Vec::new();
+        let mut table = Vec::with_capacity(read.expect.len());
+        for entry in read.expect {
+            let offset = entry.span().start;
+            let entry = entry.into_inner();
+            match checked_kind(&entry) {
+                Ok(kind) => table.push((file.line_at(offset), entry, kind)),
+                Err((problem, remedy)) => problems.push(file.problem(offset, problem, remedy)),
+            }
+        }
+        if problems.is_empty() {
+            Ok(Self(table))
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// Judges every request by the configuration and the policy, without DNS. The operator's switch counts as on.
+    pub fn check(&self, admin: &AdminPolicy, rules: &Arc<RuleSet>) -> Vec<ExpectationResult> {
+        let admin = AdminPolicy {
+            enabled: true,
+            ..admin.clone()
+        };
+        self.0
+            .iter()
+            .map(|(line, expectation, kind)| {
+                let (outcome, rule) = judge(&admin, rules, expectation, kind);
+                let is_rule = expectation
+                    .rule
+                    .as_ref()
+                    .is_none_or(|wanted| *wanted == rule);
+                let expected = match &expectation.rule {
+                    Some(rule) => format!("{} by {rule}", expectation.outcome),
+                    None => expectation.outcome.clone(),
+                };
+                ExpectationResult {
+                    line: *line,
+                    url: expectation.url.clone(),
+                    expected,
+                    found: format!("{} by {rule}", outcome.as_str()),
+                    is_met: is_rule && outcome.as_str() == expectation.outcome,
+                }
+            })
+            .collect()
+    }
+}
+
+fn checked_kind(entry: &Expectation) -> Result<RequestKind, (String, &'static str)> {
+    if !matches!(entry.outcome.as_str(), "allow" | "report" | "deny") {
+        let problem = format!("{:?} is not an outcome", entry.outcome);
+        return Err((problem, "Write \"allow\", \"report\" or \"deny\"."));
+    }
+    match (entry.via.as_deref().unwrap_or("fetch"), &entry.method) {
+        ("fetch", None) => Ok(RequestKind::Fetch),
+        ("tunnel", None) => Ok(RequestKind::Tunnel),
+        ("request", method) => Ok(RequestKind::Request(
+            method.clone().unwrap_or_else(|| "GET".to_owned()),
+        )),
+        ("fetch" | "tunnel", Some(_)) => Err((
+            "only a request has a method".to_owned(),
+            "Write via = \"request\", or leave the method out.",
+        )),
+        (other, _) => Err((
+            format!("{other:?} is not a kind of request"),
+            "Write via = \"fetch\", \"request\" or \"tunnel\".",
+        )),
+    }
+}
+
+/// The outcome, and the rule or code that decided.
+fn judge(
+    admin: &AdminPolicy,
+    rules: &Arc<RuleSet>,
+    expectation: &Expectation,
+    kind: &RequestKind,
+) -> (ReplayOutcome, String) {
+    let refused = |code: Code| (ReplayOutcome::Deny, code.as_str().to_owned());
+    let url = match CanonicalUrl::parse(&expectation.url) {
+        Ok(url) => url,
+        Err(code) => return refused(code),
+    };
+    let policy = match EffectivePolicy::new(admin, &AppPolicy::default()) {
+        Ok(policy) => policy.with_rules(Some(CallerRules {
+            rules: Arc::clone(rules),
+            caller: Caller {
+                tenant: expectation.tenant.clone(),
+                session: expectation.session.clone(),
+                app: expectation.app.clone(),
+            },
+            kind: kind.clone(),
+        })),
+        Err(code) => return refused(code),
+    };
+    match (policy.check(&url), policy.decide(&url)) {
+        (Err(code), _) if code != Code::PolicyDenied => refused(code),
+        (_, Some(decision)) => {
+            let rule: &Arc<RuleName> = decision.reported.as_ref().unwrap_or(&decision.rule);
+            (ReplayOutcome::of(&decision), rule.name.clone())
+        }
+        // The rules were given above.
+        (_, None) => refused(Code::Internal),
+    }
+}

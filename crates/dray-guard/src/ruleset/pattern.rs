@@ -1,0 +1,253 @@
+//! Patterns of names, hosts, paths and media types. Matching takes at most (pattern × text) steps, also for many
+//! wildcards.
+
+use std::collections::HashSet;
+
+use crate::canon::Host;
+use crate::pattern::{HostPattern, PatternError};
+
+/// Longest pattern in bytes.
+pub(super) const MAX_PATTERN_BYTES: usize = 512;
+
+/// Names of tenants, sessions or apps: exact ones, and patterns with `*` for any text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NameList {
+    exact: HashSet<String>,
+    globs: Vec<String>,
+}
+
+impl NameList {
+    pub(super) fn insert(&mut self, pattern: &str) {
+        if pattern.contains('*') {
+            self.globs.push(pattern.to_owned());
+        } else {
+            self.exact.insert(pattern.to_owned());
+        }
+    }
+
+    pub(super) fn matches(&self, name: &str) -> bool {
+        self.exact.contains(name)
+            || self
+                .globs
+                .iter()
+                .any(|glob| matches_glob(glob.as_bytes(), name.as_bytes()))
+    }
+}
+
+/// Whether `text` matches `glob`, in which `*` stands for any text.
+pub(super) fn matches_glob(glob: &[u8], text: &[u8]) -> bool {
+    matches_sequence(glob, text, |item| *item == b'*', |item, byte| item == byte)
+}
+
+/// Matches a sequence with wildcards of any length. After a mismatch only the last wildcard takes one element more:
+/// what an earlier one could take, the last one can take too.
+fn matches_sequence<P, T>(
+    pattern: &[P],
+    text: &[T],
+    is_any: impl Fn(&P) -> bool,
+    is_match: impl Fn(&P, &T) -> bool,
+) -> bool {
+    let (mut at, mut next) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while let Some(element) = text.get(next) {
+        match pattern.get(at) {
+            Some(item) if is_any(item) => {
+                at += 1;
+                retry = Some((at, next));
+            }
+            Some(item) if is_match(item, element) => {
+                at += 1;
+                next += 1;
+            }
+            _ => {
+                let Some((after, taken)) = retry else {
+                    return false;
+                };
+                at = after;
+                next = taken + 1;
+                retry = Some((after, next));
+            }
+        }
+    }
+    pattern.iter().skip(at).all(is_any)
+}
+
+/// Hosts of a rule. Names and suffixes are looked up, so that long lists cost no time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostList {
+    exact: HashSet<String>,
+    /// Names below which everything matches.
+    suffixes: HashSet<String>,
+    /// Patterns with `*` for exactly one label, by their labels.
+    labels: Vec<Vec<String>>,
+}
+
+impl HostList {
+    /// Adds `example.com`, `*.example.com` (every name below), or a name with `*` in place of a later label.
+    pub(super) fn insert(&mut self, text: &str) -> Result<(), PatternError> {
+        let (first, rest) = text.split_once('.').unwrap_or((text, ""));
+        if rest.split('.').all(|label| label != "*") {
+            let pattern = HostPattern::parse(text)?.to_string();
+            match pattern.strip_prefix("*.") {
+                Some(name) => self.suffixes.insert(name.to_owned()),
+                None => self.exact.insert(pattern),
+            };
+            return Ok(());
+        }
+        // Checked as the name that it would be with a label in place of each wildcard; two last labels are names.
+        let mut later = rest.rsplit('.');
+        let has_name = later.by_ref().take(2).filter(|label| *label != "*").count() == 2;
+        if first == "*" || !has_name {
+            return Err(PatternError::Wildcard(text.to_owned()));
+        }
+        let named: Vec<&str> = text
+            .split('.')
+            .map(|label| if label == "*" { "x" } else { label })
+            .collect();
+        HostPattern::parse(&named.join("."))?;
+        let labels = text.trim_end_matches('.').to_ascii_lowercase();
+        self.labels
+            .push(labels.split('.').map(str::to_owned).collect());
+        Ok(())
+    }
+
+    /// Whether the name of `host` matches. Addresses match nothing.
+    pub(super) fn matches(&self, host: &Host) -> bool {
+        let Host::Name(name) = host else {
+            return false;
+        };
+        let name = name.as_str();
+        if self.exact.contains(name) {
+            return true;
+        }
+        let mut below = name;
+        while let Some((_, parent)) = below.split_once('.') {
+            if self.suffixes.contains(parent) {
+                return true;
+            }
+            below = parent;
+        }
+        self.labels.iter().any(|labels| {
+            labels.len() == name.split('.').count()
+                && labels
+                    .iter()
+                    .zip(name.split('.'))
+                    .all(|(pattern, label)| pattern == "*" || pattern == label)
+        })
+    }
+}
+
+/// A pattern of paths: `*` stands for text within a segment, `**` for any number of whole segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PathPattern(Vec<String>);
+
+impl PathPattern {
+    /// Reads a pattern; it is written without percent-encoding.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let path = text.strip_prefix('/')?;
+        let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
+        let is_valid = segments.iter().all(|segment| {
+            (segment == "**" || !segment.contains("**"))
+                && !matches!(segment.as_str(), "." | "..")
+                && !segment.contains(['%', '?', '#', '\\'])
+                && segment.chars().all(|letter| !letter.is_control())
+        });
+        is_valid.then_some(Self(segments))
+    }
+
+    /// Whether a path matches that [`readable_path`] returned.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+        matches_sequence(
+            &self.0,
+            &segments,
+            |pattern| pattern == "**",
+            |pattern, segment| matches_glob(pattern.as_bytes(), segment.as_bytes()),
+        )
+    }
+}
+
+/// The path of a canonical URL without percent-encoding; `None` when servers can read it in several ways: an encoded
+/// separator, a percent sign that would be decoded again, an empty or dot segment, a control character, or bytes that
+/// are not UTF-8.
+pub fn readable_path(path: &str) -> Option<String> {
+    let bytes = path.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'%' {
+            decoded.push(*first);
+            continue;
+        }
+        let [high, low, after @ ..] = tail else {
+            return None;
+        };
+        let byte = (hex_digit(*high)? << 4) | hex_digit(*low)?;
+        if matches!(byte, b'/' | b'\\' | b'%') {
+            return None;
+        }
+        decoded.push(byte);
+        rest = after;
+    }
+    let text = String::from_utf8(decoded).ok()?;
+    let segments = text.strip_prefix('/')?;
+    let count = segments.split('/').count();
+    let is_clear = segments
+        .split('/')
+        .enumerate()
+        // The last segment of a directory is empty.
+        .all(|(index, segment)| {
+            !matches!(segment, "." | "..") && (!segment.is_empty() || index + 1 == count)
+        });
+    let has_control = text.chars().any(char::is_control) || text.contains('\\');
+    (is_clear && !has_control).then_some(text)
+}
+
+const fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// A media type, or every subtype of one: `text/csv`, `image/*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MediaPattern {
+    main: String,
+    /// `None` for every subtype.
+    sub: Option<String>,
+}
+
+impl MediaPattern {
+    /// Reads a pattern; `*/*` is written by leaving the list out.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (main, sub) = text.split_once('/')?;
+        let is_token = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| {
+                    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-' | b'_')
+                })
+        };
+        let sub = (sub != "*").then_some(sub);
+        (is_token(main) && sub.is_none_or(is_token)).then(|| Self {
+            main: main.to_ascii_lowercase(),
+            sub: sub.map(str::to_ascii_lowercase),
+        })
+    }
+
+    /// Whether a declared media type matches, with or without parameters.
+    pub(super) fn matches(&self, declared: &str) -> bool {
+        let essence = declared.split(';').next().unwrap_or_default().trim();
+        let Some((main, sub)) = essence.split_once('/') else {
+            return false;
+        };
+        main.eq_ignore_ascii_case(&self.main)
+            && self
+                .sub
+                .as_ref()
+                .is_none_or(|wanted| sub.eq_ignore_ascii_case(wanted))
+    }
+}

@@ -1,0 +1,183 @@
+//! Patterns, also hostile ones.
+
+use proptest::prelude::*;
+
+use super::super::pattern::{HostList, PathPattern, matches_glob, readable_path};
+use super::*;
+
+fn path_matches(pattern: &str, path: &str) -> bool {
+    let path = readable_path(path).unwrap();
+    PathPattern::parse(pattern).unwrap().matches(&path)
+}
+
+#[test]
+fn a_path_pattern_matches_by_segments() {
+    for (pattern, path, expected) in [
+        ("/", "/", true),
+        ("/", "/a", false),
+        ("/simple/**", "/simple/", true),
+        ("/simple/**", "/simple", true),
+        ("/simple/**", "/simple/a/b", true),
+        ("/simple/**", "/simplex/a", false),
+        ("/**", "/", true),
+        ("/**/*.csv", "/a.csv", true),
+        ("/**/*.csv", "/a/b/c.csv", true),
+        ("/**/*.csv", "/a/b/c.csvx", false),
+        ("/*/x", "/a/x", true),
+        ("/*/x", "/a/b/x", false),
+        ("/a b", "/a%20b", true),
+        ("/admin", "/%61dmin", true),
+        ("/Admin", "/admin", false),
+        ("/ü", "/%C3%BC", true),
+    ] {
+        assert_eq!(path_matches(pattern, path), expected, "{pattern} {path}");
+    }
+}
+
+#[test]
+fn a_path_with_several_readings_is_not_readable() {
+    for path in [
+        "/a%2Fb",
+        "/a%5cb",
+        "/a%252e",
+        "/a//b",
+        "/a/%2e%2e/b",
+        "/a%00",
+        "/%ff",
+        "/%zz",
+        "/a%2",
+        "a",
+        "/a\\b",
+    ] {
+        assert_eq!(readable_path(path), None, "{path}");
+    }
+    let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"deny\"\npaths = [\"/admin/**\"]\n";
+    let rules = rules(text);
+    for (text, expected) in [
+        ("https://a.example.org/x", true),
+        ("https://a.example.org/admin/x", false),
+        ("https://a.example.org/%61dmin/x", false),
+        ("https://a.example.org/x/../admin/", false),
+        ("https://a.example.org/x%2f..%2fadmin", false),
+        ("https://a.example.org//admin/", false),
+    ] {
+        assert_eq!(fetch(&rules, text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_host_pattern_matches_whole_labels() {
+    let mut hosts = HostList::default();
+    for pattern in [
+        "files.example.org",
+        "*.Example.com",
+        "api.*.example.net",
+        "a.*.*.example.net",
+    ] {
+        hosts.insert(pattern).unwrap();
+    }
+    for (name, expected) in [
+        ("files.example.org", true),
+        ("x.files.example.org", false),
+        ("example.com", false),
+        ("a.example.com", true),
+        ("a.b.example.com", true),
+        ("notexample.com", false),
+        ("api.eu.example.net", true),
+        ("api.eu.west.example.net", false),
+        ("a.eu.west.example.net", true),
+        ("api.example.net", false),
+    ] {
+        let url = url(&format!("https://{name}/"));
+        assert_eq!(hosts.matches(url.host()), expected, "{name}");
+    }
+    for wrong in [
+        "*",
+        "*.*.example.org",
+        "a.*",
+        "a.*.org",
+        "a.example.*",
+        "*.a.*.example.org",
+        "a.x*.example.org",
+        "",
+        "a..example.org",
+        "a.*.ex ample.org",
+    ] {
+        assert!(hosts.insert(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn many_wildcards_do_not_take_exponential_time() {
+    let glob = "*a".repeat(200);
+    let text = "a".repeat(8000) + "b";
+    assert!(!matches_glob(glob.as_bytes(), text.as_bytes()));
+    let pattern = format!("{}/x", "/**/a*".repeat(40));
+    let path = "/a".repeat(4000);
+    assert!(!path_matches(&pattern, &path));
+}
+
+/// The obvious definition, for short texts.
+fn slow_glob(glob: &[u8], text: &[u8]) -> bool {
+    match (glob, text) {
+        ([], []) => true,
+        ([b'*', rest @ ..], _) => (0..=text.len()).any(|taken| slow_glob(rest, &text[taken..])),
+        ([item, rest @ ..], [byte, others @ ..]) => item == byte && slow_glob(rest, others),
+        _ => false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_glob_matches_as_its_definition_says(glob in "[ab*]{0,8}", text in "[ab]{0,10}") {
+        prop_assert_eq!(
+            matches_glob(glob.as_bytes(), text.as_bytes()),
+            slow_glob(glob.as_bytes(), text.as_bytes())
+        );
+    }
+
+    #[test]
+    fn any_bytes_are_a_policy_or_a_problem(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Err(problems) = RuleSet::parse(&[PolicyText::new("p.toml", &bytes)]) {
+            prop_assert!(!problems.is_empty());
+            prop_assert!(problems.iter().all(|one| one.line >= 1 && !one.remedy.is_empty()));
+        }
+    }
+
+    #[test]
+    fn a_rule_that_only_reports_changes_no_verdict(
+        hosts in proptest::collection::vec("[abc]\\.example\\.org", 1..4),
+        outcomes in proptest::collection::vec("allow|deny", 1..4),
+        at in 0..4_usize,
+        asked in "[abcd]\\.example\\.org",
+    ) {
+        let rule = |index: usize, host: &str, outcome: &str| {
+            format!("[[role.rule]]\nname = \"r{index}\"\noutcome = \"{outcome}\"\nhosts = [\"{host}\"]\n")
+        };
+        let mut lines: Vec<String> = hosts
+            .iter()
+            .zip(&outcomes)
+            .enumerate()
+            .map(|(index, (host, outcome))| rule(index, host, outcome))
+            .collect();
+        let head = "[[role]]\nname = \"a\"\n".to_owned();
+        let before = rules(&(head.clone() + &lines.concat()));
+        lines.insert(at.min(lines.len()), rule(99, "a.example.org", "report"));
+        let after = rules(&(head + &lines.concat()));
+        let target = format!("https://{asked}/");
+        prop_assert_eq!(fetch(&before, &target).0, fetch(&after, &target).0);
+    }
+
+    #[test]
+    fn the_deny_list_wins_whatever_else_the_file_says(
+        default in "allow|report|deny",
+        outcome in "allow|report|deny",
+        host in "[ab]\\.example\\.org",
+    ) {
+        let text = format!(
+            "default = \"{default}\"\n[[deny]]\nname = \"d\"\nhosts = [\"a.example.org\"]\n[[role]]\nname = \"r\"\n\
+             [[role.rule]]\nname = \"x\"\noutcome = \"{outcome}\"\nhosts = [\"{host}\"]\n"
+        );
+        prop_assert!(!fetch(&rules(&text), "https://a.example.org/").0);
+    }
+}
