@@ -1,6 +1,8 @@
 //! Containers that do not run, or are no longer there.
 
-use dray_sandbox::{Backend as _, BackendCheck, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport};
+use dray_sandbox::{
+    Backend as _, BackendCheck, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport,
+};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
 use super::fixture::{ContainerFixture, address, backend, endpoint, kind, path};

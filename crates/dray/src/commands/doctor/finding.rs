@@ -42,7 +42,7 @@ impl FindingLevel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// What was checked, one or two words: `bus`, `name server`.
-    pub(crate) subject: &'static str,
+    pub(crate) subject: String,
     /// How much it matters.
     pub(crate) level: FindingLevel,
     /// What was found.
@@ -53,18 +53,18 @@ pub(crate) struct Finding {
 
 impl Finding {
     /// A finding that needs no action.
-    pub(crate) fn good(subject: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn good(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(subject, FindingLevel::Good, text, "")
     }
 
     /// A check that the configuration makes needless, with the reason.
-    pub(crate) fn skipped(subject: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn skipped(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(subject, FindingLevel::Skipped, text, "")
     }
 
     /// A finding that an operator should know, and its remedy.
     pub(crate) fn warning(
-        subject: &'static str,
+        subject: impl Into<String>,
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
@@ -73,7 +73,7 @@ impl Finding {
 
     /// A finding that keeps something from working, and its remedy.
     pub(crate) fn problem(
-        subject: &'static str,
+        subject: impl Into<String>,
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
@@ -81,13 +81,13 @@ impl Finding {
     }
 
     fn new(
-        subject: &'static str,
+        subject: impl Into<String>,
         level: FindingLevel,
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            subject,
+            subject: subject.into(),
             level,
             text: text.into(),
             advice: advice.into(),
