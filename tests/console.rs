@@ -9,7 +9,7 @@ use dray_bus::{Bus, Meta, NatsOptions, Topology};
 use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
 use dray_testkit::nats::NatsServer;
-use dray_types::{Clock, Deadline, TenantId};
+use dray_types::{Clock, Deadline, Sha256Digest, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"
 const WORK_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(5);
 /// Session whose sandbox and chat are directories of the test.
 const SESSION_ID: &str = "walk";
+/// Content of the file that the browser drops on a sandbox; the way there is through the store.
+const DROPPED_TEXT: &str = "dropped";
 /// Id of the delivery that the pages show.
 const DELIVERY_ID: &str = "walk-delivery";
 
@@ -195,6 +197,7 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
         "session": SESSION_ID,
         "delivery": DELIVERY_ID,
         "letter": letter,
+        "digest": Sha256Digest::of(DROPPED_TEXT.as_bytes()).to_hex(),
         "screenshots": screenshots,
     });
     let seen = BrowserWalk::start(&fixture, &settings)
@@ -214,8 +217,12 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
     let placed = std::fs::read_to_string(fixture.folder.path().join("box/dropped.txt")).unwrap();
     assert_eq!(
         (placed.as_str(), text("downloaded").as_str()),
-        ("dropped", "dropped")
+        (DROPPED_TEXT, DROPPED_TEXT)
     );
+    assert!(text("account").contains("accepted"), "{seen}");
+    assert!(text("backend").contains("ready"), "{seen}");
+    assert_eq!(text("content"), DROPPED_TEXT);
+    assert!(text("holders").contains("No delivery on record"), "{seen}");
     assert!(text("plan").contains("would be started again"), "{seen}");
     assert_eq!(text("firstFocus"), "Skip to the content");
     assert!(text("outage").contains("The bus does not work"), "{seen}");

@@ -4,6 +4,7 @@ use dray_testkit::nats::NatsServer;
 use serde_json::Value;
 
 use super::{CliHome, line};
+use crate::support::up::UpServer;
 
 /// The finding of this subject.
 #[track_caller]
@@ -67,4 +68,50 @@ fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
     assert_eq!(fetcher["level"], "problem", "{report}");
     let advice = fetcher["advice"].as_str().unwrap();
     assert!(advice.contains("dray up --only egress-fetcher"), "{report}");
+}
+
+#[test]
+fn accounts_and_backends_are_checked_only_on_request_and_by_their_services() {
+    let home = CliHome::new();
+    let nats = NatsServer::start();
+    let url = nats.url();
+    let applied = home.run(&["topology", "apply", "--nats", &url]);
+    assert!(applied.status.success(), "{applied:?}");
+    let options = [
+        "--nats",
+        &url,
+        "--console",
+        "127.0.0.1:0",
+        "--set",
+        "platform-delivery.cli=true",
+        "--set",
+        "sandbox-transfer.kinds=[\"local\"]",
+    ];
+    let _up = UpServer::start(home.0.path(), &options, "console: ");
+    let doctor = ["doctor", "--json", "--nats", &url];
+    let report = line(&home.run(&doctor));
+    let findings = report["findings"].as_array().unwrap();
+    let is_account = |finding: &&Value| finding["subject"].as_str().unwrap().starts_with("account");
+    assert_eq!(findings.iter().filter(is_account).count(), 0, "{report}");
+    let report = line(&home.run(&[&doctor[..], &["--accounts"]].concat()));
+    let findings = report["findings"].as_array().unwrap();
+    let account = findings.iter().find(is_account).unwrap();
+    assert_eq!(account["level"], "good", "{report}");
+    assert_eq!(
+        finding(&report, "backend local")["level"],
+        "skipped",
+        "{report}"
+    );
+}
+
+#[test]
+fn a_check_of_accounts_without_a_running_system_says_what_it_needs() {
+    let home = CliHome::new();
+    let report = line(&home.run(&["doctor", "--json", "--accounts"]));
+    let skipped = finding(&report, "accounts");
+    assert_eq!(skipped["level"], "skipped", "{report}");
+    assert!(
+        skipped["text"].as_str().unwrap().contains("--nats"),
+        "{report}"
+    );
 }

@@ -60,6 +60,7 @@ async function walkPages(page, base) {
     letter: `/letters/${settings.letter}`,
     policy: "/policy",
     sandbox: `/sandboxes?session=${settings.session}`,
+    files: "/files",
     setup: "/setup",
   };
   for (const [name, place] of Object.entries(pages)) {
@@ -110,6 +111,37 @@ async function planRedrive(page, base) {
   await page.getByRole("button", { name: "Show what a restart would do" }).click();
   await page.waitForSelector("h1:has-text('What a restart would do')");
   seen.plan = await page.textContent("main");
+}
+
+/// Accounts and backends of the running system, on request and with the keyboard alone.
+async function checkSetUp(page, base) {
+  await page.goto(`${base}/setup`);
+  await page.getByRole("button", { name: "Check accounts and backends" }).press("Enter");
+  await page.waitForSelector("h1:has-text('Accounts and backends')");
+  seen.account = await page.textContent("[data-account^='cli/']");
+  seen.backend = await page.textContent("[data-backend=local]");
+  await judge(page, "checks");
+  await page.setViewportSize({ width: 400, height: 800 });
+  seen.widths.checks = await page.evaluate(() => document.documentElement.scrollWidth);
+  await page.setViewportSize({ width: 1200, height: 800 });
+  await screenshot(page, "checks");
+}
+
+/// From the list to a file, what holds it, and its content.
+async function openFile(page, base) {
+  await page.goto(`${base}/files`);
+  await page.getByLabel("SHA-256").fill(settings.digest);
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#stored");
+  seen.holders = await page.textContent("main");
+  await judge(page, "file");
+  await page.setViewportSize({ width: 400, height: 800 });
+  seen.widths.file = await page.evaluate(() => document.documentElement.scrollWidth);
+  await page.setViewportSize({ width: 1200, height: 800 });
+  await screenshot(page, "file");
+  const download = page.waitForEvent("download", { timeout: WAIT_MS });
+  await page.getByRole("button", { name: "Download" }).click();
+  seen.content = fs.readFileSync(await (await download).path(), "utf8");
 }
 
 /// From the address bar to a page, with Tab and Enter alone.
@@ -187,6 +219,8 @@ async function main() {
     await walkPages(page, base);
     await judgeUrl(page, base);
     await dropFile(page, base);
+    await checkSetUp(page, base);
+    await openFile(page, base);
     await planRedrive(page, base);
     await useKeyboard(page, base);
     await watchLive(page, base);

@@ -44,6 +44,7 @@ async def main(base_url, token, channel):
     shown["answer"] = answer.content
     shown["channel"] = await failure(client.get_partial_messageable(404).send("x"))
     shown["empty"] = await failure(target.send(""))
+    shown["servers"] = [server.name async for server in client.fetch_guilds(with_counts=False)]
     await client.close()
     print(json.dumps(shown))
 

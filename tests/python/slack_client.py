@@ -24,7 +24,8 @@ def failure(call):
 def main(base_url, token, channel):
     client = WebClient(token=token, base_url=base_url + "/")
     content = bytes(range(256)) * 400
-    shown = {"team": client.auth_test()["team_id"]}
+    identity = client.auth_test()
+    shown = {"team": identity["team_id"], "scopes": identity.headers["x-oauth-scopes"]}
     uploaded = client.files_upload_v2(
         channel=channel, filename="отчёт.bin", content=content, initial_comment="a <file>"
     )

@@ -37,6 +37,7 @@ pub(crate) async fn list_page(
         session: query.get("session").to_owned(),
         open_only: query.is_checked("open"),
         limit: MAX_DELIVERIES,
+        ..v1::ListReceiptsRequest::default()
     };
     let reply = state.ask(&request).await;
     let content = html! {

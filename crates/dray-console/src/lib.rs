@@ -20,6 +20,7 @@
 mod audit;
 mod calls;
 mod deliveries;
+mod files;
 mod form;
 mod guard;
 mod health;

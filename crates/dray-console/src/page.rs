@@ -60,11 +60,12 @@ impl PageAsset {
 }
 
 /// The pages of the navigation: path and name.
-const NAVIGATION_LINKS: [(&str, &str); 6] = [
+const NAVIGATION_LINKS: [(&str, &str); 7] = [
     ("/live", "Live"),
     ("/deliveries", "Deliveries"),
     ("/letters", "Dead letters"),
     ("/policy", "Policy tester"),
+    ("/files", "Files"),
     ("/sandboxes", "Sandboxes"),
     ("/setup", "Set-up"),
 ];

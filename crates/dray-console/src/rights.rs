@@ -16,6 +16,7 @@ pub fn declare_looking(identity: Permissions) -> Permissions {
         .calls::<v1::ToolCallOutcomeRequest>()
         .calls::<v1::ShowSessionRequest>()
         .calls::<v1::ListSandboxRequest>()
+        .calls::<v1::ListArtifactsRequest>()
 }
 
 /// Adds what a console does that also acts: resends, restarts of dead letters, files into sandboxes and out of them.
@@ -29,4 +30,6 @@ pub fn declare_acting(identity: Permissions) -> Permissions {
         .calls::<v1::CreatePreviewRequest>()
         .calls::<v1::ListPreviewsRequest>()
         .calls::<v1::RevokePreviewRequest>()
+        .calls::<v1::CheckAccountsRequest>()
+        .calls::<v1::CheckBackendsRequest>()
 }

@@ -75,7 +75,7 @@ async fn copy_out(
 }
 
 /// The file as a stream. When its content turns out damaged the connection breaks before its last bytes.
-fn download(claim: &Claim, reader: ArtifactReader) -> Response {
+pub(crate) fn download(claim: &Claim, reader: ArtifactReader) -> Response {
     let size = reader.size();
     let bytes = stream::unfold(Some(reader), async |reader| {
         let mut reader = reader?;

@@ -28,7 +28,8 @@ use crate::session::{SessionCookie, SessionStore};
 use crate::settings::{ConsoleSettings, ConsoleSystem};
 use crate::state::{ConsoleParts, ConsoleState};
 use crate::{
-    deliveries, letters, live, login, operation, policy, previews, sandbox_files, sandboxes, setup,
+    deliveries, files, letters, live, login, operation, policy, previews, sandbox_files, sandboxes,
+    setup,
 };
 
 /// Live pages that are open together.
@@ -210,6 +211,9 @@ fn router(state: ConsoleState) -> Router {
         .route("/letters/redrive", post(letters::redrive_selected))
         .route("/letters/{sequence}", get(letters::letter_page))
         .route("/policy", get(policy::empty_page).post(policy::judged_page))
+        .route("/files", get(files::list_page))
+        .route("/files/{digest}", get(files::file_page))
+        .route("/files/{digest}/content", post(files::get_content))
         .route("/sandboxes", get(sandboxes::browse_page))
         .route("/sandboxes/file", post(sandbox_files::get_file))
         .route("/sandboxes/preview", post(previews::create_preview))
@@ -219,7 +223,8 @@ fn router(state: ConsoleState) -> Router {
             // The handler counts the bytes of a file itself, while they come.
             post(sandbox_files::put_file).layer(DefaultBodyLimit::disable()),
         )
-        .route("/setup", get(setup::setup_page));
+        .route("/setup", get(setup::setup_page))
+        .route("/setup/check", post(setup::checks::check_page));
     for asset in PAGE_ASSETS {
         router = router.route(
             asset.path,

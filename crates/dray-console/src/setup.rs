@@ -1,5 +1,7 @@
 //! The set-up: health of the bus, the store and the services, and the configuration with where each value comes from.
 
+pub(crate) mod checks;
+
 use std::time::Duration;
 
 use axum::Extension;
@@ -59,6 +61,7 @@ pub(crate) async fn setup_page(
                 td data-label="Responds" { (service_state(response)) }
             } } }
         }
+        (checks::check_form(&session))
         (configuration(&state.config))
     };
     PageFrame {

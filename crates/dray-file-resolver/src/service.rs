@@ -1,5 +1,6 @@
 //! The service: its calls and its work.
 
+mod artifacts;
 mod read;
 mod work;
 
@@ -90,6 +91,7 @@ impl Service for FileResolver {
             .answer(Self::substitute_ids)
             .answer(Self::fetch_user_file)
             .answer(Self::open_artifact)
+            .answer(Self::list_artifacts)
             .consume(Self::work)
     }
 
@@ -171,6 +173,15 @@ impl FileResolver {
             )));
         };
         self.presign(&meta, claim).await.map_err(report_error)
+    }
+
+    /// Lists the finished content of the caller's tenant.
+    pub async fn list_artifacts(
+        self: Arc<Self>,
+        request: Request<v1::ListArtifactsRequest>,
+    ) -> Result<v1::ListArtifactsReply, Fault> {
+        let Request { meta, body } = request;
+        artifacts::list(&self.resolver.store, &meta, &body).await
     }
 
     /// Adds a link to resolved arguments that are in the store.

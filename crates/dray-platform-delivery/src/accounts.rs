@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use dray_platform::{InboundSource, Platform};
+use dray_proto::v1;
 use dray_types::TenantId;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::error::DeliveryError;
 
@@ -24,6 +25,8 @@ pub struct PlatformAccount {
     pub inbox: Option<Arc<dyn InboundSource>>,
     /// Permits for concurrent uploads.
     pub uploads: Arc<Semaphore>,
+    /// What the platform said last about the account; locked while it is asked.
+    pub(crate) last_check: Arc<Mutex<Option<v1::AccountCheck>>>,
 }
 
 impl PlatformAccount {
@@ -35,6 +38,7 @@ impl PlatformAccount {
             platform,
             inbox: None,
             uploads: Arc::new(Semaphore::new(MAX_CONCURRENT_UPLOADS)),
+            last_check: Arc::default(),
         }
     }
 
@@ -57,7 +61,8 @@ impl PlatformAccount {
         format!("{}/{}", self.platform.name(), self.name)
     }
 
-    fn serves(&self, tenant: &TenantId) -> bool {
+    /// Whether the account is one of this tenant.
+    pub(crate) fn serves(&self, tenant: &TenantId) -> bool {
         self.tenant.as_ref().is_none_or(|own| own == tenant)
     }
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use dray_platform::{
-    ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind, OutgoingDelivery,
-    OutgoingFile, Platform, PlatformError, RateLimits, ReconcileResult, Route, SendRequest,
-    SendStep, UploadProgress,
+    AccountCheck, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
+    FilePermission, OutgoingDelivery, OutgoingFile, Platform, PlatformError, RateLimits,
+    ReconcileResult, Route, SendRequest, SendStep, UploadProgress,
 };
 use dray_presentation::name;
 use dray_types::{PlatformKind, Sha256Digest};
@@ -43,6 +43,18 @@ impl CliAccount {
     }
 }
 
+const fn directory_limits() -> ChatLimits {
+    ChatLimits {
+        routes: Vec::new(),
+        any: u64::MAX,
+        caption: 0,
+        text: usize::MAX,
+        per_message: 1,
+        request: None,
+        download: None,
+    }
+}
+
 #[async_trait]
 impl Platform for CliAccount {
     fn name(&self) -> &'static str {
@@ -60,19 +72,16 @@ impl Platform for CliAccount {
         }
     }
 
-    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        Ok(ChatLimits {
-            routes: Vec::new(),
-            any: u64::MAX,
-            caption: 0,
-            text: usize::MAX,
-            per_message: 1,
-            request: None,
-            download: None,
-        })
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        // Nobody checks credentials here: the chat is a directory that the caller names.
+        let check = AccountCheck::accepted("this machine", FilePermission::Allowed);
+        Ok(check.with_limits(directory_limits()))
     }
 
-    /// One step for each file. The command line prints the texts itself.
+    async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
+        Ok(directory_limits())
+    }
+
     fn plan(&self, delivery: &OutgoingDelivery, _limits: &ChatLimits) -> Vec<SendStep> {
         (0..delivery.files.len())
             .map(|file| {

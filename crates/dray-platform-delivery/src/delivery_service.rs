@@ -7,6 +7,7 @@ use dray_service::ServiceContext;
 use tokio::sync::Notify;
 
 use crate::accept::RequestIntake;
+use crate::account_checks::AccountChecker;
 use crate::accounts::AccountRegistry;
 use crate::answer::TextSender;
 use crate::cache::{CacheSweeper, ClaimKeeper, GatheringNotes};
@@ -42,6 +43,8 @@ pub struct DeliveryService {
     pub(crate) receipts: ReceiptService,
     /// Final texts of agents.
     pub(crate) texts: TextSender,
+    /// Checks of accounts with their platforms.
+    pub(crate) checker: AccountChecker,
     /// Messages and uploads of users.
     pub(crate) inbound: Arc<InboundService>,
     /// Continues deliveries whose wait is over, and ends those whose time is over.
@@ -92,6 +95,10 @@ impl DeliveryService {
                 log: shared.log.clone(),
                 claims: intake.claims.clone(),
                 intake: intake.clone(),
+            },
+            checker: AccountChecker {
+                accounts: shared.accounts.clone(),
+                clock: cx.clock.clone(),
             },
             inbound: Arc::new(shared.inbound()),
             reconciler: Arc::new(Reconciler {

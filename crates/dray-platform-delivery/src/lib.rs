@@ -15,7 +15,7 @@
 //! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
 //! - [`dry_run`]: what a delivery would do, with nothing sent.
-//! - [`accounts`], `account_config`, [`config`], [`service`], [`metrics`]: the service around it.
+//! - [`accounts`], `account_checks`, `account_config`, [`config`], [`service`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it speaks no platform's wire (`dray-platform-*`), and touches no sandbox.
 //!
@@ -34,6 +34,7 @@
 //! ```
 
 mod accept;
+mod account_checks;
 mod account_config;
 pub mod accounts;
 pub mod answer;

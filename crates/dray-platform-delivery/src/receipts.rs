@@ -25,6 +25,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Receipts by default, and at most.
 const DEFAULT_RECEIPTS: usize = 50;
 const MAX_RECEIPTS: usize = 500;
+/// Records that are read for one digest, newest first: each is a read of its own.
+const MAX_SEARCHED_RECORDS: usize = 1_000;
 
 /// Most bytes of a list: a response has to fit a message.
 const MAX_LIST_BYTES: usize = 96 * 1024;
@@ -36,6 +38,11 @@ pub(crate) struct ReceiptService {
     pub(crate) log: DeliveryLog,
     pub(crate) claims: ClaimKeeper,
     pub(crate) intake: RequestIntake,
+}
+
+/// Whether a report has a file of this digest; every report has, where no digest is requested.
+fn has_file(report: &v1::DeliveryReport, sha256: &[u8]) -> bool {
+    sha256.is_empty() || report.files.iter().any(|file| file.sha256 == sha256)
 }
 
 impl ReceiptService {
@@ -125,17 +132,30 @@ impl ReceiptService {
             .index
             .of_tenant(&token, &request.session, request.open_only);
         let mut reply = v1::ListReceiptsReply {
-            // Counted before the limit is applied.
-            truncated: lines.len() > limit,
+            // Counted before the limit is applied. With a digest the records decide, not their number.
+            truncated: request.sha256.is_empty() && lines.len() > limit,
             ..v1::ListReceiptsReply::default()
         };
         let mut room = MAX_LIST_BYTES;
-        for line in lines.into_iter().take(limit) {
+        let searched = if request.sha256.is_empty() {
+            limit
+        } else {
+            MAX_SEARCHED_RECORDS
+        };
+        reply.truncated |= lines.len() > searched;
+        for line in lines.into_iter().take(searched) {
+            if reply.reports.len() >= limit {
+                reply.truncated = true;
+                break;
+            }
             // The index may be behind: the record expired meanwhile.
             let Some(held) = self.log.records.read(&line.key).await? else {
                 continue;
             };
             let report = v1::DeliveryReport::from(&held.record);
+            if !has_file(&report, &request.sha256) {
+                continue;
+            }
             let size = prost::Message::encoded_len(&report);
             if size > room {
                 reply.truncated = true;

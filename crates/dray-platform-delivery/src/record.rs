@@ -12,6 +12,8 @@ use crate::machine::DeliveryStep;
 
 mod wire;
 
+pub(crate) use wire::route_code;
+
 pub(crate) use self::wire::audit_line;
 
 /// An enum with the values of a code of the contracts, without the unspecified one.

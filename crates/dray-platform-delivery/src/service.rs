@@ -54,6 +54,7 @@ impl Service for PlatformDelivery {
             .answer(Self::send_text)
             .answer(Self::prepare_upload)
             .answer(Self::finish_upload)
+            .answer(Self::check_accounts)
             .consume(Self::send)
             .consume_as(INBOUND_QUEUE, Self::receive);
         // One queue a platform, so that an outage of one fills no other. Every process consumes all of them, also
@@ -243,6 +244,19 @@ impl PlatformDelivery {
             .inbound
             .uploads
             .finish_upload(&meta, &body)
+            .await
+            .map_err(report_error)
+    }
+
+    /// Asks platforms about accounts.
+    pub async fn check_accounts(
+        self: Arc<Self>,
+        request: Request<v1::CheckAccountsRequest>,
+    ) -> Result<v1::CheckAccountsReply, Fault> {
+        let Request { meta, body } = request;
+        self.deliveries
+            .checker
+            .check(&meta, &body)
             .await
             .map_err(report_error)
     }

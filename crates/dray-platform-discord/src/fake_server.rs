@@ -80,6 +80,8 @@ struct FakeChannel {
 struct FakeState {
     channels: BTreeMap<String, FakeChannel>,
     tiers: BTreeMap<String, u64>,
+    /// Servers of the bot, as it reads them about itself.
+    servers: Vec<Value>,
     faults: Vec<InjectedFault>,
     requests: Vec<String>,
     count: u64,
@@ -140,6 +142,16 @@ impl FakeDiscord {
         };
         state.channels.insert(id.clone(), channel);
         id
+    }
+
+    /// Adds the bot to a server whose roles give it these permissions.
+    pub fn join(&self, name: &str, permissions: u64) {
+        let mut state = self.server.shared().lock();
+        let id = state.next();
+        state.servers.push(json!({
+            "id": id, "name": name, "icon": null, "owner": false, "features": [],
+            "permissions": permissions.to_string(),
+        }));
     }
 
     /// Archives a thread: messages to it are refused until a client opens it again.
@@ -207,6 +219,10 @@ async fn answer_request(
     let parts: Vec<&str> = path.split('/').collect();
     match (request.method.as_str(), parts.as_slice()) {
         ("GET", ["users", "@me"]) => Ok(json_reply(200, &user_json())),
+        ("GET", ["users", "@me", "guilds"]) => {
+            let servers = shared.lock().servers.clone();
+            Ok(json_reply(200, &Value::Array(servers)))
+        }
         ("GET", ["oauth2", "applications", "@me"]) => Ok(json_reply(200, &application_json())),
         ("GET", ["gateway", "bot"]) => Ok(json_reply(200, &FakeDiscord::bot(&shared))),
         ("GET", ["channels", id, "messages"]) => Ok(people::list_messages(&shared, id, &request)),

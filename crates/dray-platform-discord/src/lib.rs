@@ -19,6 +19,7 @@
 //! # Ok::<(), dray_platform::PlatformError>(())
 //! ```
 
+mod account;
 mod api;
 #[cfg(any(test, feature = "fake-server"))]
 pub mod fake_server;
@@ -34,10 +35,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    ErrorKind, InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform,
-    PlatformError, RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply,
-    WebhookRequest, plan,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, ErrorKind, InboundAttachment, InboundSink, InboundSource,
+    OutgoingDelivery, Platform, PlatformError, RateLimits, SendOutcome, SendRequest, SendStep,
+    UploadProgress, WebhookReply, WebhookRequest, plan,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -124,6 +125,13 @@ impl Platform for DiscordPlatform {
             account_per_minute: 3000,
             chat_per_minute: 60,
         }
+    }
+
+    /// By `users/@me`, and the rights of the bot in its servers. Servers with boosts take larger files than the limits
+    /// say.
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        let (name, files) = account::check_bot(&self.api).await?;
+        Ok(AccountCheck::accepted(name, files).with_limits(self.options.limits(0)))
     }
 
     /// The limits that the boost level of the server allows.

@@ -13,8 +13,9 @@ use dray_platform::conformance::{
     sample,
 };
 use dray_platform::{
-    ByteSource, ByteStream, DeliveryTarget, ErrorKind, OutgoingDelivery, OutgoingFile, Platform,
-    Route, SendFlags, SendOutcome, SendRequest, UploadProgress,
+    ByteSource, ByteStream, CredentialCheck, DeliveryTarget, ErrorKind, FilePermission,
+    OutgoingDelivery, OutgoingFile, Platform, Route, SendFlags, SendOutcome, SendRequest,
+    UploadProgress,
 };
 use dray_types::{Clock, Secret, Sha256Digest};
 use futures_util::StreamExt as _;
@@ -359,6 +360,7 @@ async fn ids_that_are_not_numbers_are_refused() {
 async fn discord_py_accepts_the_fake_api() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
+    fake.join("a server", 1 << 15);
     let arguments = [
         fake.url(),
         fake.token().expose().to_owned(),
@@ -374,4 +376,37 @@ async fn discord_py_accepts_the_fake_api() {
     assert_eq!(messages[1].reply_to, messages[0].id);
     assert_eq!(output["channel"], 10_003);
     assert_eq!(output["empty"], 50_006);
+    assert_eq!(output["servers"], json!(["a server"]));
+}
+
+#[tokio::test]
+async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_files() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let discord = bot(options(&fake));
+    let files = async || discord.check_account().await.unwrap().files;
+    assert!(matches!(files().await, FilePermission::PerChat(why) if why.contains("no server")));
+    fake.join("mute", 1 << 11);
+    assert!(matches!(files().await, FilePermission::Denied(_)));
+    fake.join("open", 1 << 15);
+    let check = discord.check_account().await.unwrap();
+    assert_eq!(check.identity, "fake");
+    assert_eq!(check.credentials, CredentialCheck::Accepted);
+    assert!(
+        matches!(check.files, FilePermission::PerChat(why) if why.contains("in 1 of 2 servers"))
+    );
+    assert_eq!(check.limits.unwrap(), discord.options.limits(0));
+    let wrong = bot(DiscordOptions {
+        token: Secret::new("wrong"),
+        ..options(&fake)
+    });
+    assert_eq!(
+        wrong.check_account().await.unwrap_err().kind(),
+        ErrorKind::Auth
+    );
+    let is_reading = |request: &String| request.starts_with("GET ");
+    assert!(
+        fake.requests().iter().all(is_reading),
+        "{:?}",
+        fake.requests()
+    );
 }

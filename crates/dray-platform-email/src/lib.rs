@@ -41,10 +41,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    ErrorKind, InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform,
-    PlatformError, RateLimits, Route, SendRequest, SendStep, UploadProgress, WebhookReply,
-    WebhookRequest, plan,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, ErrorKind, FilePermission, InboundAttachment, InboundSink, InboundSource,
+    OutgoingDelivery, Platform, PlatformError, RateLimits, Route, SendRequest, SendStep,
+    UploadProgress, WebhookReply, WebhookRequest, plan,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -127,6 +127,24 @@ impl Platform for EmailPlatform {
             account_per_minute: 60,
             chat_per_minute: 20,
         }
+    }
+
+    /// Logs in, and names the sender in a transaction that is reset, so that no mail is sent (RFC 5321, 4.1.1.5).
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        let mut connection = self.open().await?;
+        let sender = &self.sender.address;
+        let files = match send::check_sender(&mut connection, sender).await {
+            Ok(()) => FilePermission::Allowed,
+            Err(error) if error.kind() == ErrorKind::Transient => return Err(error),
+            // The login holds; it is the address that the server does not let it use.
+            Err(_) => {
+                FilePermission::Denied("the server refuses the address of the sender".to_owned())
+            }
+        };
+        connection.quit().await;
+        let limit = self.announced_limit.load(Ordering::Relaxed);
+        let limits = self.options.limits(limit);
+        Ok(AccountCheck::accepted(sender.clone(), files).with_limits(limits))
     }
 
     /// The configured limit, or the one that the server announces with `SIZE` (RFC 1870) where that is smaller.

@@ -74,6 +74,17 @@ pub(crate) async fn send_mail(
     }
 }
 
+/// Asks whether the server takes mails of a sender, and takes the question back.
+pub(crate) async fn check_sender(
+    connection: &mut SmtpConnection,
+    sender: &str,
+) -> Result<(), PlatformError> {
+    let reply = connection.command(&format!("MAIL FROM:<{sender}>")).await?;
+    reply.expect(250, SmtpStage::Mail)?;
+    let reset = connection.command("RSET").await?;
+    reset.expect(250, SmtpStage::Mail).map(drop)
+}
+
 async fn send_body(
     connection: &mut SmtpConnection,
     mail: &OutgoingMail<'_>,

@@ -34,10 +34,10 @@ mod tests;
 use async_trait::async_trait;
 use dray_media_type::kind::{AudioKind, ContentKind};
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    ErrorKind, InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, OutgoingFile,
-    Platform, PlatformError, RateLimits, Route, SendRequest, SendStep, UploadProgress,
-    WebhookReply, WebhookRequest, http, plan,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, ErrorKind, FilePermission, InboundAttachment, InboundSink, InboundSource,
+    OutgoingDelivery, OutgoingFile, Platform, PlatformError, RateLimits, Route, SendRequest,
+    SendStep, UploadProgress, WebhookReply, WebhookRequest, http, plan,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -102,6 +102,22 @@ impl Platform for MatrixPlatform {
             account_per_minute: 60,
             chat_per_minute: 30,
         }
+    }
+
+    /// By `account/whoami`, with the homeserver's limit of uploads. Rooms decide by the user's power level.
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        let user = self.api.get("/client/v3/account/whoami", &[]).await?;
+        let name = user.get("user_id").and_then(serde_json::Value::as_str);
+        let largest = self.api.largest().await?;
+        let files = if largest == Some(0) {
+            FilePermission::Denied("the homeserver takes no uploads".to_owned())
+        } else {
+            FilePermission::PerChat(
+                "the user must be in the room and may not be muted there".to_owned(),
+            )
+        };
+        let check = AccountCheck::accepted(name.unwrap_or_default(), files);
+        Ok(check.with_limits(self.options.limits(largest)))
     }
 
     /// The limits of the homeserver. Fails for rooms that do not exist or are encrypted.

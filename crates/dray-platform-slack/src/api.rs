@@ -57,6 +57,17 @@ impl SlackApi {
         self.call(request).await
     }
 
+    /// Calls `auth.test`. Returns the response, and the header that lists the scopes of the token.
+    pub(crate) async fn identify(&self) -> Result<(Value, Option<String>), PlatformError> {
+        let request = self.client.post(&format!("{}/auth.test", self.base));
+        let request = request.form(&[]).authorization("Bearer", &self.token);
+        let response = request.send(&|_| {}).await?;
+        let scopes = response.header("x-oauth-scopes").map(str::to_owned);
+        let identity = check_answer(response).await;
+        let identity = identity.map_err(|error| error.at(SendOutcome::NotSent))?;
+        Ok((identity, scopes))
+    }
+
     /// Calls a method with JSON; only some methods take it.
     pub(crate) async fn json(&self, method: &str, value: &Value) -> Result<Value, PlatformError> {
         let url = format!("{}/{method}", self.base);

@@ -3,7 +3,8 @@
 //! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
 //! proved with `slack_sdk` in `tests/python.rs`.
 
-use std::collections::BTreeMap;
+mod state;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,12 @@ use dray_http::fake_server::{
 use dray_types::Secret;
 use serde_json::{Value, json};
 
+use state::{FakeState, SlackFile};
+
 /// The only token that the server accepts.
 pub const BOT_TOKEN: &str = "xoxb-fake-token-of-an-app-that-is-none";
+/// Scopes of that token, unless [`FakeSlack::grant`] changes them.
+const BOT_SCOPES: &str = "files:read,files:write,chat:write";
 /// The signing secret of its events.
 pub const SIGNING_SECRET: &str = "fake-signing-secret";
 /// A user whose conversation can be opened.
@@ -66,39 +71,6 @@ pub struct StoredMessage {
     pub files: Vec<(String, ContentDigest)>,
 }
 
-#[derive(Debug, Default)]
-struct FakeState {
-    files: BTreeMap<String, SlackFile>,
-    channels: BTreeMap<String, Vec<StoredMessage>>,
-    faults: Vec<InjectedFault>,
-    /// Requests until now: method, and whether it bore a token.
-    requests: Vec<(String, bool)>,
-    /// Files of users by their path.
-    downloads: BTreeMap<String, Vec<u8>>,
-    count: u64,
-}
-
-#[derive(Debug, Default)]
-struct SlackFile {
-    name: String,
-    length: u64,
-    content: Option<ContentDigest>,
-    /// Channel, time stamp, and calls of `files.info` until the share shows.
-    shared: Option<(String, String, u32)>,
-}
-
-impl FakeState {
-    fn next(&mut self) -> u64 {
-        self.count += 1;
-        self.count
-    }
-
-    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
-        let at = self.faults.iter().position(wanted)?;
-        Some(self.faults.remove(at))
-    }
-}
-
 /// A Web API on a loopback port; dropping the value stops it.
 #[derive(Debug)]
 pub struct FakeSlack {
@@ -135,6 +107,11 @@ impl FakeSlack {
         let id = format!("C{:08}", state.next());
         state.channels.insert(id.clone(), Vec::new());
         id
+    }
+
+    /// Gives the token these scopes and no others.
+    pub fn grant(&self, scopes: &str) {
+        self.server.shared().lock().scopes = Some(scopes.to_owned());
     }
 
     /// What a channel shows, oldest first.
@@ -221,7 +198,13 @@ async fn answer_request(
         return Ok(error_reply("invalid_auth"));
     }
     match method {
-        "auth.test" => Ok(ok_reply(json!({ "team_id": "T1", "user_id": "UBOT" }))),
+        "auth.test" => {
+            let identity =
+                json!({ "team": "fake", "team_id": "T1", "user": "dray", "user_id": "UBOT" });
+            let granted = shared.lock().scopes.clone();
+            let scopes = granted.as_deref().unwrap_or(BOT_SCOPES);
+            Ok(with_header(ok_reply(identity), "x-oauth-scopes", scopes))
+        }
         "conversations.open" => Ok(match form.field("users") {
             USER_ID => ok_reply(json!({ "channel": { "id": DIRECT_CHANNEL } })),
             _ => error_reply("user_not_found"),

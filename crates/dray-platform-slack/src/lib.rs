@@ -19,6 +19,7 @@
 //! # Ok::<(), dray_platform::PlatformError>(())
 //! ```
 
+mod account;
 mod api;
 #[cfg(any(test, feature = "fake-server"))]
 pub mod fake_server;
@@ -31,9 +32,10 @@ mod tests;
 
 use async_trait::async_trait;
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    InboundAttachment, InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits,
-    ReconcileResult, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, InboundAttachment, InboundSource, OutgoingDelivery, Platform,
+    PlatformError, RateLimits, ReconcileResult, SendRequest, SendStep, UploadProgress,
+    WebhookReply, WebhookRequest, http,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -97,6 +99,12 @@ impl Platform for SlackPlatform {
             account_per_minute: 100,
             chat_per_minute: 60,
         }
+    }
+
+    /// By `auth.test`, whose response names the scopes of the token in a header.
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        let (name, files) = account::check_app(&self.api).await?;
+        Ok(AccountCheck::accepted(name, files).with_limits(self.options.limits()))
     }
 
     /// The API publishes no limits; these are the configured ones.

@@ -475,6 +475,7 @@ async fn slack_sdk_accepts_the_fake_api() {
     let output = dray_testkit::python::run_script("slack_client.py", "slack_sdk", &arguments).await;
     let messages = fake.seen(&channel);
     assert_eq!(messages.len(), 2);
+    assert_eq!(output["scopes"], "files:read,files:write,chat:write");
     assert_eq!(output["uploaded"], true);
     assert_eq!(output["size"], 102_400);
     assert_eq!(output["shared"], serde_json::json!([channel]));

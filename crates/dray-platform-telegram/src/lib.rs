@@ -34,12 +34,15 @@ mod tests;
 mod update;
 
 use async_trait::async_trait;
+use dray_http::MultipartForm;
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform, PlatformError,
-    RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, FilePermission, InboundAttachment, InboundSink, InboundSource,
+    OutgoingDelivery, Platform, PlatformError, RateLimits, SendRequest, SendStep, UploadProgress,
+    WebhookReply, WebhookRequest,
 };
 use dray_types::Clock;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use options::TelegramOptions;
@@ -108,6 +111,17 @@ impl Platform for TelegramPlatform {
     }
 
     /// The API publishes no limits; these are the configured ones.
+    /// By `getMe`. Whether files may be sent is a right in each group (`can_send_documents` and its siblings).
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        let bot = self.api.ask("getMe", MultipartForm::new()).await?;
+        let name = bot.get("username").and_then(Value::as_str);
+        let name = name.map(|name| format!("@{name}")).unwrap_or_default();
+        let files = FilePermission::PerChat(
+            "a group may restrict it, and a person must have written first".to_owned(),
+        );
+        Ok(AccountCheck::accepted(name, files).with_limits(self.options.limits()))
+    }
+
     async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         Ok(self.options.limits())
     }

@@ -36,9 +36,10 @@ mod tests;
 
 use async_trait::async_trait;
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    InboundAttachment, InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits, Route,
-    SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http, plan,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, InboundAttachment, InboundSource, OutgoingDelivery, Platform,
+    PlatformError, RateLimits, Route, SendRequest, SendStep, UploadProgress, WebhookReply,
+    WebhookRequest, http, plan,
 };
 use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
 use dray_types::Clock;
@@ -112,6 +113,13 @@ impl Platform for WebhookPlatform {
             account_per_minute: 3000,
             chat_per_minute: 600,
         }
+    }
+
+    /// No request: a receiver takes every signed one as an event.
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        Ok(AccountCheck::unverified(
+            "a receiver would take a request as an event; the first delivery shows whether it is right",
+        ))
     }
 
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {

@@ -1,5 +1,6 @@
 //! A bridge process on loopback that has a phone's session. It reads files from a directory that only it shares.
 
+mod account;
 mod message;
 
 use std::collections::VecDeque;
@@ -10,10 +11,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_http::{HttpClient, HttpResponse};
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    ErrorKind, InboundAttachment, InboundMessage, InboundSink, InboundSource, OutgoingDelivery,
-    OutgoingFile, Platform, PlatformError, RateLimits, SendOutcome, SendRequest, SendStep,
-    UploadProgress, WebhookReply, WebhookRequest, plan,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, ErrorKind, FilePermission, InboundAttachment, InboundMessage, InboundSink,
+    InboundSource, OutgoingDelivery, OutgoingFile, Platform, PlatformError, RateLimits,
+    SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, plan,
 };
 use dray_presentation::name;
 use dray_types::{ByteSize, Clock, Period, Secret};
@@ -116,6 +117,22 @@ impl BridgePlatform {
             options,
             pending: Mutex::default(),
         })
+    }
+
+    fn chat_limits(&self) -> ChatLimits {
+        ChatLimits {
+            routes: Vec::new(),
+            any: self
+                .options
+                .upload_limit
+                .map_or(MAX_FILE_BYTES, ByteSize::as_u64),
+            caption: kinds::MAX_CAPTION_CHARACTERS,
+            text: kinds::MAX_TEXT_CHARACTERS,
+            // One file in one message.
+            per_message: 1,
+            request: None,
+            download: None,
+        }
     }
 
     fn url(&self, path: &str) -> String {
@@ -292,20 +309,15 @@ impl Platform for BridgePlatform {
         }
     }
 
+    /// By the bridge's `/health`: whether its phone is connected.
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        account::check_connection(&self.client, &self.url("/health"), &self.options.token).await?;
+        let check = AccountCheck::accepted("", FilePermission::Allowed);
+        Ok(check.with_limits(self.chat_limits()))
+    }
+
     async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        Ok(ChatLimits {
-            routes: Vec::new(),
-            any: self
-                .options
-                .upload_limit
-                .map_or(MAX_FILE_BYTES, ByteSize::as_u64),
-            caption: kinds::MAX_CAPTION_CHARACTERS,
-            text: kinds::MAX_TEXT_CHARACTERS,
-            // One file in one message.
-            per_message: 1,
-            request: None,
-            download: None,
-        })
+        Ok(self.chat_limits())
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {

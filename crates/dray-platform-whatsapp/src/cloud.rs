@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use dray_http::MultipartForm;
 use dray_platform::{
-    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
-    ErrorKind, InboundAttachment, InboundSource, OutgoingDelivery, OutgoingFile, Platform,
-    PlatformError, RateLimits, Route, SendOutcome, SendRequest, SendStep, UploadProgress,
-    WebhookReply, WebhookRequest, http, plan,
+    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
+    DuplicateProtection, ErrorKind, FilePermission, InboundAttachment, InboundSource,
+    OutgoingDelivery, OutgoingFile, Platform, PlatformError, RateLimits, Route, SendOutcome,
+    SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http, plan,
 };
 use dray_presentation::name;
 use dray_types::{ByteSize, Clock, Period, Secret};
@@ -147,6 +147,21 @@ impl Platform for CloudPlatform {
             account_per_minute: 4800,
             chat_per_minute: 10,
         }
+    }
+
+    /// By the fields of the phone number.
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        let number = self.api.number().await?;
+        let text = |name: &str| number.get(name).and_then(Value::as_str).unwrap_or_default();
+        let name = format!("{} {}", text("display_phone_number"), text("verified_name"));
+        // Numbers in other states are refused for every message (Meta's reference, "Phone number: status").
+        let files = match text("status") {
+            "" | "CONNECTED" | "FLAGGED" => {
+                FilePermission::PerChat("within 24 hours of a person's last message".to_owned())
+            }
+            status => FilePermission::Denied(format!("the status of the number is {status}")),
+        };
+        Ok(AccountCheck::accepted(name.trim(), files).with_limits(self.options.limits()))
     }
 
     /// The API publishes no limits; these are the configured ones.

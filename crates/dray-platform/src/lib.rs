@@ -3,6 +3,7 @@
 //! - [`platform`]: the traits that a platform implements, outbound and inbound.
 //! - [`plan`]: the assignment of files to messages, on platforms that show every file as an attachment.
 //! - [`http`]: conversions between this crate's types and those of the HTTP client.
+//! - [`account_check`]: what a platform says about an account itself.
 //! - [`delivery`], [`limits`], [`error`]: the types that these share.
 //! - `conformance` (feature `conformance`): the test suite that every platform passes.
 //!
@@ -18,6 +19,7 @@
 //! # Ok::<(), dray_platform::PlatformError>(())
 //! ```
 
+pub mod account_check;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod delivery;
@@ -27,6 +29,7 @@ pub mod limits;
 pub mod plan;
 pub mod platform;
 
+pub use account_check::{AccountCheck, CredentialCheck, FilePermission};
 pub use delivery::{
     ByteSource, ByteStream, ConfirmedFile, DeliveryTarget, FilesStep, OutgoingFile, Route,
     SendFlags, SendStep,

@@ -12,6 +12,7 @@ use dray_types::Clock;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use crate::account_check::AccountCheck;
 use crate::delivery::{
     ByteStream, ConfirmedFile, DeliveryTarget, OutgoingFile, SendFlags, SendStep,
 };
@@ -96,6 +97,18 @@ pub trait Platform: Debug + std::marker::Send + Sync {
 
     /// Its rates for this target.
     fn rates(&self, target: &DeliveryTarget) -> RateLimits;
+
+    /// Asks the platform whether the account works: whether its credentials are accepted, and what it may send. Shows
+    /// nothing in any chat. The default is for platforms that have no request of this kind.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ErrorKind::Auth`] when the credentials are refused; other kinds when the platform did not say.
+    async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
+        Ok(AccountCheck::unverified(
+            "the platform has no request for this",
+        ))
+    }
 
     /// Its limits for this target now, requested from the platform where it has an API for them.
     ///

@@ -5,9 +5,10 @@
 //! wherever a deprecated field is used.
 
 use crate::v1::{
-    self, ConsoleAction, ConsoleStage, DeliveryErrorKind, DeliveryRoute, DeliveryStage, FileState,
-    PolicyStep, PreviewAction, SandboxEntryKind, StepState, StepVerdict, TicketAction,
-    TicketDirection, TicketState, WaitingReason,
+    self, BackendState, ConsoleAction, ConsoleStage, CredentialState, DeliveryErrorKind,
+    DeliveryRoute, DeliveryStage, FilePermission, FileState, PolicyStep, PreviewAction,
+    SandboxEntryKind, StepState, StepVerdict, TicketAction, TicketDirection, TicketState,
+    WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -88,6 +89,9 @@ names!(ConsoleAction {
     PolicyResolve => "policy_resolve",
     Preview => "preview",
     PreviewRevoke => "preview_revoke",
+    SetUpCheck => "set_up_check",
+    FileGet => "file_get",
+    Chat => "chat",
 });
 
 names!(PreviewAction {
@@ -100,6 +104,25 @@ names!(ConsoleStage {
     Begun => "begun",
     Done => "done",
     Failed => "failed",
+});
+
+names!(CredentialState {
+    Accepted => "accepted",
+    Refused => "refused",
+    Unreachable => "unreachable",
+    Unverified => "unverified",
+});
+
+names!(FilePermission {
+    Allowed => "allowed",
+    Denied => "denied",
+    PerChat => "per_chat",
+});
+
+names!(BackendState {
+    Ready => "ready",
+    Failed => "failed",
+    Unverified => "unverified",
 });
 
 names!(FileState {

@@ -27,7 +27,7 @@ mod sandbox;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_sandbox::{Address, Backend, BackendCheck, Error, ErrorKind, Handle, Sandbox};
 use dray_sandbox_exec::{CommandExit, GuardedExec, IncarnationGuard as _, LocalExec, kind_of_text};
 
 pub use config::{Config, Exchange};
@@ -84,6 +84,12 @@ impl ApptainerBackend {
 impl Backend for ApptainerBackend {
     fn name(&self) -> &'static str {
         "apptainer"
+    }
+
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        let instances = list(&self.program(), &self.config.program).await?;
+        let count = instances.len();
+        Ok(BackendCheck::Ready(format!("running instances: {count}")))
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_sandbox::{Address, Backend, BackendCheck, Error, ErrorKind, Handle, Sandbox};
 use dray_sandbox_hosted::HostedSandbox;
 use dray_types::Clock;
 
@@ -38,6 +38,14 @@ impl DaytonaBackend {
 impl Backend for DaytonaBackend {
     fn name(&self) -> &'static str {
         BACKEND_NAME
+    }
+
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        let end = self.control.verify_key().await?;
+        let end = end.map_or_else(String::new, |end| format!(", which ends {end}"));
+        Ok(BackendCheck::Ready(format!(
+            "the API accepted the key{end}"
+        )))
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

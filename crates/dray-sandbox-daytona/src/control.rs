@@ -25,6 +25,14 @@ pub(crate) struct SandboxInfo {
     toolbox_proxy_url: String,
 }
 
+/// The key in use as the API describes it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KeyInfo {
+    #[serde(default, deserialize_with = "time")]
+    expires_at: Option<Timestamp>,
+}
+
 /// Reads a time of RFC 3339, which may be absent or empty.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
@@ -99,6 +107,22 @@ impl ControlClient {
         checked(&info.id)
             .map_err(|_| Error::new(ErrorKind::Protocol, "a sandbox without an id"))?;
         Ok(info)
+    }
+
+    /// Asks for the key in use, which shows whether it is accepted. Returns when it ends, where it has an end.
+    pub(crate) async fn verify_key(&self) -> Result<Option<Timestamp>, Error> {
+        if self.config.api_key.is_empty() {
+            return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
+        }
+        let base = self.config.api_url.trim_end_matches('/');
+        let request = self.client.get(&format!("{base}/api-keys/current"));
+        let request = request.authorization("Bearer", &self.config.api_key);
+        let response = request.send(&|_| {}).await.map_err(unanswered)?;
+        if response.status() != 200 {
+            return Err(refused::<MessageRefusal>(response).await);
+        }
+        let key: KeyInfo = response.json().await.map_err(unanswered)?;
+        Ok(key.expires_at)
     }
 
     /// The sandbox of this id, when it can be used.

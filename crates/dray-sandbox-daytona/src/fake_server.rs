@@ -181,6 +181,13 @@ async fn answer(
         request.into_reader().digest().await?;
         return Ok(refuse(401, "Invalid credentials"));
     }
+    if path == "/api/api-keys/current" {
+        let key = json!({
+            "name": "fake", "value": "dtn_***", "createdAt": "2026-01-01T00:00:00Z",
+            "permissions": ["write:sandboxes"], "lastUsedAt": null, "expiresAt": "2099-01-01T00:00:00Z", "userId": "u1",
+        });
+        return Ok(json_reply(200, &key));
+    }
     if let Some(name) = path.strip_prefix("/api/sandbox/") {
         request.into_reader().digest().await?;
         return Ok(control(&shared, name));

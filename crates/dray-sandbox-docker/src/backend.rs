@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bollard::models::ContainerInspectResponse;
-use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_sandbox::{Address, Backend, BackendCheck, Error, ErrorKind, Handle, Sandbox};
 use dray_types::Clock;
 
 use crate::client::Client;
@@ -51,6 +51,11 @@ impl DockerBackend {
 impl Backend for DockerBackend {
     fn name(&self) -> &'static str {
         BACKEND_NAME
+    }
+
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        let (engine, api) = self.client.describe_engine().await?;
+        Ok(BackendCheck::Ready(format!("engine {engine}, API {api}")))
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

@@ -90,6 +90,18 @@ impl Client {
         }
     }
 
+    /// The versions of the engine and of its API, requested now.
+    pub(crate) async fn describe_engine(&self) -> Result<(String, String), Error> {
+        let docker = self.docker().await?;
+        let asked = async {
+            let version = docker.version().await;
+            version.map_err(|error| fault::failed("asking the engine for its version", error))
+        };
+        let version = self.head(asked).await?;
+        let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
+        Ok((text(version.version), text(version.api_version)))
+    }
+
     /// Describes a container. The description has several kilobytes, so it does not lie in the caller's future.
     pub(crate) async fn inspect(&self, name: &str) -> Result<Box<ContainerInspectResponse>, Error> {
         let docker = self.docker().await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::{Address, Backend, Error, Handle, Sandbox};
+use dray_sandbox::{Address, Backend, BackendCheck, Error, Handle, Sandbox};
 use dray_sandbox_hosted::HostedSandbox;
 use dray_types::Clock;
 
@@ -38,6 +38,12 @@ impl E2bBackend {
 impl Backend for E2bBackend {
     fn name(&self) -> &'static str {
         BACKEND_NAME
+    }
+
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        self.control.verify_key().await?;
+        let ready = "the control API accepted the key";
+        Ok(BackendCheck::Ready(ready.to_owned()))
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

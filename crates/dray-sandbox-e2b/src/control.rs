@@ -116,6 +116,13 @@ impl ControlClient {
         Ok(info)
     }
 
+    /// Lists at most one sandbox, which shows whether the key is accepted.
+    pub(crate) async fn verify_key(&self) -> Result<(), Error> {
+        let url = format!("{}/v2/sandboxes?limit=1", self.config.api());
+        let _sandboxes: Vec<serde::de::IgnoredAny> = self.ask(self.client.get(&url)).await?;
+        Ok(())
+    }
+
     /// The handle of what was found.
     pub(crate) fn handle(address: &Address, info: &SandboxInfo) -> Handle {
         Handle {

@@ -231,10 +231,27 @@ async fn answer(
         }
         _ => {}
     }
+    if path == "/v2/sandboxes" {
+        return Ok(list(&shared, &request));
+    }
     match path.strip_prefix("/sandboxes/") {
         Some(rest) => control(&shared, rest.to_owned(), request).await,
         None => edge(&shared, request).await,
     }
+}
+
+/// The sandboxes, at most `limit` of them.
+fn list(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
+    if request.header("x-api-key") != Some(FAKE_API_KEY) {
+        return refuse(401, "Invalid API key");
+    }
+    let mut parameters = request.parameters().into_iter();
+    let limit = parameters.find(|(name, _)| name == "limit");
+    let limit = limit.and_then(|(_, limit)| limit.parse().ok());
+    let state = shared.lock();
+    let machines = state.machines.iter().take(limit.unwrap_or(100));
+    let described = machines.map(|(id, machine)| described(id, machine, &Value::Null));
+    json_reply(200, &described.collect())
 }
 
 async fn control(

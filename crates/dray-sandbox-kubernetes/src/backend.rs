@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox, SandboxPath};
+use dray_sandbox::{
+    Address, Backend, BackendCheck, Error, ErrorKind, Handle, Sandbox, SandboxPath,
+};
 use dray_sandbox_exec::{ExecSandbox, GuardedExec};
 
+use crate::access;
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError};
 use crate::ephemeral;
@@ -54,6 +57,10 @@ impl KubernetesBackend {
 impl Backend for KubernetesBackend {
     fn name(&self) -> &'static str {
         BACKEND_NAME
+    }
+
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        access::check_access(&self.cluster).await
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

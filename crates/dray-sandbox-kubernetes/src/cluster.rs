@@ -114,6 +114,31 @@ impl Cluster {
         self.answer(ask).await
     }
 
+    /// Asks the API server whether these credentials have a right (`SelfSubjectAccessReview`).
+    pub(crate) async fn is_allowed(&self, right: &serde_json::Value) -> Result<bool, Error> {
+        let mut headers = HeaderMap::new();
+        let kind = header::HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, kind);
+        let review = serde_json::json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": right },
+        });
+        let ask = RepeatableRequest {
+            doing: "asking for a right",
+            method: Method::POST,
+            uri: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(),
+            headers,
+            body: review.to_string().into_bytes(),
+        };
+        let response = self.send(&ask).await?;
+        let body = self.read(ask.doing, response).await?;
+        let review: serde_json::Value = serde_json::from_slice(&body).map_err(|error| {
+            Error::new(ErrorKind::Protocol, "the response is not a review").caused_by(error)
+        })?;
+        let allowed = review.pointer("/status/allowed");
+        Ok(allowed.and_then(serde_json::Value::as_bool) == Some(true))
+    }
+
     async fn answer(&self, ask: RepeatableRequest) -> Result<Pod, Error> {
         let doing = ask.doing;
         let response = self.send(&ask).await?;

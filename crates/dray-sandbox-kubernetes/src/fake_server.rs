@@ -34,6 +34,8 @@ struct FakeState {
     planned: Vec<PlannedStep<InjectedFault>>,
     versions: Vec<String>,
     token: Option<String>,
+    /// Rights that credentials do not have, such as `create pods/exec`.
+    forbidden: Vec<String>,
     requests: Vec<String>,
     made: u64,
     changes: Vec<PlannedStep<PodChange>>,
@@ -80,6 +82,7 @@ impl ApiServer {
                 .map(str::to_owned)
                 .to_vec(),
             token: None,
+            forbidden: Vec::new(),
             requests: Vec::new(),
             made: 0,
             changes: Vec::new(),
@@ -182,6 +185,11 @@ impl ApiServer {
     /// Refuses clients without this bearer token, with a 401.
     pub fn require(&self, token: &str) {
         self.state().token = Some(token.to_owned());
+    }
+
+    /// Takes a right away, such as `create pods/exec`, as reviews report it.
+    pub fn forbid(&self, right: &str) {
+        self.state().forbidden.push(right.to_owned());
     }
 
     /// Makes the next `times` requests fail whose method, path and decoded query contain `part`.

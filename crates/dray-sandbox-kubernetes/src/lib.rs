@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+mod access;
 mod backend;
 mod client;
 mod cluster;

@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::backend::{Backend, Sandbox};
+use dray_sandbox::backend::{Backend, BackendCheck, Sandbox};
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::handle::{Address, Handle};
 
@@ -123,6 +123,24 @@ fn has_parent_parts(path: &Path) -> bool {
 impl Backend for LocalBackend {
     fn name(&self) -> &'static str {
         "local"
+    }
+
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        let roots = self.options.roots.clone();
+        blocking::run(move |_| {
+            // Named by their place in the list: the paths of this host are not for callers.
+            for (at, root) in roots.iter().enumerate() {
+                std::fs::read_dir(root).map_err(|error| {
+                    let what = format!("directory {} of `local.roots` cannot be read", at + 1);
+                    Error::new(ErrorKind::Unavailable, what).caused_by(error)
+                })?;
+            }
+            Ok(match roots.len() {
+                0 => BackendCheck::Unverified("`local.roots` allows no directory".to_owned()),
+                count => BackendCheck::Ready(format!("directories that can be read: {count}")),
+            })
+        })
+        .await
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_sandbox::{Address, Backend, BackendCheck, Error, ErrorKind, Handle, Sandbox};
 use dray_types::Clock;
 
 use crate::config::{Config, ConfigError, Settings};
@@ -50,6 +50,12 @@ impl ModalBackend {
 impl Backend for ModalBackend {
     fn name(&self) -> &'static str {
         BACKEND_NAME
+    }
+
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        self.control.verify_token().await?;
+        let ready = "the control plane accepted the token";
+        Ok(BackendCheck::Ready(ready.to_owned()))
     }
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {

@@ -201,6 +201,17 @@ impl ControlClient {
         Ok(request)
     }
 
+    /// Requests a new credential for calls of the second version, which shows whether the token is accepted.
+    pub(crate) async fn verify_token(&self) -> Result<(), Error> {
+        if self.settings.token_id.is_empty() {
+            return Err(Error::new(ErrorKind::Auth, "no token is configured"));
+        }
+        // The one that is held would be returned without a request.
+        *self.token.lock().await = None;
+        let refused = |status| fault::failed("asking for a credential", &status);
+        self.token().await.map(drop).map_err(refused)
+    }
+
     async fn token(&self) -> Result<MetadataValue<Ascii>, Status> {
         // Held during the request: concurrent callers wait and share one credential.
         let mut kept = self.token.lock().await;

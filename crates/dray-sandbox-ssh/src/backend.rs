@@ -1,9 +1,12 @@
 //! The backend `ssh`: hosts that are reached with the OpenSSH client of the system.
 
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_sandbox::{Address, Backend, BackendCheck, Error, ErrorKind, Handle, Sandbox};
+use tokio::process::Command;
 
 use crate::client::Client;
 use crate::config::{Config, ConfigError, Settings};
@@ -70,6 +73,14 @@ impl Backend for SshBackend {
         "ssh"
     }
 
+    /// The client itself: hosts are named by addresses.
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        let version = client_version(&self.settings.config.program).await?;
+        Ok(BackendCheck::Unverified(format!(
+            "{version}; a host is known when it is opened"
+        )))
+    }
+
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
         let sandbox = self.connect(address, None).await?;
         Ok(sandbox.handle().clone())
@@ -84,4 +95,19 @@ impl Backend for SshBackend {
     async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
         Ok(Arc::new(self.connect(address, None).await?))
     }
+}
+
+/// What the client calls itself, on the first line that `ssh -V` prints.
+async fn client_version(program: &Path) -> Result<String, Error> {
+    let mut command = Command::new(program);
+    command.arg("-V").stdin(Stdio::null()).kill_on_drop(true);
+    let missing =
+        |error| Error::new(ErrorKind::ToolMissing, "`ssh` cannot be started").caused_by(error);
+    let output = command.output().await.map_err(missing)?;
+    if !output.status.success() {
+        return Err(Error::new(ErrorKind::ToolMissing, "`ssh -V` failed"));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().next().unwrap_or_default();
+    Ok(line.chars().take(80).collect())
 }

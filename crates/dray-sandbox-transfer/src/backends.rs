@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dray_proto::v1;
 use dray_sandbox::{Address, Backend, ErrorKind, Handle, Sandbox};
 use dray_transfer_engine::{Engine, EngineOptions};
 
@@ -17,12 +18,17 @@ const MAX_OPEN_SANDBOXES: usize = 256;
 /// and never responds would hold the request until the caller's deadline, and a direct transfer forever.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 
+/// What a backend found out about itself last.
+pub(crate) type LastCheck = tokio::sync::Mutex<Option<v1::BackendCheck>>;
+
 /// All configured backends, by name, with their open incarnations.
 #[derive(Debug)]
 pub struct Backends {
     kinds: BTreeMap<&'static str, Arc<dyn Backend>>,
     options: EngineOptions,
     open: Mutex<Open>,
+    /// What each backend found out about itself last; locked while it is asked.
+    checks: BTreeMap<&'static str, LastCheck>,
 }
 
 /// The engines of open incarnations, with the number of their last use.
@@ -36,6 +42,10 @@ impl Backends {
     /// Takes the backends, each with its own name, and the options for their engines.
     pub fn new(backends: Vec<Arc<dyn Backend>>, options: EngineOptions) -> Self {
         Self {
+            checks: backends
+                .iter()
+                .map(|backend| (backend.name(), tokio::sync::Mutex::default()))
+                .collect(),
             kinds: backends
                 .into_iter()
                 .map(|backend| (backend.name(), backend))
@@ -48,6 +58,11 @@ impl Backends {
     /// Names of the backends, in order.
     pub fn names(&self) -> Vec<&'static str> {
         self.kinds.keys().copied().collect()
+    }
+
+    /// The backend of a name with the place of its last check.
+    pub(crate) fn checked(&self, name: &str) -> Option<(&Arc<dyn Backend>, &LastCheck)> {
+        Some((self.kinds.get(name)?, self.checks.get(name)?))
     }
 
     fn backend(&self, name: &str) -> Result<&Arc<dyn Backend>, Error> {

@@ -1,5 +1,6 @@
 //! The service: the calls that it answers and the work that it consumes.
 
+mod backend_checks;
 mod files;
 mod opener;
 mod previews;
@@ -81,6 +82,7 @@ impl Service for SandboxTransfer {
             .answer(Self::unbind)
             .answer(Self::find)
             .answer(Self::settle)
+            .answer(Self::check_backends)
             .answer(Self::create_preview)
             .answer(Self::list_previews)
             .answer(Self::revoke_preview)
@@ -185,13 +187,15 @@ pub(crate) async fn open_address(
     backends.open_address(&address).await
 }
 
+/// Whether a tenant may name sandboxes by address.
+fn may_name_sandboxes(config: &Config, tenant: &TenantId) -> bool {
+    let mut allowed = config.address_tenants.iter();
+    allowed.any(|name| name == "*" || name == tenant.as_str())
+}
+
 /// Parses an address, if the tenant may use addresses.
 fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, Error> {
-    let allowed = &config.address_tenants;
-    if !allowed
-        .iter()
-        .any(|name| name == "*" || name == tenant.as_str())
-    {
+    if !may_name_sandboxes(config, tenant) {
         // Before the address is parsed, so that such a tenant learns nothing about backends.
         return Err(Error::AddressDenied);
     }

@@ -17,6 +17,17 @@ use crate::handle::{Address, Handle};
 use crate::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
 use crate::path::SandboxPath;
 
+/// What a backend found out about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendCheck {
+    /// Its host or provider answered and accepted the credentials; the text says what answered.
+    Ready(String),
+    /// It answered, and the credentials lack a right; the text says which.
+    Refused(String),
+    /// Only opening a sandbox can show whether it works; the text says why.
+    Unverified(String),
+}
+
 /// A kind of sandbox: finds incarnations and opens them.
 #[async_trait]
 pub trait Backend: Debug + Send + Sync {
@@ -37,6 +48,18 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// [`ErrorKind::SandboxGone`] when the address now means another incarnation.
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error>;
+
+    /// Asks the host or provider behind the backend whether it can be used, without opening a sandbox. The default is for
+    /// backends that have nothing to ask before an address names it.
+    ///
+    /// # Errors
+    ///
+    /// What asking fails with; [`ErrorKind::Auth`] for refused credentials.
+    async fn check(&self) -> Result<BackendCheck, Error> {
+        Ok(BackendCheck::Unverified(
+            "known when a sandbox is opened".to_owned(),
+        ))
+    }
 
     /// Opens the incarnation that an address means now. A backend that learns while resolving what opening needs
     /// overrides this, so that it asks the provider one time.

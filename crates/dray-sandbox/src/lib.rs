@@ -28,7 +28,7 @@ pub mod handle;
 pub mod metadata;
 pub mod path;
 
-pub use backend::{Backend, Follow, Read, ReadDigest, Sandbox, Write};
+pub use backend::{Backend, BackendCheck, Follow, Read, ReadDigest, Sandbox, Write};
 pub use body::Body;
 pub use error::{Again, Error, ErrorKind};
 pub use handle::{Address, Handle};

@@ -34,6 +34,7 @@ mod client;
 mod commit;
 pub mod embedded;
 mod error;
+mod finished;
 mod link;
 mod object;
 mod options;
@@ -53,6 +54,7 @@ mod tests;
 
 pub use cache::{CachedObject, cache_key};
 pub use error::{ConfirmError, OpenError, PresignError, PutError, ReadError};
+pub use finished::{FinishedObject, FinishedPage, MAX_PAGE_OBJECTS};
 pub use link::{MAX_LIFETIME, MIN_LIFETIME, PresignedLink};
 pub use options::{OptionProblem, StoreOptions};
 pub use policy::StoreAccess;

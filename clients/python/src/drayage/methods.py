@@ -8,6 +8,9 @@ from drayage._method import Method
 ARTIFACTS_OPEN: Final[Method[v1.OpenArtifactRequest, v1.PresignedUrl]] = Method(
     "/dray.v1.Artifacts/Open", "dray.artifact.v1.open", v1.OpenArtifactRequest, v1.PresignedUrl
 )
+ARTIFACTS_LIST: Final[Method[v1.ListArtifactsRequest, v1.ListArtifactsReply]] = Method(
+    "/dray.v1.Artifacts/List", "dray.artifact.v1.list", v1.ListArtifactsRequest, v1.ListArtifactsReply
+)
 SESSIONS_BIND: Final[Method[v1.BindSessionRequest, v1.Session]] = Method(
     "/dray.v1.Sessions/Bind", "dray.session.v1.bind", v1.BindSessionRequest, v1.Session
 )
@@ -50,6 +53,9 @@ SANDBOXES_PUT_TREE: Final[Method[v1.PutSandboxTreeRequest, v1.PutSandboxTreeRepl
 SANDBOXES_SETTLE: Final[Method[v1.SettleUploadsRequest, v1.SettleUploadsReply]] = Method(
     "/dray.v1.Sandboxes/Settle", "dray.sandbox.v1.settle", v1.SettleUploadsRequest, v1.SettleUploadsReply
 )
+SANDBOXES_CHECK_BACKENDS: Final[Method[v1.CheckBackendsRequest, v1.CheckBackendsReply]] = Method(
+    "/dray.v1.Sandboxes/CheckBackends", "dray.sandbox.v1.check-backends", v1.CheckBackendsRequest, v1.CheckBackendsReply
+)
 DELIVERIES_SEND_FILE: Final[Method[v1.SendFileRequested, v1.DeliveryAccepted]] = Method(
     "/dray.v1.Deliveries/SendFile", "dray.delivery.v1.send-file", v1.SendFileRequested, v1.DeliveryAccepted
 )
@@ -73,6 +79,9 @@ DELIVERIES_PREPARE_UPLOAD: Final[Method[v1.PrepareUploadRequest, v1.PrepareUploa
 )
 DELIVERIES_FINISH_UPLOAD: Final[Method[v1.FinishUploadRequest, v1.FinishUploadReply]] = Method(
     "/dray.v1.Deliveries/FinishUpload", "dray.delivery.v1.finish-upload", v1.FinishUploadRequest, v1.FinishUploadReply
+)
+DELIVERIES_CHECK_ACCOUNTS: Final[Method[v1.CheckAccountsRequest, v1.CheckAccountsReply]] = Method(
+    "/dray.v1.Deliveries/CheckAccounts", "dray.delivery.v1.check-accounts", v1.CheckAccountsRequest, v1.CheckAccountsReply
 )
 EGRESS_FETCH: Final[Method[v1.FetchRequest, v1.FetchReply]] = Method(
     "/dray.v1.Egress/Fetch", "dray.egress.v1.fetch", v1.FetchRequest, v1.FetchReply

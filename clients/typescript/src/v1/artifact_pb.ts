@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/artifact.proto.
  */
 export const file_dray_v1_artifact: GenFile = /*@__PURE__*/
-  fileDesc("ChZkcmF5L3YxL2FydGlmYWN0LnByb3RvEgdkcmF5LnYxIloKCEFydGlmYWN0Eg4KBnRlbmFudBgBIAEoCRIOCgZzaGEyNTYYAiABKAwSDAoEc2l6ZRgDIAEoBBISCgptZWRpYV90eXBlGAQgASgJEgwKBG5hbWUYBSABKAkikQEKBUNsYWltEiMKCGFydGlmYWN0GAEgASgLMhEuZHJheS52MS5BcnRpZmFjdBINCgVzdG9yZRgCIAEoCRIXCgp2ZXJzaW9uX2lkGAMgASgJSACIAQESFQoNY3JlYXRlZF9hdF9tcxgEIAEoBBIVCg1leHBpcmVzX2F0X21zGAUgASgEQg0KC192ZXJzaW9uX2lkIkQKB0NvbnRlbnQSEAoGaW5saW5lGAEgASgMSAASHwoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltSABCBgoEYm9keSI0ChNPcGVuQXJ0aWZhY3RSZXF1ZXN0Eh0KBWNsYWltGAEgASgLMg4uZHJheS52MS5DbGFpbSIyCgxQcmVzaWduZWRVcmwSCwoDdXJsGAEgASgJEhUKDWV4cGlyZXNfYXRfbXMYAiABKAQySAoJQXJ0aWZhY3RzEjsKBE9wZW4SHC5kcmF5LnYxLk9wZW5BcnRpZmFjdFJlcXVlc3QaFS5kcmF5LnYxLlByZXNpZ25lZFVybGIGcHJvdG8z");
+  fileDesc("ChZkcmF5L3YxL2FydGlmYWN0LnByb3RvEgdkcmF5LnYxIloKCEFydGlmYWN0Eg4KBnRlbmFudBgBIAEoCRIOCgZzaGEyNTYYAiABKAwSDAoEc2l6ZRgDIAEoBBISCgptZWRpYV90eXBlGAQgASgJEgwKBG5hbWUYBSABKAkikQEKBUNsYWltEiMKCGFydGlmYWN0GAEgASgLMhEuZHJheS52MS5BcnRpZmFjdBINCgVzdG9yZRgCIAEoCRIXCgp2ZXJzaW9uX2lkGAMgASgJSACIAQESFQoNY3JlYXRlZF9hdF9tcxgEIAEoBBIVCg1leHBpcmVzX2F0X21zGAUgASgEQg0KC192ZXJzaW9uX2lkIkQKB0NvbnRlbnQSEAoGaW5saW5lGAEgASgMSAASHwoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltSABCBgoEYm9keSI0ChNPcGVuQXJ0aWZhY3RSZXF1ZXN0Eh0KBWNsYWltGAEgASgLMg4uZHJheS52MS5DbGFpbSIyCgxQcmVzaWduZWRVcmwSCwoDdXJsGAEgASgJEhUKDWV4cGlyZXNfYXRfbXMYAiABKAQiNAoUTGlzdEFydGlmYWN0c1JlcXVlc3QSDQoFYWZ0ZXIYASABKAwSDQoFbGltaXQYAiABKA0iUwoSTGlzdEFydGlmYWN0c1JlcGx5EioKCWFydGlmYWN0cxgBIAMoCzIXLmRyYXkudjEuU3RvcmVkQXJ0aWZhY3QSEQoJdHJ1bmNhdGVkGAIgASgIIlsKDlN0b3JlZEFydGlmYWN0Eg4KBnNoYTI1NhgBIAEoDBIMCgRzaXplGAIgASgEEhQKDHN0b3JlZF9hdF9tcxgDIAEoBBIVCg1leHBpcmVzX2F0X21zGAQgASgEMowBCglBcnRpZmFjdHMSOwoET3BlbhIcLmRyYXkudjEuT3BlbkFydGlmYWN0UmVxdWVzdBoVLmRyYXkudjEuUHJlc2lnbmVkVXJsEkIKBExpc3QSHS5kcmF5LnYxLkxpc3RBcnRpZmFjdHNSZXF1ZXN0GhsuZHJheS52MS5MaXN0QXJ0aWZhY3RzUmVwbHliBnByb3RvMw");
 
 /**
  * Finished content in the artifact store, named by what it is. Two tenants never share one.
@@ -199,6 +199,104 @@ export const PresignedUrlSchema: GenMessage<PresignedUrl> = /*@__PURE__*/
   messageDesc(file_dray_v1_artifact, 4);
 
 /**
+ * Which part of the list.
+ *
+ * @generated from message dray.v1.ListArtifactsRequest
+ */
+export type ListArtifactsRequest = Message<"dray.v1.ListArtifactsRequest"> & {
+  /**
+   * Only digests above this one, 32 bytes: the last of the page before. Empty for the first page.
+   *
+   * @generated from field: bytes after = 1;
+   */
+  after: Uint8Array;
+
+  /**
+   * Most of them; 0 means 50, at most 200.
+   *
+   * @generated from field: uint32 limit = 2;
+   */
+  limit: number;
+};
+
+/**
+ * Describes the message dray.v1.ListArtifactsRequest.
+ * Use `create(ListArtifactsRequestSchema)` to create a new message.
+ */
+export const ListArtifactsRequestSchema: GenMessage<ListArtifactsRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_artifact, 5);
+
+/**
+ * A page of the list.
+ *
+ * @generated from message dray.v1.ListArtifactsReply
+ */
+export type ListArtifactsReply = Message<"dray.v1.ListArtifactsReply"> & {
+  /**
+   * By digest.
+   *
+   * @generated from field: repeated dray.v1.StoredArtifact artifacts = 1;
+   */
+  artifacts: StoredArtifact[];
+
+  /**
+   * Whether there are more.
+   *
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message dray.v1.ListArtifactsReply.
+ * Use `create(ListArtifactsReplySchema)` to create a new message.
+ */
+export const ListArtifactsReplySchema: GenMessage<ListArtifactsReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_artifact, 6);
+
+/**
+ * An object of the store. Names and media types are labels of claims, so the store has none.
+ *
+ * @generated from message dray.v1.StoredArtifact
+ */
+export type StoredArtifact = Message<"dray.v1.StoredArtifact"> & {
+  /**
+   * SHA-256 of its bytes, 32 bytes.
+   *
+   * @generated from field: bytes sha256 = 1;
+   */
+  sha256: Uint8Array;
+
+  /**
+   * Number of bytes.
+   *
+   * @generated from field: uint64 size = 2;
+   */
+  size: bigint;
+
+  /**
+   * Unix milliseconds at which it was stored, or claimed again after a day.
+   *
+   * @generated from field: uint64 stored_at_ms = 3;
+   */
+  storedAtMs: bigint;
+
+  /**
+   * Unix milliseconds after which it may be gone.
+   *
+   * @generated from field: uint64 expires_at_ms = 4;
+   */
+  expiresAtMs: bigint;
+};
+
+/**
+ * Describes the message dray.v1.StoredArtifact.
+ * Use `create(StoredArtifactSchema)` to create a new message.
+ */
+export const StoredArtifactSchema: GenMessage<StoredArtifact> = /*@__PURE__*/
+  messageDesc(file_dray_v1_artifact, 7);
+
+/**
  * Answered by file-resolver, over the bus as `dray.artifact.v1.<verb>` and over gRPC. A caller without keys of the store
  * reads the bytes of a claim through it; `Deliveries.PrepareUpload` is the way in.
  *
@@ -214,6 +312,17 @@ export const Artifacts: GenService<{
     methodKind: "unary";
     input: typeof OpenArtifactRequestSchema;
     output: typeof PresignedUrlSchema;
+  },
+  /**
+   * Lists the finished content of the caller's tenant in the store, by digest. Copies in transit in the cache are left
+   * out.
+   *
+   * @generated from rpc dray.v1.Artifacts.List
+   */
+  list: {
+    methodKind: "unary";
+    input: typeof ListArtifactsRequestSchema;
+    output: typeof ListArtifactsReplySchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_dray_v1_artifact, 0);

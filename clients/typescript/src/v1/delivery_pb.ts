@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/delivery.proto.
  */
 export const file_dray_v1_delivery: GenFile = /*@__PURE__*/
-  fileDesc("ChZkcmF5L3YxL2RlbGl2ZXJ5LnByb3RvEgdkcmF5LnYxIkcKDURlbGl2ZXJ5RmxhZ3MSEAoIYXNfdm9pY2UYASABKAgSEwoLYXNfZG9jdW1lbnQYAiABKAgSDwoHc3BvaWxlchgDIAEoCCLPAQoRU2VuZEZpbGVSZXF1ZXN0ZWQSDwoHc2Vzc2lvbhgBIAEoCRINCgVwYXRocxgCIAMoDBIPCgdtZXNzYWdlGAMgASgJEiUKBWZsYWdzGAQgASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzEh4KBmNsYWltcxgFIAMoCzIOLmRyYXkudjEuQ2xhaW0SIwoGdGFyZ2V0GAYgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0Eg8KB3NhbmRib3gYByABKAkSDAoEdHVybhgIIAEoCSI6ChBEZWxpdmVyeUFjY2VwdGVkEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEhEKCWR1cGxpY2F0ZRgCIAEoCCLrAgoMRGVsaXZlckZpbGVzEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSIwoGdGFyZ2V0GAMgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhMKB21lc3NhZ2UYBCABKAlCAhgBEikKBWZsYWdzGAUgASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzQgIYARIpCgVmaWxlcxgGIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZUICGAESEAoEdHVybhgHIAEoCUICGAESNgoRY29udGludWVfZGVsaXZlcnkYCCABKAsyGS5kcmF5LnYxLkNvbnRpbnVlRGVsaXZlcnlIABIsCgxuZXdfZGVsaXZlcnkYCSABKAsyFC5kcmF5LnYxLk5ld0RlbGl2ZXJ5SAASJQoGbm90aWNlGAogASgLMhMuZHJheS52MS5Vc2VyTm90aWNlSABCBgoEdGFzayISChBDb250aW51ZURlbGl2ZXJ5InoKC05ld0RlbGl2ZXJ5Eg8KB21lc3NhZ2UYASABKAkSJQoFZmxhZ3MYAiABKAsyFi5kcmF5LnYxLkRlbGl2ZXJ5RmxhZ3MSJQoFZmlsZXMYAyADKAsyFi5kcmF5LnYxLkRlbGl2ZXJlZEZpbGUSDAoEdHVybhgEIAEoCSIaCgpVc2VyTm90aWNlEgwKBHRleHQYASABKAkiNwoMRGVsaXZlcnlEb25lEicKBnJlcG9ydBgBIAEoCzIXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQiqAEKEERlbGl2ZXJ5UmVqZWN0ZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSJQoFc3RhdGUYAyABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBCABKAsyDi5kcmF5LnYxLkZhdWx0EicKBnJlcG9ydBgFIAEoCzIXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQi0wEKEkRlbGl2ZXJ5UHJvZ3Jlc3NlZBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEhEKBXN0YWdlGAMgASgJQgIYARIMCgRuYW1lGAQgASgJEg0KBWJ5dGVzGAUgASgEEg0KBXRvdGFsGAYgASgEEioKCnN0YWdlX2NvZGUYByABKA4yFi5kcmF5LnYxLkRlbGl2ZXJ5U3RhZ2USLAoMd2FpdGluZ19jb2RlGAggASgOMhYuZHJheS52MS5XYWl0aW5nUmVhc29uIpoECg1EZWxpdmVyZWRGaWxlEgwKBHBhdGgYASABKAwSDAoEbmFtZRgCIAEoCRIMCgRzaXplGAMgASgEEhIKCm1lZGlhX3R5cGUYBCABKAkSDgoGc2hhMjU2GAUgASgMEhEKBXN0YXRlGAYgASgJQgIYARIRCgVyb3V0ZRgHIAEoCUICGAESGwoTcGxhdGZvcm1fbWVzc2FnZV9pZBgIIAEoCRIYChBwbGF0Zm9ybV9maWxlX2lkGAkgASgJEhkKEXVybF9leHBpcmVzX2F0X21zGAogASgEEhYKCmVycm9yX2tpbmQYCyABKAlCAhgBEhUKDWVycm9yX21lc3NhZ2UYDCABKAkSFQoNcGxhdGZvcm1fY29kZRgNIAEoCRINCgVsb3NzeRgOIAEoCBIdCgVjbGFpbRgPIAEoCzIOLmRyYXkudjEuQ2xhaW0SKgoIdHJhbnNmZXIYECABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIQCghhdHRlbXB0cxgRIAEoDRINCgVsaW1pdBgSIAEoBBImCgpzdGF0ZV9jb2RlGBMgASgOMhIuZHJheS52MS5GaWxlU3RhdGUSKgoKcm91dGVfY29kZRgUIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRIuCgplcnJvcl9jb2RlGBUgASgOMhouZHJheS52MS5EZWxpdmVyeUVycm9yS2luZCKzBAoORGVsaXZlcnlSZXBvcnQSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRIjCgZ0YXJnZXQYAyABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSJQoFZmlsZXMYBCADKAsyFi5kcmF5LnYxLkRlbGl2ZXJlZEZpbGUSDwoHc3VjY2VzcxgFIAEoCBIQCghmaW5pc2hlZBgGIAEoCBITCgtiZWd1bl9hdF9tcxgHIAEoBBITCgtlbmRlZF9hdF9tcxgIIAEoBBITCgtyZXN1bHRfanNvbhgJIAEoCRIOCgZub3RpY2UYCiABKAkSKAoFc3RlcHMYCyADKAsyFS5kcmF5LnYxLkRlbGl2ZXJ5U3RlcEICGAESDAoEdHVybhgMIAEoCRIPCgdtZXNzYWdlGA0gASgJEiUKBWZsYWdzGA4gASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzEhIKBnRlbmFudBgPIAEoCUICGAESEQoJZHVlX2F0X21zGBAgASgEEhMKB3dhaXRpbmcYESABKAlCAhgBEg4KBnJvdW5kcxgSIAEoDRITCgtkZWFkbGluZV9tcxgTIAEoBBIXCgt0cmFjZXBhcmVudBgUIAEoCUICGAESEgoGd3JpdGVyGBUgASgGQgIYARIsCgx3YWl0aW5nX2NvZGUYFiABKA4yFi5kcmF5LnYxLldhaXRpbmdSZWFzb24SEQoJY2FuY2VsbGVkGBcgASgIIqMECg5EZWxpdmVyeVJlY29yZBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiMKBnRhcmdldBgDIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBIlCgVmaWxlcxgEIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZRIPCgdzdWNjZXNzGAUgASgIEhAKCGZpbmlzaGVkGAYgASgIEhMKC2JlZ3VuX2F0X21zGAcgASgEEhMKC2VuZGVkX2F0X21zGAggASgEEhMKC3Jlc3VsdF9qc29uGAkgASgJEg4KBm5vdGljZRgKIAEoCRIkCgVzdGVwcxgLIAMoCzIVLmRyYXkudjEuRGVsaXZlcnlTdGVwEgwKBHR1cm4YDCABKAkSDwoHbWVzc2FnZRgNIAEoCRIlCgVmbGFncxgOIAEoCzIWLmRyYXkudjEuRGVsaXZlcnlGbGFncxIOCgZ0ZW5hbnQYDyABKAkSEQoJZHVlX2F0X21zGBAgASgEEhMKB3dhaXRpbmcYESABKAlCAhgBEg4KBnJvdW5kcxgSIAEoDRITCgtkZWFkbGluZV9tcxgTIAEoBBITCgt0cmFjZXBhcmVudBgUIAEoCRIOCgZ3cml0ZXIYFSABKAYSLAoMd2FpdGluZ19jb2RlGBYgASgOMhYuZHJheS52MS5XYWl0aW5nUmVhc29uEhEKCWNhbmNlbGxlZBgXIAEoCCKiAwoMRGVsaXZlcnlTdGVwEhEKBXJvdXRlGAEgASgJQgIYARINCgVmaWxlcxgCIAMoDRIMCgR0ZXh0GAMgASgJEg0KBWxvc3N5GAQgASgIEhEKBXN0YXRlGAUgASgJQgIYARIQCghwcmVwYXJlZBgGIAEoCRIYChBzZW5kaW5nX3NpbmNlX21zGAcgASgEEhMKC2ZpbmdlcnByaW50GAggASgMEhAKCGF0dGVtcHRzGAkgASgNEiwKCWNvbmZpcm1lZBgKIAMoCzIZLmRyYXkudjEuU3RlcENvbmZpcm1hdGlvbhIWCgplcnJvcl9raW5kGAsgASgJQgIYARIVCg1wbGF0Zm9ybV9jb2RlGAwgASgJEgwKBGxvc3QYDSABKA0SKgoKcm91dGVfY29kZRgOIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRImCgpzdGF0ZV9jb2RlGA8gASgOMhIuZHJheS52MS5TdGVwU3RhdGUSLgoKZXJyb3JfY29kZRgQIAEoDjIaLmRyYXkudjEuRGVsaXZlcnlFcnJvcktpbmQitQEKEFN0ZXBDb25maXJtYXRpb24SEQoEZmlsZRgBIAEoDUgAiAEBEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHZmlsZV9pZBgDIAEoCRIMCgRzaXplGAQgASgEEhEKBXJvdXRlGAUgASgJQgIYARITCgtwcm92aXNpb25hbBgGIAEoCBIqCgpyb3V0ZV9jb2RlGAcgASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlQgcKBV9maWxlIj4KFkRlbGl2ZXJ5T3V0Y29tZVJlcXVlc3QSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHd2FpdF9tcxgCIAEoBCJIChNMaXN0UmVjZWlwdHNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSEQoJb3Blbl9vbmx5GAIgASgIEg0KBWxpbWl0GAMgASgNIlAKEUxpc3RSZWNlaXB0c1JlcGx5EigKB3JlcG9ydHMYASADKAsyFy5kcmF5LnYxLkRlbGl2ZXJ5UmVwb3J0EhEKCXRydW5jYXRlZBgCIAEoCCIxCg1SZXNlbmRSZXF1ZXN0EhMKC2RlbGl2ZXJ5X2lkGAEgASgJEgsKA2FsbBgCIAEoCCI9ChVDYW5jZWxEZWxpdmVyeVJlcXVlc3QSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCSJkChFTZW5kVGV4dFJlcXVlc3RlZBIPCgdzZXNzaW9uGAEgASgJEgwKBHRleHQYAiABKAkSDAoEdHVybhgDIAEoCRIiCgp0ZXh0X2NsYWltGAQgASgLMg4uZHJheS52MS5DbGFpbSJnCg1TZW5kVGV4dFJlcGx5EgwKBHRleHQYASABKAkSEwoLZGVsaXZlcnlfaWQYAiABKAkSDwoHbm90aWNlcxgDIAMoCRIiCgp0ZXh0X2NsYWltGAQgASgLMg4uZHJheS52MS5DbGFpbSJnChRQcmVwYXJlVXBsb2FkUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEc2l6ZRgDIAEoBBIOCgZzaGEyNTYYBCABKAwSEgoKbWVkaWFfdHlwZRgFIAEoCSJtChJQcmVwYXJlVXBsb2FkUmVwbHkSEQoJdXBsb2FkX2lkGAEgASgJEiIKA3VybBgCIAEoCzIVLmRyYXkudjEuUHJlc2lnbmVkVXJsEiAKB2hlYWRlcnMYAyADKAsyDy5kcmF5LnYxLkhlYWRlciIoChNGaW5pc2hVcGxvYWRSZXF1ZXN0EhEKCXVwbG9hZF9pZBgBIAEoCSJIChFGaW5pc2hVcGxvYWRSZXBseRIdCgVjbGFpbRgBIAEoCzIOLmRyYXkudjEuQ2xhaW0SFAoMb3BlcmF0aW9uX2lkGAIgASgJIp4BCg9NZXNzYWdlUmVjZWl2ZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSIQoEY2hhdBgDIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBISCgptZXNzYWdlX2lkGAQgASgJEg4KBnNlbmRlchgFIAEoCRIMCgR0ZXh0GAYgASgJEg8KB3VwbG9hZHMYByADKAkilwEKDlJlY2VpdmVNZXNzYWdlEiEKBGNoYXQYASABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEgoKbWVzc2FnZV9pZBgCIAEoCRIOCgZzZW5kZXIYAyABKAkSDAoEdGV4dBgEIAEoCRIwCgthdHRhY2htZW50cxgFIAMoCzIbLmRyYXkudjEuUmVjZWl2ZWRBdHRhY2htZW50IoYBChJSZWNlaXZlZEF0dGFjaG1lbnQSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRzaXplGAMgASgEEhIKCm1lZGlhX3R5cGUYBCABKAkSEQoJcmVmZXJlbmNlGAUgASgJEgwKBGtpbmQYBiABKAkSEwoLdW5hdmFpbGFibGUYByABKAkiowEKDk1lc3NhZ2VSZWZ1c2VkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIhCgRjaGF0GAIgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYAyABKAkSJQoFc3RhdGUYBCABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBSABKAsyDi5kcmF5LnYxLkZhdWx0ItkCCg1EZWxpdmVyeUF1ZGl0EhMKC2RlbGl2ZXJ5X2lkGAEgASgJEhEKCWRpcmVjdGlvbhgCIAEoCRIQCghwbGF0Zm9ybRgDIAEoCRIPCgdzZXNzaW9uGAQgASgJEgwKBG5hbWUYBSABKAkSDAoEc2l6ZRgGIAEoBBIOCgZzaGEyNTYYByABKAwSDQoFcm91dGUYCCABKAkSDQoFc3RhdGUYCSABKAkSEgoKZXJyb3Jfa2luZBgKIAEoCRIbChNwbGF0Zm9ybV9tZXNzYWdlX2lkGAsgASgJEiYKCnN0YXRlX2NvZGUYDCABKA4yEi5kcmF5LnYxLkZpbGVTdGF0ZRIqCgpyb3V0ZV9jb2RlGA0gASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlEi4KCmVycm9yX2NvZGUYDiABKA4yGi5kcmF5LnYxLkRlbGl2ZXJ5RXJyb3JLaW5kKvEBCglGaWxlU3RhdGUSGgoWRklMRV9TVEFURV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfU1RBVEVfUVVFVUVEEAESFgoSRklMRV9TVEFURV9TRU5ESU5HEAISGAoURklMRV9TVEFURV9ERUxJVkVSRUQQAxIgChxGSUxFX1NUQVRFX0RFTElWRVJFRF9BU19MSU5LEAQSFQoRRklMRV9TVEFURV9DT1BJRUQQBRIXChNGSUxFX1NUQVRFX1JFSkVDVEVEEAYSFQoRRklMRV9TVEFURV9GQUlMRUQQBxIWChJGSUxFX1NUQVRFX1VOS05PV04QCCqkAwoNRGVsaXZlcnlSb3V0ZRIeChpERUxJVkVSWV9ST1VURV9VTlNQRUNJRklFRBAAEhgKFERFTElWRVJZX1JPVVRFX1BIT1RPEAESGwoXREVMSVZFUllfUk9VVEVfRE9DVU1FTlQQAhIcChhERUxJVkVSWV9ST1VURV9BTklNQVRJT04QAxIYChRERUxJVkVSWV9ST1VURV9WSURFTxAEEhgKFERFTElWRVJZX1JPVVRFX0FVRElPEAUSGAoUREVMSVZFUllfUk9VVEVfVk9JQ0UQBhIYChRERUxJVkVSWV9ST1VURV9BTEJVTRAHEh0KGURFTElWRVJZX1JPVVRFX0FUVEFDSE1FTlQQCBIXChNERUxJVkVSWV9ST1VURV9GSUxFEAkSGAoUREVMSVZFUllfUk9VVEVfSU1BR0UQChIXChNERUxJVkVSWV9ST1VURV9MSU5LEAsSFwoTREVMSVZFUllfUk9VVEVfVEVYVBAMEhkKFURFTElWRVJZX1JPVVRFX05PVElDRRANEhcKE0RFTElWRVJZX1JPVVRFX0NPUFkQDiqQBQoRRGVsaXZlcnlFcnJvcktpbmQSIwofREVMSVZFUllfRVJST1JfS0lORF9VTlNQRUNJRklFRBAAEiAKHERFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xPTkcQARIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX0JBRF9GT1JNQVQQAhIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0ZPUkJJRERFThADEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9UX0ZPVU5EEAQSJAogREVMSVZFUllfRVJST1JfS0lORF9SQVRFX0xJTUlURUQQBRIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX1RSQU5TSUVOVBAGEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xBUkdFEAcSHQoZREVMSVZFUllfRVJST1JfS0lORF9FTVBUWRAIEhwKGERFTElWRVJZX0VSUk9SX0tJTkRfQVVUSBAJEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfV0lORE9XX0NMT1NFRBAKEigKJERFTElWRVJZX0VSUk9SX0tJTkRfVU5TVVBQT1JURURfS0lORBALEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfU1RBTEVfRklMRV9JRBAMEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9fVEhSRUFEEA0SHgoaREVMSVZFUllfRVJST1JfS0lORF9TT1VSQ0UQDhIfChtERUxJVkVSWV9FUlJPUl9LSU5EX1VOS05PV04QDxIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX05PX0FDQ09VTlQQEBIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0FNQklHVU9VUxARKowBCg1XYWl0aW5nUmVhc29uEh4KGldBSVRJTkdfUkVBU09OX1VOU1BFQ0lGSUVEEAASHwobV0FJVElOR19SRUFTT05fUkFURV9MSU1JVEVEEAESIAocV0FJVElOR19SRUFTT05fV0lORE9XX0NMT1NFRBACEhgKFFdBSVRJTkdfUkVBU09OX1FVRVVFEAMq1QEKDURlbGl2ZXJ5U3RhZ2USHgoaREVMSVZFUllfU1RBR0VfVU5TUEVDSUZJRUQQABIbChdERUxJVkVSWV9TVEFHRV9DSEVDS0lORxABEhsKF0RFTElWRVJZX1NUQUdFX0ZFVENISU5HEAISGQoVREVMSVZFUllfU1RBR0VfU1RPUkVEEAMSGgoWREVMSVZFUllfU1RBR0VfU0VORElORxAEEhoKFkRFTElWRVJZX1NUQUdFX1dBSVRJTkcQBRIXChNERUxJVkVSWV9TVEFHRV9TRU5UEAYqmQEKCVN0ZXBTdGF0ZRIaChZTVEVQX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQU1RFUF9TVEFURV9SRUFEWRABEhYKElNURVBfU1RBVEVfU0VORElORxACEhMKD1NURVBfU1RBVEVfRE9ORRADEhYKElNURVBfU1RBVEVfVU5LTk9XThAEEhUKEVNURVBfU1RBVEVfRkFJTEVEEAUyuQQKCkRlbGl2ZXJpZXMSQQoIU2VuZEZpbGUSGi5kcmF5LnYxLlNlbmRGaWxlUmVxdWVzdGVkGhkuZHJheS52MS5EZWxpdmVyeUFjY2VwdGVkEkMKB091dGNvbWUSHy5kcmF5LnYxLkRlbGl2ZXJ5T3V0Y29tZVJlcXVlc3QaFy5kcmF5LnYxLkRlbGl2ZXJ5UmVwb3J0EkQKCFJlY2VpcHRzEhwuZHJheS52MS5MaXN0UmVjZWlwdHNSZXF1ZXN0GhouZHJheS52MS5MaXN0UmVjZWlwdHNSZXBseRI7CgZSZXNlbmQSFi5kcmF5LnYxLlJlc2VuZFJlcXVlc3QaGS5kcmF5LnYxLkRlbGl2ZXJ5QWNjZXB0ZWQSSQoOQ2FuY2VsRGVsaXZlcnkSHi5kcmF5LnYxLkNhbmNlbERlbGl2ZXJ5UmVxdWVzdBoXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQSPgoIU2VuZFRleHQSGi5kcmF5LnYxLlNlbmRUZXh0UmVxdWVzdGVkGhYuZHJheS52MS5TZW5kVGV4dFJlcGx5EksKDVByZXBhcmVVcGxvYWQSHS5kcmF5LnYxLlByZXBhcmVVcGxvYWRSZXF1ZXN0GhsuZHJheS52MS5QcmVwYXJlVXBsb2FkUmVwbHkSSAoMRmluaXNoVXBsb2FkEhwuZHJheS52MS5GaW5pc2hVcGxvYWRSZXF1ZXN0GhouZHJheS52MS5GaW5pc2hVcGxvYWRSZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session, file_dray_v1_sandbox]);
+  fileDesc("ChZkcmF5L3YxL2RlbGl2ZXJ5LnByb3RvEgdkcmF5LnYxIkcKDURlbGl2ZXJ5RmxhZ3MSEAoIYXNfdm9pY2UYASABKAgSEwoLYXNfZG9jdW1lbnQYAiABKAgSDwoHc3BvaWxlchgDIAEoCCLPAQoRU2VuZEZpbGVSZXF1ZXN0ZWQSDwoHc2Vzc2lvbhgBIAEoCRINCgVwYXRocxgCIAMoDBIPCgdtZXNzYWdlGAMgASgJEiUKBWZsYWdzGAQgASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzEh4KBmNsYWltcxgFIAMoCzIOLmRyYXkudjEuQ2xhaW0SIwoGdGFyZ2V0GAYgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0Eg8KB3NhbmRib3gYByABKAkSDAoEdHVybhgIIAEoCSI6ChBEZWxpdmVyeUFjY2VwdGVkEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEhEKCWR1cGxpY2F0ZRgCIAEoCCLrAgoMRGVsaXZlckZpbGVzEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSIwoGdGFyZ2V0GAMgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhMKB21lc3NhZ2UYBCABKAlCAhgBEikKBWZsYWdzGAUgASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzQgIYARIpCgVmaWxlcxgGIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZUICGAESEAoEdHVybhgHIAEoCUICGAESNgoRY29udGludWVfZGVsaXZlcnkYCCABKAsyGS5kcmF5LnYxLkNvbnRpbnVlRGVsaXZlcnlIABIsCgxuZXdfZGVsaXZlcnkYCSABKAsyFC5kcmF5LnYxLk5ld0RlbGl2ZXJ5SAASJQoGbm90aWNlGAogASgLMhMuZHJheS52MS5Vc2VyTm90aWNlSABCBgoEdGFzayISChBDb250aW51ZURlbGl2ZXJ5InoKC05ld0RlbGl2ZXJ5Eg8KB21lc3NhZ2UYASABKAkSJQoFZmxhZ3MYAiABKAsyFi5kcmF5LnYxLkRlbGl2ZXJ5RmxhZ3MSJQoFZmlsZXMYAyADKAsyFi5kcmF5LnYxLkRlbGl2ZXJlZEZpbGUSDAoEdHVybhgEIAEoCSIaCgpVc2VyTm90aWNlEgwKBHRleHQYASABKAkiNwoMRGVsaXZlcnlEb25lEicKBnJlcG9ydBgBIAEoCzIXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQiqAEKEERlbGl2ZXJ5UmVqZWN0ZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSJQoFc3RhdGUYAyABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBCABKAsyDi5kcmF5LnYxLkZhdWx0EicKBnJlcG9ydBgFIAEoCzIXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQi0wEKEkRlbGl2ZXJ5UHJvZ3Jlc3NlZBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEhEKBXN0YWdlGAMgASgJQgIYARIMCgRuYW1lGAQgASgJEg0KBWJ5dGVzGAUgASgEEg0KBXRvdGFsGAYgASgEEioKCnN0YWdlX2NvZGUYByABKA4yFi5kcmF5LnYxLkRlbGl2ZXJ5U3RhZ2USLAoMd2FpdGluZ19jb2RlGAggASgOMhYuZHJheS52MS5XYWl0aW5nUmVhc29uIpoECg1EZWxpdmVyZWRGaWxlEgwKBHBhdGgYASABKAwSDAoEbmFtZRgCIAEoCRIMCgRzaXplGAMgASgEEhIKCm1lZGlhX3R5cGUYBCABKAkSDgoGc2hhMjU2GAUgASgMEhEKBXN0YXRlGAYgASgJQgIYARIRCgVyb3V0ZRgHIAEoCUICGAESGwoTcGxhdGZvcm1fbWVzc2FnZV9pZBgIIAEoCRIYChBwbGF0Zm9ybV9maWxlX2lkGAkgASgJEhkKEXVybF9leHBpcmVzX2F0X21zGAogASgEEhYKCmVycm9yX2tpbmQYCyABKAlCAhgBEhUKDWVycm9yX21lc3NhZ2UYDCABKAkSFQoNcGxhdGZvcm1fY29kZRgNIAEoCRINCgVsb3NzeRgOIAEoCBIdCgVjbGFpbRgPIAEoCzIOLmRyYXkudjEuQ2xhaW0SKgoIdHJhbnNmZXIYECABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIQCghhdHRlbXB0cxgRIAEoDRINCgVsaW1pdBgSIAEoBBImCgpzdGF0ZV9jb2RlGBMgASgOMhIuZHJheS52MS5GaWxlU3RhdGUSKgoKcm91dGVfY29kZRgUIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRIuCgplcnJvcl9jb2RlGBUgASgOMhouZHJheS52MS5EZWxpdmVyeUVycm9yS2luZCKzBAoORGVsaXZlcnlSZXBvcnQSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRIjCgZ0YXJnZXQYAyABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSJQoFZmlsZXMYBCADKAsyFi5kcmF5LnYxLkRlbGl2ZXJlZEZpbGUSDwoHc3VjY2VzcxgFIAEoCBIQCghmaW5pc2hlZBgGIAEoCBITCgtiZWd1bl9hdF9tcxgHIAEoBBITCgtlbmRlZF9hdF9tcxgIIAEoBBITCgtyZXN1bHRfanNvbhgJIAEoCRIOCgZub3RpY2UYCiABKAkSKAoFc3RlcHMYCyADKAsyFS5kcmF5LnYxLkRlbGl2ZXJ5U3RlcEICGAESDAoEdHVybhgMIAEoCRIPCgdtZXNzYWdlGA0gASgJEiUKBWZsYWdzGA4gASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzEhIKBnRlbmFudBgPIAEoCUICGAESEQoJZHVlX2F0X21zGBAgASgEEhMKB3dhaXRpbmcYESABKAlCAhgBEg4KBnJvdW5kcxgSIAEoDRITCgtkZWFkbGluZV9tcxgTIAEoBBIXCgt0cmFjZXBhcmVudBgUIAEoCUICGAESEgoGd3JpdGVyGBUgASgGQgIYARIsCgx3YWl0aW5nX2NvZGUYFiABKA4yFi5kcmF5LnYxLldhaXRpbmdSZWFzb24SEQoJY2FuY2VsbGVkGBcgASgIIqMECg5EZWxpdmVyeVJlY29yZBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiMKBnRhcmdldBgDIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBIlCgVmaWxlcxgEIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZRIPCgdzdWNjZXNzGAUgASgIEhAKCGZpbmlzaGVkGAYgASgIEhMKC2JlZ3VuX2F0X21zGAcgASgEEhMKC2VuZGVkX2F0X21zGAggASgEEhMKC3Jlc3VsdF9qc29uGAkgASgJEg4KBm5vdGljZRgKIAEoCRIkCgVzdGVwcxgLIAMoCzIVLmRyYXkudjEuRGVsaXZlcnlTdGVwEgwKBHR1cm4YDCABKAkSDwoHbWVzc2FnZRgNIAEoCRIlCgVmbGFncxgOIAEoCzIWLmRyYXkudjEuRGVsaXZlcnlGbGFncxIOCgZ0ZW5hbnQYDyABKAkSEQoJZHVlX2F0X21zGBAgASgEEhMKB3dhaXRpbmcYESABKAlCAhgBEg4KBnJvdW5kcxgSIAEoDRITCgtkZWFkbGluZV9tcxgTIAEoBBITCgt0cmFjZXBhcmVudBgUIAEoCRIOCgZ3cml0ZXIYFSABKAYSLAoMd2FpdGluZ19jb2RlGBYgASgOMhYuZHJheS52MS5XYWl0aW5nUmVhc29uEhEKCWNhbmNlbGxlZBgXIAEoCCKiAwoMRGVsaXZlcnlTdGVwEhEKBXJvdXRlGAEgASgJQgIYARINCgVmaWxlcxgCIAMoDRIMCgR0ZXh0GAMgASgJEg0KBWxvc3N5GAQgASgIEhEKBXN0YXRlGAUgASgJQgIYARIQCghwcmVwYXJlZBgGIAEoCRIYChBzZW5kaW5nX3NpbmNlX21zGAcgASgEEhMKC2ZpbmdlcnByaW50GAggASgMEhAKCGF0dGVtcHRzGAkgASgNEiwKCWNvbmZpcm1lZBgKIAMoCzIZLmRyYXkudjEuU3RlcENvbmZpcm1hdGlvbhIWCgplcnJvcl9raW5kGAsgASgJQgIYARIVCg1wbGF0Zm9ybV9jb2RlGAwgASgJEgwKBGxvc3QYDSABKA0SKgoKcm91dGVfY29kZRgOIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRImCgpzdGF0ZV9jb2RlGA8gASgOMhIuZHJheS52MS5TdGVwU3RhdGUSLgoKZXJyb3JfY29kZRgQIAEoDjIaLmRyYXkudjEuRGVsaXZlcnlFcnJvcktpbmQitQEKEFN0ZXBDb25maXJtYXRpb24SEQoEZmlsZRgBIAEoDUgAiAEBEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHZmlsZV9pZBgDIAEoCRIMCgRzaXplGAQgASgEEhEKBXJvdXRlGAUgASgJQgIYARITCgtwcm92aXNpb25hbBgGIAEoCBIqCgpyb3V0ZV9jb2RlGAcgASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlQgcKBV9maWxlIj4KFkRlbGl2ZXJ5T3V0Y29tZVJlcXVlc3QSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHd2FpdF9tcxgCIAEoBCJYChNMaXN0UmVjZWlwdHNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSEQoJb3Blbl9vbmx5GAIgASgIEg0KBWxpbWl0GAMgASgNEg4KBnNoYTI1NhgEIAEoDCJQChFMaXN0UmVjZWlwdHNSZXBseRIoCgdyZXBvcnRzGAEgAygLMhcuZHJheS52MS5EZWxpdmVyeVJlcG9ydBIRCgl0cnVuY2F0ZWQYAiABKAgiMQoNUmVzZW5kUmVxdWVzdBITCgtkZWxpdmVyeV9pZBgBIAEoCRILCgNhbGwYAiABKAgiPQoVQ2FuY2VsRGVsaXZlcnlSZXF1ZXN0EhMKC2RlbGl2ZXJ5X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkiZAoRU2VuZFRleHRSZXF1ZXN0ZWQSDwoHc2Vzc2lvbhgBIAEoCRIMCgR0ZXh0GAIgASgJEgwKBHR1cm4YAyABKAkSIgoKdGV4dF9jbGFpbRgEIAEoCzIOLmRyYXkudjEuQ2xhaW0iZwoNU2VuZFRleHRSZXBseRIMCgR0ZXh0GAEgASgJEhMKC2RlbGl2ZXJ5X2lkGAIgASgJEg8KB25vdGljZXMYAyADKAkSIgoKdGV4dF9jbGFpbRgEIAEoCzIOLmRyYXkudjEuQ2xhaW0iZwoUUHJlcGFyZVVwbG9hZFJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHNpemUYAyABKAQSDgoGc2hhMjU2GAQgASgMEhIKCm1lZGlhX3R5cGUYBSABKAkibQoSUHJlcGFyZVVwbG9hZFJlcGx5EhEKCXVwbG9hZF9pZBgBIAEoCRIiCgN1cmwYAiABKAsyFS5kcmF5LnYxLlByZXNpZ25lZFVybBIgCgdoZWFkZXJzGAMgAygLMg8uZHJheS52MS5IZWFkZXIiKAoTRmluaXNoVXBsb2FkUmVxdWVzdBIRCgl1cGxvYWRfaWQYASABKAkiSAoRRmluaXNoVXBsb2FkUmVwbHkSHQoFY2xhaW0YASABKAsyDi5kcmF5LnYxLkNsYWltEhQKDG9wZXJhdGlvbl9pZBgCIAEoCSKeAQoPTWVzc2FnZVJlY2VpdmVkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiEKBGNoYXQYAyABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEgoKbWVzc2FnZV9pZBgEIAEoCRIOCgZzZW5kZXIYBSABKAkSDAoEdGV4dBgGIAEoCRIPCgd1cGxvYWRzGAcgAygJIpcBCg5SZWNlaXZlTWVzc2FnZRIhCgRjaGF0GAEgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYAiABKAkSDgoGc2VuZGVyGAMgASgJEgwKBHRleHQYBCABKAkSMAoLYXR0YWNobWVudHMYBSADKAsyGy5kcmF5LnYxLlJlY2VpdmVkQXR0YWNobWVudCKGAQoSUmVjZWl2ZWRBdHRhY2htZW50EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEc2l6ZRgDIAEoBBISCgptZWRpYV90eXBlGAQgASgJEhEKCXJlZmVyZW5jZRgFIAEoCRIMCgRraW5kGAYgASgJEhMKC3VuYXZhaWxhYmxlGAcgASgJIqMBCg5NZXNzYWdlUmVmdXNlZBIUCgxvcGVyYXRpb25faWQYASABKAkSIQoEY2hhdBgCIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBISCgptZXNzYWdlX2lkGAMgASgJEiUKBXN0YXRlGAQgASgOMhYuZHJheS52MS5UZXJtaW5hbFN0YXRlEh0KBWZhdWx0GAUgASgLMg4uZHJheS52MS5GYXVsdCLZAgoNRGVsaXZlcnlBdWRpdBITCgtkZWxpdmVyeV9pZBgBIAEoCRIRCglkaXJlY3Rpb24YAiABKAkSEAoIcGxhdGZvcm0YAyABKAkSDwoHc2Vzc2lvbhgEIAEoCRIMCgRuYW1lGAUgASgJEgwKBHNpemUYBiABKAQSDgoGc2hhMjU2GAcgASgMEg0KBXJvdXRlGAggASgJEg0KBXN0YXRlGAkgASgJEhIKCmVycm9yX2tpbmQYCiABKAkSGwoTcGxhdGZvcm1fbWVzc2FnZV9pZBgLIAEoCRImCgpzdGF0ZV9jb2RlGAwgASgOMhIuZHJheS52MS5GaWxlU3RhdGUSKgoKcm91dGVfY29kZRgNIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRIuCgplcnJvcl9jb2RlGA4gASgOMhouZHJheS52MS5EZWxpdmVyeUVycm9yS2luZCInChRDaGVja0FjY291bnRzUmVxdWVzdBIPCgdhY2NvdW50GAEgASgJIlAKEkNoZWNrQWNjb3VudHNSZXBseRInCghhY2NvdW50cxgBIAMoCzIVLmRyYXkudjEuQWNjb3VudENoZWNrEhEKCXRydW5jYXRlZBgCIAEoCCKsAgoMQWNjb3VudENoZWNrEhAKCHBsYXRmb3JtGAEgASgJEg8KB2FjY291bnQYAiABKAkSEAoIaWRlbnRpdHkYAyABKAkSLQoLY3JlZGVudGlhbHMYBCABKA4yGC5kcmF5LnYxLkNyZWRlbnRpYWxTdGF0ZRIOCgZyZWFzb24YBSABKAkSFQoNcGxhdGZvcm1fY29kZRgGIAEoCRImCgVmaWxlcxgHIAEoDjIXLmRyYXkudjEuRmlsZVBlcm1pc3Npb24SFAoMZmlsZXNfcmVhc29uGAggASgJEiYKBmxpbWl0cxgJIAEoCzIWLmRyYXkudjEuQWNjb3VudExpbWl0cxIVCg1jaGVja2VkX2F0X21zGAogASgEEhQKDG1pbGxpc2Vjb25kcxgLIAEoDSLVAQoNQWNjb3VudExpbWl0cxIWCg5tYXhfZmlsZV9ieXRlcxgBIAEoBBIjCgZyb3V0ZXMYAiADKAsyEy5kcmF5LnYxLlJvdXRlTGltaXQSHQoVbWF4X2ZpbGVzX3Blcl9tZXNzYWdlGAMgASgNEhcKD21heF90ZXh0X2xlbmd0aBgEIAEoBBIaChJtYXhfY2FwdGlvbl9sZW5ndGgYBSABKAQSGgoSYWNjb3VudF9wZXJfbWludXRlGAYgASgNEhcKD2NoYXRfcGVyX21pbnV0ZRgHIAEoDSJLCgpSb3V0ZUxpbWl0EiUKBXJvdXRlGAEgASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlEhYKDm1heF9maWxlX2J5dGVzGAIgASgEKvEBCglGaWxlU3RhdGUSGgoWRklMRV9TVEFURV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfU1RBVEVfUVVFVUVEEAESFgoSRklMRV9TVEFURV9TRU5ESU5HEAISGAoURklMRV9TVEFURV9ERUxJVkVSRUQQAxIgChxGSUxFX1NUQVRFX0RFTElWRVJFRF9BU19MSU5LEAQSFQoRRklMRV9TVEFURV9DT1BJRUQQBRIXChNGSUxFX1NUQVRFX1JFSkVDVEVEEAYSFQoRRklMRV9TVEFURV9GQUlMRUQQBxIWChJGSUxFX1NUQVRFX1VOS05PV04QCCqkAwoNRGVsaXZlcnlSb3V0ZRIeChpERUxJVkVSWV9ST1VURV9VTlNQRUNJRklFRBAAEhgKFERFTElWRVJZX1JPVVRFX1BIT1RPEAESGwoXREVMSVZFUllfUk9VVEVfRE9DVU1FTlQQAhIcChhERUxJVkVSWV9ST1VURV9BTklNQVRJT04QAxIYChRERUxJVkVSWV9ST1VURV9WSURFTxAEEhgKFERFTElWRVJZX1JPVVRFX0FVRElPEAUSGAoUREVMSVZFUllfUk9VVEVfVk9JQ0UQBhIYChRERUxJVkVSWV9ST1VURV9BTEJVTRAHEh0KGURFTElWRVJZX1JPVVRFX0FUVEFDSE1FTlQQCBIXChNERUxJVkVSWV9ST1VURV9GSUxFEAkSGAoUREVMSVZFUllfUk9VVEVfSU1BR0UQChIXChNERUxJVkVSWV9ST1VURV9MSU5LEAsSFwoTREVMSVZFUllfUk9VVEVfVEVYVBAMEhkKFURFTElWRVJZX1JPVVRFX05PVElDRRANEhcKE0RFTElWRVJZX1JPVVRFX0NPUFkQDiqQBQoRRGVsaXZlcnlFcnJvcktpbmQSIwofREVMSVZFUllfRVJST1JfS0lORF9VTlNQRUNJRklFRBAAEiAKHERFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xPTkcQARIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX0JBRF9GT1JNQVQQAhIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0ZPUkJJRERFThADEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9UX0ZPVU5EEAQSJAogREVMSVZFUllfRVJST1JfS0lORF9SQVRFX0xJTUlURUQQBRIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX1RSQU5TSUVOVBAGEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xBUkdFEAcSHQoZREVMSVZFUllfRVJST1JfS0lORF9FTVBUWRAIEhwKGERFTElWRVJZX0VSUk9SX0tJTkRfQVVUSBAJEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfV0lORE9XX0NMT1NFRBAKEigKJERFTElWRVJZX0VSUk9SX0tJTkRfVU5TVVBQT1JURURfS0lORBALEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfU1RBTEVfRklMRV9JRBAMEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9fVEhSRUFEEA0SHgoaREVMSVZFUllfRVJST1JfS0lORF9TT1VSQ0UQDhIfChtERUxJVkVSWV9FUlJPUl9LSU5EX1VOS05PV04QDxIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX05PX0FDQ09VTlQQEBIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0FNQklHVU9VUxARKowBCg1XYWl0aW5nUmVhc29uEh4KGldBSVRJTkdfUkVBU09OX1VOU1BFQ0lGSUVEEAASHwobV0FJVElOR19SRUFTT05fUkFURV9MSU1JVEVEEAESIAocV0FJVElOR19SRUFTT05fV0lORE9XX0NMT1NFRBACEhgKFFdBSVRJTkdfUkVBU09OX1FVRVVFEAMq1QEKDURlbGl2ZXJ5U3RhZ2USHgoaREVMSVZFUllfU1RBR0VfVU5TUEVDSUZJRUQQABIbChdERUxJVkVSWV9TVEFHRV9DSEVDS0lORxABEhsKF0RFTElWRVJZX1NUQUdFX0ZFVENISU5HEAISGQoVREVMSVZFUllfU1RBR0VfU1RPUkVEEAMSGgoWREVMSVZFUllfU1RBR0VfU0VORElORxAEEhoKFkRFTElWRVJZX1NUQUdFX1dBSVRJTkcQBRIXChNERUxJVkVSWV9TVEFHRV9TRU5UEAYqmQEKCVN0ZXBTdGF0ZRIaChZTVEVQX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQU1RFUF9TVEFURV9SRUFEWRABEhYKElNURVBfU1RBVEVfU0VORElORxACEhMKD1NURVBfU1RBVEVfRE9ORRADEhYKElNURVBfU1RBVEVfVU5LTk9XThAEEhUKEVNURVBfU1RBVEVfRkFJTEVEEAUqswEKD0NyZWRlbnRpYWxTdGF0ZRIgChxDUkVERU5USUFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASHQoZQ1JFREVOVElBTF9TVEFURV9BQ0NFUFRFRBABEhwKGENSRURFTlRJQUxfU1RBVEVfUkVGVVNFRBACEiAKHENSRURFTlRJQUxfU1RBVEVfVU5SRUFDSEFCTEUQAxIfChtDUkVERU5USUFMX1NUQVRFX1VOVkVSSUZJRUQQBCqIAQoORmlsZVBlcm1pc3Npb24SHwobRklMRV9QRVJNSVNTSU9OX1VOU1BFQ0lGSUVEEAASGwoXRklMRV9QRVJNSVNTSU9OX0FMTE9XRUQQARIaChZGSUxFX1BFUk1JU1NJT05fREVOSUVEEAISHAoYRklMRV9QRVJNSVNTSU9OX1BFUl9DSEFUEAMyhgUKCkRlbGl2ZXJpZXMSQQoIU2VuZEZpbGUSGi5kcmF5LnYxLlNlbmRGaWxlUmVxdWVzdGVkGhkuZHJheS52MS5EZWxpdmVyeUFjY2VwdGVkEkMKB091dGNvbWUSHy5kcmF5LnYxLkRlbGl2ZXJ5T3V0Y29tZVJlcXVlc3QaFy5kcmF5LnYxLkRlbGl2ZXJ5UmVwb3J0EkQKCFJlY2VpcHRzEhwuZHJheS52MS5MaXN0UmVjZWlwdHNSZXF1ZXN0GhouZHJheS52MS5MaXN0UmVjZWlwdHNSZXBseRI7CgZSZXNlbmQSFi5kcmF5LnYxLlJlc2VuZFJlcXVlc3QaGS5kcmF5LnYxLkRlbGl2ZXJ5QWNjZXB0ZWQSSQoOQ2FuY2VsRGVsaXZlcnkSHi5kcmF5LnYxLkNhbmNlbERlbGl2ZXJ5UmVxdWVzdBoXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQSPgoIU2VuZFRleHQSGi5kcmF5LnYxLlNlbmRUZXh0UmVxdWVzdGVkGhYuZHJheS52MS5TZW5kVGV4dFJlcGx5EksKDVByZXBhcmVVcGxvYWQSHS5kcmF5LnYxLlByZXBhcmVVcGxvYWRSZXF1ZXN0GhsuZHJheS52MS5QcmVwYXJlVXBsb2FkUmVwbHkSSAoMRmluaXNoVXBsb2FkEhwuZHJheS52MS5GaW5pc2hVcGxvYWRSZXF1ZXN0GhouZHJheS52MS5GaW5pc2hVcGxvYWRSZXBseRJLCg1DaGVja0FjY291bnRzEh0uZHJheS52MS5DaGVja0FjY291bnRzUmVxdWVzdBobLmRyYXkudjEuQ2hlY2tBY2NvdW50c1JlcGx5YgZwcm90bzM", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session, file_dray_v1_sandbox]);
 
 /**
  * Switches of a delivery.
@@ -1248,6 +1248,13 @@ export type ListReceiptsRequest = Message<"dray.v1.ListReceiptsRequest"> & {
    * @generated from field: uint32 limit = 3;
    */
   limit: number;
+
+  /**
+   * Only those with a file of this SHA-256, 32 bytes; empty for all.
+   *
+   * @generated from field: bytes sha256 = 4;
+   */
+  sha256: Uint8Array;
 };
 
 /**
@@ -1897,6 +1904,237 @@ export const DeliveryAuditSchema: GenMessage<DeliveryAudit> = /*@__PURE__*/
   messageDesc(file_dray_v1_delivery, 30);
 
 /**
+ * Which accounts to check.
+ *
+ * @generated from message dray.v1.CheckAccountsRequest
+ */
+export type CheckAccountsRequest = Message<"dray.v1.CheckAccountsRequest"> & {
+  /**
+   * Name of the only account to check, as the configuration has it; empty for all of the tenant.
+   *
+   * @generated from field: string account = 1;
+   */
+  account: string;
+};
+
+/**
+ * Describes the message dray.v1.CheckAccountsRequest.
+ * Use `create(CheckAccountsRequestSchema)` to create a new message.
+ */
+export const CheckAccountsRequestSchema: GenMessage<CheckAccountsRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_delivery, 31);
+
+/**
+ * What the platforms said.
+ *
+ * @generated from message dray.v1.CheckAccountsReply
+ */
+export type CheckAccountsReply = Message<"dray.v1.CheckAccountsReply"> & {
+  /**
+   * By platform and name.
+   *
+   * @generated from field: repeated dray.v1.AccountCheck accounts = 1;
+   */
+  accounts: AccountCheck[];
+
+  /**
+   * Whether accounts are left out: one reply has at most 100.
+   *
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message dray.v1.CheckAccountsReply.
+ * Use `create(CheckAccountsReplySchema)` to create a new message.
+ */
+export const CheckAccountsReplySchema: GenMessage<CheckAccountsReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_delivery, 32);
+
+/**
+ * The state of one account. Holds no part of its credentials.
+ *
+ * @generated from message dray.v1.AccountCheck
+ */
+export type AccountCheck = Message<"dray.v1.AccountCheck"> & {
+  /**
+   * Platform, such as `telegram`.
+   *
+   * @generated from field: string platform = 1;
+   */
+  platform: string;
+
+  /**
+   * Name of the account in the configuration.
+   *
+   * @generated from field: string account = 2;
+   */
+  account: string;
+
+  /**
+   * The account's name at the platform, as the platform wrote it; empty when it names none.
+   *
+   * @generated from field: string identity = 3;
+   */
+  identity: string;
+
+  /**
+   * Whether its credentials were accepted.
+   *
+   * @generated from field: dray.v1.CredentialState credentials = 4;
+   */
+  credentials: CredentialState;
+
+  /**
+   * Why they were not, or could not be verified; empty for accepted ones.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * The platform's own code; empty for none.
+   *
+   * @generated from field: string platform_code = 6;
+   */
+  platformCode: string;
+
+  /**
+   * Whether it may send files.
+   *
+   * @generated from field: dray.v1.FilePermission files = 7;
+   */
+  files: FilePermission;
+
+  /**
+   * What is missing, or by what each chat decides; empty for allowed.
+   *
+   * @generated from field: string files_reason = 8;
+   */
+  filesReason: string;
+
+  /**
+   * Limits where no chat has its own; absent when they are not known.
+   *
+   * @generated from field: dray.v1.AccountLimits limits = 9;
+   */
+  limits?: AccountLimits | undefined;
+
+  /**
+   * Unix milliseconds at which the platform was asked.
+   *
+   * @generated from field: uint64 checked_at_ms = 10;
+   */
+  checkedAtMs: bigint;
+
+  /**
+   * Milliseconds until it answered, or until it was given up.
+   *
+   * @generated from field: uint32 milliseconds = 11;
+   */
+  milliseconds: number;
+};
+
+/**
+ * Describes the message dray.v1.AccountCheck.
+ * Use `create(AccountCheckSchema)` to create a new message.
+ */
+export const AccountCheckSchema: GenMessage<AccountCheck> = /*@__PURE__*/
+  messageDesc(file_dray_v1_delivery, 33);
+
+/**
+ * Limits of an account.
+ *
+ * @generated from message dray.v1.AccountLimits
+ */
+export type AccountLimits = Message<"dray.v1.AccountLimits"> & {
+  /**
+   * Most bytes of a file, on routes without a limit of their own.
+   *
+   * @generated from field: uint64 max_file_bytes = 1;
+   */
+  maxFileBytes: bigint;
+
+  /**
+   * Routes with another limit.
+   *
+   * @generated from field: repeated dray.v1.RouteLimit routes = 2;
+   */
+  routes: RouteLimit[];
+
+  /**
+   * Most files in one message.
+   *
+   * @generated from field: uint32 max_files_per_message = 3;
+   */
+  maxFilesPerMessage: number;
+
+  /**
+   * Longest text, in the platform's unit.
+   *
+   * @generated from field: uint64 max_text_length = 4;
+   */
+  maxTextLength: bigint;
+
+  /**
+   * Longest caption of a file, in the platform's unit; 0 where files have none.
+   *
+   * @generated from field: uint64 max_caption_length = 5;
+   */
+  maxCaptionLength: bigint;
+
+  /**
+   * Visible requests a minute of the account.
+   *
+   * @generated from field: uint32 account_per_minute = 6;
+   */
+  accountPerMinute: number;
+
+  /**
+   * Visible requests a minute to one chat.
+   *
+   * @generated from field: uint32 chat_per_minute = 7;
+   */
+  chatPerMinute: number;
+};
+
+/**
+ * Describes the message dray.v1.AccountLimits.
+ * Use `create(AccountLimitsSchema)` to create a new message.
+ */
+export const AccountLimitsSchema: GenMessage<AccountLimits> = /*@__PURE__*/
+  messageDesc(file_dray_v1_delivery, 34);
+
+/**
+ * The limit of one route.
+ *
+ * @generated from message dray.v1.RouteLimit
+ */
+export type RouteLimit = Message<"dray.v1.RouteLimit"> & {
+  /**
+   * How a file travels.
+   *
+   * @generated from field: dray.v1.DeliveryRoute route = 1;
+   */
+  route: DeliveryRoute;
+
+  /**
+   * Most bytes of a file.
+   *
+   * @generated from field: uint64 max_file_bytes = 2;
+   */
+  maxFileBytes: bigint;
+};
+
+/**
+ * Describes the message dray.v1.RouteLimit.
+ * Use `create(RouteLimitSchema)` to create a new message.
+ */
+export const RouteLimitSchema: GenMessage<RouteLimit> = /*@__PURE__*/
+  messageDesc(file_dray_v1_delivery, 35);
+
+/**
  * What happened to one file.
  *
  * @generated from enum dray.v1.FileState
@@ -2388,6 +2626,95 @@ export const StepStateSchema: GenEnum<StepState> = /*@__PURE__*/
   enumDesc(file_dray_v1_delivery, 5);
 
 /**
+ * Whether a platform accepted the credentials of an account.
+ *
+ * @generated from enum dray.v1.CredentialState
+ */
+export enum CredentialState {
+  /**
+   * Not set, or a state of a newer service: a reader treats it as `unreachable`, never as a success.
+   *
+   * @generated from enum value: CREDENTIAL_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A request with them was accepted: `accepted`.
+   *
+   * @generated from enum value: CREDENTIAL_STATE_ACCEPTED = 1;
+   */
+  ACCEPTED = 1,
+
+  /**
+   * They were refused: `refused`.
+   *
+   * @generated from enum value: CREDENTIAL_STATE_REFUSED = 2;
+   */
+  REFUSED = 2,
+
+  /**
+   * The platform did not say: `unreachable`.
+   *
+   * @generated from enum value: CREDENTIAL_STATE_UNREACHABLE = 3;
+   */
+  UNREACHABLE = 3,
+
+  /**
+   * The platform has no request that says it without a message to a chat: `unverified`.
+   *
+   * @generated from enum value: CREDENTIAL_STATE_UNVERIFIED = 4;
+   */
+  UNVERIFIED = 4,
+}
+
+/**
+ * Describes the enum dray.v1.CredentialState.
+ */
+export const CredentialStateSchema: GenEnum<CredentialState> = /*@__PURE__*/
+  enumDesc(file_dray_v1_delivery, 6);
+
+/**
+ * Whether an account may send files.
+ *
+ * @generated from enum dray.v1.FilePermission
+ */
+export enum FilePermission {
+  /**
+   * Not known.
+   *
+   * @generated from enum value: FILE_PERMISSION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Wherever it may write: `allowed`.
+   *
+   * @generated from enum value: FILE_PERMISSION_ALLOWED = 1;
+   */
+  ALLOWED = 1,
+
+  /**
+   * In no chat: `denied`.
+   *
+   * @generated from enum value: FILE_PERMISSION_DENIED = 2;
+   */
+  DENIED = 2,
+
+  /**
+   * Each chat decides: `per_chat`.
+   *
+   * @generated from enum value: FILE_PERMISSION_PER_CHAT = 3;
+   */
+  PER_CHAT = 3,
+}
+
+/**
+ * Describes the enum dray.v1.FilePermission.
+ */
+export const FilePermissionSchema: GenEnum<FilePermission> = /*@__PURE__*/
+  enumDesc(file_dray_v1_delivery, 7);
+
+/**
  * Answered by platform-delivery, over the bus as `dray.delivery.v1.<verb>` and over gRPC.
  *
  * @generated from service dray.v1.Deliveries
@@ -2475,6 +2802,18 @@ export const Deliveries: GenService<{
     methodKind: "unary";
     input: typeof FinishUploadRequestSchema;
     output: typeof FinishUploadReplySchema;
+  },
+  /**
+   * Asks the platform of each account that serves the tenant whether the account works: whether its credentials are
+   * accepted, whether it may send files, and which limits hold. Sends no message to anybody. Responses of the last few
+   * seconds are given again, so that callers cannot flood a platform.
+   *
+   * @generated from rpc dray.v1.Deliveries.CheckAccounts
+   */
+  checkAccounts: {
+    methodKind: "unary";
+    input: typeof CheckAccountsRequestSchema;
+    output: typeof CheckAccountsReplySchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_dray_v1_delivery, 0);

@@ -143,6 +143,18 @@ impl EventIndex {
         }
     }
 
+    /// Rows that prove something with this text, such as a digest, newest first.
+    pub(crate) fn proving(&self, text: &str, limit: usize) -> IndexSlice {
+        let content = self.lock();
+        let is_proof = |row: &&Arc<EventRow>| row.proofs.iter().any(|(_, value)| value == text);
+        let rows = content.rows.iter().rev().filter(is_proof);
+        IndexSlice {
+            rows: rows.take(limit).map(Arc::clone).collect(),
+            left_out: content.rows.front().map_or(0, |row| row.id - 1),
+            read_to: content.next_id,
+        }
+    }
+
     /// Counts of the last hour, oldest minute first.
     pub(crate) fn last_hour(&self, now_ms: u64) -> Vec<MinuteCounts> {
         self.lock().minutes.last_hour(now_ms)

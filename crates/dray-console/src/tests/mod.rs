@@ -1,6 +1,8 @@
 //! The console over real HTTP, an in-process bus, and services that are written here.
 
 mod acts;
+mod checks;
+mod files;
 mod guard;
 mod live;
 mod outage;

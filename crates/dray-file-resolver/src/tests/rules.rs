@@ -273,3 +273,25 @@ async fn concurrent_loads_of_one_file_run_once() {
     );
     assert_eq!(gets(&fixture).len(), 1);
 }
+
+#[tokio::test]
+async fn stored_files_are_listed_for_their_own_tenant_only() {
+    let fixture = ResolverFixture::new().await;
+    let own = fixture.put(TEST_TENANT, "stored").await;
+    fixture.put("other", "private").await;
+    let list = async |after: Vec<u8>| {
+        let request = v1::ListArtifactsRequest { after, limit: 0 };
+        let listed = fixture.bus.call(&fixture.meta(), &request).await;
+        listed.map_err(Fault::from)
+    };
+    let reply = list(Vec::new()).await.unwrap();
+    let [stored] = reply.artifacts.as_slice() else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(stored.sha256, own.artifact.sha256.as_bytes());
+    assert_eq!((stored.size, reply.truncated), (6, false));
+    let after_it = list(stored.sha256.clone()).await.unwrap();
+    assert!(after_it.artifacts.is_empty(), "{after_it:?}");
+    let fault = list(vec![1; 31]).await.unwrap_err();
+    assert_eq!(fault.code, FaultCode::InvalidArgument);
+}

@@ -148,6 +148,7 @@ impl ToolCall<'_> {
             session: client.session.as_str().to_owned(),
             open_only: receipts.open_only,
             limit,
+            ..v1::ListReceiptsRequest::default()
         };
         let reply = client.call(SHORT_TIMEOUT, &request).await?;
         let deliveries: Vec<Value> = reply.reports.iter().map(report_json).collect();

@@ -4,6 +4,7 @@ pub(crate) mod fake;
 pub(crate) mod fixture;
 
 mod abandoned;
+mod account_checks;
 mod answer;
 mod cancelled;
 mod cli;

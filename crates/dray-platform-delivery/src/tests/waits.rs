@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dray_platform::{ErrorKind, StatusUpdate};
 use dray_proto::v1;
+use dray_types::Sha256Digest;
 
 use super::fake::FakeAction;
 use super::fixture::{DeliveryFixture, chat, states};
@@ -250,6 +251,14 @@ async fn receipts_are_the_tenants_own_newest_first() {
         ..all.clone()
     };
     assert_eq!(list(session).await, (String::new(), false));
+    // The digest is looked for in every record, also behind the limit.
+    let holding = |text: &[u8]| v1::ListReceiptsRequest {
+        sha256: Sha256Digest::of(text).as_bytes().to_vec(),
+        limit: 1,
+        ..all.clone()
+    };
+    assert_eq!(list(holding(b"d1")).await, ("d1".to_owned(), false));
+    assert_eq!(list(holding(b"d4")).await, (String::new(), false));
     let outcome = v1::DeliveryOutcomeRequest {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,

@@ -1,5 +1,6 @@
 //! The sender against its fake server.
 
+mod account;
 mod conformance;
 mod dovecot;
 mod inbox;

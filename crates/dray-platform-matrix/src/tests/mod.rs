@@ -1,5 +1,6 @@
 //! The user against its fake server.
 
+mod account;
 mod conformance;
 mod inbox;
 mod python;

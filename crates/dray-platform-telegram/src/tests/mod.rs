@@ -1,5 +1,6 @@
 //! Against the fake server.
 
+mod account;
 mod conformance;
 mod fetch;
 mod inbox;

@@ -84,6 +84,14 @@ impl CloudApi {
         Err(refusal_error(response).await)
     }
 
+    /// The fields of the phone number itself.
+    pub(super) async fn number(&self) -> Result<Value, PlatformError> {
+        let fields = "display_phone_number,verified_name,status";
+        let url = format!("{}/{}?fields={fields}", self.base, self.number);
+        let response = self.get(&url).await?;
+        response.json().await.map_err(invisible_failure)
+    }
+
     /// Opens media of a user. Its address is requested first; it lives for five minutes and needs the token as well.
     pub(super) async fn media(&self, id: &str) -> Result<HttpResponse, PlatformError> {
         // It becomes a part of a path.

@@ -21,6 +21,8 @@ struct BridgeState {
     chats: BTreeMap<String, Vec<StoredMessage>>,
     pending: Vec<Value>,
     faults: Vec<InjectedFault>,
+    /// State of the connection to the phone.
+    status: String,
     count: u64,
 }
 
@@ -37,7 +39,11 @@ impl FakeBridge {
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        let server = FakeServer::start(BridgeState::default(), |shared, request| {
+        let state = BridgeState {
+            status: "connected".to_owned(),
+            ..BridgeState::default()
+        };
+        let server = FakeServer::start(state, |shared, request| {
             Box::pin(answer_request(shared, request)) as _
         })
         .await?;
@@ -63,6 +69,11 @@ impl FakeBridge {
         chat
     }
 
+    /// Changes the state of the connection to the phone: `connected`, `disconnected` or `connecting`.
+    pub fn report_status(&self, status: &str) {
+        status.clone_into(&mut self.server.shared().lock().status);
+    }
+
     /// The visible messages of a chat, oldest first.
     pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
@@ -86,6 +97,13 @@ async fn answer_request(
 ) -> Result<Reply, ConnectionClosed> {
     if request.header("authorization") != Some(&format!("Bearer {BRIDGE_TOKEN}")) {
         return Ok(json_reply(401, &json!({ "error": "unauthorized" })));
+    }
+    if request.path == "/health" {
+        let status = shared.lock().status.clone();
+        return Ok(json_reply(
+            200,
+            &json!({ "status": status, "queueLength": 0 }),
+        ));
     }
     if request.path == "/messages" {
         // Each message is handed out once, as the real bridge does.

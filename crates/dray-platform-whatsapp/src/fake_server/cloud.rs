@@ -28,6 +28,8 @@ struct CloudState {
     chats: BTreeMap<String, Vec<StoredMessage>>,
     downloads: BTreeMap<String, Vec<u8>>,
     faults: Vec<InjectedFault>,
+    /// Status of the phone number.
+    status: String,
     count: u64,
 }
 
@@ -63,7 +65,11 @@ impl FakeCloudApi {
     ///
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
-        let server = FakeServer::start(CloudState::default(), |shared, request| {
+        let state = CloudState {
+            status: "CONNECTED".to_owned(),
+            ..CloudState::default()
+        };
+        let server = FakeServer::start(state, |shared, request| {
             Box::pin(answer_request(shared, request)) as _
         })
         .await?;
@@ -92,6 +98,11 @@ impl FakeCloudApi {
     pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.chats.get(chat).cloned().unwrap_or_default()
+    }
+
+    /// Changes the status of the phone number.
+    pub fn report_status(&self, status: &str) {
+        status.clone_into(&mut self.server.shared().lock().status);
     }
 
     /// Injects a fault into the next upload or message that it applies to. Several are used one after the other.
@@ -151,6 +162,14 @@ fn get_media(shared: &SharedState<CloudState>, path: &str, id: &str) -> Reply {
         .and_then(|id| state.downloads.get(id))
     {
         return bytes_reply(200, "application/octet-stream", bytes.clone().into());
+    }
+    if id == PHONE_NUMBER_ID {
+        return json_reply(
+            200,
+            &json!({
+                "display_phone_number": "+1 555-010-0100", "verified_name": "Fake", "status": state.status, "id": id,
+            }),
+        );
     }
     match state.downloads.get(id) {
         Some(bytes) => json_reply(

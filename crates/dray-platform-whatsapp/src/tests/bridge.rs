@@ -307,3 +307,26 @@ async fn bridges_outside_loopback_are_refused() {
         assert_eq!(BridgePlatform::new("", options).is_ok(), right, "{url}");
     }
 }
+
+#[tokio::test]
+async fn an_account_check_says_whether_the_phone_is_connected() {
+    let fixture = BridgeFixture::new().await;
+    let bridge = BridgePlatform::new("", fixture.options()).unwrap();
+    let check = bridge.check_account().await.unwrap();
+    assert_eq!(check.files, dray_platform::FilePermission::Allowed);
+    fixture.fake.report_status("disconnected");
+    let failed = bridge.check_account().await.unwrap_err();
+    assert_eq!(
+        (failed.kind(), failed.moment()),
+        (ErrorKind::Transient, SendOutcome::NotSent)
+    );
+    let wrong = BridgeOptions {
+        token: Secret::new("wrong"),
+        ..fixture.options()
+    };
+    let refused = BridgePlatform::new("", wrong)
+        .unwrap()
+        .check_account()
+        .await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Auth);
+}

@@ -351,3 +351,23 @@ async fn pywa_accepts_the_fake_api() {
     assert_eq!(output["size"], 5);
     assert_eq!(output["person"], 131_026);
 }
+
+#[tokio::test]
+async fn an_account_check_reads_the_number_and_its_status() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let check = cloud(options(&fake)).check_account().await.unwrap();
+    assert_eq!(check.identity, "+1 555-010-0100 Fake");
+    assert!(matches!(
+        check.files,
+        dray_platform::FilePermission::PerChat(_)
+    ));
+    fake.report_status("BANNED");
+    let files = cloud(options(&fake)).check_account().await.unwrap().files;
+    assert!(matches!(files, dray_platform::FilePermission::Denied(why) if why.contains("BANNED")));
+    let wrong = cloud(CloudOptions {
+        token: Secret::new("wrong"),
+        ..options(&fake)
+    });
+    let refused = wrong.check_account().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Auth);
+}

@@ -68,7 +68,10 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
         }
         assert!(E::try_from(last + 1).is_err(), "a code is not checked");
     }
-    check::<ConsoleAction>(9);
+    check::<ConsoleAction>(12);
+    check::<CredentialState>(4);
+    check::<FilePermission>(3);
+    check::<BackendState>(3);
     check::<PreviewAction>(3);
     check::<ConsoleStage>(3);
     check::<FileState>(8);

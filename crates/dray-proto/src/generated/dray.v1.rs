@@ -151,11 +151,65 @@ impl ::prost::Name for PresignedUrl {
 const NAME: &'static str = "PresignedUrl";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PresignedUrl".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PresignedUrl".into() }}
+/// Which part of the list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListArtifactsRequest {
+    /// Only digests above this one, 32 bytes: the last of the page before. Empty for the first page.
+    #[prost(bytes = "vec", tag = "1")]
+    pub after: ::prost::alloc::vec::Vec<u8>,
+    /// Most of them; 0 means 50, at most 200.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+}
+impl ::prost::Name for ListArtifactsRequest {
+const NAME: &'static str = "ListArtifactsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListArtifactsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListArtifactsRequest".into() }}
+/// A page of the list.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListArtifactsReply {
+    /// By digest.
+    #[prost(message, repeated, tag = "1")]
+    pub artifacts: ::prost::alloc::vec::Vec<StoredArtifact>,
+    /// Whether there are more.
+    #[prost(bool, tag = "2")]
+    pub truncated: bool,
+}
+impl ::prost::Name for ListArtifactsReply {
+const NAME: &'static str = "ListArtifactsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListArtifactsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListArtifactsReply".into() }}
+/// An object of the store. Names and media types are labels of claims, so the store has none.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoredArtifact {
+    /// SHA-256 of its bytes, 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Number of bytes.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    /// Unix milliseconds at which it was stored, or claimed again after a day.
+    #[prost(uint64, tag = "3")]
+    pub stored_at_ms: u64,
+    /// Unix milliseconds after which it may be gone.
+    #[prost(uint64, tag = "4")]
+    pub expires_at_ms: u64,
+}
+impl ::prost::Name for StoredArtifact {
+const NAME: &'static str = "StoredArtifact";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.StoredArtifact".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.StoredArtifact".into() }}
 impl crate::contract::Call for OpenArtifactRequest {
     type Reply = PresignedUrl;
     const AREA: &'static str = "artifact";
     const VERB: &'static str = "open";
     const GRPC_PATH: &'static str = "/dray.v1.Artifacts/Open";
+}
+impl crate::contract::Call for ListArtifactsRequest {
+    type Reply = ListArtifactsReply;
+    const AREA: &'static str = "artifact";
+    const VERB: &'static str = "list";
+    const GRPC_PATH: &'static str = "/dray.v1.Artifacts/List";
 }
 /// A failure, as the agent or the calling service sees it. Over the bus it is the payload of a reply whose
 /// header `Dray-Outcome` is `fault`; over gRPC it is a detail of the status.
@@ -529,6 +583,12 @@ pub enum ConsoleAction {
     Preview = 8,
     /// Ended a preview: `preview_revoke`.
     PreviewRevoke = 9,
+    /// Had platform accounts and sandbox backends checked: `set_up_check`.
+    SetUpCheck = 10,
+    /// Downloaded a stored file: `file_get`.
+    FileGet = 11,
+    /// Sent a message to an agent: `chat`.
+    Chat = 12,
 }
 impl ConsoleAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -547,6 +607,9 @@ impl ConsoleAction {
             Self::PolicyResolve => "CONSOLE_ACTION_POLICY_RESOLVE",
             Self::Preview => "CONSOLE_ACTION_PREVIEW",
             Self::PreviewRevoke => "CONSOLE_ACTION_PREVIEW_REVOKE",
+            Self::SetUpCheck => "CONSOLE_ACTION_SET_UP_CHECK",
+            Self::FileGet => "CONSOLE_ACTION_FILE_GET",
+            Self::Chat => "CONSOLE_ACTION_CHAT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -562,6 +625,9 @@ impl ConsoleAction {
             "CONSOLE_ACTION_POLICY_RESOLVE" => Some(Self::PolicyResolve),
             "CONSOLE_ACTION_PREVIEW" => Some(Self::Preview),
             "CONSOLE_ACTION_PREVIEW_REVOKE" => Some(Self::PreviewRevoke),
+            "CONSOLE_ACTION_SET_UP_CHECK" => Some(Self::SetUpCheck),
+            "CONSOLE_ACTION_FILE_GET" => Some(Self::FileGet),
+            "CONSOLE_ACTION_CHAT" => Some(Self::Chat),
             _ => None,
         }
     }
@@ -1345,6 +1411,54 @@ impl ::prost::Name for SettleUploadsReply {
 const NAME: &'static str = "SettleUploadsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SettleUploadsReply".into() }}
+/// Which backends to check.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckBackendsRequest {
+    /// Name of the only backend to check, such as `docker`; empty for all.
+    #[prost(string, tag = "1")]
+    pub backend: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CheckBackendsRequest {
+const NAME: &'static str = "CheckBackendsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckBackendsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CheckBackendsRequest".into() }}
+/// What the backends said.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CheckBackendsReply {
+    /// By name.
+    #[prost(message, repeated, tag = "1")]
+    pub backends: ::prost::alloc::vec::Vec<BackendCheck>,
+}
+impl ::prost::Name for CheckBackendsReply {
+const NAME: &'static str = "CheckBackendsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckBackendsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CheckBackendsReply".into() }}
+/// The state of one backend. Holds no part of its credentials.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BackendCheck {
+    /// Name, such as `docker`.
+    #[prost(string, tag = "1")]
+    pub backend: ::prost::alloc::string::String,
+    /// Whether it works.
+    #[prost(enumeration = "BackendState", tag = "2")]
+    pub state: i32,
+    /// What answered, such as the version of an engine; why it did not work; or why that cannot be known.
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
+    /// Kind of the failure, such as `auth` or `unavailable`; empty for none.
+    #[prost(string, tag = "4")]
+    pub failure: ::prost::alloc::string::String,
+    /// Unix milliseconds at which it was asked.
+    #[prost(uint64, tag = "5")]
+    pub checked_at_ms: u64,
+    /// Milliseconds until it answered, or until it was given up.
+    #[prost(uint32, tag = "6")]
+    pub milliseconds: u32,
+}
+impl ::prost::Name for BackendCheck {
+const NAME: &'static str = "BackendCheck";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.BackendCheck".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.BackendCheck".into() }}
 /// Kind of a path in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1398,6 +1512,43 @@ impl SandboxEntryKind {
             "SANDBOX_ENTRY_KIND_CHAR_DEVICE" => Some(Self::CharDevice),
             "SANDBOX_ENTRY_KIND_BLOCK_DEVICE" => Some(Self::BlockDevice),
             "SANDBOX_ENTRY_KIND_OTHER" => Some(Self::Other),
+            _ => None,
+        }
+    }
+}
+/// Whether a backend works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BackendState {
+    /// Not set, or a state of a newer service: a reader treats it as `failed`, never as a success.
+    Unspecified = 0,
+    /// Its host or provider answered, and accepted the credentials where it needs some: `ready`.
+    Ready = 1,
+    /// It did not: `failed`.
+    Failed = 2,
+    /// Only opening a sandbox can show it: `unverified`.
+    Unverified = 3,
+}
+impl BackendState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BACKEND_STATE_UNSPECIFIED",
+            Self::Ready => "BACKEND_STATE_READY",
+            Self::Failed => "BACKEND_STATE_FAILED",
+            Self::Unverified => "BACKEND_STATE_UNVERIFIED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BACKEND_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "BACKEND_STATE_READY" => Some(Self::Ready),
+            "BACKEND_STATE_FAILED" => Some(Self::Failed),
+            "BACKEND_STATE_UNVERIFIED" => Some(Self::Unverified),
             _ => None,
         }
     }
@@ -1461,6 +1612,12 @@ impl crate::contract::Call for SettleUploadsRequest {
     const AREA: &'static str = "sandbox";
     const VERB: &'static str = "settle";
     const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Settle";
+}
+impl crate::contract::Call for CheckBackendsRequest {
+    type Reply = CheckBackendsReply;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "check-backends";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/CheckBackends";
 }
 /// Switches of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2041,6 +2198,9 @@ pub struct ListReceiptsRequest {
     /// Most of them; 0 means 50, at most 500.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
+    /// Only those with a file of this SHA-256, 32 bytes; empty for all.
+    #[prost(bytes = "vec", tag = "4")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
 }
 impl ::prost::Name for ListReceiptsRequest {
 const NAME: &'static str = "ListReceiptsRequest";
@@ -2349,6 +2509,115 @@ impl ::prost::Name for DeliveryAudit {
 const NAME: &'static str = "DeliveryAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryAudit".into() }}
+/// Which accounts to check.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckAccountsRequest {
+    /// Name of the only account to check, as the configuration has it; empty for all of the tenant.
+    #[prost(string, tag = "1")]
+    pub account: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CheckAccountsRequest {
+const NAME: &'static str = "CheckAccountsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckAccountsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CheckAccountsRequest".into() }}
+/// What the platforms said.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CheckAccountsReply {
+    /// By platform and name.
+    #[prost(message, repeated, tag = "1")]
+    pub accounts: ::prost::alloc::vec::Vec<AccountCheck>,
+    /// Whether accounts are left out: one reply has at most 100.
+    #[prost(bool, tag = "2")]
+    pub truncated: bool,
+}
+impl ::prost::Name for CheckAccountsReply {
+const NAME: &'static str = "CheckAccountsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckAccountsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CheckAccountsReply".into() }}
+/// The state of one account. Holds no part of its credentials.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AccountCheck {
+    /// Platform, such as `telegram`.
+    #[prost(string, tag = "1")]
+    pub platform: ::prost::alloc::string::String,
+    /// Name of the account in the configuration.
+    #[prost(string, tag = "2")]
+    pub account: ::prost::alloc::string::String,
+    /// The account's name at the platform, as the platform wrote it; empty when it names none.
+    #[prost(string, tag = "3")]
+    pub identity: ::prost::alloc::string::String,
+    /// Whether its credentials were accepted.
+    #[prost(enumeration = "CredentialState", tag = "4")]
+    pub credentials: i32,
+    /// Why they were not, or could not be verified; empty for accepted ones.
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+    /// The platform's own code; empty for none.
+    #[prost(string, tag = "6")]
+    pub platform_code: ::prost::alloc::string::String,
+    /// Whether it may send files.
+    #[prost(enumeration = "FilePermission", tag = "7")]
+    pub files: i32,
+    /// What is missing, or by what each chat decides; empty for allowed.
+    #[prost(string, tag = "8")]
+    pub files_reason: ::prost::alloc::string::String,
+    /// Limits where no chat has its own; absent when they are not known.
+    #[prost(message, optional, tag = "9")]
+    pub limits: ::core::option::Option<AccountLimits>,
+    /// Unix milliseconds at which the platform was asked.
+    #[prost(uint64, tag = "10")]
+    pub checked_at_ms: u64,
+    /// Milliseconds until it answered, or until it was given up.
+    #[prost(uint32, tag = "11")]
+    pub milliseconds: u32,
+}
+impl ::prost::Name for AccountCheck {
+const NAME: &'static str = "AccountCheck";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.AccountCheck".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AccountCheck".into() }}
+/// Limits of an account.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AccountLimits {
+    /// Most bytes of a file, on routes without a limit of their own.
+    #[prost(uint64, tag = "1")]
+    pub max_file_bytes: u64,
+    /// Routes with another limit.
+    #[prost(message, repeated, tag = "2")]
+    pub routes: ::prost::alloc::vec::Vec<RouteLimit>,
+    /// Most files in one message.
+    #[prost(uint32, tag = "3")]
+    pub max_files_per_message: u32,
+    /// Longest text, in the platform's unit.
+    #[prost(uint64, tag = "4")]
+    pub max_text_length: u64,
+    /// Longest caption of a file, in the platform's unit; 0 where files have none.
+    #[prost(uint64, tag = "5")]
+    pub max_caption_length: u64,
+    /// Visible requests a minute of the account.
+    #[prost(uint32, tag = "6")]
+    pub account_per_minute: u32,
+    /// Visible requests a minute to one chat.
+    #[prost(uint32, tag = "7")]
+    pub chat_per_minute: u32,
+}
+impl ::prost::Name for AccountLimits {
+const NAME: &'static str = "AccountLimits";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.AccountLimits".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AccountLimits".into() }}
+/// The limit of one route.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RouteLimit {
+    /// How a file travels.
+    #[prost(enumeration = "DeliveryRoute", tag = "1")]
+    pub route: i32,
+    /// Most bytes of a file.
+    #[prost(uint64, tag = "2")]
+    pub max_file_bytes: u64,
+}
+impl ::prost::Name for RouteLimit {
+const NAME: &'static str = "RouteLimit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.RouteLimit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RouteLimit".into() }}
 /// What happened to one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -2711,6 +2980,84 @@ impl StepState {
         }
     }
 }
+/// Whether a platform accepted the credentials of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum CredentialState {
+    /// Not set, or a state of a newer service: a reader treats it as `unreachable`, never as a success.
+    Unspecified = 0,
+    /// A request with them was accepted: `accepted`.
+    Accepted = 1,
+    /// They were refused: `refused`.
+    Refused = 2,
+    /// The platform did not say: `unreachable`.
+    Unreachable = 3,
+    /// The platform has no request that says it without a message to a chat: `unverified`.
+    Unverified = 4,
+}
+impl CredentialState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CREDENTIAL_STATE_UNSPECIFIED",
+            Self::Accepted => "CREDENTIAL_STATE_ACCEPTED",
+            Self::Refused => "CREDENTIAL_STATE_REFUSED",
+            Self::Unreachable => "CREDENTIAL_STATE_UNREACHABLE",
+            Self::Unverified => "CREDENTIAL_STATE_UNVERIFIED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CREDENTIAL_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "CREDENTIAL_STATE_ACCEPTED" => Some(Self::Accepted),
+            "CREDENTIAL_STATE_REFUSED" => Some(Self::Refused),
+            "CREDENTIAL_STATE_UNREACHABLE" => Some(Self::Unreachable),
+            "CREDENTIAL_STATE_UNVERIFIED" => Some(Self::Unverified),
+            _ => None,
+        }
+    }
+}
+/// Whether an account may send files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FilePermission {
+    /// Not known.
+    Unspecified = 0,
+    /// Wherever it may write: `allowed`.
+    Allowed = 1,
+    /// In no chat: `denied`.
+    Denied = 2,
+    /// Each chat decides: `per_chat`.
+    PerChat = 3,
+}
+impl FilePermission {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FILE_PERMISSION_UNSPECIFIED",
+            Self::Allowed => "FILE_PERMISSION_ALLOWED",
+            Self::Denied => "FILE_PERMISSION_DENIED",
+            Self::PerChat => "FILE_PERMISSION_PER_CHAT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FILE_PERMISSION_UNSPECIFIED" => Some(Self::Unspecified),
+            "FILE_PERMISSION_ALLOWED" => Some(Self::Allowed),
+            "FILE_PERMISSION_DENIED" => Some(Self::Denied),
+            "FILE_PERMISSION_PER_CHAT" => Some(Self::PerChat),
+            _ => None,
+        }
+    }
+}
 impl crate::contract::Call for SendFileRequested {
     type Reply = DeliveryAccepted;
     const AREA: &'static str = "delivery";
@@ -2758,6 +3105,12 @@ impl crate::contract::Call for FinishUploadRequest {
     const AREA: &'static str = "delivery";
     const VERB: &'static str = "finish-upload";
     const GRPC_PATH: &'static str = "/dray.v1.Deliveries/FinishUpload";
+}
+impl crate::contract::Call for CheckAccountsRequest {
+    type Reply = CheckAccountsReply;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "check-accounts";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/CheckAccounts";
 }
 /// What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use dray_sandbox::{
-    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, SandboxPath, Transport,
-    Write,
+    Backend as _, BackendCheck, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox,
+    SandboxPath, Transport, Write,
 };
 use dray_types::Secret;
 
@@ -225,4 +225,20 @@ async fn r_11_a_life_that_is_too_short_is_refused_before() {
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(240_000));
     let refused = sandbox.ensure_life(needed).await;
     assert_eq!(kind(refused), ErrorKind::SandboxGone);
+}
+
+#[tokio::test]
+async fn a_check_says_when_the_key_ends_and_finds_a_wrong_one() {
+    let fixture = DaytonaFixture::new().await;
+    let ready = fixture.backend().check().await.unwrap();
+    assert!(
+        matches!(&ready, BackendCheck::Ready(text) if text.contains("2099-01-01")),
+        "{ready:?}"
+    );
+    let wrong = Config {
+        api_key: Secret::new("dtn_wrong"),
+        ..fixture.config()
+    };
+    let wrong = DaytonaBackend::new(&wrong, fixture.clock.clone()).unwrap();
+    assert_eq!(wrong.check().await.unwrap_err().kind(), ErrorKind::Auth);
 }

@@ -1,6 +1,8 @@
 //! Containers that do not run, or are no longer there.
 
-use dray_sandbox::{Backend as _, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport};
+use dray_sandbox::{
+    Backend as _, BackendCheck, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport,
+};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
 use super::fixture::{ContainerFixture, address, backend, endpoint, kind, path};
@@ -200,4 +202,14 @@ async fn an_engine_that_dies_is_unavailable() {
         ErrorKind::Unavailable
     );
     assert_eq!(kind(fixture.sandbox.probe().await), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_check_reports_the_versions_of_the_engine_and_of_its_api() {
+    let fixture = ContainerFixture::agent().await;
+    let ready = fixture.backend.check().await.unwrap();
+    assert!(
+        matches!(&ready, BackendCheck::Ready(text) if text.starts_with("engine ") && text.contains("API 1.")),
+        "{ready:?}"
+    );
 }

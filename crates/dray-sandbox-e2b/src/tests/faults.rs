@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use dray_sandbox::{
-    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, SandboxPath, Transport,
-    Write,
+    Backend as _, BackendCheck, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox,
+    SandboxPath, Transport, Write,
 };
 use dray_types::Secret;
 
@@ -270,4 +270,17 @@ async fn r_11_a_life_that_cannot_be_long_enough_is_refused() {
     );
     let needed = Duration::from_hours(2);
     assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
+}
+
+#[tokio::test]
+async fn a_check_lists_at_most_one_sandbox_and_finds_a_wrong_key() {
+    let fixture = E2bFixture::new().await;
+    let ready = fixture.backend().check().await.unwrap();
+    assert!(matches!(ready, BackendCheck::Ready(_)), "{ready:?}");
+    let wrong = Config {
+        api_key: Secret::new("e2b_wrong"),
+        ..fixture.config()
+    };
+    let wrong = E2bBackend::new(&wrong, fixture.clock.clone()).unwrap();
+    assert_eq!(wrong.check().await.unwrap_err().kind(), ErrorKind::Auth);
 }

@@ -97,8 +97,37 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
                 _ => Ok(refusal(405, "the server does not allow this method")),
             }
         }
+        [
+            "apis",
+            "authorization.k8s.io",
+            "v1",
+            "selfsubjectaccessreviews",
+        ] => {
+            let review = request.json().await?;
+            Ok(judge_access(&state, review))
+        }
         _ => Ok(discover(&state, &parts)),
     }
+}
+
+/// Answers a `SelfSubjectAccessReview`: everything is allowed that no test took away.
+fn judge_access(state: &Whole, mut review: Value) -> Reply {
+    let right = |name: &str| {
+        let place = format!("/spec/resourceAttributes/{name}");
+        let text = review.pointer(&place).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let asked = format!(
+        "{} {}/{}",
+        right("verb"),
+        right("resource"),
+        right("subresource")
+    );
+    let allowed = !state.lock().forbidden.contains(&asked);
+    if let Some(review) = review.as_object_mut() {
+        review.insert("status".to_owned(), json!({ "allowed": allowed }));
+    }
+    json_reply(201, &review)
 }
 
 /// Answers the discovery that clients do before their first request.

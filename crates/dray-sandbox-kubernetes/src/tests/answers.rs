@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, Transport, Write};
+use dray_sandbox::{Backend as _, BackendCheck, Body, ErrorKind, Follow, Read, Transport, Write};
 use serde_json::json;
 
 use super::fixture::{PodFixture, kind};
@@ -292,4 +292,19 @@ async fn a_cluster_that_cannot_be_used_is_no_sandbox_that_is_gone() {
     assert_eq!(kind(missing.handle().await), ErrorKind::Auth);
     let context = PodFixture::configured(|config| config.context = Some("other".into())).await;
     assert_eq!(kind(context.handle().await), ErrorKind::Auth);
+}
+
+#[tokio::test]
+async fn a_check_names_the_right_that_is_missing() {
+    let fixture = PodFixture::new().await;
+    let ready = fixture.backend.check().await.unwrap();
+    assert!(matches!(ready, BackendCheck::Ready(_)), "{ready:?}");
+    fixture.server.forbid("create pods/exec");
+    let refused = fixture.backend.check().await.unwrap();
+    assert!(
+        matches!(&refused, BackendCheck::Refused(why) if why.contains("`create` pods/exec")),
+        "{refused:?}"
+    );
+    fixture.server.require("another-token");
+    assert_eq!(kind(fixture.backend.check().await), ErrorKind::Auth);
 }

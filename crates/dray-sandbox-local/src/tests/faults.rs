@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use dray_sandbox::backend::{Backend as _, Follow, Read, Write};
+use dray_sandbox::backend::{Backend as _, BackendCheck, Follow, Read, Write};
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::handle::Address;
@@ -292,4 +292,22 @@ async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() 
     std::fs::write(place.root().join("new"), "two").unwrap();
     std::fs::rename(place.root().join("new"), &file).unwrap();
     assert_ne!(sandbox.change_marker(&path).await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_check_counts_the_directories_that_can_be_read_and_names_no_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = |roots: Vec<std::path::PathBuf>| LocalBackend::new(LocalOptions { roots });
+    let none = backend(Vec::new()).check().await.unwrap();
+    assert!(matches!(none, BackendCheck::Unverified(_)), "{none:?}");
+    let ready = backend(vec![folder.path().to_owned()])
+        .check()
+        .await
+        .unwrap();
+    assert!(matches!(ready, BackendCheck::Ready(_)), "{ready:?}");
+    let gone = folder.path().join("gone");
+    let failed = backend(vec![folder.path().to_owned(), gone]).check().await;
+    let failed = failed.unwrap_err();
+    assert!(failed.context().contains("directory 2"), "{failed}");
+    assert!(!failed.context().contains("gone"), "{failed}");
 }

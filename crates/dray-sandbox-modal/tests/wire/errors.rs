@@ -5,7 +5,9 @@ use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, SandboxPath, Transport, Write};
+use dray_sandbox::{
+    Backend as _, BackendCheck, Body, ErrorKind, Follow, Read, SandboxPath, Transport, Write,
+};
 use dray_sandbox_conformance::Fixture as _;
 use dray_sandbox_modal::fake_server::{Fault, Server};
 use dray_sandbox_modal::{Config, ModalBackend};
@@ -192,4 +194,15 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
     let refused = backend.open(&handle).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Protocol);
     assert_eq!(server.calls("TaskExecStart"), calls);
+}
+
+#[tokio::test]
+async fn a_check_asks_for_a_credential_each_time() {
+    let fixture = ModalFixture::new().await;
+    let backend = fixture.backend();
+    for _ in 0..2 {
+        let ready = backend.check().await.unwrap();
+        assert!(matches!(ready, BackendCheck::Ready(_)), "{ready:?}");
+    }
+    assert_eq!(fixture.server.calls("AuthTokenGet"), 2);
 }

@@ -1,6 +1,6 @@
 //! Tests of login and host keys (sandbox-transfer 5.4, 5.5).
 
-use dray_sandbox::{Address, Again, Backend as _, ErrorKind};
+use dray_sandbox::{Address, Again, Backend as _, BackendCheck, ErrorKind};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
 use dray_testkit::sshd::Options;
 
@@ -204,4 +204,20 @@ async fn invalid_addresses_are_refused_before_anything_runs() {
         assert_eq!(kind(refused), ErrorKind::InvalidName, "{address}");
     }
     assert_eq!(host.logins(), 0);
+}
+
+#[tokio::test]
+async fn a_check_names_the_client_and_asks_no_host() {
+    let host = SshFixture::start(&Options::default());
+    let found = host.backend().check().await.unwrap();
+    assert!(
+        matches!(&found, BackendCheck::Unverified(text) if text.contains("OpenSSH")),
+        "{found:?}"
+    );
+    let missing = SshBackend::new(Config {
+        program: "/nonexistent/ssh".into(),
+        ..host.config()
+    });
+    let failed = missing.unwrap().check().await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::ToolMissing);
 }

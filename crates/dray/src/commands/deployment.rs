@@ -94,7 +94,7 @@ fn command_line() -> Permissions {
         "command-line",
         "Commands that call a running system: `dray resolve`, `fetch`, `read`, `sandbox`, `session`, `deliver`,\n\
          `preview`,\n\
-         `receipts`, `policy`.",
+         `receipts`, `policy`, `doctor --accounts`.",
     )
     .calls::<v1::FetchRequest>()
     .calls::<v1::ExplainRequest>()
@@ -123,6 +123,8 @@ fn command_line() -> Permissions {
     .calls::<v1::CreatePreviewRequest>()
     .calls::<v1::ListPreviewsRequest>()
     .calls::<v1::RevokePreviewRequest>()
+    .calls::<v1::CheckAccountsRequest>()
+    .calls::<v1::CheckBackendsRequest>()
 }
 
 /// The MCP server: the calls of its tools, and the session that its command line names.
@@ -149,7 +151,8 @@ fn console_client() -> Permissions {
 fn console_operator() -> Permissions {
     let identity = Permissions::client(
         "console-operator",
-        "`dray console --nats --role act`: also sends again, restarts dead-lettered work, and moves files of sandboxes.",
+        "`dray console --nats --role act`: also sends again, restarts dead-lettered work, moves files of sandboxes,\n\
+         and has accounts and backends checked.",
     );
     dray_console::declare_acting(identity)
 }

@@ -3,6 +3,7 @@
 //! It makes no lasting change: it writes probe objects to the store and removes them, and requests objects from
 //! services that do not exist.
 
+mod accounts;
 mod finding;
 mod machine;
 mod names;
@@ -20,7 +21,7 @@ use crate::outcome::{CommandFailure, print_line};
 
 /// Runs all checks and prints their findings. Fails if one of them is a problem.
 pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(), CommandFailure> {
-    let findings = examine(global, Duration::from_secs(doctor.timeout)).await?;
+    let findings = examine(global, doctor).await?;
     report(global, &findings);
     let worst = findings.iter().map(|finding| finding.level).max();
     if worst == Some(FindingLevel::Problem) {
@@ -29,7 +30,11 @@ pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(
     Ok(())
 }
 
-async fn examine(global: &GlobalOptions, limit: Duration) -> Result<Vec<Finding>, CommandFailure> {
+async fn examine(
+    global: &GlobalOptions,
+    doctor: &DoctorArgs,
+) -> Result<Vec<Finding>, CommandFailure> {
+    let limit = Duration::from_secs(doctor.timeout);
     let tenant = context::tenant_of(global)?;
     let mut findings = vec![
         machine::check_versions(),
@@ -58,7 +63,7 @@ async fn examine(global: &GlobalOptions, limit: Duration) -> Result<Vec<Finding>
     findings.extend(machine::check_state(&state, &limits));
     findings.push(machine::check_reading(limit).await);
     findings.extend(names::check_name_servers(&egress, limit).await);
-    findings.extend(system::check_bus(&loaded, &tenant, limit).await?);
+    findings.extend(system::check_bus(&loaded, &tenant, doctor).await?);
     findings.push(system::check_store(&loaded, limit).await?);
     Ok(findings)
 }

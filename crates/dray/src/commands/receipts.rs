@@ -57,6 +57,7 @@ async fn list_reports(
         session: receipts.session.clone(),
         open_only: receipts.open,
         limit: receipts.limit,
+        ..v1::ListReceiptsRequest::default()
     };
     let reply = system.call(&meta, &request).await?;
     Ok((reply.reports, reply.truncated))

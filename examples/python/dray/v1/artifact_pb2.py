@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ray/v1/artifact.proto\x12\x07\x64ray.v1\"Z\n\x08\x41rtifact\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x12\n\nmedia_type\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"\x91\x01\n\x05\x43laim\x12#\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x11.dray.v1.Artifact\x12\r\n\x05store\x18\x02 \x01(\t\x12\x17\n\nversion_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x04\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x04\x42\r\n\x0b_version_id\"D\n\x07\x43ontent\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12\x1f\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.ClaimH\x00\x42\x06\n\x04\x62ody\"4\n\x13OpenArtifactRequest\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.dray.v1.Claim\"2\n\x0cPresignedUrl\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x02 \x01(\x04\x32H\n\tArtifacts\x12;\n\x04Open\x12\x1c.dray.v1.OpenArtifactRequest\x1a\x15.dray.v1.PresignedUrlb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ray/v1/artifact.proto\x12\x07\x64ray.v1\"Z\n\x08\x41rtifact\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x12\n\nmedia_type\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"\x91\x01\n\x05\x43laim\x12#\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x11.dray.v1.Artifact\x12\r\n\x05store\x18\x02 \x01(\t\x12\x17\n\nversion_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x04\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x04\x42\r\n\x0b_version_id\"D\n\x07\x43ontent\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12\x1f\n\x05\x63laim\x18\x02 \x01(\x0b\x32\x0e.dray.v1.ClaimH\x00\x42\x06\n\x04\x62ody\"4\n\x13OpenArtifactRequest\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.dray.v1.Claim\"2\n\x0cPresignedUrl\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x02 \x01(\x04\"4\n\x14ListArtifactsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x0c\x12\r\n\x05limit\x18\x02 \x01(\r\"S\n\x12ListArtifactsReply\x12*\n\tartifacts\x18\x01 \x03(\x0b\x32\x17.dray.v1.StoredArtifact\x12\x11\n\ttruncated\x18\x02 \x01(\x08\"[\n\x0eStoredArtifact\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x14\n\x0cstored_at_ms\x18\x03 \x01(\x04\x12\x15\n\rexpires_at_ms\x18\x04 \x01(\x04\x32\x8c\x01\n\tArtifacts\x12;\n\x04Open\x12\x1c.dray.v1.OpenArtifactRequest\x1a\x15.dray.v1.PresignedUrl\x12\x42\n\x04List\x12\x1d.dray.v1.ListArtifactsRequest\x1a\x1b.dray.v1.ListArtifactsReplyb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.artifact_pb2', globals())
@@ -30,6 +30,12 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _OPENARTIFACTREQUEST._serialized_end=397
   _PRESIGNEDURL._serialized_start=399
   _PRESIGNEDURL._serialized_end=449
-  _ARTIFACTS._serialized_start=451
-  _ARTIFACTS._serialized_end=523
+  _LISTARTIFACTSREQUEST._serialized_start=451
+  _LISTARTIFACTSREQUEST._serialized_end=503
+  _LISTARTIFACTSREPLY._serialized_start=505
+  _LISTARTIFACTSREPLY._serialized_end=588
+  _STOREDARTIFACT._serialized_start=590
+  _STOREDARTIFACT._serialized_end=681
+  _ARTIFACTS._serialized_start=684
+  _ARTIFACTS._serialized_end=824
 # @@protoc_insertion_point(module_scope)

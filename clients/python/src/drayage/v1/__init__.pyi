@@ -91,6 +91,36 @@ class PresignedUrl(Message):
     """Unix milliseconds at which it really expires, which may be sooner than asked."""
     def __init__(self, *, url: _str | None = ..., expires_at_ms: _int | None = ...) -> None: ...
 
+class ListArtifactsRequest(Message):
+    """Which part of the list."""
+    after: _bytes
+    """Only digests above this one, 32 bytes: the last of the page before. Empty for the first page."""
+    limit: _int
+    """Most of them; 0 means 50, at most 200."""
+    def __init__(self, *, after: _bytes | None = ..., limit: _int | None = ...) -> None: ...
+
+class ListArtifactsReply(Message):
+    """A page of the list."""
+    @property
+    def artifacts(self) -> RepeatedCompositeFieldContainer[StoredArtifact]:
+        """By digest."""
+        ...
+    truncated: _bool
+    """Whether there are more."""
+    def __init__(self, *, artifacts: Iterable[StoredArtifact] | None = ..., truncated: _bool | None = ...) -> None: ...
+
+class StoredArtifact(Message):
+    """An object of the store. Names and media types are labels of claims, so the store has none."""
+    sha256: _bytes
+    """SHA-256 of its bytes, 32 bytes."""
+    size: _int
+    """Number of bytes."""
+    stored_at_ms: _int
+    """Unix milliseconds at which it was stored, or claimed again after a day."""
+    expires_at_ms: _int
+    """Unix milliseconds after which it may be gone."""
+    def __init__(self, *, sha256: _bytes | None = ..., size: _int | None = ..., stored_at_ms: _int | None = ..., expires_at_ms: _int | None = ...) -> None: ...
+
 class FaultCode(_int):
     """The closed set of failure codes. New reasons are details of a fault, never new codes."""
     @classmethod
@@ -300,6 +330,12 @@ CONSOLE_ACTION_PREVIEW: ConsoleAction
 """Made a preview of a file or a directory of a sandbox: `preview`."""
 CONSOLE_ACTION_PREVIEW_REVOKE: ConsoleAction
 """Ended a preview: `preview_revoke`."""
+CONSOLE_ACTION_SET_UP_CHECK: ConsoleAction
+"""Had platform accounts and sandbox backends checked: `set_up_check`."""
+CONSOLE_ACTION_FILE_GET: ConsoleAction
+"""Downloaded a stored file: `file_get`."""
+CONSOLE_ACTION_CHAT: ConsoleAction
+"""Sent a message to an agent: `chat`."""
 
 class ConsoleStage(_int):
     """How far an action is."""
@@ -454,6 +490,22 @@ SANDBOX_ENTRY_KIND_BLOCK_DEVICE: SandboxEntryKind
 """A block device: `blockdev`."""
 SANDBOX_ENTRY_KIND_OTHER: SandboxEntryKind
 """Anything else: `other`. A reader treats a code that it does not know as this one."""
+
+class BackendState(_int):
+    """Whether a backend works."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> BackendState: ...
+
+BACKEND_STATE_UNSPECIFIED: BackendState
+"""Not set, or a state of a newer service: a reader treats it as `failed`, never as a success."""
+BACKEND_STATE_READY: BackendState
+"""Its host or provider answered, and accepted the credentials where it needs some: `ready`."""
+BACKEND_STATE_FAILED: BackendState
+"""It did not: `failed`."""
+BACKEND_STATE_UNVERIFIED: BackendState
+"""Only opening a sandbox can show it: `unverified`."""
 
 class SandboxRef(Message):
     """Which sandbox: exactly one of the two."""
@@ -867,6 +919,36 @@ class SettleUploadsReply(Message):
     """Whether some still wait, because the sandbox does not exist or cannot be reached."""
     def __init__(self, *, uploads: Iterable[Upload] | None = ..., waiting: _bool | None = ...) -> None: ...
 
+class CheckBackendsRequest(Message):
+    """Which backends to check."""
+    backend: _str
+    """Name of the only backend to check, such as `docker`; empty for all."""
+    def __init__(self, *, backend: _str | None = ...) -> None: ...
+
+class CheckBackendsReply(Message):
+    """What the backends said."""
+    @property
+    def backends(self) -> RepeatedCompositeFieldContainer[BackendCheck]:
+        """By name."""
+        ...
+    def __init__(self, *, backends: Iterable[BackendCheck] | None = ...) -> None: ...
+
+class BackendCheck(Message):
+    """The state of one backend. Holds no part of its credentials."""
+    backend: _str
+    """Name, such as `docker`."""
+    state: BackendState
+    """Whether it works."""
+    detail: _str
+    """What answered, such as the version of an engine; why it did not work; or why that cannot be known."""
+    failure: _str
+    """Kind of the failure, such as `auth` or `unavailable`; empty for none."""
+    checked_at_ms: _int
+    """Unix milliseconds at which it was asked."""
+    milliseconds: _int
+    """Milliseconds until it answered, or until it was given up."""
+    def __init__(self, *, backend: _str | None = ..., state: BackendState | None = ..., detail: _str | None = ..., failure: _str | None = ..., checked_at_ms: _int | None = ..., milliseconds: _int | None = ...) -> None: ...
+
 class FileState(_int):
     """What happened to one file."""
     @classmethod
@@ -1032,6 +1114,40 @@ STEP_STATE_UNKNOWN: StepState
 """It may be visible, and this cannot be found out: `unknown`."""
 STEP_STATE_FAILED: StepState
 """It is not visible and will not be: `failed`."""
+
+class CredentialState(_int):
+    """Whether a platform accepted the credentials of an account."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> CredentialState: ...
+
+CREDENTIAL_STATE_UNSPECIFIED: CredentialState
+"""Not set, or a state of a newer service: a reader treats it as `unreachable`, never as a success."""
+CREDENTIAL_STATE_ACCEPTED: CredentialState
+"""A request with them was accepted: `accepted`."""
+CREDENTIAL_STATE_REFUSED: CredentialState
+"""They were refused: `refused`."""
+CREDENTIAL_STATE_UNREACHABLE: CredentialState
+"""The platform did not say: `unreachable`."""
+CREDENTIAL_STATE_UNVERIFIED: CredentialState
+"""The platform has no request that says it without a message to a chat: `unverified`."""
+
+class FilePermission(_int):
+    """Whether an account may send files."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> FilePermission: ...
+
+FILE_PERMISSION_UNSPECIFIED: FilePermission
+"""Not known."""
+FILE_PERMISSION_ALLOWED: FilePermission
+"""Wherever it may write: `allowed`."""
+FILE_PERMISSION_DENIED: FilePermission
+"""In no chat: `denied`."""
+FILE_PERMISSION_PER_CHAT: FilePermission
+"""Each chat decides: `per_chat`."""
 
 class DeliveryFlags(Message):
     """Switches of a delivery."""
@@ -1427,7 +1543,9 @@ class ListReceiptsRequest(Message):
     """Only unfinished, failed, rejected or unknown ones."""
     limit: _int
     """Most of them; 0 means 50, at most 500."""
-    def __init__(self, *, session: _str | None = ..., open_only: _bool | None = ..., limit: _int | None = ...) -> None: ...
+    sha256: _bytes
+    """Only those with a file of this SHA-256, 32 bytes; empty for all."""
+    def __init__(self, *, session: _str | None = ..., open_only: _bool | None = ..., limit: _int | None = ..., sha256: _bytes | None = ...) -> None: ...
 
 class ListReceiptsReply(Message):
     """Receipts, newest first."""
@@ -1636,6 +1754,78 @@ class DeliveryAudit(Message):
     error_code: DeliveryErrorKind
     """Kind of the failure; unspecified for none."""
     def __init__(self, *, delivery_id: _str | None = ..., direction: _str | None = ..., platform: _str | None = ..., session: _str | None = ..., name: _str | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., route: _str | None = ..., state: _str | None = ..., error_kind: _str | None = ..., platform_message_id: _str | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ...) -> None: ...
+
+class CheckAccountsRequest(Message):
+    """Which accounts to check."""
+    account: _str
+    """Name of the only account to check, as the configuration has it; empty for all of the tenant."""
+    def __init__(self, *, account: _str | None = ...) -> None: ...
+
+class CheckAccountsReply(Message):
+    """What the platforms said."""
+    @property
+    def accounts(self) -> RepeatedCompositeFieldContainer[AccountCheck]:
+        """By platform and name."""
+        ...
+    truncated: _bool
+    """Whether accounts are left out: one reply has at most 100."""
+    def __init__(self, *, accounts: Iterable[AccountCheck] | None = ..., truncated: _bool | None = ...) -> None: ...
+
+class AccountCheck(Message):
+    """The state of one account. Holds no part of its credentials."""
+    platform: _str
+    """Platform, such as `telegram`."""
+    account: _str
+    """Name of the account in the configuration."""
+    identity: _str
+    """The account's name at the platform, as the platform wrote it; empty when it names none."""
+    credentials: CredentialState
+    """Whether its credentials were accepted."""
+    reason: _str
+    """Why they were not, or could not be verified; empty for accepted ones."""
+    platform_code: _str
+    """The platform's own code; empty for none."""
+    files: FilePermission
+    """Whether it may send files."""
+    files_reason: _str
+    """What is missing, or by what each chat decides; empty for allowed."""
+    @property
+    def limits(self) -> AccountLimits:
+        """Limits where no chat has its own; absent when they are not known."""
+        ...
+    checked_at_ms: _int
+    """Unix milliseconds at which the platform was asked."""
+    milliseconds: _int
+    """Milliseconds until it answered, or until it was given up."""
+    def __init__(self, *, platform: _str | None = ..., account: _str | None = ..., identity: _str | None = ..., credentials: CredentialState | None = ..., reason: _str | None = ..., platform_code: _str | None = ..., files: FilePermission | None = ..., files_reason: _str | None = ..., limits: AccountLimits | None = ..., checked_at_ms: _int | None = ..., milliseconds: _int | None = ...) -> None: ...
+
+class AccountLimits(Message):
+    """Limits of an account."""
+    max_file_bytes: _int
+    """Most bytes of a file, on routes without a limit of their own."""
+    @property
+    def routes(self) -> RepeatedCompositeFieldContainer[RouteLimit]:
+        """Routes with another limit."""
+        ...
+    max_files_per_message: _int
+    """Most files in one message."""
+    max_text_length: _int
+    """Longest text, in the platform's unit."""
+    max_caption_length: _int
+    """Longest caption of a file, in the platform's unit; 0 where files have none."""
+    account_per_minute: _int
+    """Visible requests a minute of the account."""
+    chat_per_minute: _int
+    """Visible requests a minute to one chat."""
+    def __init__(self, *, max_file_bytes: _int | None = ..., routes: Iterable[RouteLimit] | None = ..., max_files_per_message: _int | None = ..., max_text_length: _int | None = ..., max_caption_length: _int | None = ..., account_per_minute: _int | None = ..., chat_per_minute: _int | None = ...) -> None: ...
+
+class RouteLimit(Message):
+    """The limit of one route."""
+    route: DeliveryRoute
+    """How a file travels."""
+    max_file_bytes: _int
+    """Most bytes of a file."""
+    def __init__(self, *, route: DeliveryRoute | None = ..., max_file_bytes: _int | None = ...) -> None: ...
 
 class PolicyStep(_int):
     """The steps of a judgement, in their order."""

@@ -41,7 +41,7 @@ impl FindingLevel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The checked subject in one or two words: `bus`, `name server`.
-    pub(crate) subject: &'static str,
+    pub(crate) subject: String,
     /// The severity.
     pub(crate) level: FindingLevel,
     /// The finding.
@@ -52,18 +52,18 @@ pub(crate) struct Finding {
 
 impl Finding {
     /// A finding that needs no action.
-    pub(crate) fn good(subject: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn good(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(subject, FindingLevel::Good, text, "")
     }
 
     /// A check that the configuration makes unnecessary, with the reason.
-    pub(crate) fn skipped(subject: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn skipped(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(subject, FindingLevel::Skipped, text, "")
     }
 
     /// A finding that an operator should know, and its remedy.
     pub(crate) fn warning(
-        subject: &'static str,
+        subject: impl Into<String>,
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
@@ -72,7 +72,7 @@ impl Finding {
 
     /// A finding about a failure, and its remedy.
     pub(crate) fn problem(
-        subject: &'static str,
+        subject: impl Into<String>,
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
@@ -80,13 +80,13 @@ impl Finding {
     }
 
     fn new(
-        subject: &'static str,
+        subject: impl Into<String>,
         level: FindingLevel,
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            subject,
+            subject: subject.into(),
             level,
             text: text.into(),
             advice: advice.into(),

@@ -11,7 +11,9 @@ use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
 use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
+use super::accounts;
 use super::finding::Finding;
+use crate::cli::DoctorArgs;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
 
@@ -24,12 +26,17 @@ const SAMPLE_URL: &str = "https://example.com/";
 pub(super) async fn check_bus(
     loaded: &LoadedConfig,
     tenant: &TenantId,
-    limit: Duration,
+    doctor: &DoctorArgs,
 ) -> Result<Vec<Finding>, CommandFailure> {
+    let limit = Duration::from_secs(doctor.timeout);
     let section: BusSection = config_section(loaded, "bus")?;
     if section.mode == BusMode::Embedded {
         let text = "in this process (`bus.mode`); name a server with --nats to check it";
-        return Ok(vec![Finding::skipped("bus", text)]);
+        let mut findings = vec![Finding::skipped("bus", text)];
+        if doctor.accounts {
+            findings.push(accounts::without_a_system());
+        }
+        return Ok(findings);
     }
     let clock = Clock::system();
     let meter = dray_service::telemetry::no_meter();
@@ -59,6 +66,9 @@ pub(super) async fn check_bus(
     findings.push(check_streams(&bus, limit).await);
     let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
     findings.extend(check_services(&bus, &meta).await);
+    if doctor.accounts {
+        findings.extend(accounts::check_accounts(&bus, tenant, limit).await);
+    }
     bus.drain().await;
     Ok(findings)
 }

@@ -1,0 +1,380 @@
+//! Stored files of the tenant by digest: what the store has, and who holds it as far as records say.
+//!
+//! The store knows digests, sizes and times. Names and media types are labels of deliveries, so a file without a delivery
+//! has none.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use dray_presentation::size::human_size;
+use dray_proto::v1::{self, ConsoleAction};
+use dray_store::{ArtifactLabel, ArtifactReader};
+use dray_types::{Claim, Deadline, Fault, FaultCode, Sha256Digest};
+use http::Uri;
+use maud::{Markup, html};
+
+use crate::audit::ActionRequest;
+use crate::calls::fault_notice;
+use crate::deliveries::{file_summary, target_text};
+use crate::form::FormFields;
+use crate::live::event_table;
+use crate::page::{PageFrame, token_field};
+use crate::respond::see_other;
+use crate::sandbox_files::download;
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{duration_text, hex_digits, operation_path, shown, time_element};
+
+/// Files on one page.
+const PAGE_FILES: u32 = 50;
+/// Newest deliveries that names and media types of the list come from.
+const MAX_LABEL_DELIVERIES: u32 = 100;
+/// Deliveries and events of one file that are shown.
+const MAX_HOLDERS: u32 = 50;
+/// Longest time for one download.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// `GET /files`: a page of the list, or the page of the digest that was looked up.
+pub(crate) async fn list_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    uri: Uri,
+) -> Response {
+    let query = FormFields::of_query(&uri);
+    let wanted = query.get("digest");
+    if let Some(digest) = parse_digest(wanted) {
+        return see_other(&file_path(digest));
+    }
+    let after = parse_digest(query.get("after"));
+    let request = v1::ListArtifactsRequest {
+        after: after.map_or_else(Vec::new, |digest| digest.as_bytes().to_vec()),
+        limit: PAGE_FILES,
+    };
+    let newest = v1::ListReceiptsRequest {
+        limit: MAX_LABEL_DELIVERIES,
+        ..v1::ListReceiptsRequest::default()
+    };
+    let (listed, receipts) = tokio::join!(state.ask(&request), state.ask(&newest));
+    let content = html! {
+        form.filters method="get" action="/files" {
+            label.wide { "SHA-256 " input name="digest" maxlength="80" value=(wanted) spellcheck="false"; }
+            button { "Look up" }
+        }
+        @if !wanted.is_empty() {
+            div.notice.problem role="alert" { p { "A SHA-256 has 64 hexadecimal digits." } }
+        }
+        @match &listed {
+            Err(fault) => (fault_notice("Stored files cannot be listed.", fault)),
+            Ok(reply) => (file_table(&state, reply, &labels(receipts.as_ref().ok()))),
+        }
+        @if let Err(fault) = &receipts { (fault_notice("Names and media types are not known.", fault)) }
+    };
+    frame(&state, &session, "Files").render(&content)
+}
+
+/// Accepts digits in either case, with or without `sha256:` before them, as other pages show them.
+fn parse_digest(text: &str) -> Option<Sha256Digest> {
+    let digits = text.strip_prefix("sha256:").unwrap_or(text);
+    digits.to_ascii_lowercase().parse().ok()
+}
+
+fn file_path(digest: Sha256Digest) -> String {
+    format!("/files/{}", digest.to_hex())
+}
+
+fn frame<'a>(
+    state: &'a ConsoleState,
+    session: &'a ConsoleSession,
+    title: &'static str,
+) -> PageFrame<'a> {
+    PageFrame {
+        state,
+        session,
+        section: "/files",
+        title,
+    }
+}
+
+/// Name and media type by digest, from deliveries.
+fn labels(receipts: Option<&v1::ListReceiptsReply>) -> HashMap<&[u8], (&str, &str)> {
+    let reports = receipts.into_iter().flat_map(|reply| &reply.reports);
+    let files = reports.flat_map(|report| &report.files);
+    files
+        .filter(|file| !file.sha256.is_empty())
+        .map(|file| {
+            let label = (file.name.as_str(), file.media_type.as_str());
+            (file.sha256.as_slice(), label)
+        })
+        .collect()
+}
+
+fn file_table(
+    state: &ConsoleState,
+    reply: &v1::ListArtifactsReply,
+    labels: &HashMap<&[u8], (&str, &str)>,
+) -> Markup {
+    html! {
+        @if reply.artifacts.is_empty() { p { "No stored files." } }
+        @else {
+            table {
+                caption { "Finished content in the store, by digest. Copies in transit are not listed" }
+                thead { tr {
+                    th scope="col" { "SHA-256" } th scope="col" { "Size" } th scope="col" { "Name and type" }
+                    th scope="col" { "Age" } th scope="col" { "Expires" }
+                } }
+                tbody { @for artifact in &reply.artifacts { (file_row(state, artifact, labels)) } }
+            }
+        }
+        @if let (true, Some(last)) = (reply.truncated, reply.artifacts.last()) {
+            p { a href=(format!("/files?after={}", hex_digits(&last.sha256))) rel="next" { "Next page" } }
+        }
+    }
+}
+
+fn file_row(
+    state: &ConsoleState,
+    artifact: &v1::StoredArtifact,
+    labels: &HashMap<&[u8], (&str, &str)>,
+) -> Markup {
+    let digest = hex_digits(&artifact.sha256);
+    let age = state.now_ms().saturating_sub(artifact.stored_at_ms);
+    html! {
+        tr {
+            td data-label="SHA-256" { a href=(format!("/files/{digest}")) { code { (digest) } } }
+            td data-label="Size" { (human_size(artifact.size)) }
+            td data-label="Name and type" {
+                @match labels.get(artifact.sha256.as_slice()) {
+                    Some((name, media_type)) => { (shown(name)) " " span.muted { (shown(media_type)) } },
+                    None => span.muted { "no recent delivery names it" },
+                }
+            }
+            td data-label="Age" { (duration_text(age)) }
+            td data-label="Expires" { (time_element(artifact.expires_at_ms)) }
+        }
+    }
+}
+
+/// `GET /files/{digest}`: one file and who holds it.
+pub(crate) async fn file_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(digest): Path<String>,
+) -> Response {
+    let Some(digest) = parse_digest(&digest) else {
+        let fault = Fault::new(
+            FaultCode::InvalidArgument,
+            "A SHA-256 has 64 hexadecimal digits.",
+        );
+        return frame(&state, &session, "File")
+            .render(&fault_notice("There is no such file.", &fault));
+    };
+    let deliveries = v1::ListReceiptsRequest {
+        sha256: digest.as_bytes().to_vec(),
+        limit: MAX_HOLDERS,
+        ..v1::ListReceiptsRequest::default()
+    };
+    let (stored, receipts) = tokio::join!(find_stored(&state, digest), state.ask(&deliveries));
+    let content = html! {
+        p { code { "sha256:" (digest.to_hex()) } }
+        (stored_state(&state, &session, digest, &stored))
+        (delivery_holders(digest, &receipts))
+        (event_holders(&state, digest))
+        p { a href="/files" { "Back to the files" } }
+    };
+    frame(&state, &session, "File").render(&content)
+}
+
+/// The object of a digest: the list that begins just before it begins with it, where it is stored.
+async fn find_stored(
+    state: &ConsoleState,
+    digest: Sha256Digest,
+) -> Result<Option<v1::StoredArtifact>, Fault> {
+    let request = v1::ListArtifactsRequest {
+        after: predecessor(*digest.as_bytes()).map_or_else(Vec::new, |before| before.to_vec()),
+        limit: 1,
+    };
+    let reply = state.ask(&request).await?;
+    let mut artifacts = reply.artifacts.into_iter();
+    Ok(artifacts.find(|artifact| artifact.sha256 == digest.as_bytes()))
+}
+
+/// The number before a digest; `None` for the first one.
+fn predecessor(mut digest: [u8; 32]) -> Option<[u8; 32]> {
+    for byte in digest.iter_mut().rev() {
+        let (value, borrows) = byte.overflowing_sub(1);
+        *byte = value;
+        if !borrows {
+            return Some(digest);
+        }
+    }
+    None
+}
+
+fn stored_state(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    digest: Sha256Digest,
+    stored: &Result<Option<v1::StoredArtifact>, Fault>,
+) -> Markup {
+    html! {
+        @match stored {
+            Err(fault) => (fault_notice("The store cannot be asked.", fault)),
+            Ok(None) => p #stored { "It is not among the finished content of the store. A copy in transit may exist in the cache." },
+            Ok(Some(artifact)) => {
+                dl #stored {
+                    dt { "Size" } dd { (artifact.size) " bytes" }
+                    dt { "Stored" } dd { (time_element(artifact.stored_at_ms)) }
+                    dt { "May be gone after" } dd { (time_element(artifact.expires_at_ms)) }
+                }
+                @if session.can_act() && state.store.is_some() {
+                    form method="post" action=(format!("{}/content", file_path(digest))) {
+                        (token_field(session)) button { "Download" }
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn delivery_holders(
+    digest: Sha256Digest,
+    receipts: &Result<v1::ListReceiptsReply, Fault>,
+) -> Markup {
+    html! {
+        h2 { "Deliveries" }
+        @match receipts {
+            Err(fault) => (fault_notice("Deliveries cannot be searched.", fault)),
+            Ok(reply) => {
+                @if reply.reports.is_empty() { p { "No delivery on record has this file." } }
+                @else {
+                    ul #deliveries {
+                        @for report in &reply.reports { li {
+                            a href=(operation_path(&report.delivery_id)) { (shown(&report.delivery_id)) }
+                            " to " (target_text(report.target.as_ref())) ", " (time_element(report.begun_at_ms)) ": "
+                            @for file in report.files.iter().filter(|file| file.sha256 == digest.as_bytes()) {
+                                (file_summary(file)) " "
+                            }
+                        } }
+                    }
+                }
+                @if reply.truncated { p.muted { "Older deliveries were not searched." } }
+            },
+        }
+    }
+}
+
+/// Sandbox receipts, tool calls and messages that name the digest, from the index of events.
+fn event_holders(state: &ConsoleState, digest: Sha256Digest) -> Markup {
+    let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
+    let events = state.index.proving(&digest.to_hex(), limit);
+    html! {
+        h2 { "Receipts and other events" }
+        @if events.rows.is_empty() { p { "No event in the index names this file." } }
+        @else { (event_table(events.rows.iter().map(AsRef::as_ref), "Newest first")) }
+        @if events.left_out > 0 {
+            p.muted { "The index keeps the newest " (state.settings.max_events) " events; " (events.left_out) " older ones left it." }
+        }
+    }
+}
+
+/// `POST /files/{digest}/content`: the file, always as a download.
+pub(crate) async fn get_content(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(digest): Path<String>,
+    body: Body,
+) -> Response {
+    if let Err(refused) = FormFields::of_action(body, &session).await {
+        return refused;
+    }
+    let opened = match parse_digest(&digest) {
+        Some(digest) => open_content(&state, &session, digest).await,
+        None => Err(not_stored()),
+    };
+    match opened {
+        Ok((claim, reader)) => download(&claim, reader),
+        Err(fault) => frame(&state, &session, "File").render(&html! {
+            (fault_notice("The file cannot be downloaded.", &fault))
+            p { a href="/files" { "Back to the files" } }
+        }),
+    }
+}
+
+async fn open_content(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    digest: Sha256Digest,
+) -> Result<(Claim, ArtifactReader), Fault> {
+    let Some(store) = &state.store else {
+        return Err(Fault::new(
+            FaultCode::Unsupported,
+            "This console is attached to no store.",
+        ));
+    };
+    let action = ActionRequest {
+        action: ConsoleAction::FileGet,
+        target: format!("sha256:{}", digest.to_hex()),
+        time: DOWNLOAD_TIMEOUT,
+        operation: None,
+    };
+    let action = state.begin_action(session, action).await?;
+    let opened = async {
+        // A digest is a name that no platform and no file system refuses.
+        let label = ArtifactLabel::new("application/octet-stream", digest.to_hex());
+        let claim = store.claim(&state.tenant, digest, label).await?;
+        let claim = claim.ok_or_else(not_stored)?;
+        let deadline = Deadline::after(state.now_ms(), DOWNLOAD_TIMEOUT);
+        let reader = store.read(&state.tenant, &claim, deadline).await?;
+        Ok((claim, reader))
+    };
+    let opened = opened.await;
+    action.finish(opened).await
+}
+
+fn not_stored() -> Fault {
+    Fault::new(FaultCode::NotFound, "The store does not have this file.").detail("not_stored")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_read_as_pages_show_them() {
+        let digest = Sha256Digest::of(b"abc");
+        let hex = digest.to_hex();
+        for text in [
+            hex.clone(),
+            format!("sha256:{hex}"),
+            hex.to_ascii_uppercase(),
+        ] {
+            assert_eq!(parse_digest(&text), Some(digest), "{text}");
+        }
+        for wrong in [
+            "",
+            "sha256:",
+            "abc",
+            &hex[1..],
+            &format!("{hex}0"),
+            "../etc",
+        ] {
+            assert_eq!(parse_digest(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_number_before_a_digest_borrows_from_the_left() {
+        let mut digest = [0; 32];
+        assert_eq!(predecessor(digest), None);
+        digest[0] = 1;
+        let mut before = [0xff; 32];
+        before[0] = 0;
+        assert_eq!(predecessor(digest), Some(before));
+        digest[31] = 7;
+        assert_eq!(predecessor(digest).map(|before| before[31]), Some(6));
+    }
+}

@@ -1,0 +1,181 @@
+//! The pages of stored files.
+
+use dray_proto::v1::{self, FileState};
+use dray_store::ArtifactLabel;
+use dray_types::{FaultCode, OperationId, Sha256Digest};
+
+use super::*;
+
+impl ConsoleFixture {
+    async fn store_file(&self, tenant: &TenantId, text: &'static str) -> Sha256Digest {
+        let label = ArtifactLabel::new("text/html", "page.html");
+        let operation = OperationId::mint();
+        let put = self.store.put(tenant, &operation, Bytes::from(text), label);
+        put.await.unwrap().artifact.sha256
+    }
+
+    /// Lists the store as file-resolver does.
+    async fn list_store(&mut self) {
+        let mut responder = self
+            .bus
+            .respond_to(&call_subject::<v1::ListArtifactsRequest>(), "test")
+            .await
+            .unwrap();
+        let store = self.store.clone();
+        self.responders.spawn(async move {
+            while let Some(incoming) = responder.next().await {
+                let request: v1::ListArtifactsRequest = incoming.decode().unwrap();
+                let after: Option<[u8; 32]> = request.after.as_slice().try_into().ok();
+                let after = after.map(Sha256Digest::from_bytes);
+                let limit = usize::try_from(request.limit).unwrap();
+                let page = store.finished(&TenantId::default(), after, limit).await;
+                let page = page.unwrap();
+                let artifacts = page.objects.iter().map(|object| v1::StoredArtifact {
+                    sha256: object.sha256.as_bytes().to_vec(),
+                    size: object.bytes,
+                    stored_at_ms: object.stored_at_ms,
+                    expires_at_ms: object.expires_at_ms,
+                });
+                let reply = v1::ListArtifactsReply {
+                    artifacts: artifacts.collect(),
+                    truncated: page.truncated,
+                };
+                incoming.answer(Ok(reply)).await;
+            }
+        });
+    }
+
+    /// One delivery that holds a file of this digest, found by the digest alone.
+    async fn hold(&mut self, digest: Sha256Digest) {
+        self.respond::<v1::ListReceiptsRequest>(move |request| {
+            let is_wanted = request.sha256.is_empty() || request.sha256 == digest.as_bytes();
+            let mut file = v1::DeliveredFile {
+                name: "<b>page</b>.html".to_owned(),
+                media_type: "text/html".to_owned(),
+                sha256: digest.as_bytes().to_vec(),
+                ..v1::DeliveredFile::default()
+            };
+            file.set_file_state(FileState::Delivered);
+            let report = v1::DeliveryReport {
+                delivery_id: "d-1".to_owned(),
+                files: vec![file],
+                finished: true,
+                ..v1::DeliveryReport::default()
+            };
+            Ok(v1::ListReceiptsReply {
+                reports: is_wanted.then_some(report).into_iter().collect(),
+                truncated: false,
+            })
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn files_of_the_tenant_are_listed_in_pages_with_labels_from_records_alone() {
+    let mut console = ConsoleFixture::new().await;
+    console.list_store().await;
+    let own = TenantId::default();
+    let held = console.store_file(&own, "<p>held</p>").await;
+    let free = console.store_file(&own, "nobody names it").await;
+    let other = TenantId::new("other").unwrap();
+    let foreign = console.store_file(&other, "private").await;
+    console.hold(held).await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/files", Some(&login)).await;
+    let body = &page.body;
+    assert!(
+        body.contains(&held.to_hex()) && body.contains(&free.to_hex()),
+        "{body}"
+    );
+    assert!(!body.contains(&foreign.to_hex()), "{body}");
+    assert!(body.contains("&lt;b&gt;page&lt;/b&gt;.html"), "{body}");
+    assert_eq!(body.matches("no recent delivery names it").count(), 1);
+    let rest = format!("/files?after={}", held.max(free).to_hex());
+    let page = console.get(&rest, Some(&login)).await;
+    assert!(page.body.contains("No stored files."), "{page:?}");
+    let found = format!("/files?digest=sha256:{}", held.to_hex());
+    let found = console.get(&found, Some(&login)).await;
+    assert_eq!(found.status, 303);
+    let place = format!("/files/{}", held.to_hex());
+    assert_eq!(found.header("location"), Some(place.as_str()));
+    let wrong = console.get("/files?digest=abc", Some(&login)).await;
+    assert!(wrong.body.contains("64 hexadecimal digits"), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn a_file_shows_who_holds_it_and_is_downloaded_only_by_a_login_that_may_act() {
+    let mut console = ConsoleFixture::new().await;
+    console.list_store().await;
+    let own = TenantId::default();
+    let digest = console.store_file(&own, "<script>alert(1)</script>").await;
+    console.hold(digest).await;
+    let placed = v1::UploadPlaced {
+        upload: Some(v1::Upload {
+            path: "uploads/page.html".to_owned().into(),
+            receipt: Some(v1::TransferReceipt {
+                sha256: digest.as_bytes().to_vec(),
+                ..v1::TransferReceipt::default()
+            }),
+            ..v1::Upload::default()
+        }),
+        ..v1::UploadPlaced::default()
+    };
+    console.publish("op-upload", &placed).await;
+    let place = format!("/files/{}", digest.to_hex());
+    let looking = console.log_in(ConsoleRole::Look).await;
+    let page = console.wait_for(&place, &looking, "op-upload").await;
+    assert!(page.body.contains("href=\"/operations/d-1\""), "{page:?}");
+    assert!(!page.body.contains("/content"), "{page:?}");
+    let content = format!("{place}/content");
+    assert_eq!(console.post(&content, &looking, "").await.status, 403);
+    let login = console.log_in(ConsoleRole::Act).await;
+    let downloaded = console.post(&content, &login, "").await;
+    assert_eq!(downloaded.status, 200);
+    assert_eq!(downloaded.body, "<script>alert(1)</script>");
+    let disposition = downloaded.header("content-disposition").unwrap();
+    assert!(disposition.starts_with("attachment"), "{disposition}");
+    assert_eq!(
+        downloaded.header("content-type"),
+        Some("application/octet-stream")
+    );
+    assert!(
+        downloaded
+            .header("content-security-policy")
+            .unwrap()
+            .contains("sandbox")
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_stored_and_services_that_are_away_are_said_so() {
+    let mut console = ConsoleFixture::new().await;
+    let digest = Sha256Digest::of(b"unknown");
+    let place = format!("/files/{}", digest.to_hex());
+    console
+        .respond::<v1::ListReceiptsRequest>(|_| {
+            Err(Fault::new(FaultCode::Unavailable, "The records are away."))
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let page = console.get(&place, Some(&login)).await;
+    assert!(page.body.contains("The store cannot be asked."), "{page:?}");
+    assert!(page.body.contains("The records are away."), "{page:?}");
+    assert!(!page.body.contains("No delivery on record"), "{page:?}");
+    console.list_store().await;
+    let page = console.get(&place, Some(&login)).await;
+    assert!(
+        page.body.contains("not among the finished content"),
+        "{page:?}"
+    );
+    let missing = console.post(&format!("{place}/content"), &login, "").await;
+    assert!(
+        missing.body.contains("The store does not have this file."),
+        "{missing:?}"
+    );
+    let foreign = TenantId::new("other").unwrap();
+    let foreign = console.store_file(&foreign, "private").await;
+    let stolen = format!("/files/{}/content", foreign.to_hex());
+    let stolen = console.post(&stolen, &login, "").await;
+    assert!(!stolen.body.contains("private"), "{stolen:?}");
+}

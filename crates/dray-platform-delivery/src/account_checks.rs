@@ -1,0 +1,209 @@
+//! Checks of the configured accounts with their platforms, when a caller asks.
+//!
+//! No message is sent, and no reply has a part of a credential: texts of platforms go to the operator's log, and callers
+//! get sentences of this service with the platform's code.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_platform::{
+    AccountCheck, CredentialCheck, DeliveryTarget, ErrorKind, FilePermission, PlatformError,
+    RateLimits,
+};
+use dray_presentation::name::shown_text;
+use dray_proto::v1::{self, CredentialState};
+use dray_types::Clock;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, timeout_at};
+
+use crate::accounts::{AccountRegistry, PlatformAccount};
+use crate::error::DeliveryError;
+use crate::record::route_code;
+
+/// Longest time for all accounts of one request.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Part of the caller's time that is left for the reply.
+const REPLY_MARGIN: Duration = Duration::from_millis(300);
+/// How long a result is given again, so that callers cannot make a flood of requests to a platform.
+const REUSE_PERIOD_MS: u64 = 5_000;
+/// Accounts that are asked together.
+const MAX_CONCURRENT_CHECKS: usize = 8;
+/// Accounts in one reply.
+const MAX_CHECKED_ACCOUNTS: usize = 100;
+/// Most characters of a name or a reason that a platform gave.
+const MAX_TEXT_CHARACTERS: usize = 160;
+
+/// Checks accounts.
+#[derive(Debug)]
+pub(crate) struct AccountChecker {
+    pub(crate) accounts: AccountRegistry,
+    pub(crate) clock: Clock,
+}
+
+impl AccountChecker {
+    /// Asks the platforms of the accounts that serve the caller's tenant, within the caller's deadline.
+    ///
+    /// # Errors
+    /// No account of the tenant has the requested name.
+    pub(crate) async fn check(
+        &self,
+        meta: &Meta,
+        request: &v1::CheckAccountsRequest,
+    ) -> Result<v1::CheckAccountsReply, DeliveryError> {
+        let is_wanted = |account: &&Arc<PlatformAccount>| {
+            account.serves(&meta.tenant)
+                && (request.account.is_empty() || account.name == request.account)
+        };
+        let mut accounts: Vec<_> = self.accounts.iter().filter(is_wanted).cloned().collect();
+        if accounts.is_empty() && !request.account.is_empty() {
+            return Err(DeliveryError::NotFound("account"));
+        }
+        accounts.sort_by_key(|account| account.id());
+        let truncated = accounts.len() > MAX_CHECKED_ACCOUNTS;
+        accounts.truncate(MAX_CHECKED_ACCOUNTS);
+        let left = meta.deadline.remaining(self.clock.now_ms());
+        let until = Instant::now() + left.saturating_sub(REPLY_MARGIN).min(CHECK_TIMEOUT);
+        let checks = stream::iter(accounts)
+            .map(|account| self.check_one(account, until))
+            .buffered(MAX_CONCURRENT_CHECKS);
+        Ok(v1::CheckAccountsReply {
+            accounts: checks.collect().await,
+            truncated,
+        })
+    }
+
+    async fn check_one(&self, account: Arc<PlatformAccount>, until: Instant) -> v1::AccountCheck {
+        let begun = Instant::now();
+        let checked_at_ms = self.clock.now_ms();
+        let asked = async {
+            // Held during the request: callers who come meanwhile get its result instead of a request of their own.
+            let mut last = account.last_check.lock().await;
+            if let Some(check) = last.as_ref()
+                && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS
+            {
+                return check.clone();
+            }
+            let result = account.platform.check_account().await;
+            let mut check = described(&account, result);
+            check.checked_at_ms = checked_at_ms;
+            check.milliseconds = milliseconds_since(begun);
+            *last = Some(check.clone());
+            check
+        };
+        match timeout_at(until, asked).await {
+            Ok(check) => check,
+            Err(_elapsed) => {
+                let mut check = outline(&account);
+                check.set_credentials(CredentialState::Unreachable);
+                "The platform did not answer in time.".clone_into(&mut check.reason);
+                check.checked_at_ms = checked_at_ms;
+                check.milliseconds = milliseconds_since(begun);
+                check
+            }
+        }
+    }
+}
+
+fn milliseconds_since(begun: Instant) -> u32 {
+    u32::try_from(begun.elapsed().as_millis()).unwrap_or(u32::MAX)
+}
+
+/// The check of an account about which nothing is known yet.
+fn outline(account: &PlatformAccount) -> v1::AccountCheck {
+    v1::AccountCheck {
+        platform: account.platform.name().to_owned(),
+        account: account.name.clone(),
+        ..v1::AccountCheck::default()
+    }
+}
+
+fn described(
+    account: &PlatformAccount,
+    result: Result<AccountCheck, PlatformError>,
+) -> v1::AccountCheck {
+    let mut check = outline(account);
+    match result {
+        Ok(found) => describe_answer(account, &mut check, found),
+        Err(error) => {
+            tracing::warn!(
+                account = account.id(),
+                error = &error as &dyn std::error::Error,
+                "the check of an account failed"
+            );
+            let (state, reason) = match error.kind() {
+                kind @ ErrorKind::Auth => (CredentialState::Refused, kind.sentence()),
+                ErrorKind::Forbidden => (
+                    CredentialState::Refused,
+                    "The platform does not let the account ask about itself.",
+                ),
+                kind @ (ErrorKind::RateLimited | ErrorKind::Transient) => {
+                    (CredentialState::Unreachable, kind.sentence())
+                }
+                _ => (
+                    CredentialState::Unreachable,
+                    "The platform's response was not one to this question.",
+                ),
+            };
+            check.set_credentials(state);
+            reason.clone_into(&mut check.reason);
+            check.platform_code = shown_text(error.platform_code(), MAX_TEXT_CHARACTERS);
+        }
+    }
+    check
+}
+
+fn describe_answer(account: &PlatformAccount, check: &mut v1::AccountCheck, found: AccountCheck) {
+    let AccountCheck {
+        identity,
+        credentials,
+        files,
+        limits,
+    } = found;
+    check.identity = shown_text(identity, MAX_TEXT_CHARACTERS);
+    match credentials {
+        CredentialCheck::Accepted => check.set_credentials(CredentialState::Accepted),
+        CredentialCheck::Unverified(reason) => {
+            check.set_credentials(CredentialState::Unverified);
+            reason.clone_into(&mut check.reason);
+        }
+    }
+    let (permission, reason) = match files {
+        FilePermission::Allowed => (v1::FilePermission::Allowed, String::new()),
+        FilePermission::Denied(reason) => (v1::FilePermission::Denied, reason),
+        FilePermission::PerChat(reason) => (v1::FilePermission::PerChat, reason),
+    };
+    check.set_files(permission);
+    check.files_reason = shown_text(reason, MAX_TEXT_CHARACTERS);
+    let RateLimits {
+        account_per_minute,
+        chat_per_minute,
+    } = account.platform.rates(&target_of(account));
+    check.limits = limits.map(|limits| v1::AccountLimits {
+        max_file_bytes: limits.any,
+        routes: limits
+            .routes
+            .iter()
+            .map(|(route, max_file_bytes)| v1::RouteLimit {
+                route: route_code(*route).into(),
+                max_file_bytes: *max_file_bytes,
+            })
+            .collect(),
+        max_files_per_message: u32::try_from(limits.per_message).unwrap_or(u32::MAX),
+        max_text_length: limits.text as u64,
+        max_caption_length: limits.caption as u64,
+        account_per_minute,
+        chat_per_minute,
+    });
+}
+
+/// A target that names the account and no chat, for limits that hold in all of them.
+fn target_of(account: &PlatformAccount) -> DeliveryTarget {
+    DeliveryTarget {
+        platform: account.platform.name().to_owned(),
+        account: account.name.clone(),
+        chat: String::new(),
+        thread: String::new(),
+        reply_to: String::new(),
+    }
+}

@@ -1,0 +1,55 @@
+//! Whether the credentials have the rights that sandboxes need.
+
+use dray_sandbox::{BackendCheck, Error};
+use serde_json::json;
+
+use crate::cluster::Cluster;
+
+/// Verb and resource of what every sandbox needs (docs/backends/kubernetes.md).
+const NEEDED_RIGHTS: [(&str, &str); 3] = [
+    ("get", "pods"),
+    ("get", "pods/exec"),
+    ("create", "pods/exec"),
+];
+/// Namespaces that are checked; the others of a longer list need the same rights.
+const MAX_NAMESPACES: usize = 8;
+
+/// Asks for each right in the configured namespaces, or in all where none is configured.
+pub(crate) async fn check_access(cluster: &Cluster) -> Result<BackendCheck, Error> {
+    let configured = &cluster.config().namespaces;
+    // Without namespaces a pod of any may be named; the empty name stands for all of them.
+    let everywhere = [String::new()];
+    let namespaces = if configured.is_empty() {
+        everywhere.as_slice()
+    } else {
+        configured.as_slice()
+    };
+    for namespace in namespaces.iter().take(MAX_NAMESPACES) {
+        for (verb, resource) in NEEDED_RIGHTS {
+            let (kind, part) = resource.split_once('/').unwrap_or((resource, ""));
+            let right = json!({
+                "namespace": namespace, "verb": verb, "resource": kind, "subresource": part,
+            });
+            if !cluster.is_allowed(&right).await? {
+                let place = place_name(namespace);
+                let missing = format!("the right to `{verb}` {resource} in {place} is missing");
+                return Ok(BackendCheck::Refused(missing));
+            }
+        }
+    }
+    let places: Vec<String> = namespaces
+        .iter()
+        .take(MAX_NAMESPACES)
+        .map(|namespace| place_name(namespace))
+        .collect();
+    let ready = format!("the rights on pods are there in {}", places.join(", "));
+    Ok(BackendCheck::Ready(ready))
+}
+
+fn place_name(namespace: &str) -> String {
+    if namespace.is_empty() {
+        "every namespace".to_owned()
+    } else {
+        format!("namespace {namespace}")
+    }
+}

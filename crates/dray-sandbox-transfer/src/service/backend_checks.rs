@@ -1,0 +1,127 @@
+//! Checks of the configured backends, when a caller asks. No sandbox is opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_presentation::name::shown_text;
+use dray_proto::v1::{self, BackendState};
+use dray_sandbox::{BackendCheck, ErrorKind};
+use dray_service::Request;
+use dray_types::Fault;
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout_at};
+
+use super::{SandboxTransfer, may_name_sandboxes, report};
+use crate::error::Error;
+
+/// Longest time for all backends of one request.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Part of the caller's time that is left for the reply.
+const REPLY_MARGIN: Duration = Duration::from_millis(300);
+/// How long a result is given again, so that callers cannot make a flood of requests to a provider.
+const REUSE_PERIOD_MS: u64 = 5_000;
+/// Most characters of a detail.
+const MAX_TEXT_CHARACTERS: usize = 200;
+
+impl SandboxTransfer {
+    /// Asks each configured backend whether it works. For tenants that may name sandboxes by address: which backends
+    /// there are is no matter of others.
+    pub async fn check_backends(
+        self: Arc<Self>,
+        request: Request<v1::CheckBackendsRequest>,
+    ) -> Result<v1::CheckBackendsReply, Fault> {
+        let Request { meta, body } = request;
+        let check = async {
+            if !may_name_sandboxes(&self.config, &meta.tenant) {
+                return Err(Error::AddressDenied);
+            }
+            let mut names = self.backends.names();
+            names.retain(|name| body.backend.is_empty() || *name == body.backend);
+            if names.is_empty() && !body.backend.is_empty() {
+                return Err(Error::NoBackend(body.backend.clone()));
+            }
+            let left = meta.deadline.remaining(self.clock.now_ms());
+            let until = Instant::now() + left.saturating_sub(REPLY_MARGIN).min(CHECK_TIMEOUT);
+            // All together: there are as many as kinds of sandboxes.
+            let checks = names.into_iter().map(|name| self.check_one(name, until));
+            Ok(v1::CheckBackendsReply {
+                backends: join_all(checks).await,
+            })
+        };
+        check.await.map_err(|error| report(&meta, error))
+    }
+
+    async fn check_one(&self, name: &'static str, until: Instant) -> v1::BackendCheck {
+        let begun = Instant::now();
+        let checked_at_ms = self.clock.now_ms();
+        let asked = async {
+            let (backend, last) = self.backends.checked(name)?;
+            // Held during the request: callers who come meanwhile get its result instead of a request of their own.
+            let mut last = last.lock().await;
+            if let Some(check) = last.as_ref()
+                && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS
+            {
+                return Some(check.clone());
+            }
+            let mut check = described(name, backend.check().await);
+            check.checked_at_ms = checked_at_ms;
+            check.milliseconds = milliseconds_since(begun);
+            *last = Some(check.clone());
+            Some(check)
+        };
+        if let Ok(Some(check)) = timeout_at(until, asked).await {
+            return check;
+        }
+        let late = dray_sandbox::Error::new(ErrorKind::Timeout, "no response in time");
+        let mut check = described(name, Err(late));
+        check.checked_at_ms = checked_at_ms;
+        check.milliseconds = milliseconds_since(begun);
+        check
+    }
+}
+
+fn milliseconds_since(begun: Instant) -> u32 {
+    u32::try_from(begun.elapsed().as_millis()).unwrap_or(u32::MAX)
+}
+
+fn described(
+    name: &'static str,
+    result: Result<BackendCheck, dray_sandbox::Error>,
+) -> v1::BackendCheck {
+    let mut check = v1::BackendCheck {
+        backend: name.to_owned(),
+        ..v1::BackendCheck::default()
+    };
+    let (state, detail) = match result {
+        Ok(BackendCheck::Ready(detail)) => (BackendState::Ready, detail),
+        Ok(BackendCheck::Refused(detail)) => {
+            ErrorKind::Auth.as_str().clone_into(&mut check.failure);
+            (BackendState::Failed, detail)
+        }
+        Ok(BackendCheck::Unverified(detail)) => (BackendState::Unverified, detail),
+        Err(error) => {
+            tracing::warn!(
+                backend = name,
+                error = &error as &dyn std::error::Error,
+                "the check of a backend failed"
+            );
+            error.kind().as_str().clone_into(&mut check.failure);
+            let sentence = failure_sentence(error.kind());
+            (BackendState::Failed, sentence.to_owned())
+        }
+    };
+    check.set_state(state);
+    check.detail = shown_text(detail, MAX_TEXT_CHARACTERS);
+    check
+}
+
+/// Why a backend failed, without what its provider wrote: that may repeat a credential.
+const fn failure_sentence(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Auth => "The credentials are missing or were refused.",
+        ErrorKind::Timeout => "It did not answer in time.",
+        ErrorKind::ToolMissing => "The program for it is not installed.",
+        ErrorKind::Unavailable => "It cannot be reached.",
+        _ => "Its response was not one to this question.",
+    }
+}
