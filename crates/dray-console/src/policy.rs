@@ -164,6 +164,7 @@ fn step_row(step: &v1::JudgementStep) -> Markup {
             td data-label="Setting" {
                 @if step.setting.is_empty() { "built in" } @else { code { (shown(&step.setting)) } }
                 @if !step.origin.is_empty() { ", from " (shown(&step.origin)) }
+                @if !step.decided_by.is_empty() { ", by " code { (shown(&step.decided_by)) } }
             }
         }
     }

@@ -138,10 +138,12 @@ async fn the_policy_tester_asks_the_service_and_shows_each_step() {
                     rule: "Hosts of the app's list.".to_owned(),
                     setting: "host_allowlist".to_owned(),
                     origin: "option".to_owned(),
+                    decided_by: "analysts/packages (policy.toml:5)".to_owned(),
                 }],
                 verdict: v1::StepVerdict::Refused.into(),
                 fault: Some(Fault::new(FaultCode::Denied, "The host is not allowed.").into()),
                 complete: true,
+                ..v1::ExplainReply::default()
             })
         })
         .await;
@@ -153,6 +155,7 @@ async fn the_policy_tester_asks_the_service_and_shows_each_step() {
         "app_hosts",
         "host_not_allowed",
         "Hosts of the app's list.",
+        "analysts/packages (policy.toml:5)",
         "The host is not allowed.",
         // The form keeps the entered values.
         "value=\"https://a.example.com/x?y=1&amp;z\"",
