@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{
-    Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read,
-    ReadDigest, Sandbox, SandboxPath, State, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing,
+    Metadata, Probe, Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, State, Transport,
+    Write,
 };
 use dray_sandbox_exec::ExecFiles;
 use dray_types::Clock;
@@ -408,6 +409,11 @@ impl Sandbox for DockerSandbox {
             return self.write(write, body).await.map(|()| None);
         }
         self.noted(self.commands.write_with_digest(write, body).await)
+    }
+
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        self.check_shell()?;
+        self.noted(self.commands.execute(request).await)
     }
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
