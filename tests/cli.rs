@@ -9,6 +9,7 @@ use crate::support;
 mod copies;
 mod doctor;
 mod egress;
+mod exec;
 mod permissions;
 mod policy;
 mod terminal;

@@ -6,8 +6,8 @@
 
 use crate::v1::{
     self, ConsoleAction, ConsoleStage, DeliveryErrorKind, DeliveryRoute, DeliveryStage, FileState,
-    PolicyStep, PreviewAction, SandboxEntryKind, StepState, StepVerdict, TicketAction,
-    TicketDirection, TicketState, WaitingReason,
+    PolicyStep, PreviewAction, SandboxCommandStage, SandboxCommandState, SandboxEntryKind,
+    StepState, StepVerdict, TicketAction, TicketDirection, TicketState, WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -88,6 +88,20 @@ names!(ConsoleAction {
     PolicyResolve => "policy_resolve",
     Preview => "preview",
     PreviewRevoke => "preview_revoke",
+});
+
+names!(SandboxCommandState {
+    Exited => "exited",
+    Signaled => "signaled",
+    TimedOut => "timed_out",
+    Cancelled => "cancelled",
+    Failed => "failed",
+});
+
+names!(SandboxCommandStage {
+    Refused => "refused",
+    Started => "started",
+    Ended => "ended",
 });
 
 names!(PreviewAction {

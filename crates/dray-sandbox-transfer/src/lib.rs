@@ -19,6 +19,7 @@
 //! ```
 
 pub mod backends;
+pub mod commands;
 pub mod config;
 pub mod direct;
 pub mod error;

@@ -1,5 +1,8 @@
 //! The service: the calls that it answers and the work that it consumes.
 
+mod command_audit;
+mod command_output;
+mod commands;
 mod files;
 mod opener;
 mod previews;
@@ -22,12 +25,14 @@ use dray_types::{Clock, Fault, TenantId};
 use opentelemetry::metrics::Meter;
 
 use crate::backends::Backends;
+use crate::commands::CommandLedger;
 use crate::config::Config;
 use crate::error::Error;
 use crate::sessions::Sessions;
 use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::wire;
+use command_audit::CommandAuditor;
 use opener::SandboxOpener;
 
 /// The running service with its records and open sandboxes.
@@ -40,6 +45,8 @@ pub struct SandboxTransfer {
     pub(crate) sessions: Sessions,
     pub(crate) uploads: Uploads,
     pub(crate) turns: Turns,
+    pub(crate) commands: CommandLedger,
+    auditor: CommandAuditor,
     /// Absent where no address is configured for them.
     pub(crate) previews: Option<PreviewService>,
 }
@@ -81,6 +88,7 @@ impl Service for SandboxTransfer {
             .answer(Self::unbind)
             .answer(Self::find)
             .answer(Self::settle)
+            .answer(Self::exec)
             .answer(Self::create_preview)
             .answer(Self::list_previews)
             .answer(Self::revoke_preview)
@@ -93,6 +101,7 @@ impl Service for SandboxTransfer {
             .calls::<v1::ReadAttachmentRequest>()
             .publishes_event::<v1::UploadPlaced>()
             .publishes_audit::<v1::PreviewAudit>()
+            .publishes_audit::<v1::SandboxCommandAudit>()
             .uses_keys(crate::sessions::SESSION_BUCKET)
             .uses_keys(crate::uploads::UPLOAD_BUCKET)
     }
@@ -123,6 +132,8 @@ impl SandboxTransfer {
             sessions: Sessions::new(&cx.bus),
             uploads: Uploads::new(&cx.bus),
             turns: Turns::default(),
+            commands: CommandLedger::new(&cx.bus),
+            auditor: CommandAuditor::new(cx.bus.clone(), cx.clock.clone()),
             previews: None,
         }
     }

@@ -1,5 +1,6 @@
 //! The whole service over the in-process bus, with directories of this host as sandboxes and a real store.
 
+mod commands;
 mod previews;
 mod sessions;
 mod transfers;

@@ -37,7 +37,7 @@ pub(crate) use ticket::{
     TicketServe, TicketSource, TicketUpload,
 };
 pub(crate) use transfer::{
-    DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxGet,
+    DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxExec, SandboxGet,
     SandboxPut, SendArgs, SessionCommand, TransferOptions,
 };
 

@@ -50,6 +50,9 @@ SANDBOXES_PUT_TREE: Final[Method[v1.PutSandboxTreeRequest, v1.PutSandboxTreeRepl
 SANDBOXES_SETTLE: Final[Method[v1.SettleUploadsRequest, v1.SettleUploadsReply]] = Method(
     "/dray.v1.Sandboxes/Settle", "dray.sandbox.v1.settle", v1.SettleUploadsRequest, v1.SettleUploadsReply
 )
+SANDBOXES_EXEC: Final[Method[v1.ExecSandboxRequest, v1.ExecSandboxReply]] = Method(
+    "/dray.v1.Sandboxes/Exec", "dray.sandbox.v1.exec", v1.ExecSandboxRequest, v1.ExecSandboxReply
+)
 DELIVERIES_SEND_FILE: Final[Method[v1.SendFileRequested, v1.DeliveryAccepted]] = Method(
     "/dray.v1.Deliveries/SendFile", "dray.delivery.v1.send-file", v1.SendFileRequested, v1.DeliveryAccepted
 )
