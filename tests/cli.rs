@@ -5,7 +5,6 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support;
-
 mod copies;
 mod doctor;
 mod egress;

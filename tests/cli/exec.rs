@@ -98,7 +98,10 @@ fn a_program_that_was_not_run_is_a_failure_with_advice() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("program_not_found"), "{text}");
-    let usage = fixture.exec(&["--env", "NAME"], &["true"]).output().unwrap();
+    let usage = fixture
+        .exec(&["--env", "NAME"], &["true"])
+        .output()
+        .unwrap();
     assert_eq!(usage.status.code(), Some(2));
 }
 

@@ -9,6 +9,7 @@ use dray_sandbox::command::{CommandEnd, CommandInput, CommandRequest, SandboxCom
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 use futures_util::future::try_join_all;
+use tokio::task::JoinSet;
 
 use super::context::{pieces, random};
 use super::report::{equal, holds, refused, same_bytes};
@@ -82,11 +83,11 @@ async fn finish(sandbox: Arc<dyn Sandbox>, request: CommandRequest) -> Result<Fi
     })
 }
 
-fn input(bytes: &[u8]) -> Option<CommandInput> {
-    Some(CommandInput {
+fn input(bytes: &[u8]) -> CommandInput {
+    CommandInput {
         size: bytes.len() as u64,
         body: pieces(bytes),
-    })
+    }
 }
 
 fn runs_commands(context: &CaseContext<'_>) -> Result<(), Stop> {
@@ -123,10 +124,13 @@ pub(super) async fn input_reaches_the_program(context: &CaseContext<'_>) -> Resu
     for bytes in [
         Vec::new(),
         b"one line\n".to_vec(),
-        (0..=255).cycle().take(SMALL_INPUT_BYTES).collect::<Vec<u8>>(),
+        (0..=255)
+            .cycle()
+            .take(SMALL_INPUT_BYTES)
+            .collect::<Vec<u8>>(),
     ] {
         let mut request = context.command(&["cat"]);
-        request.input = input(&bytes);
+        request.input = Some(input(&bytes));
         let ended = context.finish(request).await?;
         same_bytes("what was read", &ended.output, &bytes)?;
     }
@@ -140,7 +144,7 @@ pub(super) async fn much_input_arrives_or_is_refused(
     runs_commands(context)?;
     let bytes = random(1 << 20);
     let mut request = context.command(&["wc", "-c"]);
-    request.input = input(&bytes);
+    request.input = Some(input(&bytes));
     match context.finish(request).await {
         Ok(ended) => {
             let said = String::from_utf8_lossy(&ended.output).trim().to_owned();
@@ -150,7 +154,7 @@ pub(super) async fn much_input_arrives_or_is_refused(
     }
     // A program that does not want its input ends as it likes.
     let mut request = context.script("exit 3");
-    request.input = input(&bytes);
+    request.input = Some(input(&bytes));
     match context.finish(request).await {
         Ok(ended) => equal("status", ended.end.status, 3),
         Err(error) => refused("much input", Err::<(), _>(error), &[ErrorKind::TooLarge]),
@@ -185,7 +189,9 @@ pub(super) async fn variables_reach_the_program(context: &CaseContext<'_>) -> Re
     let ended = context.finish(request).await?;
     let expected = [b"|".as_slice(), second, b"|\xff=\x01|", &path, b"|"].concat();
     same_bytes("values", &ended.output, &expected)?;
-    let own = context.run_script("env | sed -n 's/^\\(dray_[a-z]*\\)=.*/\\1/p'").await?;
+    let own = context
+        .run_script("env | sed -n 's/^\\(dray_[a-z]*\\)=.*/\\1/p'")
+        .await?;
     same_bytes("variables of the script", &own.output, b"")
 }
 
@@ -210,7 +216,10 @@ pub(super) async fn arguments_reach_the_program_as_they_are(
     let mut expected = words.join(&b'|');
     expected.push(b'|');
     same_bytes("words", &ended.output, &expected)?;
-    let made = context.sandbox.stat(&context.path("pwned")?, dray_sandbox::Follow::No).await;
+    let made = context
+        .sandbox
+        .stat(&context.path("pwned")?, dray_sandbox::Follow::No)
+        .await;
     refused("what a word would make", made, &[ErrorKind::NotFound])
 }
 
@@ -287,13 +296,22 @@ pub(super) async fn a_program_runs_in_its_directory(context: &CaseContext<'_>) -
 
 pub(super) async fn an_unknown_program_is_refused(context: &CaseContext<'_>) -> Result<(), Stop> {
     runs_commands(context)?;
-    for program in ["no-such-program-here", "./missing", "/missing/program", "cd "] {
+    for program in [
+        "no-such-program-here",
+        "./missing",
+        "/missing/program",
+        "cd ",
+    ] {
         let ended = context.finish(context.command(&[program])).await;
         refused(program, ended.map(drop), &[ErrorKind::NotFound])?;
     }
     let plain = context.put("plain", b"echo no\n").await?;
     let ended = context.finish(context.command(&[plain.as_bytes()])).await;
-    refused("a plain file", ended.map(drop), &[ErrorKind::PermissionDenied])?;
+    refused(
+        "a plain file",
+        ended.map(drop),
+        &[ErrorKind::PermissionDenied],
+    )?;
     // A builtin of the shell is not a program, nor is a function of the script that runs it.
     for program in ["eval", "dray_kill"] {
         let ended = context.finish(context.command(&[program, "echo no"])).await;
@@ -326,10 +344,11 @@ pub(super) async fn a_dropped_program_ends_with_its_children(
     runs_commands(context)?;
     let request = context.script(&format!("{CHILDREN_SCRIPT}; echo $$ >>pids; echo; wait"));
     // As a task: a channel without streams only answers when the program has ended.
-    let running = tokio::spawn(finish(Arc::clone(&context.sandbox), request));
+    let mut running = JoinSet::new();
+    running.spawn(finish(Arc::clone(&context.sandbox), request));
     let pids = context.path("pids")?;
     wait_for(context, &pids).await?;
-    running.abort();
+    running.abort_all();
     context.processes_end().await?;
     let after = context.run_script("echo usable").await?;
     same_bytes("afterwards", &after.output, b"usable\n")
@@ -351,7 +370,9 @@ pub(super) async fn output_of_a_child_after_its_program_holds_nothing_up(
     runs_commands(context)?;
     // The child writes without end to both streams, which are still open when the program has ended.
     let ended = context
-        .run_script("echo early; (while :; do echo late; echo late >&2; sleep 0.02; done) & echo $! >pids")
+        .run_script(
+            "echo early; (while :; do echo late; echo late >&2; sleep 0.02; done) & echo $! >pids",
+        )
         .await?;
     equal("status", ended.end.status, 0)?;
     holds(

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::Client;
 use crate::exec::DockerExec;
+use crate::fault::{mute, stopped};
 use crate::mounts::Mounts;
 use crate::resolve::{ResolvedPath, resolve};
 use crate::user::ContainerUser;
@@ -235,18 +236,6 @@ impl DockerSandbox {
             life_ms: None,
         })
     }
-}
-
-/// Whether the failure means that no command can be run in the container now.
-fn mute(error: &Error) -> bool {
-    error.kind() == ErrorKind::ToolMissing || stopped(error)
-}
-
-fn stopped(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
-    )
 }
 
 fn no_answer() -> Error {

@@ -9,6 +9,7 @@ use dray_types::{ByteSize, OperationId, Period, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::command_error::CommandError;
 use crate::error::Error;
 use crate::sessions::token;
 use crate::uploads::UPLOAD_BUCKET;
@@ -148,7 +149,7 @@ impl CommandLedger {
     ///
     /// # Errors
     ///
-    /// [`Error::CommandRepeated`] when it did so before, here or in another replica.
+    /// [`CommandError::Repeated`] when it did so before, here or in another replica.
     pub(crate) async fn begin(
         &self,
         tenant: &TenantId,
@@ -157,7 +158,7 @@ impl CommandLedger {
         let key = format!("exec.{}.{}", tenant.token(), token(operation.as_str()));
         match self.keys.create(&key, Bytes::from_static(b"1")).await {
             Ok(_) => Ok(()),
-            Err(KeyError::Exists) => Err(Error::CommandRepeated),
+            Err(KeyError::Exists) => Err(CommandError::Repeated.into()),
             Err(error) => Err(error.into()),
         }
     }
@@ -202,7 +203,11 @@ mod tests {
             ("lab-2", "docker:web", true),
             ("collab", "docker:web", false),
         ] {
-            assert_eq!(allows(&config, tenant, sandbox), allowed, "{tenant} {sandbox}");
+            assert_eq!(
+                allows(&config, tenant, sandbox),
+                allowed,
+                "{tenant} {sandbox}"
+            );
         }
     }
 
@@ -237,6 +242,9 @@ mod tests {
         let long = Duration::from_hours(1);
         assert_eq!(config.time(0, long), Duration::from_mins(10));
         assert_eq!(config.time(500, long), Duration::from_millis(500));
-        assert_eq!(config.time(5000, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(
+            config.time(5000, Duration::from_secs(1)),
+            Duration::from_secs(1)
+        );
     }
 }

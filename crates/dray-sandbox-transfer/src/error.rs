@@ -5,8 +5,10 @@ use dray_presentation::size::human_size;
 use dray_proto::convert::InvalidMessage;
 use dray_sandbox::{Again, ErrorKind};
 use dray_store::ReadError;
-use dray_types::{Fault, FaultCode, RetryAdvice};
+use dray_types::{Fault, FaultCode};
 use std::time::Duration;
+
+use crate::command_error::CommandError;
 
 /// The reason for which a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -35,21 +37,9 @@ pub enum Error {
     /// This tenant may not name sandboxes.
     #[error("the tenant may not name sandboxes by address")]
     AddressDenied,
-    /// No rule allows this tenant to run programs in this sandbox.
-    #[error("no rule allows the tenant to run programs there")]
-    CommandDenied,
-    /// The operation has started its program already.
-    #[error("the operation has started a program before")]
-    CommandRepeated,
-    /// The audit event was not stored, so nothing was run.
-    #[error("the audit event of a program was not stored: {0:?}")]
-    CommandAudit(Box<Fault>),
-    /// The program was not run.
+    /// A program was not run, or ended without a result.
     #[error(transparent)]
-    Command(dray_sandbox::Error),
-    /// The program was started, or may have been: the operation is not repeated.
-    #[error(transparent)]
-    CommandStarted(Box<Self>),
+    Command(#[from] CommandError),
     /// Another writer kept changing the same record.
     #[error("the record keeps moving")]
     Contended,
@@ -106,24 +96,7 @@ impl From<Error> for Fault {
             )
             .detail("address_denied")
             .advice("An operator lists the tenant in `sandbox-transfer.address_tenants`."),
-            Error::CommandDenied => Self::new(
-                FaultCode::Denied,
-                "Programs may not be run in this sandbox.",
-            )
-            .detail("command_denied")
-            .advice("An operator allows it in `sandbox-transfer.commands.allow`."),
-            Error::CommandRepeated => Self::new(
-                FaultCode::InvalidArgument,
-                "This operation has started its program before; it is not started again.",
-            )
-            .detail("command_repeated")
-            .advice("Look at what the program has done, then send a new operation id if it is to run again."),
-            Error::CommandAudit(fault) => *fault,
-            Error::Command(error) => command(&error),
-            Error::CommandStarted(error) => Self {
-                retry: RetryAdvice::Never,
-                ..Self::from(*error)
-            },
+            Error::Command(error) => error.into(),
             Error::Contended => Self::new(FaultCode::Unavailable, "Too many concurrent changes.")
                 .detail("contended")
                 .retry_after(Duration::from_millis(200)),
@@ -226,44 +199,6 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
         }
         (None, Again::Resolve | Again::Never | Again::OtherTransport) => fault,
     }
-}
-
-/// Makes the fault for a program that was not run. Kinds that mean the same as in a transfer keep its words.
-fn command(error: &dray_sandbox::Error) -> Fault {
-    let (code, message, detail, advice) = match error.kind() {
-        ErrorKind::NotFound => (
-            FaultCode::NotFound,
-            "This program does not exist in the sandbox.",
-            "program_not_found",
-            "Check its name, or install it; `PATH` may need another directory.",
-        ),
-        ErrorKind::PermissionDenied => (
-            FaultCode::Denied,
-            "This file may not be executed by the sandbox user.",
-            "program_not_executable",
-            "Run its interpreter with the file as an argument, or change its mode.",
-        ),
-        ErrorKind::ToolMissing => (
-            FaultCode::Unsupported,
-            "This sandbox runs no programs.",
-            "commands_unsupported",
-            "It needs a way to run commands, and `sh`, `env`, `head` and `cat` in it.",
-        ),
-        ErrorKind::TooLarge => (
-            FaultCode::TooLarge,
-            "The arguments or the input are more than this sandbox takes.",
-            "command_too_large",
-            "Put them into a file of the sandbox, and name the file.",
-        ),
-        ErrorKind::InvalidName => (
-            FaultCode::InvalidArgument,
-            "The program, an argument or a variable has a form that is not allowed.",
-            "invalid_command",
-            "A program is not empty, begins without `-` and has no `=`; names of variables are those of a shell; nothing holds NUL.",
-        ),
-        _ => return sandbox(error),
-    };
-    Fault::new(code, message).detail(detail).advice(advice)
 }
 
 #[cfg(test)]

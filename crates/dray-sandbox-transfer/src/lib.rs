@@ -19,6 +19,7 @@
 //! ```
 
 pub mod backends;
+pub mod command_error;
 pub mod commands;
 pub mod config;
 pub mod direct;

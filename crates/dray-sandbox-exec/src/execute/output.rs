@@ -93,13 +93,11 @@ impl ProgramOutput {
             let Some(mut output) = output else {
                 return Ok(None);
             };
-            match output.next().await? {
-                Some(piece) => Ok(Some((piece, Some(output)))),
-                None => {
-                    output.finish().await?;
-                    Ok(None)
-                }
+            if let Some(piece) = output.next().await? {
+                return Ok(Some((piece, Some(output))));
             }
+            output.finish().await?;
+            Ok(None)
         }))
     }
 
@@ -126,7 +124,10 @@ impl ProgramOutput {
 
     /// Cuts what exceeds the limit; `None` when nothing is left.
     fn pass(&mut self, piece: BytesMut) -> Option<Bytes> {
-        let room = self.limits.stdout.map(|most| most.saturating_sub(self.passed));
+        let room = self
+            .limits
+            .stdout
+            .map(|most| most.saturating_sub(self.passed));
         self.passed += piece.len();
         let mut piece = piece.freeze();
         piece.truncate(room.unwrap_or(usize::MAX));
@@ -259,21 +260,48 @@ mod tests {
 
     #[test]
     fn only_the_beginning_of_a_mark_is_held_back() {
-        for (held, length) in [("line\n", 0), ("a@", 1), ("a@@7", 3), ("@@7e57 en", 9), ("@@@", 2), ("", 0)] {
-            assert_eq!(begun_mark(held.as_bytes(), b"@@7e57 end "), length, "{held}");
+        for (held, length) in [
+            ("line\n", 0),
+            ("a@", 1),
+            ("a@@7", 3),
+            ("@@7e57 en", 9),
+            ("@@@", 2),
+            ("", 0),
+        ] {
+            assert_eq!(
+                begun_mark(held.as_bytes(), b"@@7e57 end "),
+                length,
+                "{held}"
+            );
         }
     }
 
     #[test]
     fn the_status_is_found_wherever_the_shell_wrote_it() {
         // base64 of "ab\nc"
-        for report in ["base64 @7@YWIKYw==\n", "base64 YWI@7@KYw==\n", "base64 YWIKYw==\n@7@"] {
+        for report in [
+            "base64 @7@YWIKYw==\n",
+            "base64 YWI@7@KYw==\n",
+            "base64 YWIKYw==\n@7@",
+        ] {
             let end = parse_report(report.as_bytes(), 100, false).unwrap();
-            assert_eq!((end.status, end.stderr.as_slice()), (7, b"ab\nc".as_slice()));
+            assert_eq!(
+                (end.status, end.stderr.as_slice()),
+                (7, b"ab\nc".as_slice())
+            );
         }
         let cut = parse_report(b"od 61 62 63@0@\n", 2, true).unwrap();
-        assert_eq!((cut.stderr.as_slice(), cut.stderr_truncated), (b"ab".as_slice(), true));
-        for wrong in ["base64 YWI=", "base64 @x@", "base64 @1@@2@", "@1@", "base64 @300@"] {
+        assert_eq!(
+            (cut.stderr.as_slice(), cut.stderr_truncated),
+            (b"ab".as_slice(), true)
+        );
+        for wrong in [
+            "base64 YWI=",
+            "base64 @x@",
+            "base64 @1@@2@",
+            "@1@",
+            "base64 @300@",
+        ] {
             let error = parse_report(wrong.as_bytes(), 100, false).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Protocol, "{wrong}");
         }

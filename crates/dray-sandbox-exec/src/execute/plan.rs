@@ -67,7 +67,7 @@ impl ProgramPlan {
         } else {
             (words, None)
         };
-        let argv = command_line(channel, nonce, argument);
+        let argv = command_line(channel, nonce, &argument);
         let size = weight(channel, &argv);
         if size > channel.longest_arguments {
             let allowed = channel.longest_arguments as u64;
@@ -106,7 +106,12 @@ fn check(request: &CommandRequest) -> Result<(), Error> {
         return invalid("the name of a program is not empty, begins without `-` and has no `=`");
     }
     let values = request.environment.iter().map(|(_, value)| value);
-    if request.argv.iter().chain(values).any(|word| word.contains(&0)) {
+    if request
+        .argv
+        .iter()
+        .chain(values)
+        .any(|word| word.contains(&0))
+    {
         return invalid("an argument or a variable holds NUL");
     }
     if !request.environment.iter().all(|(name, _)| is_name(name)) {
@@ -118,7 +123,9 @@ fn check(request: &CommandRequest) -> Result<(), Error> {
 fn is_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     name.bytes().next().is_some_and(letter)
-        && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|byte| letter(byte) || byte.is_ascii_digit())
 }
 
 /// How the script takes the input, and the bytes that come after its own line.
@@ -150,7 +157,7 @@ fn with_line(words: String, body: Option<Body>) -> Body {
     }
 }
 
-fn command_line(channel: &Channel, nonce: &Nonce, argument: String) -> Vec<Vec<u8>> {
+fn command_line(channel: &Channel, nonce: &Nonce, argument: &str) -> Vec<Vec<u8>> {
     let wire = if channel.binary_output { "raw" } else { "text" };
     // The mark is in the environment of the shell from its beginning, so that it can be found before it runs anything.
     let mark = format!("DRAY_COMMAND=wrap.{}", nonce.as_str());
@@ -163,7 +170,7 @@ fn command_line(channel: &Channel, nonce: &Nonce, argument: String) -> Vec<Vec<u
         "sh",
         nonce.as_str(),
         wire,
-        &argument,
+        argument,
     ];
     words.map(|word| word.as_bytes().to_vec()).to_vec()
 }

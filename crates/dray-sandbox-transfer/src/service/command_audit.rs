@@ -7,6 +7,7 @@ use dray_proto::v1::{self, SandboxCommandStage, SandboxCommandState};
 use dray_types::{Clock, Deadline, Fault};
 use tokio::runtime::Handle;
 
+use crate::command_error::CommandError;
 use crate::error::Error;
 
 /// How long an audit event may take to be stored.
@@ -30,7 +31,7 @@ impl CommandAuditor {
     ///
     /// # Errors
     ///
-    /// [`Error::CommandAudit`]: the event was not stored, and what it is about must not happen.
+    /// [`CommandError::Audit`]: the event was not stored, and what it is about must not happen.
     pub(super) async fn record(
         &self,
         meta: &Meta,
@@ -44,7 +45,7 @@ impl CommandAuditor {
         let published = self.bus.publish_audit(&meta, &audit).await;
         published
             .map(drop)
-            .map_err(|error| Error::CommandAudit(Box::new(Fault::from(error))))
+            .map_err(|error| CommandError::Audit(Box::new(Fault::from(error))).into())
     }
 
     /// Records that a program is about to start, and gives the record of its end.
@@ -88,7 +89,8 @@ impl CommandRecord {
                 audit.set_state(reply.state());
                 audit.exit_code = reply.exit_code;
                 audit.signal = reply.signal;
-                let size = |output: &Option<v1::CommandOutput>| output.as_ref().map_or(0, |it| it.size);
+                let size =
+                    |output: &Option<v1::CommandOutput>| output.as_ref().map_or(0, |it| it.size);
                 audit.stdout_size = size(&reply.stdout);
                 audit.stderr_size = size(&reply.stderr);
             }
@@ -119,7 +121,9 @@ impl Drop for CommandRecord {
 }
 
 async fn record_end(auditor: &CommandAuditor, meta: &Meta, audit: v1::SandboxCommandAudit) {
-    let recorded = auditor.record(meta, SandboxCommandStage::Ended, &audit).await;
+    let recorded = auditor
+        .record(meta, SandboxCommandStage::Ended, &audit)
+        .await;
     if let Err(error) = recorded {
         tracing::error!(%error, operation = %meta.operation, "the end of a program was not recorded");
     }
@@ -149,7 +153,11 @@ mod tests {
     fn arguments_are_recorded_up_to_a_limit() {
         let short = vec![b"sh".to_vec(), b"".to_vec()];
         assert_eq!(recorded_argv(&short), (short.clone(), false));
-        let long = vec![b"echo".to_vec(), vec![b'x'; MAX_ARGV_BYTES], b"end".to_vec()];
+        let long = vec![
+            b"echo".to_vec(),
+            vec![b'x'; MAX_ARGV_BYTES],
+            b"end".to_vec(),
+        ];
         let (recorded, cut) = recorded_argv(&long);
         assert!(cut);
         assert_eq!(recorded.len(), 2);

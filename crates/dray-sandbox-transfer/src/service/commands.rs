@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::command_audit::recorded_argv;
 use super::command_output::OutputCollector;
 use super::{Opened, SandboxTransfer, report};
+use crate::command_error::CommandError;
 use crate::error::Error;
 use crate::store::{Owner, StoreSource};
 use crate::wire;
@@ -83,11 +84,11 @@ impl SandboxTransfer {
             ..reply
         });
         record.end(ran.as_ref()).await;
-        if let Err(Error::Sandbox(error) | Error::Command(error)) = &ran {
+        if let Err(Error::Sandbox(error) | Error::Command(CommandError::NotRun(error))) = &ran {
             self.backends
                 .failed(allowed.opened.engine.handle(), error.kind());
         }
-        ran.map_err(|error| Error::CommandStarted(Box::new(error)))
+        ran.map_err(|error| CommandError::Started(Box::new(error)).into())
     }
 
     /// Opens the sandbox and finds the directory, if a rule allows programs there.
@@ -113,7 +114,10 @@ impl SandboxTransfer {
             [] => opened.places.working_directory.clone(),
             path => opened.path(path)?,
         };
-        let found = opened.engine.stat(&opened.policy, &path, Follow::Yes).await?;
+        let found = opened
+            .engine
+            .stat(&opened.policy, &path, Follow::Yes)
+            .await?;
         if found.kind != FileKind::Directory {
             return Err(SandboxError::new(ErrorKind::NotDirectory, "the working directory").into());
         }
@@ -139,7 +143,9 @@ impl SandboxTransfer {
         let stage = SandboxCommandStage::Refused;
         let recorded = self.auditor.record(meta, stage, audit).await;
         // Refused in any case: an event that cannot be stored is reported to the operator by the error.
-        recorded.err().unwrap_or(Error::CommandDenied)
+        recorded
+            .err()
+            .unwrap_or_else(|| CommandError::Denied.into())
     }
 
     async fn command_input(
@@ -206,7 +212,7 @@ impl SandboxTransfer {
         // A channel without streams answers only when the program has ended; dropping the request ends it too.
         let ended = match timeout_at(until, sandbox.execute(request)).await {
             Ok(started) => {
-                let command = started.map_err(Error::Command)?;
+                let command = started.map_err(CommandError::NotRun)?;
                 collect(command, until, &mut stdout).await?
             }
             Err(_) => None,
@@ -248,19 +254,21 @@ async fn collect(
         }
         Ok::<_, Error>(end.await?)
     };
-    match timeout_at(until, reading).await {
-        Ok(ended) => Ok(Some(ended?)),
-        Err(_) => {
-            drop(output);
-            settled.await;
-            Ok(None)
-        }
+    if let Ok(ended) = timeout_at(until, reading).await {
+        return ended.map(Some);
     }
+    drop(output);
+    settled.await;
+    Ok(None)
 }
 
 fn set_end(reply: &mut v1::ExecSandboxReply, ended: Option<&CommandEnd>) {
     let (state, status, signal) = match ended.map(|end| end.status) {
-        None => (SandboxCommandState::TimedOut, 128 + KILL_SIGNAL, KILL_SIGNAL),
+        None => (
+            SandboxCommandState::TimedOut,
+            128 + KILL_SIGNAL,
+            KILL_SIGNAL,
+        ),
         Some(status) => match status.checked_sub(128) {
             Some(signal @ 1..=MAX_SIGNAL) => {
                 (SandboxCommandState::Signaled, status.into(), signal.into())
@@ -303,10 +311,13 @@ fn check_size(body: &v1::ExecSandboxRequest) -> Result<(), Error> {
         return Err(InvalidMessage::field("environment", "a name is there twice").into());
     }
     let words: usize = body.argv.iter().map(|word| word.len() + 1).sum();
-    let size = words + variables.map(|it| it.name.len() + it.value.len() + 2).sum::<usize>();
+    let size = words
+        + variables
+            .map(|it| it.name.len() + it.value.len() + 2)
+            .sum::<usize>();
     if size > MAX_COMMAND_BYTES {
         let error = SandboxError::too_large(size as u64, MAX_COMMAND_BYTES as u64);
-        return Err(Error::Command(error));
+        return Err(CommandError::NotRun(error).into());
     }
     if body.input.len() > MAX_INLINE_INPUT_BYTES {
         return Err(InvalidMessage::field("input", "store it and name it by `input_claim`").into());

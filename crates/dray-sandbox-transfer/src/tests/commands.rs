@@ -5,6 +5,7 @@ use dray_proto::v1::{SandboxCommandStage, SandboxCommandState};
 use dray_testkit::eventually;
 use dray_types::FaultCode;
 use prost::Message as _;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -84,7 +85,10 @@ async fn a_program_gets_its_words_and_answers_with_output_and_status() {
     let stdout = reply.stdout.unwrap();
     let expected = format!("{}\nfrom outside\n", path.display());
     assert_eq!(stdout.head, expected.as_bytes());
-    assert_eq!((stdout.size, stdout.truncated), (expected.len() as u64, false));
+    assert_eq!(
+        (stdout.size, stdout.truncated),
+        (expected.len() as u64, false)
+    );
     assert!(stdout.claim.is_none());
     assert_eq!(reply.stderr.unwrap().head, b"two words");
     let started = audit(&events.next().await.unwrap());
@@ -94,7 +98,10 @@ async fn a_program_gets_its_words_and_answers_with_output_and_status() {
     assert_eq!(started.working_directory, raw(&path));
     let ended = audit(&events.next().await.unwrap());
     assert_eq!(ended.stage(), SandboxCommandStage::Ended);
-    assert_eq!((ended.state(), ended.exit_code), (SandboxCommandState::Exited, 3));
+    assert_eq!(
+        (ended.state(), ended.exit_code),
+        (SandboxCommandState::Exited, 3)
+    );
     assert_eq!((ended.stdout_size, ended.stderr_size), (stdout.size, 9));
     assert_eq!(ended.operation_id, started.operation_id);
     for event in [started, ended] {
@@ -121,7 +128,10 @@ async fn long_output_and_long_input_go_through_the_store() {
     let endless = script(&sandbox, "head -c 1000000 /dev/zero; exit 5");
     let reply = fixture.ask(&endless).await.unwrap();
     let stdout = reply.stdout.unwrap();
-    assert_eq!((reply.exit_code, stdout.size, stdout.truncated), (5, 300 << 10, true));
+    assert_eq!(
+        (reply.exit_code, stdout.size, stdout.truncated),
+        (5, 300 << 10, true)
+    );
     assert_eq!(fixture.read(stdout.claim.unwrap()).await.len(), 300 << 10);
     let smaller = v1::ExecSandboxRequest {
         max_output_bytes: 10,
@@ -158,7 +168,8 @@ async fn a_directory_outside_of_the_roots_is_refused() {
 }
 
 /// A script whose child is in a session of its own, and writes the numbers of both.
-const CHILDREN: &str = "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; echo begun; mv pids.new pids; wait";
+const CHILDREN: &str =
+    "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; echo begun; mv pids.new pids; wait";
 
 /// Waits until none of the processes of [`CHILDREN`] runs.
 async fn processes_end(root: &Path) {
@@ -194,9 +205,13 @@ async fn a_program_ends_with_its_call() {
     let (path, sandbox) = fixture.sandbox("open");
     let mut events = audits(&fixture).await;
     let (bus, meta) = (fixture.bus.clone(), fixture.meta("acme"));
-    let call = tokio::spawn(async move { bus.call(&meta, &script(&sandbox, CHILDREN)).await });
-    eventually("the program", async || path.join("pids").exists().then_some(())).await;
-    call.abort();
+    let mut call = JoinSet::new();
+    call.spawn(async move { bus.call(&meta, &script(&sandbox, CHILDREN)).await });
+    eventually("the program", async || {
+        path.join("pids").exists().then_some(())
+    })
+    .await;
+    call.abort_all();
     processes_end(&path).await;
     let stages = [events.next().await.unwrap(), events.next().await.unwrap()];
     let [started, ended] = stages.map(|event| audit(&event));
@@ -233,7 +248,10 @@ async fn what_cannot_be_run_has_a_fault_of_its_own() {
         (exec(target(), &["./plain"]), "program_not_executable"),
         (exec(target(), &["-c"]), "invalid_command"),
         (exec(target(), &["echo", "a\0b"]), "invalid_command"),
-        (exec(target(), &["echo", &"x".repeat(70_000)]), "command_too_large"),
+        (
+            exec(target(), &["echo", &"x".repeat(70_000)]),
+            "command_too_large",
+        ),
     ] {
         let fault = fixture.ask(&request).await.unwrap_err();
         assert!(fault.detail.contains(detail), "{fault:?}");

@@ -72,7 +72,7 @@ pub(crate) async fn run(
         return outcome;
     }
     if let SandboxCommand::Exec(exec) = command {
-        let allowing = allow_commands(&reaching, &sandboxes);
+        let allowing = exec::allow_commands(&reaching, &sandboxes);
         let system = SystemConnection::open(&allowing, &[SANDBOX_SERVICE]).await?;
         let outcome = exec::run(&reaching, &system, exec).await;
         // Also after a failure: the program ends before the service that runs here.
@@ -85,20 +85,6 @@ pub(crate) async fn run(
     let sandbox = sandboxes.first().map_or("", String::as_str);
     let removes = matches!(command, SandboxCommand::Rm { .. });
     outcome.map_err(|failure| explain_failure(failure, sandbox, removes))
-}
-
-/// Lets a service of this process run programs in the sandboxes that its user names. A running system has rules of its
-/// own, which this does not change.
-fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> GlobalOptions {
-    let mut global = global.clone();
-    if !sandboxes.is_empty() {
-        let named: Vec<_> = sandboxes.iter().map(|it| reach::absolute_address(it)).collect();
-        let rules = json!([{ "tenants": [global.tenant], "sandboxes": named }]);
-        let rule = format!("sandbox-transfer.commands.allow={rules}");
-        // First, so that a `--set` of the user comes later and counts.
-        global.overrides.insert(0, rule);
-    }
-    global
 }
 
 /// Splits `KIND:NAME:PATH` into the address and the path; without an address the operand is a path alone.

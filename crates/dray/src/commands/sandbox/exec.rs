@@ -42,9 +42,21 @@ async fn try_run(
     let time = Duration::from_secs(exec.timeout);
     let mut request = v1::ExecSandboxRequest {
         sandbox: Some(target(&exec.sandbox)),
-        argv: exec.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-        working_directory: exec.directory.as_deref().map(path_bytes).unwrap_or_default(),
-        environment: exec.environment.iter().map(|it| variable(it)).collect::<Result<_, _>>()?,
+        argv: exec
+            .argv
+            .iter()
+            .map(|word| word.as_bytes().to_vec())
+            .collect(),
+        working_directory: exec
+            .directory
+            .as_deref()
+            .map(path_bytes)
+            .unwrap_or_default(),
+        environment: exec
+            .environment
+            .iter()
+            .map(|it| variable(it))
+            .collect::<Result<_, _>>()?,
         timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         max_output_bytes: exec.output_limit.map_or(0, |limit| limit.as_u64()),
         ..v1::ExecSandboxRequest::default()
@@ -55,7 +67,7 @@ async fn try_run(
     let meta = system.meta(time + CALL_MARGIN);
     let reply = tokio::select! {
         reply = system.call_once(&meta, &request) => reply?,
-        // The dropped call tells the service, which ends the program.
+        // The service is notified of the dropped call and ends the program.
         _ = tokio::signal::ctrl_c() => {
             return Err(Fault::new(FaultCode::Unavailable, "Interrupted.").into());
         }
@@ -73,8 +85,27 @@ async fn try_run(
             }
             Err(CommandFailure::Program(TIMEOUT_STATUS))
         }
-        _ => Err(CommandFailure::Program(u8::try_from(reply.exit_code).unwrap_or(1))),
+        _ => Err(CommandFailure::Program(
+            u8::try_from(reply.exit_code).unwrap_or(1),
+        )),
     }
+}
+
+/// Lets a service of this process run programs in the sandboxes that its user names. A running system has rules of its
+/// own, which this does not change.
+pub(super) fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> GlobalOptions {
+    let mut global = global.clone();
+    if !sandboxes.is_empty() {
+        let named: Vec<_> = sandboxes
+            .iter()
+            .map(|it| reach::absolute_address(it))
+            .collect();
+        let rules = json!([{ "tenants": [global.tenant], "sandboxes": named }]);
+        let rule = format!("sandbox-transfer.commands.allow={rules}");
+        // First, so that a `--set` of the user comes later and counts.
+        global.overrides.insert(0, rule);
+    }
+    global
 }
 
 /// Exit status for a program that was killed at its time limit, as `timeout` of the GNU core utilities has it.
@@ -91,9 +122,9 @@ fn target(sandbox: &str) -> v1::SandboxRef {
 }
 
 fn variable(typed: &str) -> Result<v1::EnvironmentVariable, CommandFailure> {
-    let (name, value) = typed.split_once('=').ok_or_else(|| {
-        CommandFailure::Usage("a variable is written NAME=VALUE".to_owned())
-    })?;
+    let (name, value) = typed
+        .split_once('=')
+        .ok_or_else(|| CommandFailure::Usage("a variable is written NAME=VALUE".to_owned()))?;
     Ok(v1::EnvironmentVariable {
         name: name.to_owned(),
         value: value.as_bytes().to_vec(),
@@ -145,7 +176,10 @@ async fn print_output(
     drop(out);
     if let Some(claim) = &stderr.claim {
         let claim = claim.artifact.clone().unwrap_or_default();
-        print_note(&format!("standard error is longer, in all {} bytes", claim.size));
+        print_note(&format!(
+            "standard error is longer, in all {} bytes",
+            claim.size
+        ));
     }
     match stdout.claim {
         Some(claim) => {
@@ -204,7 +238,10 @@ mod tests {
     #[test]
     fn a_variable_has_a_name_and_a_value() {
         let found = variable("A=b=c").unwrap();
-        assert_eq!((found.name.as_str(), found.value.as_slice()), ("A", b"b=c".as_slice()));
+        assert_eq!(
+            (found.name.as_str(), found.value.as_slice()),
+            ("A", b"b=c".as_slice())
+        );
         assert!(variable("A").is_err());
     }
 }
