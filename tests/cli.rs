@@ -5,10 +5,10 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support;
-
 mod copies;
 mod doctor;
 mod egress;
+mod exec;
 mod permissions;
 mod policy;
 mod terminal;

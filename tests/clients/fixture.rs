@@ -34,6 +34,8 @@ impl ClientFixture {
     pub(crate) fn start(&self, extra: &[String]) -> UpServer {
         let mut settings = vec![
             format!("sandbox-transfer.local.roots={}", self.text("drayage-box")),
+            r#"sandbox-transfer.commands.allow=[{"tenants":["default"],"sandboxes":["local:*"]}]"#
+                .to_owned(),
             "platform-delivery.cli=true".to_owned(),
             "limits.free_disk_percent=0".to_owned(),
         ];

@@ -63,6 +63,22 @@ class EndToEnd(unittest.TestCase):
         with self.assertRaises(NotFoundError):
             sandbox.stat("large.bin")
 
+    def test_a_program_runs_with_its_input_and_environment_and_its_failure_is_a_result(self):
+        sandbox = self.dray.sandbox(ADDRESS)
+        script = 'cat | wc -c; printf %s "$NAME" >&2; exit 3'
+        ran = sandbox.exec(["sh", "-c", script], stdin=b"x" * 100_000, environment={"NAME": "two words"})
+        self.assertEqual((ran.state, ran.exit_code, ran.signal, ran.truncated), ("exited", 3, 0, False))
+        self.assertEqual((ran.stdout.strip(), ran.stderr), (b"100000", b"two words"))
+        long = sandbox.exec(["head", "-c", "200000", "/dev/zero"])
+        self.assertEqual(long.stdout, bytes(200_000))
+        slow = sandbox.exec(["sh", "-c", "echo begun; sleep 60"], timeout=1)
+        self.assertEqual((slow.state, slow.exit_code, slow.stdout), ("timed_out", 137, b"begun\n"))
+        with self.assertRaises(NotFoundError) as missing:
+            sandbox.exec(["no-such-program"])
+        self.assertEqual(missing.exception.fault.detail, "program_not_found")
+        with self.assertRaises(TypeError):
+            sandbox.exec("ls -l")
+
     def test_arguments_of_every_size_are_resolved(self):
         small = self.dray.resolve({"text": "Grüße", "number": 1})
         self.assertEqual(small.arguments, {"text": "Grüße", "number": 1})
@@ -148,6 +164,8 @@ class EndToEnd(unittest.TestCase):
                 sandbox = dray.sandbox(ADDRESS)
                 placed = await sandbox.put(LARGE, name="async.bin")
                 found = await sandbox.get(placed.path)
+                ran = await sandbox.exec(["wc", "-c", placed.path])
+                self.assertEqual(int(ran.stdout.split()[0]), len(LARGE))
                 self.assertEqual(await dray.read_bytes(found), LARGE)
                 calls = [await dray.publish_tool_call("t", {"n": number}) for number in range(5)]
                 outcomes = await asyncio.gather(*(call.outcome(timeout=60) for call in calls))
@@ -166,6 +184,9 @@ class EndToEnd(unittest.TestCase):
             self.assertEqual(narrow.resolve({"a": 1}).arguments, {"a": 1})
             with self.assertRaises(DeniedError) as caught:
                 narrow.sandbox(ADDRESS).ls()
+            with self.assertRaises(DeniedError) as refused:
+                narrow.sandbox(ADDRESS).exec(["true"])
+            self.assertEqual(refused.exception.fault.detail, "missing_scope")
             self.assertEqual(caught.exception.fault.detail, "missing_scope")
 
     def test_an_endpoint_with_another_certificate_is_not_trusted(self):
@@ -186,6 +207,9 @@ class EndToEnd(unittest.TestCase):
                 other.tool_call(published.operation_id).outcome(timeout=1)
             with self.assertRaises(DeniedError):
                 other.sandbox(ADDRESS).ls()
+            with self.assertRaises(DeniedError) as refused:
+                other.sandbox(ADDRESS).exec(["true"])
+            self.assertEqual(refused.exception.fault.detail, "command_denied")
         named = v1.Claim.FromString(stored.SerializeToString())
         named.artifact.tenant = "other"
         with self.assertRaises((DeniedError, NotFoundError)):

@@ -32,6 +32,7 @@ export {
 } from "./faults.js";
 export { Delivery, PublishedToolCall } from "./handles.js";
 export {
+  CommandResult,
   DeliveredFile,
   type DeliveredFileState,
   DeliveryReport,
@@ -50,6 +51,6 @@ export {
 } from "./models.js";
 export type { Stored, StoreSettings } from "./operation.js";
 export type { CallOptions, PemSource, RetryPolicy, Tls, WaitOptions } from "./options.js";
-export { type GetSettings, type PlaceSettings, Sandbox, type SandboxPath } from "./sandbox.js";
+export { type ExecSettings, type GetSettings, type PlaceSettings, Sandbox, type SandboxPath } from "./sandbox.js";
 export type { LocalSource } from "./sources.js";
 export type { ConnectionOptions } from "./transport.js";

@@ -6,6 +6,7 @@ import {
   type Content,
   type DeliveredFile as DeliveredFileMessage,
   type DeliveryReport as DeliveryReportMessage,
+  type ExecSandboxReply,
   type FetchReply,
   FileState,
   type IssuedTicket as IssuedTicketMessage,
@@ -13,6 +14,7 @@ import {
   type ReadAttachmentReply,
   type ResolvedArguments as ResolvedArgumentsMessage,
   type ResolvedFile,
+  SandboxCommandState,
   type SandboxEntry as SandboxEntryMessage,
   SandboxEntryKind,
   type SandboxFile as SandboxFileMessage,
@@ -271,6 +273,37 @@ export class PlacedFile {
   /** Proof of the transfer. */
   get receipt(): TransferReceipt | undefined {
     return this.message.receipt;
+  }
+}
+
+/** A program that has ended in a sandbox. */
+export class CommandResult {
+  /** @param stdout Standard output, as far as it was kept. @param stderr Standard error, as far as it was kept. */
+  constructor(
+    readonly message: ExecSandboxReply,
+    readonly stdout: Uint8Array,
+    readonly stderr: Uint8Array,
+  ) {}
+
+  /** How it ended. */
+  get state(): "exited" | "signaled" | "timed_out" {
+    if (this.message.state === SandboxCommandState.TIMED_OUT) return "timed_out";
+    return this.message.state === SandboxCommandState.SIGNALED ? "signaled" : "exited";
+  }
+
+  /** Exit code; with a signal 128 + its number, and 137 at a time limit. */
+  get exitCode(): number {
+    return this.message.exitCode;
+  }
+
+  /** Number of the signal that ended it; 0 without one. */
+  get signal(): number {
+    return this.message.signal;
+  }
+
+  /** Whether more of an output came than was kept. */
+  get truncated(): boolean {
+    return (this.message.stdout?.truncated ?? false) || (this.message.stderr?.truncated ?? false);
   }
 }
 

@@ -19,6 +19,7 @@ import {
   Artifacts,
   type Claim,
   ClaimSchema,
+  type CommandOutput,
   type Content,
   ContentSchema,
   Deliveries,
@@ -133,6 +134,12 @@ export class Operation {
     if (place instanceof Uint8Array) return place;
     const url = await this.#sign(place);
     return this.#context.transfers.downloadBytes(url, place.artifact, this.deadline, this.#options.retry);
+  }
+
+  /** All that was kept of an output of a program. */
+  async readOutput(output: CommandOutput | undefined): Promise<Uint8Array> {
+    if (output?.claim === undefined) return output?.head ?? new Uint8Array();
+    return this.readBytes(output.claim);
   }
 
   /** The bytes of a file as a stream that runs under the deadline of the operation. */

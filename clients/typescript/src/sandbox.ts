@@ -1,7 +1,7 @@
 /** Files of one sandbox. */
 
-import { PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
-import type { Operation, Stored } from "./operation.js";
+import { CommandResult, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
+import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
 import { isLocalSource, type LocalSource } from "./sources.js";
 import { Sandboxes, type SandboxRef } from "./v1/index.js";
 
@@ -29,6 +29,20 @@ export interface GetSettings {
   readonly to?: string;
   /** Most bytes; the operator's limit when unset. */
   readonly maxBytes?: number;
+}
+
+/** How a program is run. */
+export interface ExecSettings {
+  /** Directory in the sandbox; its working directory when unset. */
+  readonly directory?: SandboxPath;
+  /** Variables in addition to those of the sandbox. */
+  readonly environment?: Readonly<Record<string, string | Uint8Array>>;
+  /** Standard input: bytes, a local source or a stored file; empty when unset. */
+  readonly stdin?: LocalSource | Stored;
+  /** Most milliseconds that it may run; the operator's limit when unset. */
+  readonly timeoutMs?: number;
+  /** Most bytes of standard output that are kept; the operator's limit when unset. */
+  readonly maxOutputBytes?: number;
 }
 
 /** A sandbox by its address, or that of a session. */
@@ -85,6 +99,30 @@ export class Sandbox {
     return this.#run(async (operation) => {
       const { follow = true } = settings;
       return new SandboxEntry(await operation.call(Sandboxes.method.stat, { ...this.#at(path), follow }));
+    });
+  }
+
+  /**
+   * Runs a program, whose words no shell reads, and waits for its end. The limits can only lower those of the operator; the
+   * deadline of the request ends the program too. One that fails is a result, not an error.
+   */
+  exec(argv: readonly SandboxPath[], settings: ExecSettings = {}): Promise<CommandResult> {
+    return this.#run(async (operation) => {
+      const { stdin = new Uint8Array(), environment = {} } = settings;
+      const isInline = stdin instanceof Uint8Array && stdin.byteLength <= INLINE_LIMIT_BYTES;
+      const input = isInline
+        ? { input: stdin }
+        : { inputClaim: await operation.claimFor(stdin, isLocalSource(stdin) ? "stdin" : undefined) };
+      const reply = await operation.call(Sandboxes.method.exec, {
+        sandbox: { sandbox: this.#target },
+        argv: argv.map(pathBytes),
+        workingDirectory: pathBytes(settings.directory ?? ""),
+        environment: Object.entries(environment).map(([name, value]) => ({ name, value: pathBytes(value) })),
+        timeoutMs: BigInt(Math.round(settings.timeoutMs ?? 0)),
+        maxOutputBytes: BigInt(settings.maxOutputBytes ?? 0),
+        ...input,
+      });
+      return new CommandResult(reply, await operation.readOutput(reply.stdout), await operation.readOutput(reply.stderr));
     });
   }
 

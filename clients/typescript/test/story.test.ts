@@ -57,6 +57,21 @@ test("a large file goes into a sandbox and comes back unchanged", async (t) => {
   await assert.rejects(sandbox.stat("large-ts.bin"), NotFoundError);
 });
 
+test("a program runs with its input and environment, and its failure is a result", async (t) => {
+  const sandbox = connect(t, token).sandbox(ADDRESS);
+  const script = 'cat | wc -c; printf %s "$NAME" >&2; exit 3';
+  const stdin = new Uint8Array(100_000);
+  const ran = await sandbox.exec(["sh", "-c", script], { stdin, environment: { NAME: "two words" } });
+  assert.deepEqual([ran.state, ran.exitCode, ran.signal, ran.truncated], ["exited", 3, 0, false]);
+  assert.equal(Buffer.from(ran.stdout).toString().trim(), "100000");
+  assert.equal(Buffer.from(ran.stderr).toString(), "two words");
+  const long = await sandbox.exec(["head", "-c", "200000", "/dev/zero"]);
+  assert.equal(long.stdout.byteLength, 200_000);
+  const slow = await sandbox.exec(["sh", "-c", "echo begun; sleep 60"], { timeoutMs: 1000 });
+  assert.deepEqual([slow.state, slow.exitCode], ["timed_out", 137]);
+  await assert.rejects(sandbox.exec(["no-such-program"]), NotFoundError);
+});
+
 test("web streams go in and come out", async (t) => {
   const dray = connect(t, token);
   const sandbox = dray.sandbox(ADDRESS);

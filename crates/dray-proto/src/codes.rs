@@ -7,8 +7,8 @@
 use crate::v1::{
     self, BackendState, ConsoleAction, ConsoleStage, CredentialState, DeliveryErrorKind,
     DeliveryRoute, DeliveryStage, FilePermission, FileState, PolicyStep, PreviewAction,
-    SandboxEntryKind, StepState, StepVerdict, TicketAction, TicketDirection, TicketState,
-    WaitingReason,
+    SandboxCommandStage, SandboxCommandState, SandboxEntryKind, StepState, StepVerdict,
+    TicketAction, TicketDirection, TicketState, WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -91,7 +91,20 @@ names!(ConsoleAction {
     PreviewRevoke => "preview_revoke",
     SetUpCheck => "set_up_check",
     FileGet => "file_get",
-    Chat => "chat",
+});
+
+names!(SandboxCommandState {
+    Exited => "exited",
+    Signaled => "signaled",
+    TimedOut => "timed_out",
+    Cancelled => "cancelled",
+    Failed => "failed",
+});
+
+names!(SandboxCommandStage {
+    Refused => "refused",
+    Started => "started",
+    Ended => "ended",
 });
 
 names!(PreviewAction {

@@ -326,6 +326,11 @@ impl Audit for v1::PreviewAudit {
     const PAST_PARTICIPLE: &'static str = "changed";
 }
 
+impl Audit for v1::SandboxCommandAudit {
+    const AREA: &'static str = "sandbox";
+    const PAST_PARTICIPLE: &'static str = "executed";
+}
+
 impl Audit for v1::EgressAudit {
     const AREA: &'static str = "egress";
     const PAST_PARTICIPLE: &'static str = "fetched";

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::{
-    Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
-    SandboxPath, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
+    Read, Sandbox, SandboxCommand, SandboxPath, Transport, Write,
 };
 use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
 
@@ -149,5 +149,9 @@ impl Sandbox for ApptainerSandbox {
 
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
         self.files.write_tree(path, tar).await
+    }
+
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        self.files.execute(request).await
     }
 }

@@ -20,6 +20,7 @@
 
 mod bytes;
 mod changes;
+mod commands;
 mod context;
 mod directories;
 mod engine;
@@ -99,6 +100,8 @@ pub struct Traits {
     pub rename: bool,
     /// A digest can be computed in the sandbox.
     pub fingerprint: bool,
+    /// Programs can be run.
+    pub commands: bool,
 }
 
 impl Default for Traits {
@@ -112,6 +115,7 @@ impl Default for Traits {
             identity: true,
             rename: true,
             fingerprint: true,
+            commands: true,
         }
     }
 }
@@ -189,7 +193,47 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     views::a_range_is_that_part_of_the_file,
     views::a_view_of_a_file_that_changed_breaks_off,
     views::a_link_that_leads_out_is_not_viewed,
+    commands::a_program_ends_with_its_status,
+    commands::a_signal_is_part_of_the_status,
+    commands::input_reaches_the_program,
+    commands::much_input_arrives_or_is_refused,
+    commands::input_that_breaks_is_a_failure,
+    commands::variables_reach_the_program,
+    commands::arguments_reach_the_program_as_they_are,
+    commands::long_output_comes_whole_or_is_cut,
+    commands::output_may_be_any_bytes,
+    commands::standard_error_is_kept_apart,
+    commands::a_program_runs_in_its_directory,
+    commands::an_unknown_program_is_refused,
+    commands::a_request_that_means_two_things_is_refused,
+    commands::a_dropped_program_ends_with_its_children,
+    commands::children_end_with_their_program,
+    commands::output_of_a_child_after_its_program_holds_nothing_up,
+    commands::a_program_ends_with_its_lifetime,
+    commands::eight_programs_run_concurrently,
     handles::a_replaced_sandbox_is_gone,
+];
+
+/// Cases of programs that a caller runs, which a sandbox without [`Traits::commands`] skips.
+pub const PROGRAM_CASES: &[&str] = &[
+    "a_program_ends_with_its_status",
+    "a_signal_is_part_of_the_status",
+    "input_reaches_the_program",
+    "much_input_arrives_or_is_refused",
+    "input_that_breaks_is_a_failure",
+    "variables_reach_the_program",
+    "arguments_reach_the_program_as_they_are",
+    "long_output_comes_whole_or_is_cut",
+    "output_may_be_any_bytes",
+    "standard_error_is_kept_apart",
+    "a_program_runs_in_its_directory",
+    "an_unknown_program_is_refused",
+    "a_request_that_means_two_things_is_refused",
+    "a_dropped_program_ends_with_its_children",
+    "children_end_with_their_program",
+    "output_of_a_child_after_its_program_holds_nothing_up",
+    "a_program_ends_with_its_lifetime",
+    "eight_programs_run_concurrently",
 ];
 
 /// Time limit for one case. A backend that hangs must fail and not stop the suite.

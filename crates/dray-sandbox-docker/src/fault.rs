@@ -134,6 +134,19 @@ pub(crate) fn broken(
     Error::new(ErrorKind::Unavailable, doing).caused_by(error)
 }
 
+/// Whether the failure means that no command can be run in the container now.
+pub(crate) fn mute(error: &Error) -> bool {
+    error.kind() == ErrorKind::ToolMissing || stopped(error)
+}
+
+/// Whether the failure means that the container is stopped or paused.
+pub(crate) fn stopped(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{
-    Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read,
-    ReadDigest, Sandbox, SandboxPath, State, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing,
+    Metadata, Probe, Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, State, Transport,
+    Write,
 };
 use dray_sandbox_exec::ExecFiles;
 use dray_types::Clock;
@@ -17,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::Client;
 use crate::exec::DockerExec;
+use crate::fault::{mute, stopped};
 use crate::mounts::Mounts;
 use crate::resolve::{ResolvedPath, resolve};
 use crate::user::ContainerUser;
@@ -236,18 +238,6 @@ impl DockerSandbox {
     }
 }
 
-/// Whether the failure means that no command can be run in the container now.
-fn mute(error: &Error) -> bool {
-    error.kind() == ErrorKind::ToolMissing || stopped(error)
-}
-
-fn stopped(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
-    )
-}
-
 fn no_answer() -> Error {
     let hung = "the shell of the container does not answer";
     Error::new(ErrorKind::ToolMissing, hung)
@@ -408,6 +398,11 @@ impl Sandbox for DockerSandbox {
             return self.write(write, body).await.map(|()| None);
         }
         self.noted(self.commands.write_with_digest(write, body).await)
+    }
+
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        self.check_shell()?;
+        self.noted(self.commands.execute(request).await)
     }
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {

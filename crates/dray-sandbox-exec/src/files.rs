@@ -11,12 +11,14 @@ use dray_types::Sha256Digest;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
+use tokio_util::task::TaskTracker;
 
 use super::channel::{Channel, Exec};
 use super::list::LIST_SCRIPT;
 use super::metadata::{PathFacts, is_pseudo, keeps_times, state_of};
 use super::persistent_shell::{PersistentShell, RetrySafety};
 use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, one_line};
+use super::supervisor::Supervisor;
 
 const STAT_SCRIPT: &str = include_str!("script/stat.sh");
 const STATE_SCRIPT: &str = include_str!("script/state.sh");
@@ -35,6 +37,8 @@ pub struct ExecFiles<E> {
     pub(super) tools: Arc<OnceCell<Vec<String>>>,
     /// A shell that stays open, where starting commands is slow.
     persistent_shell: Option<Arc<PersistentShell>>,
+    /// Ends the programs of [`Self::execute`] whose caller is gone.
+    pub(super) supervisor: Supervisor,
 }
 
 impl<E> Clone for ExecFiles<E> {
@@ -43,6 +47,7 @@ impl<E> Clone for ExecFiles<E> {
             exec: Arc::clone(&self.exec),
             tools: Arc::clone(&self.tools),
             persistent_shell: self.persistent_shell.clone(),
+            supervisor: self.supervisor.clone(),
         }
     }
 }
@@ -54,6 +59,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             exec: Arc::new(exec),
             tools: Arc::new(OnceCell::new()),
             persistent_shell: None,
+            supervisor: Supervisor::new(TaskTracker::new()),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`ExecFiles`] does all file operations over any implementation of [`Exec`]. [`LocalExec`] runs processes on this
 //! host, and so also the programs that lead into other systems; [`CommandBackend`] makes sandboxes of such command
-//! lines. [`Supervisor`] kills a command and its children when its caller is gone.
+//! lines. [`ExecFiles::execute`] runs a program for a caller. [`Supervisor`] kills a command and its children when its caller is gone.
 //!
 //! ```no_run
 //! use dray_sandbox::{Follow, SandboxPath};
@@ -20,6 +20,7 @@
 mod channel;
 mod command;
 mod decode;
+mod execute;
 mod failure;
 mod files;
 mod input;

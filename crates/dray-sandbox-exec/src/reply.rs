@@ -30,6 +30,11 @@ impl Nonce {
         Self(nonce.to_owned())
     }
 
+    /// The digits, which occur nowhere by chance.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// The mark before a word. Scripts put a line break before it, which is not part of it.
     pub(super) fn mark(&self, word: &str) -> Vec<u8> {
         format!("@@{} {word}", self.0).into_bytes()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_sandbox::backend::{Follow, Read, ReadDigest, Sandbox, Write};
 use dray_sandbox::body::Body;
+use dray_sandbox::command::{CommandRequest, SandboxCommand};
 use dray_sandbox::error::Error;
 use dray_sandbox::handle::Handle;
 use dray_sandbox::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
@@ -166,5 +167,9 @@ impl<E: Exec + 'static> Sandbox for ExecSandbox<E> {
 
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
         self.files.write_tree(path, tar).await
+    }
+
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        self.files.execute(request).await
     }
 }

@@ -7,21 +7,28 @@ use super::quote;
 pub fn spelled(argv: &[Vec<u8>]) -> String {
     let mut spelled = String::new();
     for word in argv {
-        for byte in quote(word) {
-            match byte {
-                // Any other character may mean something to printf or the shell.
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' | b' ' => {
-                    spelled.push(char::from(byte));
-                }
-                byte => {
-                    spelled.push_str("\\0");
-                    for shift in [6, 3, 0] {
-                        spelled.push(char::from(b'0' + ((byte >> shift) & 7)));
-                    }
-                }
-            }
-        }
+        spelled.push_str(&escaped(&quote(word)));
         spelled.push(' ');
     }
     spelled
+}
+
+/// Bytes as text from which `printf %b` makes them again.
+pub(super) fn escaped(bytes: &[u8]) -> String {
+    let mut escaped = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            // Any other character may mean something to printf or the shell.
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' | b' ' => {
+                escaped.push(char::from(*byte));
+            }
+            byte => {
+                escaped.push_str("\\0");
+                for shift in [6, 3, 0] {
+                    escaped.push(char::from(b'0' + ((byte >> shift) & 7)));
+                }
+            }
+        }
+    }
+    escaped
 }

@@ -21,7 +21,8 @@ use tokio_util::task::TaskTracker;
 pub const MARK_VARIABLE: &str = "DRAY_TRANSFER";
 
 /// Kills every process that carries the mark, until a round finds none. Status 0 when any was found, 1 when none was.
-/// `read` leaves out the NULs between variables, so that this needs no program but the shell.
+/// `grep` is faster by far where many processes run, if it knows lines that end with NUL; `read`, which leaves out the
+/// NULs between variables, needs no program but the shell.
 const KILL_SCRIPT: &str = r#"
 marked() {
   while IFS= read -r line || [ -n "$line" ]; do
@@ -29,11 +30,18 @@ marked() {
   done
   return 1
 }
+list() {
+  if printf 'a\000b' | grep -qszF b; then grep -lszF "$1" /proc/[0-9]*/environ; return; fi
+  for process in /proc/[0-9]*; do
+    if marked "$1" <"$process/environ"; then echo "$process/environ"; fi
+  done
+}
 any=0 left=20
 while [ "$left" != 0 ]; do
   found=0 left=$((left - 1))
-  for process in /proc/[0-9]*; do
-    if marked "$1" <"$process/environ"; then kill -9 "${process#/proc/}" && found=1 any=1; fi
+  for process in $(list "$1"); do
+    process=${process#/proc/}
+    kill -9 "${process%/environ}" && found=1 any=1
   done
   [ "$found" = 1 ] || break
 done 2>/dev/null
@@ -110,9 +118,18 @@ impl Supervisor {
 
     /// Watches over a command from the moment before it is started. Must be called within a runtime.
     pub fn watch(&self, mark: &str, control: impl CommandControl) -> Arc<SupervisedCommand> {
+        self.watch_text(format!("{MARK_VARIABLE}={mark}"), control)
+    }
+
+    /// As [`Self::watch`], for a command whose processes have this text somewhere in their environment.
+    pub(crate) fn watch_text(
+        &self,
+        mark: String,
+        control: impl CommandControl,
+    ) -> Arc<SupervisedCommand> {
         Arc::new(SupervisedCommand {
             control: Box::new(control),
-            mark: format!("{MARK_VARIABLE}={mark}"),
+            mark,
             is_over: AtomicBool::new(false),
             start_failed: AtomicBool::new(false),
             status: Mutex::new(None),
@@ -126,7 +143,7 @@ impl Supervisor {
 #[derive(Debug)]
 pub struct SupervisedCommand {
     control: Box<dyn CommandControl>,
-    /// Name and value of the variable.
+    /// What the environment of its processes contains.
     mark: String,
     /// Whether it has ended, or is being killed.
     is_over: AtomicBool,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_sandbox::{
-    Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read,
-    Sandbox, SandboxPath, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing,
+    Metadata, Probe, Read, Sandbox, SandboxCommand, SandboxPath, Transport, Write,
 };
 use dray_sandbox_exec::ExecFiles;
 
@@ -212,6 +212,10 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
             ErrorKind::ToolMissing,
             "this sandbox has no tar stream",
         ))
+    }
+
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        self.commands.execute(request).await
     }
 
     async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {

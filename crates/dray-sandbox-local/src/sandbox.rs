@@ -1,14 +1,18 @@
 //! A local directory as a sandbox.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::backend::{Follow, Read, Sandbox, Write};
 use dray_sandbox::body::Body;
+use dray_sandbox::command::{CommandRequest, SandboxCommand};
 use dray_sandbox::error::Error;
 use dray_sandbox::handle::Handle;
 use dray_sandbox::metadata::{FileKind, Fingerprint, Listing, Metadata, Probe, Transport};
 use dray_sandbox::path::SandboxPath;
+use dray_sandbox_exec::{ExecFiles, LocalExec};
 
 use super::beneath::link_target;
 use super::blocking::{self, AbandonedFlag};
@@ -19,13 +23,21 @@ use super::write::free;
 pub(super) struct LocalSandbox {
     handle: Handle,
     root: Arc<Root>,
+    /// Programs that a caller runs: processes of this host, as the user of the service.
+    commands: ExecFiles<LocalExec>,
 }
 
 impl LocalSandbox {
     pub(super) fn new(handle: Handle, root: Root) -> Self {
+        let home = OsString::from_vec(root.real.as_bytes().to_vec());
+        let none: [&str; 0] = [];
+        let exec = LocalExec::new(none)
+            .with_environment([("HOME", home.clone())])
+            .with_directory(home);
         Self {
             handle,
             root: Arc::new(root),
+            commands: ExecFiles::new(exec),
         }
     }
 
@@ -159,5 +171,13 @@ impl Sandbox for LocalSandbox {
         let path = path.clone();
         self.run(move |root, abandoned| root.remove(&path, recursive, abandoned))
             .await
+    }
+
+    /// The directory confines files, not programs: one may do what the user of the service may do.
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        let directory = request.directory.clone();
+        self.run(move |root, _| root.resolve(&directory, Follow::Yes).map(drop))
+            .await?;
+        self.commands.execute(request).await
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_sandbox::{
-    Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
-    SandboxPath, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
+    Read, Sandbox, SandboxCommand, SandboxPath, Transport, Write,
 };
 use dray_sandbox_exec::ExecFiles;
 use futures_util::stream;
@@ -285,5 +285,9 @@ impl Sandbox for ModalSandbox {
 
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
         self.files.write_tree(path, tar).await
+    }
+
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        self.files.execute(request).await
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use dray_sandbox::{
-    Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
-    SandboxPath, State, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
+    Read, Sandbox, SandboxCommand, SandboxPath, State, Transport, Write,
 };
 use dray_sandbox_exec::ExecFiles;
 use tokio::sync::Mutex;
@@ -267,6 +267,10 @@ impl Sandbox for SshSandbox {
             ));
         }
         exec.write_tree(path, tar).await
+    }
+
+    async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
+        self.exec().await?.execute(request).await
     }
 }
 

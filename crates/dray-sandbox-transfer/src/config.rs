@@ -23,6 +23,8 @@ use dray_types::{BackendKind, ByteSize, Clock, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::commands::CommandsConfig;
+
 /// Section `sandbox-transfer`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -56,6 +58,8 @@ pub struct Config {
     pub digest_always_up_to: ByteSize,
     /// Largest file whose digest is taken in the sandbox before the transfer as well as after. Default `1GiB`.
     pub digest_before_up_to: ByteSize,
+    /// Programs that callers may run in sandboxes. Off by default.
+    pub commands: CommandsConfig,
     /// Links through which people look at files straight from their sandbox.
     pub preview: PreviewConfig,
     /// Sandboxes that are directories of this host.
@@ -111,6 +115,7 @@ impl Default for Config {
             spool_limit: ByteSize::mib(16 * 1024),
             digest_always_up_to: ByteSize::mib(1 << 20),
             digest_before_up_to: ByteSize::mib(1024),
+            commands: CommandsConfig::default(),
             preview: PreviewConfig::default(),
             local: Local::default(),
             docker: dray_sandbox_docker::Config::default(),
@@ -180,6 +185,9 @@ impl Section for Config {
         }
         if let Some(problem) = self.policy.problem() {
             problems.push(ConfigProblem::new("policy", &problem));
+        }
+        if let Some((field, problem)) = self.commands.problem() {
+            problems.push(ConfigProblem::new(format!("commands.{field}"), problem));
         }
         if let Some((field, problem)) = self.preview.problem() {
             problems.push(ConfigProblem::new(format!("preview.{field}"), problem));

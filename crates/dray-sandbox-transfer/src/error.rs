@@ -8,6 +8,8 @@ use dray_store::ReadError;
 use dray_types::{Fault, FaultCode};
 use std::time::Duration;
 
+use crate::command_error::CommandError;
+
 /// The reason for which a request was not served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -35,6 +37,9 @@ pub enum Error {
     /// This tenant may not name sandboxes.
     #[error("the tenant may not name sandboxes by address")]
     AddressDenied,
+    /// A program was not run, or ended without a result.
+    #[error(transparent)]
+    Command(#[from] CommandError),
     /// Another writer kept changing the same record.
     #[error("the record keeps moving")]
     Contended,
@@ -91,6 +96,7 @@ impl From<Error> for Fault {
             )
             .detail("address_denied")
             .advice("An operator lists the tenant in `sandbox-transfer.address_tenants`."),
+            Error::Command(error) => error.into(),
             Error::Contended => Self::new(FaultCode::Unavailable, "Too many concurrent changes.")
                 .detail("contended")
                 .retry_after(Duration::from_millis(200)),

@@ -19,6 +19,8 @@
 //! ```
 
 pub mod backends;
+pub mod command_error;
+pub mod commands;
 pub mod config;
 pub mod direct;
 pub mod error;

@@ -1,6 +1,9 @@
 //! The service: the calls that it answers and the work that it consumes.
 
 mod backend_checks;
+mod command_audit;
+mod command_output;
+mod commands;
 mod files;
 mod opener;
 mod previews;
@@ -23,12 +26,14 @@ use dray_types::{Clock, Fault, TenantId};
 use opentelemetry::metrics::Meter;
 
 use crate::backends::Backends;
+use crate::commands::CommandLedger;
 use crate::config::Config;
 use crate::error::Error;
 use crate::sessions::Sessions;
 use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::wire;
+use command_audit::CommandAuditor;
 use opener::SandboxOpener;
 
 /// The running service with its records and open sandboxes.
@@ -41,6 +46,8 @@ pub struct SandboxTransfer {
     pub(crate) sessions: Sessions,
     pub(crate) uploads: Uploads,
     pub(crate) turns: Turns,
+    pub(crate) commands: CommandLedger,
+    auditor: CommandAuditor,
     /// Absent where no address is configured for them.
     pub(crate) previews: Option<PreviewService>,
 }
@@ -83,6 +90,7 @@ impl Service for SandboxTransfer {
             .answer(Self::find)
             .answer(Self::settle)
             .answer(Self::check_backends)
+            .answer(Self::exec)
             .answer(Self::create_preview)
             .answer(Self::list_previews)
             .answer(Self::revoke_preview)
@@ -95,6 +103,7 @@ impl Service for SandboxTransfer {
             .calls::<v1::ReadAttachmentRequest>()
             .publishes_event::<v1::UploadPlaced>()
             .publishes_audit::<v1::PreviewAudit>()
+            .publishes_audit::<v1::SandboxCommandAudit>()
             .uses_keys(crate::sessions::SESSION_BUCKET)
             .uses_keys(crate::uploads::UPLOAD_BUCKET)
     }
@@ -125,6 +134,8 @@ impl SandboxTransfer {
             sessions: Sessions::new(&cx.bus),
             uploads: Uploads::new(&cx.bus),
             turns: Turns::default(),
+            commands: CommandLedger::new(&cx.bus),
+            auditor: CommandAuditor::new(cx.bus.clone(), cx.clock.clone()),
             previews: None,
         }
     }

@@ -123,7 +123,7 @@ impl Sink for StoreSink<'_> {
     }
 }
 
-fn put_failed(error: PutError) -> Error {
+pub(crate) fn put_failed(error: PutError) -> Error {
     let fault = dray_types::Fault::from(error);
     let kind = match fault.code {
         // Waiting does not help there, unlike with other failures of the store.

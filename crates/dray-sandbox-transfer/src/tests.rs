@@ -1,6 +1,7 @@
 //! The whole service over the in-process bus, with directories of this host as sandboxes and a real store.
 
 mod checks;
+mod commands;
 mod previews;
 mod sessions;
 mod transfers;

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use crate::body::Body;
+use crate::command::{CommandRequest, SandboxCommand};
 use crate::error::{Error, ErrorKind};
 use crate::handle::{Address, Handle};
 use crate::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
@@ -266,6 +267,21 @@ pub trait Sandbox: Debug + Send + Sync {
         Err(Error::new(
             ErrorKind::ToolMissing,
             "this sandbox has no tar stream",
+        ))
+    }
+
+    /// Runs a program as the sandbox user.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ToolMissing`] where no program can be run, or the means to supervise one are missing;
+    /// [`ErrorKind::NotFound`] when the program does not exist, [`ErrorKind::PermissionDenied`] when it may not be
+    /// executed, [`ErrorKind::NotDirectory`] and [`ErrorKind::ChangedDuringTransfer`] for the directory,
+    /// [`ErrorKind::TooLarge`] for more arguments or input than the channel carries.
+    async fn execute(&self, _request: CommandRequest) -> Result<SandboxCommand, Error> {
+        Err(Error::new(
+            ErrorKind::ToolMissing,
+            "this sandbox runs no programs",
         ))
     }
 

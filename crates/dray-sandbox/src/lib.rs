@@ -1,7 +1,8 @@
 //! The interface of a sandbox backend: what each backend implements, and the types that all of them share.
 //!
-//! - [`backend`]: [`Backend`] resolves an address and opens one incarnation; [`Sandbox`] reads and writes its files.
-//! - [`error`], [`path`], [`metadata`], [`handle`], [`body`]: the types in the signatures of both.
+//! - [`backend`]: [`Backend`] resolves an address and opens one incarnation; [`Sandbox`] reads and writes its files and
+//!   runs programs.
+//! - [`error`], [`path`], [`metadata`], [`handle`], [`body`], [`command`]: the types in the signatures of both.
 //!
 //! The crates above it: `dray-sandbox-exec` moves files by commands, `dray-sandbox-local` opens directories of this
 //! host, `dray-sandbox-tree` reads and writes directories as one stream, `dray-transfer-engine` decides what may move
@@ -23,6 +24,7 @@
 
 pub mod backend;
 pub mod body;
+pub mod command;
 pub mod error;
 pub mod handle;
 pub mod metadata;
@@ -30,6 +32,7 @@ pub mod path;
 
 pub use backend::{Backend, BackendCheck, Follow, Read, ReadDigest, Sandbox, Write};
 pub use body::Body;
+pub use command::{CommandEnd, CommandInput, CommandRequest, SandboxCommand};
 pub use error::{Again, Error, ErrorKind};
 pub use handle::{Address, Handle};
 pub use metadata::{

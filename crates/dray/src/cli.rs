@@ -37,8 +37,8 @@ pub(crate) use ticket::{
     TicketServe, TicketSource, TicketUpload,
 };
 pub(crate) use transfer::{
-    DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxGet,
-    SandboxPut, SendArgs, SessionCommand, TransferOptions,
+    DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxExec,
+    SandboxGet, SandboxPut, SendArgs, SessionCommand, TransferOptions,
 };
 
 /// Exit codes, shown at the end of `--help`.

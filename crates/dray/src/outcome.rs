@@ -38,6 +38,9 @@ pub(crate) enum CommandFailure {
         #[source]
         source: std::io::Error,
     },
+    /// A program in a sandbox ended with this status, and its output was printed.
+    #[error("the program ended with status {0}")]
+    Program(u8),
     /// The message was already printed; only the exit code has to be set.
     #[error("reported")]
     Reported,
@@ -64,6 +67,7 @@ impl CommandFailure {
         ExitCode::from(match self {
             Self::Told(failure) => return failure.exit_code(),
             Self::Fault(_) | Self::Local { .. } | Self::Reported => 1,
+            Self::Program(status) => *status,
             Self::Usage(_) => 2,
             // `EX_UNAVAILABLE` of `sysexits.h`.
             Self::Unreachable { .. } => 69,
@@ -74,7 +78,7 @@ impl CommandFailure {
 
     /// Prints the failure: one JSON line on standard output for scripts, sentences on standard error for people.
     pub(crate) fn report(&self, as_json: bool) {
-        if matches!(self, Self::Reported | Self::Told(_)) {
+        if matches!(self, Self::Reported | Self::Told(_) | Self::Program(_)) {
             return;
         }
         if as_json {
@@ -100,7 +104,7 @@ impl CommandFailure {
             Self::Local { what, source } => {
                 Fault::new(FaultCode::Unavailable, format!("{what}: {source}")).detail("local")
             }
-            Self::Reported => Fault::internal(),
+            Self::Reported | Self::Program(_) => Fault::internal(),
             Self::Told(failure) => failure.as_fault(),
         }
     }

@@ -50,7 +50,10 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ),
     ("dray-sandbox", &["dray-types"]),
     ("dray-sandbox-exec", &["dray-types", "dray-sandbox"]),
-    ("dray-sandbox-local", &["dray-types", "dray-sandbox"]),
+    (
+        "dray-sandbox-local",
+        &["dray-types", "dray-sandbox", "dray-sandbox-exec"],
+    ),
     (
         "dray-sandbox-tree",
         &["dray-archive", "dray-presentation", "dray-sandbox"],

@@ -24,6 +24,7 @@ from drayage.faults import (
     UnsupportedError,
 )
 from drayage.models import (
+    CommandResult,
     DeliveredFile,
     DeliveryReport,
     Document,
@@ -45,6 +46,7 @@ __all__ = [
     "AsyncPublishedToolCall",
     "AsyncSandbox",
     "CallOptions",
+    "CommandResult",
     "DeadlineError",
     "DeliveredFile",
     "Delivery",

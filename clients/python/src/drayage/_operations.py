@@ -6,7 +6,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
 
@@ -14,6 +14,7 @@ from drayage import methods, v1
 from drayage._effects import Operation, call, call_auxiliary, download_bytes, download_file, hash_file, upload, wait
 from drayage.faults import InvalidParameterError
 from drayage.models import (
+    CommandResult,
     DeliveryReport,
     Document,
     FetchedFile,
@@ -310,6 +311,52 @@ def sandbox_remove(target: SandboxTarget, path: str | bytes, recursive: bool) ->
     """Removes a path of a sandbox."""
     request = v1.RemoveSandboxPathRequest(sandbox=target.ref(), path=path_bytes(path), recursive=recursive)
     yield from call(methods.SANDBOXES_REMOVE, request)
+
+
+@dataclass(frozen=True)
+class ExecSettings:
+    """How a program is run."""
+
+    directory: str | bytes = ""
+    environment: Mapping[str, str | bytes] = field(default_factory=dict)
+    stdin: bytes | Stored = b""
+    timeout: float = 0
+    max_output_bytes: int = 0
+
+
+def sandbox_exec(
+    target: SandboxTarget, argv: Sequence[str | bytes], settings: ExecSettings
+) -> Operation[CommandResult]:
+    """Runs a program in a sandbox."""
+    if isinstance(argv, str | bytes):
+        raise TypeError("`argv` is a list of words; for a line of a shell write ['sh', '-c', line]")
+    request = v1.ExecSandboxRequest(
+        sandbox=target.ref(),
+        argv=[path_bytes(word) for word in argv],
+        working_directory=path_bytes(settings.directory),
+        environment=[
+            v1.EnvironmentVariable(name=name, value=path_bytes(value)) for name, value in settings.environment.items()
+        ],
+        timeout_ms=round(settings.timeout * 1000),
+        max_output_bytes=settings.max_output_bytes,
+    )
+    if not isinstance(settings.stdin, bytes):
+        request.input_claim.CopyFrom(claim_of(settings.stdin))
+    elif len(settings.stdin) <= INLINE_LIMIT:
+        request.input = settings.stdin
+    else:
+        request.input_claim.CopyFrom((yield from store(settings.stdin, "stdin", "", "")))
+    reply = yield from call(methods.SANDBOXES_EXEC, request)
+    stdout = yield from whole_output(reply.stdout)
+    return CommandResult(reply, stdout, (yield from whole_output(reply.stderr)))
+
+
+def whole_output(output: v1.CommandOutput) -> Operation[bytes]:
+    """All that was kept of an output."""
+    if not output.HasField("claim"):
+        return output.head
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=output.claim))
+    return (yield from download_bytes(url.url, output.claim.artifact))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from drayage._operations import LocalSource, SandboxTarget, Stored
 from drayage._transport import Attempts, Connection, error_of
 from drayage.faults import deadline_error
 from drayage.models import (
+    CommandResult,
     DeliveryReport,
     Document,
     FetchedFile,
@@ -377,6 +378,24 @@ class AsyncSandbox:
     async def stat(self, path: str | bytes, *, follow: bool = True) -> SandboxEntry:
         """What a path is."""
         return await self._dray._run(operations.sandbox_stat(self._target, path, follow))
+
+    async def exec(
+        self,
+        argv: Sequence[str | bytes],
+        *,
+        directory: str | bytes = "",
+        environment: Mapping[str, str | bytes] | None = None,
+        stdin: bytes | Stored = b"",
+        timeout: float = 0,
+        max_output_bytes: int = 0,
+    ) -> CommandResult:
+        """Runs a program, whose words no shell reads, and waits for its end. `timeout` in seconds and
+        `max_output_bytes` can only lower the operator's limits; the deadline of the request ends the program too. One
+        that fails is a result, not an error."""
+        settings = operations.ExecSettings(
+            directory, environment or {}, stdin, timeout, max_output_bytes
+        )
+        return await self._dray._run(operations.sandbox_exec(self._target, argv, settings))
 
     async def remove(self, path: str | bytes, *, recursive: bool = False) -> None:
         """Removes a file, or a directory with what is in it."""

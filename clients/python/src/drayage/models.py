@@ -220,6 +220,43 @@ class SandboxFile:
 
 
 @dataclass(frozen=True)
+class CommandResult:
+    """A program that has ended in a sandbox."""
+
+    message: v1.ExecSandboxReply
+    stdout: bytes
+    """Standard output, as far as it was kept."""
+    stderr: bytes
+    """Standard error, as far as it was kept."""
+
+    @property
+    def state(self) -> str:
+        """`exited`, `signaled` or `timed_out`."""
+        name = v1.SandboxCommandState.Name(self.message.state)
+        return name.removeprefix("SANDBOX_COMMAND_STATE_").lower()
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code; with a signal 128 + its number, and 137 at a time limit."""
+        return self.message.exit_code
+
+    @property
+    def signal(self) -> int:
+        """Number of the signal that ended it; 0 without one."""
+        return self.message.signal
+
+    @property
+    def truncated(self) -> bool:
+        """Whether more of an output came than was kept."""
+        return self.message.stdout.truncated or self.message.stderr.truncated
+
+    @property
+    def seconds(self) -> float:
+        """Time from its start to its end."""
+        return self.message.milliseconds / 1000
+
+
+@dataclass(frozen=True)
 class PlacedFile:
     """A file that is in its place in a sandbox."""
 

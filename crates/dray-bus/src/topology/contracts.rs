@@ -55,6 +55,7 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         audit::<v1::DeliveryAudit>(),
         audit::<v1::ApprovalAudit>(),
         audit::<v1::TicketAudit>(),
+        audit::<v1::SandboxCommandAudit>(),
     ]);
     contracts
 }

@@ -7,7 +7,7 @@ use dray_bus::headers::{
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::contract::schema_name;
-use dray_proto::v1::{self, FileState};
+use dray_proto::v1::{self, FileState, SandboxCommandStage, SandboxCommandState};
 use dray_types::TraceContext;
 use prost::{Message, Name};
 
@@ -109,6 +109,8 @@ fn fill_audit(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         approval_audit(row, &audit);
     } else if let Some(audit) = decode::<v1::PreviewAudit>(event, schema) {
         preview_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::SandboxCommandAudit>(event, schema) {
+        command_audit(row, &audit);
     } else {
         return false;
     }
@@ -122,6 +124,22 @@ fn preview_audit(row: &mut EventRow, audit: &v1::PreviewAudit) {
     let path = [preview.directory.as_slice(), b"/", &preview.file].concat();
     row.summary = format!("Preview {}: {}", audit.action().name(), shown(path));
     row.prove("preview", preview.preview_id);
+}
+
+fn command_audit(row: &mut EventRow, audit: &v1::SandboxCommandAudit) {
+    set_session(row, &audit.session);
+    row.outcome = match (audit.stage(), audit.state()) {
+        (SandboxCommandStage::Refused, _) => RowOutcome::Refused,
+        (SandboxCommandStage::Started, _) => RowOutcome::Working,
+        (_, SandboxCommandState::Failed) => RowOutcome::Failed,
+        _ => RowOutcome::Done,
+    };
+    let program = audit.argv.join(&b' ');
+    row.summary = format!("Program {}: {}", audit.stage().name(), shown(program));
+    if audit.stage() == SandboxCommandStage::Ended {
+        row.prove("state", audit.state().name());
+        row.prove("exit_code", audit.exit_code.to_string());
+    }
 }
 
 fn set_session(row: &mut EventRow, session: &str) {

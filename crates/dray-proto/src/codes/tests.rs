@@ -73,6 +73,8 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
     check::<FilePermission>(3);
     check::<BackendState>(3);
     check::<PreviewAction>(3);
+    check::<SandboxCommandState>(5);
+    check::<SandboxCommandStage>(3);
     check::<ConsoleStage>(3);
     check::<FileState>(8);
     check::<DeliveryRoute>(14);

@@ -115,6 +115,11 @@ const COMMAND_CASES: &[&str] = &[
     "a_file_that_is_removed_is_whole_or_refused",
     "a_tree_comes_out_whole",
     "a_tree_goes_in_whole",
+    "input_reaches_the_program",
+    "much_input_arrives_or_is_refused",
+    "standard_error_is_kept_apart",
+    "a_dropped_program_ends_with_its_children",
+    "children_end_with_their_program",
     "a_replaced_sandbox_is_gone",
 ];
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
-use dray_sandbox_conformance::{Fixture, Traits, run_all};
+use dray_sandbox_conformance::{Fixture, PROGRAM_CASES, Traits, run_all};
 use dray_testkit::sshd::{Options, Sftp};
 
 use crate::SshFixture;
@@ -29,6 +29,8 @@ struct HostCases {
     backend: Arc<dyn Backend>,
     address: Address,
     workspace: SandboxPath,
+    /// Whether the host runs commands, not SFTP alone.
+    commands: bool,
 }
 
 impl HostCases {
@@ -38,6 +40,7 @@ impl HostCases {
             backend: Arc::new(host.backend()),
             address: host.address(),
             workspace: host.root(),
+            commands: true,
             host: Mutex::new(host),
         }
     }
@@ -75,6 +78,7 @@ impl Fixture for HostCases {
             // Version 3 of SFTP reports no inode, so a file of the same size, owner, mode and second is the same.
             identity: false,
             permissions: !rustix::process::geteuid().is_root(),
+            commands: self.commands,
             ..Traits::default()
         }
     }
@@ -95,12 +99,18 @@ impl Fixture for HostCases {
 const MARKER_CASE: &str = "a_modification_time_that_was_set_back_changes_the_marker";
 
 async fn ask(options: &Options) {
-    ask_expecting(options, &[]).await;
+    ask_expecting(HostCases::start(options), &[]).await;
+}
+
+/// Runs the suite on a host that has SFTP and no commands.
+async fn ask_sftp(options: &Options) {
+    let mut asked = HostCases::start(options);
+    asked.commands = false;
+    ask_expecting(asked, &[&[MARKER_CASE], PROGRAM_CASES].concat()).await;
 }
 
 /// Runs the suite on a host that cannot do what these cases need.
-async fn ask_expecting(options: &Options, also_skipped: &[&'static str]) {
-    let asked = HostCases::start(options);
+async fn ask_expecting(asked: HostCases, also_skipped: &[&'static str]) {
     let report = run_all(&asked)
         .await
         .unwrap_or_else(|failures| panic!("{failures}"));
@@ -124,7 +134,7 @@ async fn commands_alone_pass_the_suite() {
 
 #[tokio::test]
 async fn sftp_without_a_shell_passes_the_suite() {
-    ask_expecting(&Options::default().without_shell(), &[MARKER_CASE]).await;
+    ask_sftp(&Options::default().without_shell()).await;
 }
 
 #[tokio::test]
@@ -135,5 +145,5 @@ async fn commands_pass_the_suite_where_start_files_print() {
 
 #[tokio::test]
 async fn a_server_without_extensions_passes_the_suite() {
-    ask_expecting(&without_extensions(), &[MARKER_CASE]).await;
+    ask_sftp(&without_extensions()).await;
 }

@@ -1,5 +1,6 @@
 //! The arguments for sandboxes, deliveries and sessions.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -135,6 +136,14 @@ pub(crate) enum SandboxCommand {
     /// its name when all of it is there and proved; what failed is named and leaves nothing.
     #[command(override_usage = "dray sandbox cp [OPTIONS] <FROM>... <TO>")]
     Cp(SandboxCp),
+    /// Run one program in a sandbox and end with its status.
+    ///
+    /// The words after `--` are the program and its arguments; no shell reads them. The program ends with this command,
+    /// and so does everything that it started. A running system needs a rule in `sandbox-transfer.commands.allow`;
+    /// without one named, the sandbox is opened here and the program is allowed.
+    ///
+    /// The status is that of the program, 128 + n for signal n, 124 at the time limit, and 1 when it was not run.
+    Exec(SandboxExec),
     /// Remove a file, or a directory with what is in it.
     Rm {
         /// The sandbox.
@@ -201,6 +210,37 @@ pub(crate) struct SandboxCp {
     pub(crate) collision: String,
     #[command(flatten)]
     pub(crate) transfer: TransferOptions,
+}
+
+/// `dray sandbox exec`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  dray sandbox exec docker:web -- python3 -c 'print(1 + 1)'
+  dray sandbox exec chat-7 --nats nats://127.0.0.1:4222 -- sh -c 'ls | wc -l'
+  dray sandbox exec docker:web --input data.csv --env LANG=C -- sort -u")]
+pub(crate) struct SandboxExec {
+    /// The sandbox, for example `docker:web`, or the id of a session of a running system.
+    #[arg(value_name = "SANDBOX_OR_SESSION")]
+    pub(crate) sandbox: String,
+    /// Program and arguments.
+    #[arg(required = true, last = true, value_name = "ARGV")]
+    pub(crate) argv: Vec<OsString>,
+    /// Directory in the sandbox; its working directory by default.
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Variable of its environment, as NAME=VALUE. Can be given several times.
+    #[arg(short, long = "env", value_name = "NAME=VALUE")]
+    pub(crate) environment: Vec<String>,
+    /// File that is its standard input, `-` for that of this command. Empty by default.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// Most bytes of standard output to keep.
+    #[arg(long, value_name = "N")]
+    pub(crate) output_limit: Option<ByteSize>,
+    /// Seconds it may run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) timeout: u64,
 }
 
 /// Options of every copy.

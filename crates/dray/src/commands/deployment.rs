@@ -108,6 +108,7 @@ fn command_line() -> Permissions {
     .calls::<v1::PutSandboxFileRequest>()
     .calls::<v1::MakeSandboxDirectoryRequest>()
     .calls::<v1::RemoveSandboxPathRequest>()
+    .calls::<v1::ExecSandboxRequest>()
     .calls::<v1::BindSessionRequest>()
     .calls::<v1::ShowSessionRequest>()
     .calls::<v1::UnbindSessionRequest>()

@@ -3,6 +3,7 @@
 mod copy;
 mod direct;
 mod end;
+mod exec;
 mod get;
 mod operands;
 mod plan;
@@ -67,6 +68,14 @@ pub(crate) async fn run(
         ))
         .await;
         // Also after a failure: a service that runs here must stop in order.
+        system.close().await;
+        return outcome;
+    }
+    if let SandboxCommand::Exec(exec) = command {
+        let allowing = exec::allow_commands(&reaching, &sandboxes);
+        let system = SystemConnection::open(&allowing, &[SANDBOX_SERVICE]).await?;
+        let outcome = exec::run(&reaching, &system, exec).await;
+        // Also after a failure: the program ends before the service that runs here.
         system.close().await;
         return outcome;
     }
@@ -182,8 +191,11 @@ async fn run_command(
             print_listing(global, &call_service(system, CALL_TIMEOUT, &request).await?);
             Ok(())
         }
-        SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_) => {
-            // `run` sends copies another way.
+        SandboxCommand::Get(_)
+        | SandboxCommand::Put(_)
+        | SandboxCommand::Cp(_)
+        | SandboxCommand::Exec(_) => {
+            // `run` sends copies and programs another way.
             Err(Fault::internal().into())
         }
         SandboxCommand::Rm {

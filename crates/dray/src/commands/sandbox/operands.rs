@@ -171,6 +171,9 @@ pub(super) fn named_sandboxes(command: &SandboxCommand) -> Result<Vec<String>, C
         | SandboxCommand::Ls { sandbox, .. }
         | SandboxCommand::Rm { sandbox, .. } => vec![sandbox.clone()],
         SandboxCommand::Get(get) => vec![get.sandbox.clone()],
+        // A word that is not an address is the id of a session.
+        SandboxCommand::Exec(exec) if reach::check_address(&exec.sandbox).is_err() => Vec::new(),
+        SandboxCommand::Exec(exec) => vec![exec.sandbox.clone()],
         SandboxCommand::Put(put) => vec![put.parse()?.sandbox.to_owned()],
         SandboxCommand::Cp(cp) => {
             let (from, to) = cp.parse()?;

@@ -1,0 +1,309 @@
+//! The output of a program, up to the line that reports its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use dray_sandbox::body::Body;
+use dray_sandbox::command::CommandEnd;
+use dray_sandbox::error::{Error, ErrorKind};
+use futures_util::stream;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::plan::OutputLimits;
+use crate::channel::RunningCommand;
+use crate::decode::TextDecoder;
+use crate::failure::unanswered;
+use crate::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, find};
+use crate::supervisor::{KillGuard, SupervisedCommand};
+
+/// Time for the script to end after its last line. A process that it could not end may hold its output open.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The output of a program that was begun. Dropping it before the end kills the program.
+pub(super) struct ProgramOutput {
+    running: RunningCommand,
+    nonce: Nonce,
+    limits: OutputLimits,
+    /// Decodes a channel that carries text only.
+    decoder: Option<TextDecoder>,
+    held: BytesMut,
+    /// Bytes of standard output so far.
+    passed: usize,
+    command: Arc<SupervisedCommand>,
+    guard: KillGuard,
+    result: oneshot::Sender<CommandEnd>,
+}
+
+impl ProgramOutput {
+    /// Waits until the program runs, or was refused.
+    pub(super) async fn begin(
+        running: RunningCommand,
+        nonce: Nonce,
+        limits: OutputLimits,
+        command: Arc<SupervisedCommand>,
+        result: oneshot::Sender<CommandEnd>,
+    ) -> Result<Self, Error> {
+        let mut output = Self {
+            guard: command.guard(),
+            running,
+            nonce,
+            limits,
+            decoder: None,
+            held: BytesMut::new(),
+            passed: 0,
+            command,
+            result,
+        };
+        let mark = output.nonce.mark("begin ");
+        loop {
+            if let Some(coding) = take_line(&mut output.held, &mark) {
+                if coding != "raw" {
+                    output.decoder = Some(TextDecoder::new(&coding)?);
+                    let text = output.held.split();
+                    output.take(&text)?;
+                }
+                return Ok(output);
+            }
+            if output.held.len() > MAX_RESPONSE_BYTES {
+                return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
+            }
+            match output.running.stdout.next().await {
+                Some(piece) => output.held.extend_from_slice(&piece?),
+                None => return Err(output.refusal().await?),
+            }
+        }
+    }
+
+    /// Why the program was not begun.
+    async fn refusal(mut self) -> Result<Error, Error> {
+        self.guard.disarm();
+        self.command.set_over();
+        let exit = self.running.end.await?;
+        if let Some(reply) = Reply::parse(&self.held, &self.nonce)? {
+            reply.check("text")?;
+        }
+        Ok(unanswered(&exit, &self.held, false))
+    }
+
+    /// Standard output, whose end sends the result.
+    pub(super) fn into_body(self) -> Body {
+        Body::new(stream::try_unfold(Some(self), async |output| {
+            let Some(mut output) = output else {
+                return Ok(None);
+            };
+            if let Some(piece) = output.next().await? {
+                return Ok(Some((piece, Some(output))));
+            }
+            output.finish().await?;
+            Ok(None)
+        }))
+    }
+
+    /// The next bytes of standard output; `None` before the line that reports the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let mark = self.end_mark();
+        loop {
+            if let Some(at) = find(&self.held, &mark) {
+                let piece = self.held.split_to(at);
+                return Ok(self.pass(piece));
+            }
+            // What came last may be the beginning of the mark. Anything else is passed on, so that a program which is
+            // killed has lost nothing.
+            let safe = self.held.len() - begun_mark(&self.held, &mark);
+            let piece = self.held.split_to(safe);
+            if let Some(piece) = self.pass(piece) {
+                return Ok(Some(piece));
+            }
+            if !self.read().await? {
+                return Err(self.lost().await);
+            }
+        }
+    }
+
+    /// Cuts what exceeds the limit; `None` when nothing is left.
+    fn pass(&mut self, piece: BytesMut) -> Option<Bytes> {
+        let room = self
+            .limits
+            .stdout
+            .map(|most| most.saturating_sub(self.passed));
+        self.passed += piece.len();
+        let mut piece = piece.freeze();
+        piece.truncate(room.unwrap_or(usize::MAX));
+        (!piece.is_empty()).then_some(piece)
+    }
+
+    /// Reads what comes next; false at the end.
+    async fn read(&mut self) -> Result<bool, Error> {
+        match self.running.stdout.next().await {
+            Some(piece) => {
+                self.take(&piece?)?;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) -> Result<(), Error> {
+        match &mut self.decoder {
+            Some(decoder) => self.held.extend_from_slice(&decoder.feed(piece)?),
+            None => self.held.extend_from_slice(piece),
+        }
+        Ok(())
+    }
+
+    /// Reads the report, sends the result, and lets the script end.
+    async fn finish(mut self) -> Result<(), Error> {
+        let begin = self.end_mark();
+        let done = [b"\n".to_vec(), self.nonce.mark("done")].concat();
+        // Encoded, standard error takes at most 3.4 times its size.
+        let most = self.limits.stderr.saturating_mul(4) + MAX_RESPONSE_BYTES;
+        let end = loop {
+            if let Some(at) = find(&self.held, &done) {
+                break at;
+            }
+            if self.held.len() > most {
+                return Err(Error::new(ErrorKind::Protocol, "a report without an end"));
+            }
+            if !self.read().await? {
+                return Err(self.lost().await);
+            }
+        };
+        let report = self.held.get(begin.len()..end).unwrap_or_default();
+        let over = self.limits.stdout.is_some_and(|most| self.passed > most);
+        let result = parse_report(report, self.limits.stderr, over)?;
+        self.command.set_over();
+        self.guard.disarm();
+        let RunningCommand { mut stdout, end } = self.running;
+        let ending = async {
+            while let Some(Ok(_)) = stdout.next().await {}
+            end.await
+        };
+        // What fails from here on is the end of the script, whose report is complete.
+        drop(timeout(END_TIMEOUT, ending).await);
+        // A caller that does not wait for it ignores the result.
+        drop(self.result.send(result));
+        Ok(())
+    }
+
+    /// The failure of a channel that ended before the report: its own, or the end of the script.
+    async fn lost(&mut self) -> Error {
+        let end = std::mem::replace(&mut self.running.end, Box::pin(std::future::pending()));
+        match end.await {
+            Err(error) => error,
+            Ok(exit) => {
+                let context = format!(
+                    "the command ended with status {} and without a report: {}",
+                    exit.status,
+                    exit.stderr.escape_debug()
+                );
+                Error::new(ErrorKind::Unavailable, context)
+            }
+        }
+    }
+
+    fn end_mark(&self) -> Vec<u8> {
+        self.nonce.mark("end ")
+    }
+}
+
+/// Length of the longest end of `held` with which the mark begins.
+fn begun_mark(held: &[u8], mark: &[u8]) -> usize {
+    let beginnings = (1..mark.len()).rev();
+    let mut found = beginnings.filter(|length| {
+        let beginning = mark.get(..*length);
+        beginning.is_some_and(|beginning| held.ends_with(beginning))
+    });
+    found.next().unwrap_or(0)
+}
+
+/// Takes the text up to the line with the mark, and gives the rest of that line.
+fn take_line(held: &mut BytesMut, mark: &[u8]) -> Option<String> {
+    let after = find(held, mark)? + mark.len();
+    let length = held.get(after..)?.iter().position(|byte| *byte == b'\n')?;
+    let line = held.split_to(after + length + 1);
+    let text = line.get(after..).unwrap_or_default();
+    Some(String::from_utf8_lossy(text).trim().to_owned())
+}
+
+/// Reads the report: the coding, encoded standard error, and the status between two `@` anywhere in it, because the
+/// shell and the encoder write at the same time.
+fn parse_report(report: &[u8], limit: usize, output_truncated: bool) -> Result<CommandEnd, Error> {
+    let invalid = || Error::new(ErrorKind::Protocol, "the report of a command is malformed");
+    let report = str::from_utf8(report).map_err(|_| invalid())?;
+    let (coding, text) = report.split_once(' ').ok_or_else(invalid)?;
+    let mut parts = text.split('@');
+    let (Some(before), Some(status), Some(after), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(invalid());
+    };
+    let status = status.parse().map_err(|_| invalid())?;
+    let mut decoder = TextDecoder::new(coding)?;
+    let mut stderr = decoder.feed(before.as_bytes())?;
+    stderr.extend(decoder.feed(after.as_bytes())?);
+    decoder.finish()?;
+    let stderr_truncated = stderr.len() > limit;
+    stderr.truncate(limit);
+    Ok(CommandEnd {
+        status,
+        stderr,
+        stderr_truncated,
+        output_truncated,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_beginning_of_a_mark_is_held_back() {
+        for (held, length) in [
+            ("line\n", 0),
+            ("a@", 1),
+            ("a@@7", 3),
+            ("@@7e57 en", 9),
+            ("@@@", 2),
+            ("", 0),
+        ] {
+            assert_eq!(
+                begun_mark(held.as_bytes(), b"@@7e57 end "),
+                length,
+                "{held}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_status_is_found_wherever_the_shell_wrote_it() {
+        // base64 of "ab\nc"
+        for report in [
+            "base64 @7@YWIKYw==\n",
+            "base64 YWI@7@KYw==\n",
+            "base64 YWIKYw==\n@7@",
+        ] {
+            let end = parse_report(report.as_bytes(), 100, false).unwrap();
+            assert_eq!(
+                (end.status, end.stderr.as_slice()),
+                (7, b"ab\nc".as_slice())
+            );
+        }
+        let cut = parse_report(b"od 61 62 63@0@\n", 2, true).unwrap();
+        assert_eq!(
+            (cut.stderr.as_slice(), cut.stderr_truncated),
+            (b"ab".as_slice(), true)
+        );
+        for wrong in [
+            "base64 YWI=",
+            "base64 @x@",
+            "base64 @1@@2@",
+            "@1@",
+            "base64 @300@",
+        ] {
+            let error = parse_report(wrong.as_bytes(), 100, false).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Protocol, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The command line and the input that carry a request through a channel.
+
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::command::{CommandInput, CommandRequest};
+use dray_sandbox::error::{Error, ErrorKind};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+
+use crate::channel::Channel;
+use crate::reply::{Nonce, weight};
+use crate::spelled::{escaped, spelled};
+
+const EXECUTE_SCRIPT: &str = include_str!("../script/execute.sh");
+/// Most bytes of standard input on a channel that has none, where it travels as an argument. Written for a shell, a byte
+/// takes up to nine.
+const MAX_SPELLED_INPUT_BYTES: usize = 8 << 10;
+/// Share of the output of a channel, in percent, that standard output may fill. As hexadecimal digits it grows to 3.4
+/// times its size.
+const OUTPUT_SHARE: usize = 25;
+/// The same for standard error, which may be encoded twice.
+const STDERR_SHARE: usize = 2;
+
+/// What comes back of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutputLimits {
+    /// Most bytes of standard error.
+    pub(super) stderr: usize,
+    /// Most bytes of standard output; `None` where the channel sets no limit.
+    pub(super) stdout: Option<usize>,
+}
+
+/// How a request is started on a channel.
+#[derive(Debug)]
+pub(super) struct ProgramPlan {
+    pub(super) argv: Vec<Vec<u8>>,
+    pub(super) input: Option<Body>,
+    pub(super) limits: OutputLimits,
+}
+
+impl ProgramPlan {
+    pub(super) async fn new(
+        channel: &Channel,
+        nonce: &Nonce,
+        request: CommandRequest,
+    ) -> Result<Self, Error> {
+        check(&request)?;
+        let limits = OutputLimits::of(channel, request.max_stderr_bytes);
+        let (word, body) = input_word(channel, request.input).await?;
+        // One byte more than wanted shows that there was more.
+        let stderr = limits.stderr + 1;
+        let stdout = limits.stdout.map_or(0, |most| most + 1);
+        let mut words = vec![
+            request.directory.as_bytes().to_vec(),
+            word,
+            stderr.to_string().into_bytes(),
+            stdout.to_string().into_bytes(),
+            request.lifetime_seconds.to_string().into_bytes(),
+            request.environment.len().to_string().into_bytes(),
+        ];
+        let variables = request.environment.into_iter();
+        words.extend(variables.map(|(name, value)| [name.as_bytes(), b"=", &value].concat()));
+        words.extend(request.argv);
+        let words = spelled(&words);
+        let (argument, input) = if channel.input {
+            (String::from("-"), Some(with_line(words, body)))
+        } else {
+            (words, None)
+        };
+        let argv = command_line(channel, nonce, &argument);
+        let size = weight(channel, &argv);
+        if size > channel.longest_arguments {
+            let allowed = channel.longest_arguments as u64;
+            return Err(Error::too_large(size as u64, allowed));
+        }
+        Ok(Self {
+            argv,
+            input,
+            limits,
+        })
+    }
+}
+
+impl OutputLimits {
+    fn of(channel: &Channel, max_stderr_bytes: usize) -> Self {
+        match channel.longest_output {
+            None => Self {
+                stderr: max_stderr_bytes,
+                stdout: None,
+            },
+            Some(longest) => Self {
+                stderr: max_stderr_bytes.min(longest / 100 * STDERR_SHARE),
+                stdout: Some(longest / 100 * OUTPUT_SHARE),
+            },
+        }
+    }
+}
+
+/// Refuses what a shell or `env` would take for something else.
+fn check(request: &CommandRequest) -> Result<(), Error> {
+    let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidName, why));
+    let Some(program) = request.argv.first() else {
+        return invalid("a command has a program");
+    };
+    if program.is_empty() || program.starts_with(b"-") || program.contains(&b'=') {
+        return invalid("the name of a program is not empty, begins without `-` and has no `=`");
+    }
+    let values = request.environment.iter().map(|(_, value)| value);
+    if request
+        .argv
+        .iter()
+        .chain(values)
+        .any(|word| word.contains(&0))
+    {
+        return invalid("an argument or a variable holds NUL");
+    }
+    if !request.environment.iter().all(|(name, _)| is_name(name)) {
+        return invalid("a variable has no name of a shell");
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    name.bytes().next().is_some_and(letter)
+        && name
+            .bytes()
+            .all(|byte| letter(byte) || byte.is_ascii_digit())
+}
+
+/// How the script takes the input, and the bytes that come after its own line.
+async fn input_word(
+    channel: &Channel,
+    input: Option<CommandInput>,
+) -> Result<(Vec<u8>, Option<Body>), Error> {
+    let Some(CommandInput { size, body }) = input else {
+        return Ok((b"none".to_vec(), None));
+    };
+    if channel.input && channel.binary_input {
+        let word = if channel.input_end {
+            b"end".to_vec()
+        } else {
+            size.to_string().into_bytes()
+        };
+        return Ok((word, Some(body.exactly(size))));
+    }
+    let bytes = body.read_all(MAX_SPELLED_INPUT_BYTES).await?;
+    Ok((format!("text:{}", escaped(&bytes)).into_bytes(), None))
+}
+
+/// The line for the script, and the input of the program behind it.
+fn with_line(words: String, body: Option<Body>) -> Body {
+    let line = stream::iter([Ok(Bytes::from(words + "\n"))]);
+    match body {
+        Some(body) => Body::new(line.chain(body)),
+        None => Body::new(line),
+    }
+}
+
+fn command_line(channel: &Channel, nonce: &Nonce, argument: &str) -> Vec<Vec<u8>> {
+    let wire = if channel.binary_output { "raw" } else { "text" };
+    // The mark is in the environment of the shell from its beginning, so that it can be found before it runs anything.
+    let mark = format!("DRAY_COMMAND=wrap.{}", nonce.as_str());
+    let words = [
+        "env",
+        &mark,
+        "sh",
+        "-c",
+        EXECUTE_SCRIPT,
+        "sh",
+        nonce.as_str(),
+        wire,
+        argument,
+    ];
+    words.map(|word| word.as_bytes().to_vec()).to_vec()
+}

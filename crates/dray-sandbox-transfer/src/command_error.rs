@@ -1,0 +1,115 @@
+//! Failures of programs that callers run, and the faults for callers.
+
+use dray_sandbox::ErrorKind;
+use dray_types::{Fault, FaultCode, RetryAdvice};
+
+use crate::error::{Error, sandbox};
+
+/// The reason for which a program was not run, or ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// No rule allows this tenant to run programs in this sandbox.
+    #[error("no rule allows the tenant to run programs there")]
+    Denied,
+    /// The operation has started its program already.
+    #[error("the operation has started a program before")]
+    Repeated,
+    /// The audit event was not stored, so nothing was run.
+    #[error("the audit event of a program was not stored: {0:?}")]
+    Audit(Box<Fault>),
+    /// The sandbox did not run it.
+    #[error(transparent)]
+    NotRun(dray_sandbox::Error),
+    /// It was started, or may have been: the operation is not repeated.
+    #[error(transparent)]
+    Started(Box<Error>),
+}
+
+impl From<CommandError> for Fault {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::Denied => Self::new(
+                FaultCode::Denied,
+                "Programs may not be run in this sandbox.",
+            )
+            .detail("command_denied")
+            .advice("An operator allows it in `sandbox-transfer.commands.allow`."),
+            CommandError::Repeated => Self::new(
+                FaultCode::InvalidArgument,
+                "This operation has started its program before; it is not started again.",
+            )
+            .detail("command_repeated")
+            .advice(
+                "Look at what the program has done, then send a new operation id if it is to run again.",
+            ),
+            CommandError::Audit(fault) => *fault,
+            CommandError::NotRun(error) => refused(&error),
+            CommandError::Started(error) => Self {
+                retry: RetryAdvice::Never,
+                ..Self::from(*error)
+            },
+        }
+    }
+}
+
+/// Makes the fault for a program that was not run. Kinds that mean the same as in a transfer keep its words.
+fn refused(error: &dray_sandbox::Error) -> Fault {
+    let (code, message, detail, advice) = match error.kind() {
+        ErrorKind::NotFound => (
+            FaultCode::NotFound,
+            "This program does not exist in the sandbox.",
+            "program_not_found",
+            "Check its name, or install it; `PATH` may need another directory.",
+        ),
+        ErrorKind::PermissionDenied => (
+            FaultCode::Denied,
+            "This file may not be executed by the sandbox user.",
+            "program_not_executable",
+            "Run its interpreter with the file as an argument, or change its mode.",
+        ),
+        ErrorKind::ToolMissing => (
+            FaultCode::Unsupported,
+            "This sandbox runs no programs.",
+            "commands_unsupported",
+            "It needs a way to run commands, and `sh`, `env`, `head` and `cat` in it.",
+        ),
+        ErrorKind::TooLarge => (
+            FaultCode::TooLarge,
+            "The arguments or the input are more than this sandbox takes.",
+            "command_too_large",
+            "Put them into a file of the sandbox, and name the file.",
+        ),
+        ErrorKind::InvalidName => (
+            FaultCode::InvalidArgument,
+            "The program, an argument or a variable has a form that is not allowed.",
+            "invalid_command",
+            "A program is not empty, begins without `-` and has no `=`; names of variables are those of a shell; nothing holds NUL.",
+        ),
+        _ => return sandbox(error),
+    };
+    Fault::new(code, message).detail(detail).advice(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_may_have_run_is_not_to_be_repeated() {
+        let lost = || dray_sandbox::Error::new(ErrorKind::Unavailable, "the channel broke");
+        assert!(Fault::from(CommandError::NotRun(lost())).is_retryable());
+        let started = CommandError::Started(Box::new(Error::Sandbox(lost())));
+        let fault = Fault::from(started);
+        assert!(!fault.is_retryable());
+        assert_eq!(fault.detail, "unavailable");
+    }
+
+    #[test]
+    fn no_context_of_a_failure_reaches_a_caller() {
+        for kind in ErrorKind::ALL {
+            let error = dray_sandbox::Error::new(kind, "/root/.ssh token=xyz");
+            let text = format!("{:?}", Fault::from(CommandError::NotRun(error)));
+            assert!(!text.contains("xyz") && !text.contains(".ssh"), "{text}");
+        }
+    }
+}

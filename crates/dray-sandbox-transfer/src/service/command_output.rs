@@ -1,0 +1,98 @@
+//! The outputs of a program: the beginning goes into the reply, all of it into the store where it is longer.
+
+use bytes::Bytes;
+use dray_media_type::kind;
+use dray_proto::v1;
+use dray_sandbox::Error;
+use dray_store::{ArtifactLabel, ArtifactWriter, Store};
+
+use crate::store::{Owner, put_failed};
+
+/// Bytes of one output in the reply. Both fit into a message.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+
+/// Collects one output.
+pub(super) struct OutputCollector<'a> {
+    store: &'a Store,
+    owner: &'a Owner,
+    name: &'static str,
+    limit: u64,
+    head: Vec<u8>,
+    size: u64,
+    truncated: bool,
+    writer: Option<ArtifactWriter>,
+}
+
+impl<'a> OutputCollector<'a> {
+    /// Collects at most `limit` bytes under this name.
+    pub(super) const fn new(
+        store: &'a Store,
+        owner: &'a Owner,
+        name: &'static str,
+        limit: u64,
+    ) -> Self {
+        Self {
+            store,
+            owner,
+            name,
+            limit,
+            head: Vec::new(),
+            size: 0,
+            truncated: false,
+            writer: None,
+        }
+    }
+
+    /// Takes the next bytes; those beyond the limit are dropped.
+    pub(super) async fn write(&mut self, mut piece: Bytes) -> Result<(), Error> {
+        let room = usize::try_from(self.limit - self.size).unwrap_or(usize::MAX);
+        self.truncated |= piece.len() > room;
+        piece.truncate(room);
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.size += piece.len() as u64;
+        if let Some(writer) = &mut self.writer {
+            return writer.write(piece).await.map_err(put_failed);
+        }
+        self.head.extend_from_slice(&piece);
+        if self.head.len() <= MAX_HEAD_BYTES {
+            return Ok(());
+        }
+        let owner = self.owner;
+        let mut writer = self
+            .store
+            .writer(&owner.tenant, &owner.operation, owner.epoch)
+            .deadline(owner.deadline)
+            .cached();
+        let all = Bytes::copy_from_slice(&self.head);
+        self.head.truncate(MAX_HEAD_BYTES);
+        writer.write(all).await.map_err(put_failed)?;
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Notes that the sandbox left out the rest.
+    pub(super) const fn set_truncated(&mut self) {
+        self.truncated = true;
+    }
+
+    /// Stores what is longer than the head.
+    pub(super) async fn finish(self) -> Result<v1::CommandOutput, Error> {
+        let claim = match self.writer {
+            Some(writer) => {
+                let detected = kind::detect_kind(&self.head, self.name, self.size);
+                let label = ArtifactLabel::new(detected.media_type, self.name.to_owned());
+                let claim = writer.finish(label).await.map_err(put_failed)?;
+                Some(claim.into())
+            }
+            None => None,
+        };
+        Ok(v1::CommandOutput {
+            head: self.head,
+            size: self.size,
+            truncated: self.truncated,
+            claim,
+        })
+    }
+}

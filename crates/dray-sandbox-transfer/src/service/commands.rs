@@ -1,0 +1,326 @@
+//! Programs that callers run in sandboxes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_proto::convert::InvalidMessage;
+use dray_proto::v1::{self, SandboxCommandStage, SandboxCommandState, sandbox_ref};
+use dray_sandbox::{
+    Body, CommandEnd, CommandInput, CommandRequest, Error as SandboxError, ErrorKind, FileKind,
+    Follow, SandboxCommand, SandboxPath,
+};
+use dray_service::Request;
+use dray_transfer_engine::Source as _;
+use dray_types::{Claim, Deadline, Fault};
+use tokio::time::{Instant, timeout_at};
+
+use super::command_audit::recorded_argv;
+use super::command_output::OutputCollector;
+use super::{Opened, SandboxTransfer, report};
+use crate::command_error::CommandError;
+use crate::error::Error;
+use crate::store::{Owner, StoreSource};
+use crate::wire;
+
+/// Most bytes of arguments and variables together.
+const MAX_COMMAND_BYTES: usize = 64 << 10;
+/// Most variables.
+const MAX_VARIABLES: usize = 256;
+/// Most bytes of input inside of a request.
+const MAX_INLINE_INPUT_BYTES: usize = 64 << 10;
+/// Part of the time until the reply must be there that is kept for ending the program and storing its output.
+const REPLY_MARGIN: Duration = Duration::from_secs(3);
+/// Seconds after the time limit at which the sandbox ends the program by itself.
+const LIFETIME_MARGIN_SECONDS: u64 = 5;
+/// Signal with which programs are killed.
+const KILL_SIGNAL: u32 = 9;
+/// Largest number of a signal.
+const MAX_SIGNAL: u8 = 64;
+
+/// A program that is allowed, and the limits that apply to it.
+struct AllowedCommand {
+    opened: Opened,
+    directory: SandboxPath,
+    time: Duration,
+    max_output: u64,
+}
+
+/// How a program ended; without a report where it was killed at its time limit.
+type ProgramEnd = Option<CommandEnd>;
+
+impl SandboxTransfer {
+    /// Runs one program and answers when it has ended.
+    pub async fn exec(
+        self: Arc<Self>,
+        request: Request<v1::ExecSandboxRequest>,
+    ) -> Result<v1::ExecSandboxReply, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let ran = self.try_exec(&meta, work_until, body).await;
+        ran.map_err(|error| report(&meta, error))
+    }
+
+    async fn try_exec(
+        &self,
+        meta: &Meta,
+        work_until: Deadline,
+        body: v1::ExecSandboxRequest,
+    ) -> Result<v1::ExecSandboxReply, Error> {
+        check_size(&body)?;
+        let mut audit = described(meta, &body);
+        let allowed = self.allow(meta, work_until, &body, &mut audit).await?;
+        let owner = self.owner(meta, work_until);
+        let input = self.command_input(&owner, &body).await?;
+        audit.input_size = input.as_ref().map_or(0, |input| input.size);
+        // Before the event, and with it before the start: a repeated request must not run it again.
+        self.commands.begin(&meta.tenant, &meta.operation).await?;
+        let record = self.auditor.start(meta, audit).await?;
+        let request = self.command_request(&allowed, body, input);
+        let ran = self.run_command(&owner, &allowed, request).await;
+        let ran = ran.map(|reply| v1::ExecSandboxReply {
+            milliseconds: record.milliseconds(),
+            ..reply
+        });
+        record.end(ran.as_ref()).await;
+        if let Err(Error::Sandbox(error) | Error::Command(CommandError::NotRun(error))) = &ran {
+            self.backends
+                .failed(allowed.opened.engine.handle(), error.kind());
+        }
+        ran.map_err(|error| CommandError::Started(Box::new(error)).into())
+    }
+
+    /// Opens the sandbox and finds the directory, if a rule allows programs there.
+    async fn allow(
+        &self,
+        meta: &Meta,
+        work_until: Deadline,
+        body: &v1::ExecSandboxRequest,
+        audit: &mut v1::SandboxCommandAudit,
+    ) -> Result<AllowedCommand, Error> {
+        let rules = &self.config.commands;
+        // Before anything is opened, so that such a tenant learns nothing about sandboxes.
+        if !rules.concerns(&meta.tenant) {
+            return Err(self.refuse(meta, audit).await);
+        }
+        let opened = self.open(meta, body.sandbox.clone()).await?;
+        let handle = opened.engine.handle();
+        audit.handle = Some(wire::handle(handle));
+        if !rules.allows(&meta.tenant, &handle.address) {
+            return Err(self.refuse(meta, audit).await);
+        }
+        let path = match body.working_directory.as_slice() {
+            [] => opened.places.working_directory.clone(),
+            path => opened.path(path)?,
+        };
+        let found = opened
+            .engine
+            .stat(&opened.policy, &path, Follow::Yes)
+            .await?;
+        if found.kind != FileKind::Directory {
+            return Err(SandboxError::new(ErrorKind::NotDirectory, "the working directory").into());
+        }
+        audit.working_directory = found.real_path.as_bytes().to_vec();
+        let left = work_until.remaining(self.clock.now_ms());
+        let left = left.saturating_sub(REPLY_MARGIN.min(left / 4));
+        let time = rules.time(body.timeout_ms, left);
+        opened.engine.sandbox().ensure_life(time).await?;
+        let most = rules.max_output.as_u64();
+        Ok(AllowedCommand {
+            directory: found.real_path,
+            opened,
+            time,
+            max_output: match body.max_output_bytes {
+                0 => most,
+                asked => asked.min(most),
+            },
+        })
+    }
+
+    /// Records a refusal.
+    async fn refuse(&self, meta: &Meta, audit: &v1::SandboxCommandAudit) -> Error {
+        let stage = SandboxCommandStage::Refused;
+        let recorded = self.auditor.record(meta, stage, audit).await;
+        // Refused in any case: an event that cannot be stored is reported to the operator by the error.
+        recorded
+            .err()
+            .unwrap_or_else(|| CommandError::Denied.into())
+    }
+
+    async fn command_input(
+        &self,
+        owner: &Owner,
+        body: &v1::ExecSandboxRequest,
+    ) -> Result<Option<CommandInput>, Error> {
+        let most = self.config.commands.max_input.as_u64();
+        let input = match body.input_claim.clone() {
+            None if body.input.is_empty() => return Ok(None),
+            None => CommandInput {
+                size: body.input.len() as u64,
+                body: Body::from_bytes(body.input.clone()),
+            },
+            Some(_) if !body.input.is_empty() => {
+                return Err(InvalidMessage::field("input", "there is `input_claim` too").into());
+            }
+            Some(claim) => {
+                let claim = Claim::try_from(claim)?;
+                let size = claim.artifact.size;
+                let source = StoreSource::new(&self.store, &owner.tenant, claim, owner.deadline);
+                CommandInput {
+                    size,
+                    body: source.open(0).await?,
+                }
+            }
+        };
+        if input.size > most {
+            return Err(SandboxError::too_large(input.size, most).into());
+        }
+        Ok(Some(input))
+    }
+
+    fn command_request(
+        &self,
+        allowed: &AllowedCommand,
+        body: v1::ExecSandboxRequest,
+        input: Option<CommandInput>,
+    ) -> CommandRequest {
+        let variables = body.environment.into_iter();
+        let max_stderr = self.config.commands.max_stderr.as_u64();
+        CommandRequest {
+            argv: body.argv,
+            directory: allowed.directory.clone(),
+            environment: variables.map(|it| (it.name, it.value)).collect(),
+            input,
+            max_stderr_bytes: usize::try_from(max_stderr).unwrap_or(usize::MAX),
+            lifetime_seconds: allowed.time.as_secs() + LIFETIME_MARGIN_SECONDS,
+        }
+    }
+
+    async fn run_command(
+        &self,
+        owner: &Owner,
+        allowed: &AllowedCommand,
+        request: CommandRequest,
+    ) -> Result<v1::ExecSandboxReply, Error> {
+        let until = Instant::now() + allowed.time;
+        let limit = allowed.max_output;
+        let mut stdout = OutputCollector::new(&self.store, owner, "stdout", limit);
+        let max_stderr = self.config.commands.max_stderr.as_u64();
+        let mut stderr = OutputCollector::new(&self.store, owner, "stderr", max_stderr);
+        let sandbox = allowed.opened.engine.sandbox();
+        // A channel without streams answers only when the program has ended; dropping the request ends it too.
+        let ended = match timeout_at(until, sandbox.execute(request)).await {
+            Ok(started) => {
+                let command = started.map_err(CommandError::NotRun)?;
+                collect(command, until, &mut stdout).await?
+            }
+            Err(_) => None,
+        };
+        if let Some(end) = &ended {
+            stderr.write(end.stderr.clone().into()).await?;
+            if end.stderr_truncated {
+                stderr.set_truncated();
+            }
+            if end.output_truncated {
+                stdout.set_truncated();
+            }
+        }
+        let mut reply = v1::ExecSandboxReply {
+            stdout: Some(stdout.finish().await?),
+            stderr: Some(stderr.finish().await?),
+            handle: Some(wire::handle(sandbox.handle())),
+            ..v1::ExecSandboxReply::default()
+        };
+        set_end(&mut reply, ended.as_ref());
+        Ok(reply)
+    }
+}
+
+/// Reads the output to its end, or kills the program at its time limit and waits until that is done.
+async fn collect(
+    command: SandboxCommand,
+    until: Instant,
+    stdout: &mut OutputCollector<'_>,
+) -> Result<ProgramEnd, Error> {
+    let SandboxCommand {
+        mut output,
+        end,
+        settled,
+    } = command;
+    let reading = async {
+        while let Some(piece) = output.next().await {
+            stdout.write(piece?).await?;
+        }
+        Ok::<_, Error>(end.await?)
+    };
+    if let Ok(ended) = timeout_at(until, reading).await {
+        return ended.map(Some);
+    }
+    drop(output);
+    settled.await;
+    Ok(None)
+}
+
+fn set_end(reply: &mut v1::ExecSandboxReply, ended: Option<&CommandEnd>) {
+    let (state, status, signal) = match ended.map(|end| end.status) {
+        None => (
+            SandboxCommandState::TimedOut,
+            128 + KILL_SIGNAL,
+            KILL_SIGNAL,
+        ),
+        Some(status) => match status.checked_sub(128) {
+            Some(signal @ 1..=MAX_SIGNAL) => {
+                (SandboxCommandState::Signaled, status.into(), signal.into())
+            }
+            _ => (SandboxCommandState::Exited, status.into(), 0),
+        },
+    };
+    reply.set_state(state);
+    reply.exit_code = status;
+    reply.signal = signal;
+}
+
+/// What audit events say of a request.
+fn described(meta: &Meta, body: &v1::ExecSandboxRequest) -> v1::SandboxCommandAudit {
+    let (argv, argv_truncated) = recorded_argv(&body.argv);
+    let named = body.sandbox.as_ref().and_then(|it| it.sandbox.as_ref());
+    v1::SandboxCommandAudit {
+        operation_id: meta.operation.to_string(),
+        session: match named {
+            Some(sandbox_ref::Sandbox::Session(session)) => session.clone(),
+            _ => String::new(),
+        },
+        argv,
+        argv_truncated,
+        environment_names: body.environment.iter().map(|it| it.name.clone()).collect(),
+        ..v1::SandboxCommandAudit::default()
+    }
+}
+
+fn check_size(body: &v1::ExecSandboxRequest) -> Result<(), Error> {
+    if body.argv.is_empty() {
+        return Err(InvalidMessage::Missing("argv").into());
+    }
+    if body.environment.len() > MAX_VARIABLES {
+        return Err(InvalidMessage::field("environment", "there are too many").into());
+    }
+    let variables = body.environment.iter();
+    let mut names = HashSet::new();
+    if !variables.clone().all(|it| names.insert(it.name.as_str())) {
+        return Err(InvalidMessage::field("environment", "a name is there twice").into());
+    }
+    let words: usize = body.argv.iter().map(|word| word.len() + 1).sum();
+    let size = words
+        + variables
+            .map(|it| it.name.len() + it.value.len() + 2)
+            .sum::<usize>();
+    if size > MAX_COMMAND_BYTES {
+        let error = SandboxError::too_large(size as u64, MAX_COMMAND_BYTES as u64);
+        return Err(CommandError::NotRun(error).into());
+    }
+    if body.input.len() > MAX_INLINE_INPUT_BYTES {
+        return Err(InvalidMessage::field("input", "store it and name it by `input_claim`").into());
+    }
+    Ok(())
+}

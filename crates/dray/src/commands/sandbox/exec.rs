@@ -1,0 +1,247 @@
+//! `dray sandbox exec`: runs one program in a sandbox.
+
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_proto::v1::{self, SandboxCommandState};
+use dray_proto::{NamedCode as _, v1::sandbox_ref::Sandbox};
+use dray_store::ArtifactLabel;
+use dray_types::{Claim, Fault, FaultCode};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+
+use super::{explain_failure, path_bytes, sandbox_ref};
+use crate::cli::{GlobalOptions, SandboxExec};
+use crate::commands::fetch::write_claim;
+use crate::commands::{reach, upload};
+use crate::context::SystemConnection;
+use crate::outcome::{CommandFailure, print_line, print_note};
+
+/// Most bytes of input inside of a request; more is stored.
+const MAX_INLINE_INPUT_BYTES: u64 = 64 << 10;
+/// Time beyond that of the program, for opening the sandbox and for its output.
+const CALL_MARGIN: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    exec: &SandboxExec,
+) -> Result<(), CommandFailure> {
+    let outcome = try_run(global, system, exec).await;
+    outcome.map_err(|failure| explain_failure(failure, &exec.sandbox, false))
+}
+
+async fn try_run(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    exec: &SandboxExec,
+) -> Result<(), CommandFailure> {
+    let time = Duration::from_secs(exec.timeout);
+    let mut request = v1::ExecSandboxRequest {
+        sandbox: Some(target(&exec.sandbox)),
+        argv: exec
+            .argv
+            .iter()
+            .map(|word| word.as_bytes().to_vec())
+            .collect(),
+        working_directory: exec
+            .directory
+            .as_deref()
+            .map(path_bytes)
+            .unwrap_or_default(),
+        environment: exec
+            .environment
+            .iter()
+            .map(|it| variable(it))
+            .collect::<Result<_, _>>()?,
+        timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        max_output_bytes: exec.output_limit.map_or(0, |limit| limit.as_u64()),
+        ..v1::ExecSandboxRequest::default()
+    };
+    if let Some(input) = &exec.input {
+        set_input(global, system, input, &mut request).await?;
+    }
+    let meta = system.meta(time + CALL_MARGIN);
+    let reply = tokio::select! {
+        reply = system.call_once(&meta, &request) => reply?,
+        // The service is notified of the dropped call and ends the program.
+        _ = tokio::signal::ctrl_c() => {
+            return Err(Fault::new(FaultCode::Unavailable, "Interrupted.").into());
+        }
+    };
+    if global.json {
+        print_line(&reply_json(&reply).to_string());
+    } else {
+        print_output(global, system, &reply).await?;
+    }
+    match reply.state() {
+        SandboxCommandState::Exited if reply.exit_code == 0 => Ok(()),
+        SandboxCommandState::TimedOut => {
+            if !global.json {
+                print_note("the program was killed at its time limit (--timeout)");
+            }
+            Err(CommandFailure::Program(TIMEOUT_STATUS))
+        }
+        _ => Err(CommandFailure::Program(
+            u8::try_from(reply.exit_code).unwrap_or(1),
+        )),
+    }
+}
+
+/// Lets a service of this process run programs in the sandboxes that its user names. A running system has rules of its
+/// own, which this does not change.
+pub(super) fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> GlobalOptions {
+    let mut global = global.clone();
+    if !sandboxes.is_empty() {
+        let named: Vec<_> = sandboxes
+            .iter()
+            .map(|it| reach::absolute_address(it))
+            .collect();
+        let rules = json!([{ "tenants": [global.tenant], "sandboxes": named }]);
+        let rule = format!("sandbox-transfer.commands.allow={rules}");
+        // First, so that a `--set` of the user comes later and counts.
+        global.overrides.insert(0, rule);
+    }
+    global
+}
+
+/// Exit status for a program that was killed at its time limit, as `timeout` of the GNU core utilities has it.
+const TIMEOUT_STATUS: u8 = 124;
+
+/// The sandbox of an address, or of the session of this id.
+fn target(sandbox: &str) -> v1::SandboxRef {
+    if reach::check_address(sandbox).is_ok() {
+        return sandbox_ref(sandbox);
+    }
+    v1::SandboxRef {
+        sandbox: Some(Sandbox::Session(sandbox.to_owned())),
+    }
+}
+
+fn variable(typed: &str) -> Result<v1::EnvironmentVariable, CommandFailure> {
+    let (name, value) = typed
+        .split_once('=')
+        .ok_or_else(|| CommandFailure::Usage("a variable is written NAME=VALUE".to_owned()))?;
+    Ok(v1::EnvironmentVariable {
+        name: name.to_owned(),
+        value: value.as_bytes().to_vec(),
+    })
+}
+
+/// Reads the input; one that is longer than a request takes goes into the store.
+async fn set_input(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    input: &Path,
+    request: &mut v1::ExecSandboxRequest,
+) -> Result<(), CommandFailure> {
+    let failed = || format!("cannot read {}", input.display());
+    let mut reader: Box<dyn tokio::io::AsyncRead + Send + Unpin> = if input == Path::new("-") {
+        Box::new(tokio::io::stdin())
+    } else {
+        let file = tokio::fs::File::open(input).await;
+        Box::new(file.map_err(CommandFailure::local(failed()))?)
+    };
+    let mut head = Vec::new();
+    let mut first = (&mut reader).take(MAX_INLINE_INPUT_BYTES + 1);
+    let read = first.read_to_end(&mut head).await;
+    read.map_err(CommandFailure::local(failed()))?;
+    if head.len() as u64 <= MAX_INLINE_INPUT_BYTES {
+        request.input = head;
+        return Ok(());
+    }
+    let head = Bytes::from(head);
+    let whole = std::io::Cursor::new(head).chain(reader);
+    let label = ArtifactLabel::new("application/octet-stream", "stdin");
+    let claim = upload::upload_stream(global, system, whole, None, label).await?;
+    request.input_claim = Some(claim.into());
+    Ok(())
+}
+
+/// Writes both outputs to those of this process.
+async fn print_output(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    reply: &v1::ExecSandboxReply,
+) -> Result<(), CommandFailure> {
+    let stderr = reply.stderr.clone().unwrap_or_default();
+    let stdout = reply.stdout.clone().unwrap_or_default();
+    // Only the head of standard error: the rest is named below, since both streams cannot be one file.
+    let mut out = std::io::stderr().lock();
+    // Closed by the user, who then wants none of it.
+    let _ = out.write_all(&stderr.head);
+    drop(out);
+    if let Some(claim) = &stderr.claim {
+        let claim = claim.artifact.clone().unwrap_or_default();
+        print_note(&format!(
+            "standard error is longer, in all {} bytes",
+            claim.size
+        ));
+    }
+    match stdout.claim {
+        Some(claim) => {
+            let claim = Claim::try_from(claim).map_err(Fault::from)?;
+            write_claim(global, system, &claim, Path::new("-")).await?;
+        }
+        None => {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(&stdout.head).and_then(|()| out.flush());
+            written.map_err(CommandFailure::local("cannot write the output"))?;
+        }
+    }
+    for (name, output) in [("output", stdout.truncated), ("error", stderr.truncated)] {
+        if output {
+            print_note(&format!("standard {name} was cut at its limit"));
+        }
+    }
+    Ok(())
+}
+
+fn reply_json(reply: &v1::ExecSandboxReply) -> Value {
+    json!({
+        "state": reply.state().name(),
+        "exit_code": reply.exit_code,
+        "signal": reply.signal,
+        "milliseconds": reply.milliseconds,
+        "stdout": output_json(reply.stdout.as_ref()),
+        "stderr": output_json(reply.stderr.as_ref()),
+    })
+}
+
+/// One output for scripts: text where it is UTF-8, and the stored artifact where there is more than the head.
+fn output_json(output: Option<&v1::CommandOutput>) -> Value {
+    let output = output.cloned().unwrap_or_default();
+    let artifact = output.claim.and_then(|claim| claim.artifact);
+    json!({
+        "head": String::from_utf8_lossy(&output.head),
+        "is_text": str::from_utf8(&output.head).is_ok(),
+        "size": output.size,
+        "truncated": output.truncated,
+        "sha256": artifact.map(|artifact| super::hex_digits(&artifact.sha256)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_without_a_colon_is_a_session() {
+        let session = |typed: &str| matches!(target(typed).sandbox, Some(Sandbox::Session(_)));
+        assert!(session("chat-7") && session("Chat:7"));
+        assert!(!session("docker:web"));
+    }
+
+    #[test]
+    fn a_variable_has_a_name_and_a_value() {
+        let found = variable("A=b=c").unwrap();
+        assert_eq!(
+            (found.name.as_str(), found.value.as_slice()),
+            ("A", b"b=c".as_slice())
+        );
+        assert!(variable("A").is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! `dray sandbox exec`: streams, exit codes, and what is left of a program when the command ends early.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use dray_testkit::eventually;
+
+use super::{CliHome, line};
+
+/// Writes the numbers of itself and of a child in a session of its own.
+const CHILDREN: &str =
+    "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; mv pids.new pids; wait";
+
+/// A home with one sandbox.
+struct ExecFixture {
+    home: CliHome,
+    sandbox: PathBuf,
+}
+
+impl ExecFixture {
+    fn new() -> Self {
+        let home = CliHome::new();
+        let sandbox = home.0.path().join("box");
+        std::fs::create_dir(&sandbox).unwrap();
+        Self { home, sandbox }
+    }
+
+    fn exec(&self, options: &[&str], argv: &[&str]) -> Command {
+        let mut command = self.home.dray(&["sandbox", "exec"]);
+        let address = format!("local:{}", self.sandbox.display());
+        command.arg(address).args(options).arg("--").args(argv);
+        command
+    }
+
+    /// Starts [`CHILDREN`] and waits until they run.
+    async fn start_children(&self, options: &[&str]) -> (Child, Vec<String>) {
+        let mut command = self.exec(options, &["sh", "-c", CHILDREN]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let pids = self.sandbox.join("pids");
+        eventually("the program", async || pids.exists().then_some(())).await;
+        let pids = std::fs::read_to_string(pids).unwrap();
+        (child.unwrap(), pids.lines().map(str::to_owned).collect())
+    }
+}
+
+async fn ends(pids: &[String]) {
+    for pid in pids {
+        let stat = Path::new("/proc").join(pid).join("stat");
+        eventually("the end of a process", async || {
+            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+            (stat.is_empty() || stat.contains(") Z ")).then_some(())
+        })
+        .await;
+    }
+}
+
+#[test]
+fn a_program_has_its_streams_and_gives_its_status() {
+    let fixture = ExecFixture::new();
+    let options = ["--input", "-", "--env", "NAME=a b", "--directory", "."];
+    let script = "cat; printf '%s|' \"$NAME\" \"$1\" \"$HOME\"; echo wrong >&2; exit 7";
+    let mut command = fixture.exec(&options, &["sh", "-c", script, "sh", "two\nlines"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = [b"\0\xff".repeat(100_000), b"end ".to_vec()].concat();
+    child.stdin.take().unwrap().write_all(&input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    let home = fixture.sandbox.canonicalize().unwrap();
+    let words = format!("a b|two\nlines|{}|", home.display());
+    assert!(output.stdout == [input, words.into_bytes()].concat());
+    assert_eq!(output.stderr, b"wrong\n");
+}
+
+#[test]
+fn scripts_get_one_document() {
+    let fixture = ExecFixture::new();
+    let output = fixture
+        .exec(&["--json"], &["sh", "-c", "echo out; kill -9 $$"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(137));
+    let document = line(&output);
+    assert_eq!(document["state"], "signaled");
+    assert_eq!(document["signal"], 9);
+    assert_eq!(document["stdout"]["head"], "out\n");
+}
+
+#[test]
+fn a_program_that_was_not_run_is_a_failure_with_advice() {
+    let fixture = ExecFixture::new();
+    let output = fixture.exec(&[], &["no-such-program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("program_not_found"), "{text}");
+    let usage = fixture
+        .exec(&["--env", "NAME"], &["true"])
+        .output()
+        .unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn a_program_ends_at_its_time_limit_with_its_children() {
+    let fixture = ExecFixture::new();
+    let (mut child, pids) = fixture.start_children(&["--timeout", "2"]).await;
+    ends(&pids).await;
+    assert_eq!(child.wait().unwrap().code(), Some(124));
+}
+
+#[tokio::test]
+async fn a_program_ends_when_the_command_is_interrupted() {
+    let fixture = ExecFixture::new();
+    let (mut child, pids) = fixture.start_children(&[]).await;
+    let interrupted = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(interrupted.unwrap().success());
+    ends(&pids).await;
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_program_ends_by_itself_when_the_service_was_killed() {
+    let fixture = ExecFixture::new();
+    let (mut child, pids) = fixture.start_children(&["--timeout", "1"]).await;
+    // Nothing of the service is left that could end the program; the shell beside it does, after its lifetime.
+    child.kill().unwrap();
+    ends(&pids).await;
+    child.wait().unwrap();
+}
