@@ -9,6 +9,7 @@
 //! - `additions`: what a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
+//! - `waiting`, `question_forms`: calls whose tools ask the user.
 //! - `budget`: what a turn may use.
 //! - `hooks`: calls of tools by the runtime itself.
 //! - `telemetry`: spans and metrics of a turn.
@@ -36,6 +37,7 @@ mod pause;
 mod paused;
 mod plain;
 mod prepare;
+mod question_forms;
 mod relay;
 mod rounds;
 mod session;
@@ -48,6 +50,7 @@ mod telemetry;
 mod tool_runner;
 mod tool_sources;
 mod trouble;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;

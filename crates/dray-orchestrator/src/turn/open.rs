@@ -23,13 +23,14 @@ use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
 use super::options::{ResponseOptions, compaction_threshold, outgoing_messages, response_options};
+use super::paused::ResumedRecord;
 use super::prepare::OutgoingMessages;
 use super::setup::{BuiltTools, SetupPlan, ToolAudience};
 use super::telemetry::{TurnTelemetry, describe_turn};
 use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::http::{ApprovalForm, CheckedChatRequest};
+use crate::http::{ChatRequest, CheckedChatRequest};
 use crate::internal;
 use crate::permissions::CallerIdentity;
 use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
@@ -46,6 +47,8 @@ pub(super) struct OpenTurn {
     pub(super) response: ResponseOptions,
     /// Which part of its turn the request is.
     pub(super) part: hooks::TurnPart,
+    /// The record with which the turn continues.
+    pub(super) resumed: Option<ResumedRecord>,
     /// Of a turn that continues: where the messages of this request begin.
     pub(super) continued_at: Option<usize>,
     /// The caller, as records of turns that wait for their client name it.
@@ -154,7 +157,7 @@ pub(super) async fn open_turn(
     // The get-content pairs must come before the notification (quickapps 11.4).
     tell_news(&manifest, &outgoing, &mut inputs.messages);
     let sources = std::mem::take(&mut inputs.sources);
-    let approvals = approval_policy(parts, &manifest, sources, request.approval_form);
+    let approvals = approval_policy(parts, &manifest, sources, &request);
     // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
     let history = inputs.messages.clone();
     let session = TurnSession::new(caller, session, conversation, history, files);
@@ -173,6 +176,7 @@ pub(super) async fn open_turn(
         },
         session,
         response: response_options(parts, &request, is_dial, outgoing, wishes, compaction),
+        resumed: part.resumed.record.clone(),
         part,
         continued_at,
         principal,
@@ -226,13 +230,14 @@ fn approval_policy(
     parts: &SharedParts,
     manifest: &Manifest,
     sources: ToolSources,
-    form: ApprovalForm,
+    request: &ChatRequest,
 ) -> ApprovalPolicy {
     let (operator, own) = (
         &parts.config.require_approval,
         manifest.require_approval.as_ref(),
     );
-    ApprovalPolicy::new(operator, own, sources, form)
+    ApprovalPolicy::new(operator, own, sources, request.approval_form)
+        .with_input_calls(request.takes_input_calls)
 }
 
 fn tool_audience<'a>(
