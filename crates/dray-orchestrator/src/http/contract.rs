@@ -12,6 +12,7 @@ use dray_tool::EventSink;
 use serde_json::{Map, Value};
 
 use crate::permissions::CallerIdentity;
+use crate::progress::ResponseRun;
 
 /// The agent that answers requests.
 #[async_trait]
@@ -124,6 +125,8 @@ pub struct ChatRequest {
     pub approval_form: ApprovalForm,
     /// Whether the client gets what tools ask the user as calls of [`INPUT_TOOL`], which it declared; else as text.
     pub takes_input_calls: bool,
+    /// The response in the background that the turn makes, which another replica may have to finish.
+    pub background: Option<ResponseRun>,
 }
 
 /// Name of the function that a client declares to get questions on approval as calls. The model never sees it.

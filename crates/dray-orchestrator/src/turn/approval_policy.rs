@@ -34,6 +34,7 @@ pub(super) struct ApprovalPolicy {
     sources: ToolSources,
     form: ApprovalForm,
     takes_input_calls: bool,
+    repeatable: Vec<ApprovalRule>,
 }
 
 /// The calls of a round, by who makes them.
@@ -63,7 +64,39 @@ impl ApprovalPolicy {
             sources,
             form,
             takes_input_calls: false,
+            repeatable: Vec::new(),
         }
+    }
+
+    /// The same with rules on calls that may be made again when their process ends.
+    #[must_use]
+    pub(super) fn with_repeatable(
+        mut self,
+        operator: &[ApprovalRule],
+        manifest: Option<&Vec<ApprovalRule>>,
+    ) -> Self {
+        let manifest = manifest.map(Vec::as_slice).unwrap_or_default();
+        self.repeatable = [operator, manifest].concat();
+        self
+    }
+
+    /// Whether a call may be made again when its process ended during it. One whose arguments are not an object does nothing.
+    pub(super) fn is_repeatable(&self, call: &ToolCall) -> bool {
+        let function = &call.function;
+        self.covers(&self.repeatable, &function.name, &function.arguments)
+            .unwrap_or(true)
+    }
+
+    /// Whether one of these rules covers a call; `None` for arguments that are not an object.
+    fn covers(&self, rules: &[ApprovalRule], tool: &str, arguments: &str) -> Option<bool> {
+        // The reading of the call itself: what a rule covers is what is called.
+        let arguments = parse_arguments(arguments).ok()?;
+        let facts = CallFacts {
+            tool,
+            sources: self.sources.of(tool),
+            arguments: &arguments,
+        };
+        Some(rules.iter().any(|rule| rule.covers(facts)))
     }
 
     /// The same for a client that declares a function for what tools ask.
@@ -111,16 +144,7 @@ impl ApprovalPolicy {
         if self.rules.is_empty() {
             return false;
         }
-        // The reading of the call itself: what is approved is what is called.
-        let Ok(arguments) = parse_arguments(arguments) else {
-            return false;
-        };
-        let facts = CallFacts {
-            tool,
-            sources: self.sources.of(tool),
-            arguments: &arguments,
-        };
-        self.rules.iter().any(|rule| rule.covers(facts))
+        self.covers(&self.rules, tool, arguments).unwrap_or(false)
     }
 
     /// Sorts the calls of a round. `is_client` is true for tools of the client.

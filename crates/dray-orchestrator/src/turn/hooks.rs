@@ -212,6 +212,11 @@ impl HookedRequest<'_> {
         messages.extend(prefill);
         let done = rounds.run(messages, speech, tally).await?;
         if !done.waits() {
+            let has_hooks = self.hooks.iter().any(|hook| hook.event == end);
+            if let Some(checkpoints) = rounds.checkpoints.as_ref().filter(|_| has_hooks) {
+                // Calls of hooks are not kept, so they must not be made again.
+                checkpoints.close().await.map_err(LoopError::Failed)?;
+            }
             call_hooks(rounds, self.hooks, end, messages, tally).await?;
         }
         Ok(done)

@@ -33,6 +33,7 @@ use crate::config::StageLevel;
 use crate::http::{ChatRequest, CheckedChatRequest};
 use crate::internal;
 use crate::permissions::CallerIdentity;
+use crate::progress::ResponseRun;
 use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
 
 /// A turn that is ready to run.
@@ -47,6 +48,8 @@ pub(super) struct OpenTurn {
     pub(super) response: ResponseOptions,
     /// Which part of its turn the request is.
     pub(super) part: hooks::TurnPart,
+    /// The response in the background that the turn makes.
+    pub(super) background: Option<ResponseRun>,
     /// The record with which the turn continues.
     pub(super) resumed: Option<ResumedRecord>,
     /// Of a turn that continues: where the messages of this request begin.
@@ -64,6 +67,12 @@ pub(super) struct SetupReport {
     pub(super) issues: IssueLog,
     /// The system prompt, or why there is none: the issues are shown before the request ends with it.
     pub(super) prompt: Result<(), RequestFailure>,
+}
+
+impl SetupReport {
+    const fn new(issues: IssueLog, prompt: Result<(), RequestFailure>) -> Self {
+        Self { issues, prompt }
+    }
 }
 
 /// The tools of a turn.
@@ -161,12 +170,10 @@ pub(super) async fn open_turn(
     // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
     let history = inputs.messages.clone();
     let session = TurnSession::new(caller, session, conversation, history, files);
-    let issues = inputs.issues;
-    let setup = SetupReport { issues, prompt };
     Ok(OpenTurn {
         begun,
         messages: inputs.messages,
-        setup,
+        setup: SetupReport::new(inputs.issues, prompt),
         tools: TurnTools {
             offered: inputs.tools,
             hooks,
@@ -176,6 +183,7 @@ pub(super) async fn open_turn(
         },
         session,
         response: response_options(parts, &request, is_dial, outgoing, wishes, compaction),
+        background: request.background.take(),
         resumed: part.resumed.record.clone(),
         part,
         continued_at,
@@ -238,6 +246,10 @@ fn approval_policy(
     );
     ApprovalPolicy::new(operator, own, sources, request.approval_form)
         .with_input_calls(request.takes_input_calls)
+        .with_repeatable(
+            &parts.config.repeatable_tools,
+            manifest.repeatable_tools.as_ref(),
+        )
 }
 
 fn tool_audience<'a>(

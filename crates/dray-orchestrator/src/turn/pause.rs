@@ -62,6 +62,7 @@ impl OpenTurn {
             pending: end.pending.iter().map(|call| call.id.clone()).collect(),
             approvals: asked.iter().map(|(paused, _)| paused.clone()).collect(),
             later: plan.later,
+            repeated: Vec::new(),
             replaces: resumed.map(|resumed| resumed.token.clone()),
         };
         let token = paused.save(&self.principal, &record).await?;

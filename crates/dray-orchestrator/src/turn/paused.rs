@@ -18,6 +18,7 @@ use dray_store::{ArtifactLabel, ReadError, Store};
 use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use futures_util::StreamExt as _;
 use hmac::{Hmac, Mac};
+use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::approvals::ApprovalStore;
@@ -170,9 +171,11 @@ impl PausedTurns {
                         (resumed.decided, results) =
                             answered.decisions(principal, approvals).await?;
                         resumed.later.clone_from(&record.later);
+                        resumed.repeated.clone_from(&record.repeated);
                         resumed.record = Some(ResumedRecord {
                             token: token.clone(),
                             state: record.state.clone(),
+                            first_call: record.round.calls().first().map(|call| call.id.clone()),
                         });
                         results
                     } else {
@@ -419,11 +422,22 @@ fn push_record(
         result.tool_call_id = Some(paused.waiting.call.id);
         rebuilt.push(result);
     }
-    for waiting in record.later {
+    let later = record.later.into_iter().map(|waiting| waiting.call);
+    for call in later.chain(record.repeated) {
         let mut result = Message::new(Role::Tool, NOT_ASKED);
-        result.tool_call_id = Some(waiting.call.id);
+        result.tool_call_id = Some(call.id);
         rebuilt.push(result);
     }
+}
+
+/// The messages that lead to a checkpoint, after those of the request.
+pub(crate) fn checkpoint_messages(token: &str) -> [Value; 2] {
+    let id = call_id(token, 0);
+    let call = json!({"id": id, "type": "function", "function": {"name": "checkpoint", "arguments": "{}"}});
+    [
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": id, "content": ""}),
+    ]
 }
 
 /// Gives calls whose record is gone an id that every model takes.

@@ -6,6 +6,7 @@ use dray_agent::message::{Message, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{ClientGone, EventSink};
 
+use super::checkpoint::Checkpoints;
 use super::client_tools::ClientTools;
 use super::model_caller::{ModelCaller, answer_message};
 use super::speech::TextRelay;
@@ -25,6 +26,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) max_rounds: u32,
     /// Tools that the client calls itself.
     pub(super) client_tools: ClientTools,
+    /// Of a response in the background.
+    pub(super) checkpoints: Option<Checkpoints<'a>>,
 }
 
 /// How a loop ended that was not cut short by the client.
@@ -150,6 +153,15 @@ impl ToolLoop<'_> {
         for (call, text) in &groups.refused {
             messages.push(ToolRunner::refused(call, text));
         }
+        let asks = !groups.client.is_empty() || !groups.questions.is_empty();
+        if let Some(checkpoints) = &self.checkpoints {
+            let policy = self.runner.approvals;
+            // A round with calls of others is not finished when the calls of this service are.
+            let may_repeat = !asks && groups.own.iter().all(|call| policy.is_repeatable(call));
+            let repeated = may_repeat.then_some(groups.own.as_slice());
+            let begun = checkpoints.begin_round(messages, repeated).await;
+            begun.map_err(LoopError::Failed)?;
+        }
         let ran = self.runner.call_all(&groups.own).await;
         let approvals = groups.questions.into_iter().map(WaitingCall::approval);
         let mut questions: Vec<_> = approvals.collect();
@@ -159,6 +171,13 @@ impl ToolLoop<'_> {
                 Ok(waiting) => questions.push(waiting),
                 Err(ran) => messages.push(self.take(*ran, tally).await?),
             }
+        }
+        if let Some(checkpoints) = self
+            .checkpoints
+            .as_ref()
+            .filter(|_| !asks && questions.is_empty())
+        {
+            checkpoints.end_round(messages).await;
         }
         Ok(LoopEnd {
             reason: FinishReason::ToolCalls,

@@ -48,6 +48,12 @@ impl Settlement<'_> {
         tally: &mut TurnTally,
     ) -> Result<Vec<WaitingCall>, LoopError> {
         let mut due = self.record(resumed.decided, messages).await?;
+        let repeated = resumed.repeated.into_iter().map(|call| DueCall {
+            waiting: WaitingCall::approval(call),
+            answers: None,
+            record: None,
+        });
+        due.extend(repeated);
         let mut waiting = Vec::new();
         if resumed.ends_later {
             due.extend(ended_calls(resumed.later, messages));

@@ -1,6 +1,6 @@
 //! What is kept of a turn that waits, and what a request brings back of it.
 
-use dray_agent::message::Message;
+use dray_agent::message::{Message, ToolCall};
 use dray_tool::AnswerMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +28,9 @@ pub(in crate::turn) struct PausedTurn {
     /// Calls that wait as well, about which the client was not asked yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) later: Vec<WaitingCall>,
+    /// Of a checkpoint: calls that ran when the process ended, and that may be made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::turn) repeated: Vec<ToolCall>,
     /// The record of the same round that this one replaces: the client was asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::turn) replaces: Option<String>,
@@ -60,6 +63,8 @@ pub(in crate::turn) struct ResumedCalls {
     pub(in crate::turn) later: Vec<WaitingCall>,
     /// Whether those end without being asked about.
     pub(in crate::turn) ends_later: bool,
+    /// Calls that ran when their process ended, and are made again.
+    pub(in crate::turn) repeated: Vec<ToolCall>,
     /// The record, for another one of the same round.
     pub(in crate::turn) record: Option<ResumedRecord>,
 }
@@ -69,6 +74,8 @@ pub(in crate::turn) struct ResumedCalls {
 pub(in crate::turn) struct ResumedRecord {
     pub(in crate::turn) token: String,
     pub(in crate::turn) state: Value,
+    /// The first call of its round, by the model's id.
+    pub(in crate::turn) first_call: Option<String>,
 }
 
 impl ResumedCalls {

@@ -96,6 +96,7 @@ fn record(now_ms: u64) -> PausedTurn {
         pending: vec!["m1".to_owned(), "m2".to_owned()],
         approvals: Vec::new(),
         later: Vec::new(),
+        repeated: Vec::new(),
         replaces: None,
     }
 }
