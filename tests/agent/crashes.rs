@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dray_http::fake_server::{ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use dray_testkit::eventually;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
@@ -197,5 +199,155 @@ async fn an_approved_call_that_ran_when_its_process_was_killed_is_not_made_again
         "{refused}"
     );
     assert_eq!(*tool.shared().lock(), 1);
+    fixture.stop().await;
+}
+
+/// A shop whose tool `order` hangs the first `hangs` times. Counts the calls of its tools.
+async fn hanging_shop(hangs: usize) -> (FakeServer<ShopCalls>, Value) {
+    let state = ShopCalls {
+        hangs,
+        ..ShopCalls::default()
+    };
+    let server = FakeServer::start(
+        state,
+        |shared: Arc<SharedState<ShopCalls>>, request: ReceivedRequest| {
+            async move {
+                let hangs = {
+                    let mut calls = shared.lock();
+                    if request.path.starts_with("/note") {
+                        calls.notes += 1;
+                        false
+                    } else {
+                        calls.orders += 1;
+                        calls.orders <= calls.hangs
+                    }
+                };
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, ConnectionClosed>(fake_server::json_reply(200, &json!({"done": true})))
+            }
+            .boxed()
+        },
+    );
+    let server = server.await.unwrap();
+    let url = server.shared().url();
+    let tool = |name: &str| {
+        json!({
+            "type": "restapi-tool",
+            "open_ai_tool": {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}},
+            "rest_api_method_info": {"method_url": format!("{url}/{name}"), "method_type": "post"},
+        })
+    };
+    let tools = json!({"type": "rest-api", "name": "shop", "tools": [tool("note"), tool("order")]});
+    (server, tools)
+}
+
+#[derive(Debug, Default)]
+struct ShopCalls {
+    hangs: usize,
+    notes: usize,
+    orders: usize,
+}
+
+async fn finished(fixture: &AgentFixture, process: &ServiceProcess, path: &str) -> Value {
+    eventually("the end of the response", async || {
+        let (status, found) = send(fixture.get_from(process, path)).await;
+        assert_eq!(status, 200, "{found}");
+        (!is_running(&found)).then_some(found)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the_other_replicas() {
+    let (shop, tools) = hanging_shop(2).await;
+    let rules = json!([
+        {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Ordered."}},
+        {"when": {"tool_result_of": "shop_note"}, "reply": {"call": [{"name": "shop_order", "arguments": {}}]}},
+        {"reply": {"call": [{"name": "shop_note", "arguments": {}}]}},
+    ]);
+    let setup = AgentSetup::new(json!([tools]), rules).distributed();
+    let setup = setup.part("repeatable_tools", json!([{"tools": ["shop_order"]}]));
+    let fixture = setup.without("orchestrator").start().await;
+    let lease = [("orchestrator.response_lease", "2s".to_owned())];
+    let mut replicas = Vec::new();
+    for _ in 0..4 {
+        replicas.push(fixture.process("orchestrator", &lease).await);
+    }
+    let body = json!({"model": "agent", "input": "go", "background": true});
+    let (status, begun) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
+    assert!(status == 200 && is_running(&begun), "{begun}");
+    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    let until_ordered = async |orders: usize| {
+        eventually("a call of the tool", async || {
+            (shop.shared().lock().orders == orders).then_some(())
+        })
+        .await;
+    };
+    until_ordered(1).await;
+    replicas.remove(0).kill9();
+    // The next one takes it over, and is killed in the same call.
+    eventually("a replica that takes over", async || {
+        let (_, found) = send(fixture.get_from(&replicas[0], &path)).await;
+        assert!(is_running(&found), "{found}");
+        (shop.shared().lock().orders == 2).then_some(())
+    })
+    .await;
+    replicas.remove(0).kill9();
+    // Two replicas are polled concurrently, and one of them finishes it.
+    let (one, other) = tokio::join!(
+        finished(&fixture, &replicas[0], &path),
+        finished(&fixture, &replicas[1], &path)
+    );
+    for found in [&one, &other] {
+        assert_eq!(found["status"], "completed", "{found}");
+        assert_eq!(
+            found["output"][0]["content"][0]["text"], "Ordered.",
+            "{found}"
+        );
+    }
+    {
+        let calls = shop.shared().lock();
+        // What was done before the tool that was repeated is not done again, after two crashes as well.
+        assert_eq!((calls.notes, calls.orders), (1, 3));
+    }
+    // The conversation has both rounds.
+    let body = json!({"model": "agent", "input": "and now?", "previous_response_id": begun["id"]});
+    let (status, next) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
+    assert_eq!(status, 200, "{next}");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_ends_every_process_is_reported_in_the_end() {
+    let (shop, tools) = hanging_shop(usize::MAX).await;
+    let rules = json!([{"reply": {"call": [{"name": "shop_order", "arguments": {}}]}}]);
+    let setup = AgentSetup::new(json!([tools]), rules).distributed();
+    let fixture = setup.without("orchestrator").start().await;
+    // By the operator, of whom no manifest has to know.
+    let settings = [
+        ("orchestrator.response_lease", "2s".to_owned()),
+        (
+            "orchestrator.repeatable_tools",
+            json!([{"tool_sets": ["shop"]}]).to_string(),
+        ),
+    ];
+    let mut current = fixture.process("orchestrator", &settings).await;
+    let body = json!({"model": "agent", "input": "go", "background": true});
+    let (_, begun) = send(fixture.post_to(&current, "/v1/responses").json(&body)).await;
+    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    for orders in 1..=3 {
+        eventually("a call of the tool", async || {
+            send(fixture.get_from(&current, &path)).await;
+            (shop.shared().lock().orders == orders).then_some(())
+        })
+        .await;
+        current.kill9();
+        current = fixture.process("orchestrator", &settings).await;
+    }
+    let failed = finished(&fixture, &current, &path).await;
+    assert_eq!(failed["status"], "failed", "{failed}");
+    assert_eq!(shop.shared().lock().orders, 3);
     fixture.stop().await;
 }

@@ -9,7 +9,7 @@ use dray_testkit::otlp::{ReceivedSpan, SpanCollector};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use super::fixture::{AgentFixture, AgentSetup};
+use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::process::ServiceProcess;
 use super::seen::AgentAnswer;
 
@@ -231,4 +231,130 @@ fn check_metrics(page: &str) {
         value("dray_chat_turn_duration_seconds_bucket{", &["le=\"3600\""]),
         "1"
     );
+}
+
+/// A fixture whose process of the orchestrator is on DIAL and exports its spans.
+async fn dial_agent(
+    collector: &SpanCollector,
+    settings: &[(&'static str, String)],
+) -> (AgentFixture, ServiceProcess, FakeServer<Vec<String>>) {
+    let (shop, tools) = tracing_shop().await;
+    let rules = json!([
+        {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "It is done."}},
+        {"reply": {"call": [{"name": "shop_order", "arguments": {}}]}},
+    ]);
+    let setup = AgentSetup::new(json!([tools]), rules).distributed();
+    let fixture = setup.without("orchestrator").start().await;
+    let mut all = vec![
+        ("telemetry.otlp_endpoint", collector.url()),
+        ("orchestrator.dial_url", fixture.dial.url()),
+    ];
+    all.extend_from_slice(settings);
+    let agent = fixture.process("orchestrator", &all).await;
+    (fixture, agent, shop)
+}
+
+/// Asks the deployment as a client of DIAL does, and returns the spans once the turn has ended.
+async fn ask_deployment(
+    collector: &SpanCollector,
+    fixture: &AgentFixture,
+    agent: &ServiceProcess,
+    key: &str,
+) -> BTreeMap<String, ReceivedSpan> {
+    let body = json!({"messages": [user("My secret order.")], "stream": true});
+    let request = fixture
+        .post_to(agent, "/openai/deployments/agent/chat/completions")
+        .header("api-key", key)
+        .header("traceparent", &format!("00-{TRACE_ID}-{CLIENT_SPAN}-01"))
+        .json(&body);
+    let mut response = request.send(&|_| ()).await.unwrap();
+    while let Ok(Some(_)) = response.chunk().await {}
+    eventually("the span of the request", async || {
+        let spans = collector.trace(TRACE_ID).into_iter();
+        let spans: BTreeMap<_, _> = spans.map(|span| (span.span_id.clone(), span)).collect();
+        (!find(&spans, DIAL_ROUTE).is_empty()).then_some(spans)
+    })
+    .await
+}
+
+const DIAL_ROUTE: &str = "POST /openai/deployments/{deployment}/chat/completions";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_at_a_deployment_of_dial_continues_the_trace_and_shows_no_contents() {
+    let collector = SpanCollector::start().await.unwrap();
+    let (fixture, agent, shop) = dial_agent(&collector, &[]).await;
+    let spans = ask_deployment(&collector, &fixture, &agent, DIAL_KEY).await;
+    let root = find(&spans, DIAL_ROUTE)[0];
+    assert_eq!(root.parent_id, CLIENT_SPAN);
+    let attribute = |name: &str| root.attributes.get(name).map(String::as_str);
+    assert_eq!(attribute("http.request.method"), Some("POST"));
+    assert_eq!(attribute("http.route"), DIAL_ROUTE.strip_prefix("POST "));
+    assert_eq!(attribute("http.response.status_code"), Some("200"));
+    let tool = find(&spans, "execute_tool shop_order")[0];
+    let expected = ["execute_tool shop_order", "invoke_agent agent", DIAL_ROUTE];
+    assert_eq!(path(&spans, tool), expected);
+    assert_eq!(find(&spans, "chat lead").len(), 2);
+    let shown = format!("{spans:?}");
+    for secret in ["secret order", "It is done", "ordered", DIAL_KEY] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
+    drop((agent, shop));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_with_an_unknown_key_has_a_span_with_its_status_and_no_turn() {
+    let collector = SpanCollector::start().await.unwrap();
+    let (fixture, agent, shop) = dial_agent(&collector, &[]).await;
+    let spans = ask_deployment(&collector, &fixture, &agent, "unknown").await;
+    let root = find(&spans, DIAL_ROUTE)[0];
+    let status = root.attributes.get("http.response.status_code");
+    assert_eq!(status.map(String::as_str), Some("401"));
+    assert!(find(&spans, "invoke_agent agent").is_empty());
+    drop((agent, shop));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contents_are_in_the_spans_when_they_are_wanted_and_are_cut() {
+    let collector = SpanCollector::start().await.unwrap();
+    let settings = [
+        ("orchestrator.trace_contents", "true".to_owned()),
+        ("orchestrator.log_payloads_max_length", "200".to_owned()),
+    ];
+    let (fixture, agent, shop) = dial_agent(&collector, &settings).await;
+    let spans = ask_deployment(&collector, &fixture, &agent, DIAL_KEY).await;
+    let text = |span: &ReceivedSpan, name: &str| {
+        let value = span.attributes.get(name).cloned();
+        value.unwrap_or_else(|| panic!("no {name}: {span:?}"))
+    };
+    let tool = find(&spans, "execute_tool shop_order")[0];
+    assert_eq!(text(tool, "gen_ai.tool.call.arguments"), "{}");
+    assert_eq!(text(tool, "gen_ai.tool.call.result"), "{\"ordered\":true}");
+    let chats = find(&spans, "chat lead");
+    assert_eq!(chats.len(), 2);
+    for chat in &chats {
+        // The instructions come first, and the limit holds for the text of each attribute.
+        let input = text(chat, "gen_ai.input.messages");
+        assert!(
+            input.contains("You help.") && input.chars().count() == 200,
+            "{input}"
+        );
+    }
+    let outputs: Vec<_> = chats
+        .iter()
+        .map(|chat| text(chat, "gen_ai.output.messages"))
+        .collect();
+    assert!(
+        outputs.iter().any(|output| output.contains("It is done.")),
+        "{outputs:?}"
+    );
+    assert!(
+        outputs.iter().any(|output| output.contains("shop_order")),
+        "{outputs:?}"
+    );
+    // Keys are never contents.
+    assert!(!format!("{spans:?}").contains(DIAL_KEY));
+    drop((agent, shop));
+    fixture.stop().await;
 }

@@ -13,7 +13,7 @@ use crate::canonical_json::canonical_json;
 /// Prefix of references to files, whose content is not matched with patterns.
 const FILE_REFERENCE: &str = "file:";
 
-/// Calls that a person must approve. In a pattern `*` stands for any text, and upper and lower case differ.
+/// Calls of tools, for a list of those that a person must approve or of those that may be made again. In a pattern `*` stands for any text, and upper and lower case differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 // One of two members must be there, and the check knows no keyword for that.

@@ -56,6 +56,8 @@ pub struct Manifest {
     pub tool_defaults: Option<ToolDefaults>,
     /// Calls that a person must approve, beside those that the service's configuration names.
     pub require_approval: Option<Vec<ApprovalRule>>,
+    /// Calls that may be made again when their process ended during them, beside those that the service's configuration names.
+    pub repeatable_tools: Option<Vec<ApprovalRule>>,
     /// What one turn may use; limits of the service's configuration hold as well.
     pub budget: Option<TurnLimits>,
 }

@@ -1,4 +1,5 @@
-//! Approvals of calls of tools: a record for each call that a person must approve.
+//! Approvals of calls of tools: a record for each call that a person must approve. What tools ask the user during a call has
+//! the same records.
 //!
 //! A record is of one tenant and one principal, names one call by its digest, expires, and is decided once: each decision is
 //! a compare-and-set, so of two requests that bring the same approval one is refused. The call is made after the decision is
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
+use dray_tool::QuestionMap;
 use dray_types::{ByteSize, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +43,19 @@ pub(crate) enum ApprovalDecision {
         /// What the person says about it.
         reason: Option<String>,
     },
+    /// The tool that asked gets the user's values.
+    Answered,
+    /// The tool that asked learns that the user does not answer.
+    Declined,
+    /// The tool that asked learns that the user ends the call.
+    Cancelled,
+}
+
+impl ApprovalDecision {
+    /// Whether something may be done by it that must not be done twice.
+    pub(crate) const fn permits(&self) -> bool {
+        matches!(self, Self::Approved | Self::Answered)
+    }
 }
 
 /// The record of an approval.
@@ -52,8 +67,11 @@ pub(crate) struct ApprovalRecord {
     pub(crate) round_size: usize,
     /// Name of the tool.
     pub(crate) tool: String,
-    /// Digest of tool and arguments, see [`dray_agent::approval::call_digest`].
+    /// Digest of tool and arguments, see [`dray_agent::approval::call_digest`], and of what the tool asks.
     pub(crate) digest: String,
+    /// What the tool asks; without it the call waits for its approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) questions: Option<QuestionMap>,
     /// Unix milliseconds from which it is not accepted.
     pub(crate) expires_ms: u64,
     /// `None` while it waits.
@@ -71,8 +89,11 @@ pub(crate) struct NewApproval {
     pub(crate) id: String,
     /// Name of the tool.
     pub(crate) tool: String,
-    /// Digest of tool and arguments.
+    /// Digest of tool and arguments, and of what the tool asks.
     pub(crate) digest: String,
+    /// What the tool asks; without it the call waits for its approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) questions: Option<QuestionMap>,
 }
 
 impl NewApproval {
@@ -82,6 +103,7 @@ impl NewApproval {
             id: random_id(APPROVAL_PREFIX),
             tool: tool.to_owned(),
             digest: digest.to_hex(),
+            questions: None,
         }
     }
 }
@@ -132,6 +154,7 @@ impl ApprovalStore {
                 round_size: approvals.len(),
                 tool: approval.tool.clone(),
                 digest: approval.digest.clone(),
+                questions: approval.questions.clone(),
                 expires_ms,
                 decision: None,
                 decided_ms: None,
@@ -248,14 +271,27 @@ impl ApprovalStore {
         let record = self.get(principal, id).await?.map(|record| record.value);
         let text = match record.as_ref().and_then(|record| record.decision.as_ref()) {
             Some(ApprovalDecision::Refused { reason }) => refusal_text(reason.as_deref()),
-            Some(ApprovalDecision::Approved) => {
+            Some(decision) => {
+                let is_approved = *decision == ApprovalDecision::Approved;
                 let outcome = record.and_then(|record| record.outcome);
                 if let Some(outcome) = outcome
                     && let Some(message) = self.records.read_document(&outcome).await?
                 {
                     return Ok(message);
                 }
-                "The call was approved. Its result was not kept.".to_owned()
+                if is_approved {
+                    "The call was approved. Its result was not kept.".to_owned()
+                } else {
+                    "The user answered what the tool asked. The result of the call was not kept."
+                        .to_owned()
+                }
+            }
+            None if record
+                .as_ref()
+                .is_some_and(|record| record.questions.is_some()) =>
+            {
+                "The tool asked the user, who did not answer. The call was not continued."
+                    .to_owned()
             }
             None => "The call was not approved and was not made.".to_owned(),
         };

@@ -140,6 +140,9 @@ pub struct Config {
     /// Calls of tools that a person must approve, in the agents of all callers and beside those that a manifest names.
     /// No manifest lifts them. Default none.
     pub require_approval: Vec<ApprovalRule>,
+    /// Calls of tools that may be made again when their process ended during them, in the agents of all callers and beside
+    /// those that a manifest names. Another replica then finishes a response in the background. Default none.
+    pub repeatable_tools: Vec<ApprovalRule>,
     /// How long a call waits for its approval; up to `15d`. Default `1h`.
     pub approval_timeout: Period,
     /// What turns, conversations and callers may use, and what models cost. Default no limit.
@@ -242,6 +245,7 @@ impl Default for Config {
             answer_files: AnswerFiles::default(),
             client_tool_timeout: Period::secs(7 * 24 * 3600),
             require_approval: Vec::new(),
+            repeatable_tools: Vec::new(),
             approval_timeout: ONE_HOUR,
             budgets: budgets::Budgets::default(),
             client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
@@ -417,10 +421,15 @@ impl Config {
                 "must be at most 15d, which is how long the store keeps what it needs",
             ));
         }
-        for (number, rule) in self.require_approval.iter().enumerate() {
-            if let Some((member, reason)) = rule.problem() {
-                let field = format!("require_approval.{number}.{member}");
-                problems.push(ConfigProblem::new(field, reason));
+        for (list, rules) in [
+            ("require_approval", &self.require_approval),
+            ("repeatable_tools", &self.repeatable_tools),
+        ] {
+            for (number, rule) in rules.iter().enumerate() {
+                if let Some((member, reason)) = rule.problem() {
+                    let field = format!("{list}.{number}.{member}");
+                    problems.push(ConfigProblem::new(field, reason));
+                }
             }
         }
         if !(Period::secs(2)..=Period::secs(300)).contains(&self.response_lease) {

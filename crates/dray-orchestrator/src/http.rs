@@ -28,7 +28,7 @@ mod tests;
 mod trace;
 
 pub use client_state::{BackgroundTasks, ClientState};
-pub(crate) use contract::APPROVAL_TOOL;
+pub(crate) use contract::{APPROVAL_TOOL, INPUT_TOOL};
 pub use contract::{Agent, ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
 pub(crate) use parts::{FILE_ID_FIELD, PART_FIELD};
 pub(crate) use plain_request::unsupported_failure;

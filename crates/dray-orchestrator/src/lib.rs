@@ -32,6 +32,7 @@ mod internal;
 pub mod manifests;
 pub mod metrics;
 pub mod permissions;
+mod progress;
 mod records;
 mod responses;
 mod service;

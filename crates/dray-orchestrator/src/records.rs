@@ -46,6 +46,8 @@ pub(crate) enum RecordKind {
     SignInRenewal,
     /// What a conversation or a caller has used, see [`crate::budgets`].
     Usage,
+    /// How far a response in the background has come, see [`crate::progress`].
+    Progress,
 }
 
 impl RecordKind {
@@ -61,6 +63,7 @@ impl RecordKind {
             Self::SignInTokens => "sign-in-tokens",
             Self::SignInRenewal => "sign-in-renewal",
             Self::Usage => "usage",
+            Self::Progress => "progress",
         }
     }
 }

@@ -10,17 +10,19 @@ use std::time::Duration;
 use dray_agent::failure::RequestFailure;
 use dray_types::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord};
 
 mod conversations;
 mod history;
 mod running;
+mod takeover;
 
 pub(crate) use conversations::ConversationRecord;
 pub(crate) use history::History;
 pub(crate) use running::RunningResponse;
+pub(crate) use takeover::TakenResponse;
 
 /// Most bytes of what is kept of one response: its request, its items and the state of its turn.
 pub(crate) const MAX_DOCUMENT_BYTES: ByteSize = ByteSize::mib(32);
@@ -86,6 +88,20 @@ pub(crate) struct ResponseDocument {
     pub(crate) input: Vec<Value>,
     /// The answer as a message of chat completions, with the state of the turn.
     pub(crate) answer: Option<Value>,
+    /// Of a response that runs in the background: what another replica needs to finish it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<StoredRequest>,
+}
+
+/// The request of a response, as far as the response and its input do not have it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct StoredRequest {
+    /// The body of chat completions, without messages.
+    pub(crate) chat: Map<String, Value>,
+    /// Instructions for this response alone.
+    pub(crate) instructions: Option<String>,
+    /// Name of the agent.
+    pub(crate) model: String,
 }
 
 /// A document of a conversation.
@@ -112,6 +128,9 @@ pub(crate) struct ResponseRecord {
     /// Whether its process ended before it did.
     #[serde(default)]
     interrupted: bool,
+    /// How often a replica has taken it over.
+    #[serde(default)]
+    takeovers: u32,
 }
 
 /// What a new response is.
@@ -186,6 +205,7 @@ impl ResponseStore {
             expires_ms: self.expires_ms(),
             lease_ms: self.lease_ms(),
             interrupted: false,
+            takeovers: 0,
         };
         let (principal, id) = (new.principal.to_owned(), new.id.to_owned());
         let created = self
@@ -209,6 +229,17 @@ impl ResponseStore {
         principal: &str,
         id: &str,
     ) -> Result<RevisedRecord<ResponseRecord>, RequestFailure> {
+        self.record_or_report(principal, id, true).await
+    }
+
+    /// As [`ResponseStore::record`]. Without `reports` a response in the background is left to the next request: its lease may
+    /// have ended since it was looked at, and another replica can finish it.
+    async fn record_or_report(
+        &self,
+        principal: &str,
+        id: &str,
+        reports: bool,
+    ) -> Result<RevisedRecord<ResponseRecord>, RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let found = self
                 .records
@@ -222,7 +253,8 @@ impl ResponseStore {
                 return Err(missing_failure("response", id));
             }
             // Clocks of replicas may differ by less than the lease, which is six renewals long.
-            if record.status != ResponseStatus::InProgress || now < record.lease_ms {
+            let is_left = record.in_background && !reports;
+            if record.status != ResponseStatus::InProgress || now < record.lease_ms || is_left {
                 return Ok(found);
             }
             record.status = ResponseStatus::Failed;
@@ -255,7 +287,22 @@ impl ResponseStore {
         principal: &str,
         id: &str,
     ) -> Result<(Value, ResponseDocument), RequestFailure> {
-        let record = self.record(principal, id).await?.value;
+        self.poll(principal, id, true).await
+    }
+
+    /// As [`ResponseStore::get`]; `reports` as in [`ResponseStore::record_or_report`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ResponseStore::get`].
+    pub(crate) async fn poll(
+        &self,
+        principal: &str,
+        id: &str,
+        reports: bool,
+    ) -> Result<(Value, ResponseDocument), RequestFailure> {
+        let found = self.record_or_report(principal, id, reports).await?;
+        let record = found.value;
         let document = self.records.read_document(&record.document).await?;
         let document: ResponseDocument = document.ok_or_else(|| missing_failure("response", id))?;
         let mut response = document.response.clone().unwrap_or_default();

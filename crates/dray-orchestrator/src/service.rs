@@ -27,6 +27,7 @@ use crate::http::{self, BackgroundTasks, ClientState, HttpSurface};
 use crate::manifests::{ManifestDirectory, read_layers};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerGrants;
+use crate::progress::ProgressStore;
 use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
 use crate::sign_ins::StoredSignIns;
@@ -133,6 +134,7 @@ fn turn_records(
     TurnRecords {
         paused: paused_turns(config, cx, tenant),
         approvals: approvals(config, cx, tenant),
+        progress: state.progress.clone(),
         usage: UsageLedger::new(caller_records(cx, tenant)),
         client_files: state.files.clone(),
     }
@@ -232,6 +234,7 @@ fn client_state(
     ClientState {
         sign_ins,
         files: ClientFiles::new(records.clone(), config.client_state_lifetime),
+        progress: ProgressStore::new(records.clone()),
         responses: ResponseStore::new(records, config.client_state_lifetime, config.response_lease),
     }
 }

@@ -9,9 +9,11 @@
 //! - `additions`: what a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
+//! - `waiting`, `question_forms`: calls whose tools ask the user.
 //! - `budget`: what a turn may use.
 //! - `hooks`: calls of tools by the runtime itself.
 //! - `telemetry`: spans and metrics of a turn.
+//! - `checkpoint`: what is kept of a response that another replica may have to finish.
 //! - `pause`: what is kept of a turn that begins to wait.
 //! - `finish`: state, statistics, and how a failure is reported.
 
@@ -21,6 +23,7 @@ mod approval_forms;
 mod approval_policy;
 mod body;
 mod budget;
+mod checkpoint;
 mod client_tools;
 mod compactor;
 mod file_links;
@@ -36,6 +39,7 @@ mod pause;
 mod paused;
 mod plain;
 mod prepare;
+mod question_forms;
 mod relay;
 mod rounds;
 mod session;
@@ -48,6 +52,7 @@ mod telemetry;
 mod tool_runner;
 mod tool_sources;
 mod trouble;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,12 +80,13 @@ use crate::config::Config;
 use crate::http::{Agent, CheckedChatRequest, ManifestSource};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
+use crate::progress::ProgressStore;
 use dray_tool_files::FileServices;
 
 use agent_tool::AgentLineage;
 pub(crate) use approval_forms::question_calls;
 pub(crate) use manifest::ManifestLoader;
-pub(crate) use paused::PausedTurns;
+pub(crate) use paused::{PausedTurns, checkpoint_messages};
 pub(crate) use setup::ToolKinds;
 use telemetry::TurnTelemetry;
 
@@ -107,11 +113,14 @@ pub(crate) struct SharedAdditions {
 }
 
 /// What stays in the store or the bus after a turn, for later requests at any replica.
+#[derive(Debug)]
 pub(crate) struct TurnRecords {
     /// Work of turns that wait for their client.
     pub(crate) paused: PausedTurns,
     /// Approvals of calls.
     pub(crate) approvals: ApprovalStore,
+    /// Checkpoints of responses in the background.
+    pub(crate) progress: ProgressStore,
     /// What conversations and callers have used.
     pub(crate) usage: UsageLedger,
     /// Files of `/v1/files`.

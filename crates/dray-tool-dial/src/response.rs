@@ -148,6 +148,7 @@ impl DeploymentResponse {
             state: self.state,
             usage,
             streamed: true,
+            question: None,
         }
     }
 }

@@ -21,10 +21,11 @@ use dray_dial::signin::SignIn;
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_tool::{
     FileStorage, StageWriter, Tool, ToolCall, ToolFailure, ToolsetResult, Turn, UrlClass,
+    UserAnswer, UserQuestion,
 };
 use dray_tool_mcp::{
     IssuerTrust, McpOptions, McpToolset, OAuthOptions, QuestionPort, SignInPage, SignInPort,
-    UserAnswer, UserQuestion, connect_set,
+    connect_set,
 };
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;

@@ -5,18 +5,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_tool::QuestionMap;
 use dray_types::TraceContext;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CreateTaskResult,
-    GetTaskParams, InputRequiredResult, JsonObject, RequestParamsMeta as _, TaskPayload,
-    UpdateTaskParams,
+    GetTaskParams, InputRequiredResult, InputResponses, JsonObject, RequestParamsMeta as _,
+    TaskPayload, UpdateTaskParams,
 };
 use serde_json::Value;
 
 use crate::error::SessionError;
 use crate::handler::CallQuestions;
 use crate::input::{PendingCall, ResumePoint, wanted_questions};
-use crate::questions::{QuestionMap, input_responses};
+use crate::questions::{input_responses, required_pages};
 use crate::session::McpSession;
 use crate::wire::CLOSE_TIMEOUT;
 
@@ -64,23 +65,24 @@ impl McpSession {
                     params.request_state.clone_from(state);
                 }
                 ResumePoint::Task { id } => {
-                    let update = UpdateTaskParams::new(id, responses);
-                    let updated = self.peer().update_task(update).await;
-                    updated.map_err(|error| self.failure(error))?;
-                    let answered = pending.questions.keys().cloned().collect();
-                    return self.follow_task(tool, id, answered, questions).await;
+                    return self.resume_task(tool, id, responses, questions).await;
                 }
-                ResumePoint::Ask => {}
+                // The server asks again, or needs no answer.
+                ResumePoint::Ask | ResumePoint::Visit => {}
             }
         }
         let active = self.handler().begin_call(questions);
         for _ in 0..MAX_ROUNDS {
             // Without a limit of its own: a caller whose time is over drops the future, and that cancels the call.
             let called = self.peer().call_tool_once(params.clone()).await;
-            match called.map_err(|error| self.failure(error))? {
+            let called = match called.map_err(|error| self.failure(error)) {
+                Err(SessionError::PagesRequired(data)) => return visit(tool, &data, questions),
+                called => called?,
+            };
+            match called {
                 CallToolResponse::Complete(result) => {
                     let unanswered = active.call.unanswered();
-                    return Ok(completed(tool, result, unanswered));
+                    return Ok(completed(tool, result, unanswered, questions));
                 }
                 CallToolResponse::Task(created) => {
                     let CreateTaskResult { task, .. } = created;
@@ -99,7 +101,7 @@ impl McpSession {
                         continue;
                     }
                     let Some(answers) = questions.ask_all(&asked).await else {
-                        return Ok(pending_round(tool, wanted, asked));
+                        return Ok(pending_round(tool, wanted, asked, questions));
                     };
                     params.input_responses = Some(input_responses(&asked, answers));
                     params.request_state = wanted.request_state;
@@ -108,6 +110,21 @@ impl McpSession {
             }
         }
         Err(SessionError::Odd("it asks without end"))
+    }
+
+    /// Continues a task with the answers to the questions for which an earlier call returned.
+    async fn resume_task(
+        self: &Arc<Self>,
+        tool: &str,
+        id: &str,
+        responses: InputResponses,
+        questions: &CallQuestions,
+    ) -> Result<CallEnd, SessionError> {
+        let answered = responses.keys().cloned().collect();
+        let update = UpdateTaskParams::new(id, responses);
+        let updated = self.peer().update_task(update).await;
+        updated.map_err(|error| self.failure(error))?;
+        self.follow_task(tool, id, answered, questions).await
     }
 
     /// Waits for the end of a task, and answers its questions. Those of `answered` were answered before.
@@ -148,10 +165,9 @@ impl McpSession {
                         let Some(answers) = questions.ask_all(&asked).await else {
                             // The task continues with the answers, in a later call.
                             guard.is_over = true;
-                            return Ok(CallEnd::Pending(
-                                pending_call(tool, asked, ResumePoint::Task { id: id.to_owned() }),
-                                None,
-                            ));
+                            let resume = ResumePoint::Task { id: id.to_owned() };
+                            let pending = questions.pending(tool, asked, resume);
+                            return Ok(CallEnd::Pending(pending, None));
                         };
                         answered.extend(asked.keys().cloned());
                         let responses = input_responses(&asked, answers);
@@ -172,28 +188,42 @@ fn poll_interval(named_ms: Option<u64>) -> Duration {
     named.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
-fn completed(tool: &str, result: CallToolResult, unanswered: QuestionMap) -> CallEnd {
+/// A call that succeeds when the user has visited pages.
+fn visit(tool: &str, data: &Value, questions: &CallQuestions) -> Result<CallEnd, SessionError> {
+    let pages = required_pages(data);
+    if pages.is_empty() {
+        return Err(SessionError::Odd(
+            "it names no page that the user can visit",
+        ));
+    }
+    let pending = questions.pending(tool, pages, ResumePoint::Visit);
+    Ok(CallEnd::Pending(pending, None))
+}
+
+fn completed(
+    tool: &str,
+    result: CallToolResult,
+    unanswered: QuestionMap,
+    questions: &CallQuestions,
+) -> CallEnd {
     let result = Box::new(result);
     if unanswered.is_empty() {
         return CallEnd::Done(result);
     }
-    let pending = pending_call(tool, unanswered, ResumePoint::Ask);
+    let pending = questions.pending(tool, unanswered, ResumePoint::Ask);
     CallEnd::Pending(pending, Some(result))
 }
 
-fn pending_round(tool: &str, wanted: InputRequiredResult, questions: QuestionMap) -> CallEnd {
+fn pending_round(
+    tool: &str,
+    wanted: InputRequiredResult,
+    asked: QuestionMap,
+    questions: &CallQuestions,
+) -> CallEnd {
     let resume = ResumePoint::Repeat {
         state: wanted.request_state,
     };
-    CallEnd::Pending(pending_call(tool, questions, resume), None)
-}
-
-fn pending_call(tool: &str, questions: QuestionMap, resume: ResumePoint) -> PendingCall {
-    PendingCall {
-        tool: tool.to_owned(),
-        questions,
-        resume,
-    }
+    CallEnd::Pending(questions.pending(tool, asked, resume), None)
 }
 
 fn task_failure(error: &JsonObject) -> SessionError {

@@ -81,6 +81,9 @@ impl CloseReason {
 /// Code of a server's error that means a timeout (quickapps 21).
 pub(crate) const REQUEST_TIMEOUT: i32 = 408;
 
+/// Code of a server's error that names pages for the user (MCP 2025-11-25, `URLElicitationRequiredError`).
+const PAGES_REQUIRED: i32 = -32042;
+
 /// A failure of a session or of one of its calls.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
@@ -95,6 +98,9 @@ pub(crate) enum SessionError {
         /// Text of the server, for the caller.
         message: String,
     },
+    /// The user has to visit pages before the call can succeed; with the data of the error.
+    #[error("the server wants the user to visit a page first")]
+    PagesRequired(serde_json::Value),
     /// The server named its versions of MCP, and none of them is known here.
     #[error("the server speaks no version of MCP that is known here")]
     NoCommonVersion,
@@ -160,6 +166,9 @@ impl SessionError {
 
     pub(crate) fn of_service(error: ServiceError, close_reason: &CloseReason) -> Self {
         match error {
+            ServiceError::McpError(error) if error.code.0 == PAGES_REQUIRED => {
+                Self::PagesRequired(error.data.unwrap_or_default())
+            }
             ServiceError::McpError(error) => Self::Refused {
                 code: error.code.0,
                 message: error.message.into_owned(),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_agent::caller::Caller;
+use dray_tool::{AnswerMap, QuestionMap, UserAnswer, UserQuestion};
 use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
@@ -13,21 +14,18 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 
 use crate::input::{PendingCall, ResumePoint};
-use crate::questions::{
-    AnswerMap, QuestionMap, QuestionPort, UserAnswer, UserQuestion, elicit_result,
-};
-
-/// Most questions of one call that go through the conversation.
-const MAX_QUESTIONS: usize = 8;
+use crate::questions::{MAX_QUESTIONS, QuestionPort, elicit_result, question_of_params};
 
 /// How questions during one call are answered.
 #[derive(Clone, Debug)]
 pub(crate) struct CallQuestions {
-    /// Asks the user while the call waits; without it questions go through the conversation.
+    /// Asks the user while the call waits; without it the call returns its questions.
     pub(crate) port: Option<Arc<dyn QuestionPort>>,
     /// The tool set, as users know it.
     pub(crate) toolset: String,
     pub(crate) caller: Caller,
+    /// Address of the server.
+    pub(crate) server: String,
     /// Answers that the user gave in the conversation, with the call that waited for them.
     pub(crate) given: Option<(PendingCall, AnswerMap)>,
 }
@@ -50,9 +48,26 @@ impl CallQuestions {
         if pending.resume != ResumePoint::Ask {
             return None;
         }
-        let mut known = pending.questions.iter();
-        let (key, _) = known.find(|(_, known)| *known == question)?;
-        answers.get(key).cloned()
+        let all = pending.all_answers(answers);
+        let mut known = all.into_iter().rev();
+        known.find_map(|(known, answer)| (known == *question).then_some(answer))
+    }
+
+    /// A call that waits for these answers, with those that were given before.
+    pub(crate) fn pending(
+        &self,
+        tool: &str,
+        questions: QuestionMap,
+        resume: ResumePoint,
+    ) -> PendingCall {
+        let given = self.given.as_ref().filter(|_| resume == ResumePoint::Ask);
+        PendingCall {
+            server: self.server.clone(),
+            tool: tool.to_owned(),
+            questions,
+            resume,
+            earlier: given.map_or_else(Vec::new, |(pending, answers)| pending.all_answers(answers)),
+        }
     }
 }
 
@@ -174,7 +189,7 @@ impl ClientHandler for SessionHandler {
         params: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let Some(question) = UserQuestion::of_params(&params) else {
+        let Some(question) = question_of_params(&params) else {
             return Ok(ElicitResult::new(ElicitationAction::Cancel));
         };
         let answer = self.answer(&question).await;

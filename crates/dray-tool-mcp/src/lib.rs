@@ -55,4 +55,4 @@ pub use oauth::{
 };
 pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;
-pub use questions::{QuestionPort, UserAnswer, UserQuestion};
+pub use questions::QuestionPort;

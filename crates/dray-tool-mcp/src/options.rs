@@ -63,7 +63,7 @@ pub struct McpOptions {
     pub conversation: Option<String>,
     /// The caller by a name that stays the same from one request to the next; sign-ins are kept under it.
     pub principal: Option<String>,
-    /// Asks users of servers' questions while a call waits; without it they go through the conversation.
+    /// Asks users of servers' questions while a call waits; without it the call returns its questions.
     pub questions: Option<Arc<dyn QuestionPort>>,
     /// Sign-ins to remote servers.
     pub oauth: OAuthOptions,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_tool::{
-    CallRules, HandledFailure, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
+    AnswerMap, AnsweredQuestion, CallRules, HandledFailure, Tool, ToolCall, ToolDeclaration,
+    ToolFailure, ToolOutput, Turn, UserAnswer,
 };
 use dray_types::Clock;
 use rmcp::model::CallToolResult;
@@ -13,7 +14,7 @@ use crate::calls::CallEnd;
 use crate::dial_url;
 use crate::error::SessionError;
 use crate::handler::CallQuestions;
-use crate::input::{PendingCall, take_answers};
+use crate::input::{PendingCall, ResumePoint};
 use crate::questions::QuestionPort;
 use crate::result::{FileNames, result_output};
 use crate::server::ServerTarget;
@@ -41,17 +42,42 @@ impl Tool for McpTool {
     }
 
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
+        self.run(call, turn, None).await
+    }
+
+    async fn resume(
+        &self,
+        call: ToolCall,
+        answered: AnsweredQuestion,
+        turn: &Turn,
+    ) -> Result<ToolOutput, ToolFailure> {
+        let server = self.server.target.address();
+        let pending = PendingCall::read(answered.resume, &server, &self.name)?;
+        let answers = answered.answers;
+        let has_agreed = answers
+            .values()
+            .all(|answer| matches!(answer, UserAnswer::Accepted(_)));
+        if pending.resume == ResumePoint::Visit && !has_agreed {
+            // The server waits for nothing: the call has failed, and is not sent again.
+            let text = "The tool needs the user to visit a page, and the user did not. It was not called again.";
+            return Err(HandledFailure::new(text).into());
+        }
+        self.run(call, turn, Some((pending, answers))).await
+    }
+}
+
+impl McpTool {
+    /// A call from its beginning, or with answers of the user.
+    async fn run(
+        &self,
+        call: ToolCall,
+        turn: &Turn,
+        given: Option<(PendingCall, AnswerMap)>,
+    ) -> Result<ToolOutput, ToolFailure> {
         let mut arguments = call.arguments;
-        let schema = &self.declaration.parameters;
-        let given = take_answers(
-            &mut arguments,
-            schema,
-            &turn.history,
-            &self.declaration.name,
-        )?;
         // Before the call: the server reads the files with rights that it gets here.
         dial_url::grant_files(
-            schema,
+            &self.declaration.parameters,
             &mut arguments,
             self.server.known.as_ref(),
             &turn.caller,
@@ -62,17 +88,16 @@ impl Tool for McpTool {
             port: self.questions.clone(),
             toolset: self.rules.label.clone(),
             caller: turn.caller.clone(),
+            server: self.server.target.address(),
             given,
         };
         let calling = Box::pin(self.server.call(&self.name, arguments, &questions));
         match calling.await.map_err(|error| self.failure(error))? {
             CallEnd::Done(result) => self.output(*result, turn).await,
-            CallEnd::Pending(pending, result) => self.question_output(pending, result, turn).await,
+            CallEnd::Pending(pending, result) => self.question_output(&pending, result, turn).await,
         }
     }
-}
 
-impl McpTool {
     async fn output(&self, result: CallToolResult, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let names = FileNames {
             tool: self.name.clone(),
@@ -89,33 +114,27 @@ impl McpTool {
         .await
     }
 
-    /// The questions for the user, and the result that the tool returned without their answers.
+    /// The questions for the user, and the result for the case that there is no answer.
     async fn question_output(
         &self,
-        pending: PendingCall,
+        pending: &PendingCall,
         result: Option<Box<CallToolResult>>,
         turn: &Turn,
     ) -> Result<ToolOutput, ToolFailure> {
-        // Tools of two sets may have the same name at their servers; the declared name is unique.
-        let pending = PendingCall {
-            tool: self.declaration.name.clone(),
-            ..pending
+        let question = pending.question(result.is_some());
+        let output = match result {
+            None => ToolOutput::text("The tool asks the user.", "text/plain"),
+            Some(result) => match self.output(*result, turn).await {
+                Ok(output) => output,
+                // As a text: a failure would hide the question, on whose answer the next call depends.
+                Err(ToolFailure::Failed(failed)) => ToolOutput::text(failed.text, "text/plain"),
+                Err(other) => return Err(other),
+            },
         };
-        let mut output = pending.output();
-        let Some(result) = result else {
-            return Ok(output);
-        };
-        let (text, attachments) = match self.output(*result, turn).await {
-            Ok(without) => (without.content, without.attachments),
-            Err(ToolFailure::Failed(failed)) => (failed.text, Vec::new()),
-            Err(other) => return Err(other),
-        };
-        output
-            .content
-            .push_str("\n\nWithout an answer the tool returned:\n");
-        output.content.push_str(&text);
-        output.attachments = attachments;
-        Ok(output)
+        Ok(ToolOutput {
+            question: Some(question),
+            ..output
+        })
     }
 
     fn failure(&self, error: SessionError) -> ToolFailure {

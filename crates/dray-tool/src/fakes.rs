@@ -17,7 +17,7 @@ use crate::{
 /// What a tool does.
 #[derive(Debug)]
 enum FakeAction {
-    Says(ToolOutput),
+    Says(Box<ToolOutput>),
     Fails(fn() -> ToolFailure),
     Hangs,
     Panics,
@@ -62,7 +62,7 @@ impl FakeTool {
     }
 
     pub(crate) fn gives(self, output: ToolOutput) -> Arc<Self> {
-        self.does(FakeAction::Says(output))
+        self.does(FakeAction::Says(Box::new(output)))
     }
 
     pub(crate) fn fails(self, failure: fn() -> ToolFailure) -> Arc<Self> {
@@ -111,7 +111,7 @@ impl Tool for FakeTool {
         let stage = call.stage.clone();
         self.calls.lock().unwrap().push(call);
         match &self.act {
-            FakeAction::Says(output) => Ok(output.clone()),
+            FakeAction::Says(output) => Ok((**output).clone()),
             FakeAction::Fails(failure) => Err(failure()),
             FakeAction::Hangs => std::future::pending().await,
             FakeAction::Panics => panic!("secret-of-a-panic"),

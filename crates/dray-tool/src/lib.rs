@@ -5,6 +5,7 @@
 //! - [`FileStorage`]: files of results and of arguments, kept where the client can fetch them.
 //! - [`ArgumentResolver`]: arguments with references to files.
 //! - [`EventSink`] and [`StageWriter`]: what the client sees while it waits.
+//! - [`ToolQuestion`] and [`AnsweredQuestion`]: a call that asks the user, and how it continues.
 //! - [`SetupIssue`]: why a tool of the manifest cannot be used.
 //! - [`pipeline`]: one call from the text of its arguments to the message for the model; `matching`, `fallback`,
 //!   `timeout` and `stage` are its rules.
@@ -33,6 +34,7 @@ pub mod matching;
 pub mod naming;
 mod output;
 pub mod pipeline;
+mod question;
 mod resolve;
 mod sink;
 pub mod stage;
@@ -44,6 +46,10 @@ mod turn;
 pub use failure::{HandledFailure, ToolFailure};
 pub use issue::{SetupIssue, ToolsetResult};
 pub use output::ToolOutput;
+pub use question::{
+    AnswerMap, AnsweredQuestion, QuestionMap, ToolQuestion, UserAnswer, UserQuestion,
+    accepted_values, choices,
+};
 pub use resolve::ArgumentResolver;
 pub use sink::{ClientGone, EventSink, StageWriter};
 pub use storage::{FileStorage, UrlClass};

@@ -4,6 +4,8 @@ use dray_agent::event::ModelUsage;
 use dray_agent::message::Attachment;
 use serde_json::Value;
 
+use crate::ToolQuestion;
+
 /// The result of a call, before the rules for its files are applied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolOutput {
@@ -19,6 +21,8 @@ pub struct ToolOutput {
     pub usage: Vec<ModelUsage>,
     /// Whether the text was already written to the stage as it was received.
     pub streamed: bool,
+    /// What the tool asks the user before it goes on. The rest is then the result for the case that no one answers.
+    pub question: Option<ToolQuestion>,
 }
 
 impl ToolOutput {

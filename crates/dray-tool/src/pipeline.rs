@@ -13,8 +13,8 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::{
-    ArgumentResolver, ClientGone, EventSink, Tool, ToolFailure, ToolOutput, Turn, fallback,
-    matching, timeout,
+    AnsweredQuestion, ArgumentResolver, ClientGone, EventSink, Tool, ToolFailure, ToolOutput,
+    ToolQuestion, Turn, fallback, matching, timeout,
 };
 
 mod arguments;
@@ -54,6 +54,8 @@ pub struct ToolRequest<'a> {
     pub id: &'a str,
     /// JSON text; it may be malformed. Empty text means `{}`.
     pub arguments: &'a str,
+    /// Answers of the user, of a call that asked and continues.
+    pub answered: Option<&'a AnsweredQuestion>,
 }
 
 /// A completed call with its message, whether it succeeded or failed.
@@ -71,6 +73,8 @@ pub struct CompletedCall {
     pub failed: bool,
     /// Duration of the call.
     pub milliseconds: u64,
+    /// What the tool asks the user; the message is then the result for the case that no one answers.
+    pub question: Option<ToolQuestion>,
 }
 
 /// Why the request ends after a call.
@@ -111,6 +115,7 @@ pub async fn run_call(
     let running = RunningCall {
         name: &tool.declaration().name,
         id: request.id,
+        answered: request.answered,
         tool,
         limit,
         begun: Instant::now(),
@@ -149,6 +154,7 @@ pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall 
 struct RunningCall<'a> {
     name: &'a str,
     id: &'a str,
+    answered: Option<&'a AnsweredQuestion>,
     tool: &'a dyn Tool,
     limit: Duration,
     begun: Instant,
@@ -184,7 +190,11 @@ impl RunningCall<'_> {
             stage: show.stage(),
             deadline,
         };
-        run_attempt(self.tool.call(call, turn), deadline, self.sink).await
+        let running = match self.answered {
+            None => self.tool.call(call, turn),
+            Some(answered) => self.tool.resume(call, answered.clone(), turn),
+        };
+        run_attempt(running, deadline, self.sink).await
     }
 
     async fn succeeded(
@@ -216,6 +226,7 @@ impl RunningCall<'_> {
             content_type: output.content_type,
             failed: false,
             milliseconds: elapsed_ms(elapsed),
+            question: output.question,
         })
     }
 
@@ -341,6 +352,7 @@ fn answered_call(id: &str, text: String) -> CompletedCall {
         content_type: MARKDOWN_MEDIA_TYPE.to_owned(),
         failed: true,
         milliseconds: 0,
+        question: None,
     }
 }
 

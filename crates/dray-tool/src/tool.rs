@@ -9,7 +9,7 @@ use dray_agent::manifest::call::{AttachmentRules, Fallback, ParameterDisplay, To
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::{StageWriter, ToolFailure, ToolOutput, Turn};
+use crate::{AnsweredQuestion, HandledFailure, StageWriter, ToolFailure, ToolOutput, Turn};
 
 /// The description of a tool that the model gets. It contains no extension keys of manifests.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,4 +103,19 @@ pub trait Tool: fmt::Debug + Send + Sync {
     ///
     /// See [`ToolFailure`].
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure>;
+
+    /// Continues a call that asked the user, in any process and after any time. Dropping the future ends the call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tool::call`]. A tool that asks nothing fails.
+    async fn resume(
+        &self,
+        _call: ToolCall,
+        _answered: AnsweredQuestion,
+        _turn: &Turn,
+    ) -> Result<ToolOutput, ToolFailure> {
+        let text = "The tool was replaced since it asked the user, so it did not get the answer. Call it again.";
+        Err(HandledFailure::new(text).into())
+    }
 }

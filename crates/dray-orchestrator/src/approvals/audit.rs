@@ -30,7 +30,7 @@ impl ApprovalAudits {
     ///
     /// # Errors
     ///
-    /// 503 when the event of an approval cannot be stored. A refusal needs no event: it does nothing.
+    /// 503 when the event of an approval or an answer cannot be stored. A refusal needs no event: it does nothing.
     pub(super) async fn report(
         &self,
         principal: &str,
@@ -46,8 +46,10 @@ impl ApprovalAudits {
             ..ApprovalAudit::default()
         };
         audit.set_choice(match decision {
-            ApprovalDecision::Approved => ApprovalChoice::Approved,
-            ApprovalDecision::Refused { .. } => ApprovalChoice::Refused,
+            ApprovalDecision::Approved | ApprovalDecision::Answered => ApprovalChoice::Approved,
+            ApprovalDecision::Refused { .. }
+            | ApprovalDecision::Declined
+            | ApprovalDecision::Cancelled => ApprovalChoice::Refused,
         });
         let deadline = Deadline::after(self.clock.now_ms(), AUDIT_TIMEOUT);
         let meta = Meta::new(self.tenant.clone(), deadline);
@@ -61,9 +63,10 @@ impl ApprovalAudits {
             is_stored = published.is_ok(),
             "a call of a tool was decided about"
         );
-        match (published, decision) {
-            (Ok(_), _) | (Err(_), ApprovalDecision::Refused { .. }) => Ok(()),
-            (Err(error), ApprovalDecision::Approved) => {
+        match published {
+            Ok(_) => Ok(()),
+            Err(_) if !decision.permits() => Ok(()),
+            Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the audit event of an approval was not stored"

@@ -11,6 +11,7 @@ use super::responses::{self, conversations};
 use super::routes::HttpSurface;
 use super::{files, sign_in};
 use crate::client_files::ClientFiles;
+use crate::progress::ProgressStore;
 use crate::responses::ResponseStore;
 use crate::sign_ins::{CALLBACK_PATH, StoredSignIns};
 
@@ -19,6 +20,8 @@ use crate::sign_ins::{CALLBACK_PATH, StoredSignIns};
 pub struct ClientState {
     pub(crate) files: ClientFiles,
     pub(crate) responses: ResponseStore,
+    /// Checkpoints of responses in the background.
+    pub(crate) progress: ProgressStore,
     /// Sign-ins at MCP servers, where browsers can reach this service.
     pub(crate) sign_ins: Option<Arc<StoredSignIns>>,
 }

@@ -12,6 +12,7 @@ use dray_tool::EventSink;
 use serde_json::{Map, Value};
 
 use crate::permissions::CallerIdentity;
+use crate::progress::ResponseRun;
 
 /// The agent that answers requests.
 #[async_trait]
@@ -122,12 +123,19 @@ pub struct ChatRequest {
     pub cites_files: bool,
     /// How the client gets questions on approval.
     pub approval_form: ApprovalForm,
+    /// Whether the client gets what tools ask the user as calls of [`INPUT_TOOL`], which it declared; else as text.
+    pub takes_input_calls: bool,
+    /// The response in the background that the turn makes, which another replica may have to finish.
+    pub background: Option<ResponseRun>,
 }
 
 /// Name of the function that a client declares to get questions on approval as calls. The model never sees it.
 pub(crate) const APPROVAL_TOOL: &str = "request_approval";
 
-/// How a client gets questions on approval.
+/// Name of the function that a client declares to get what tools ask the user as calls. The model never sees it.
+pub(crate) const INPUT_TOOL: &str = "request_input";
+
+/// How a client gets questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalForm {
     /// As text of the answer, which the next message of the user answers.

@@ -7,7 +7,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::message::plain_order;
 use serde_json::{Map, Value};
 
-use super::contract::{APPROVAL_TOOL, ApprovalForm, ChatRequest};
+use super::contract::{APPROVAL_TOOL, ApprovalForm, ChatRequest, INPUT_TOOL};
 use super::parts;
 use super::request::{CheckedBody, InvalidStructure, check_request, invalid_structure};
 
@@ -34,6 +34,16 @@ const UNSUPPORTED_MEMBERS: [(&str, &str); 4] = [
     ("web_search_options", "the agent's manifest names its tools"),
 ];
 
+/// Takes a function out of the client's tools. Returns whether it was there.
+fn take_tool(tools: &mut Vec<Value>, name: &str) -> bool {
+    let before = tools.len();
+    tools.retain(|tool| {
+        tool.pointer("/function/name")
+            .is_none_or(|known| known != name)
+    });
+    tools.len() < before
+}
+
 /// Reads a body.
 ///
 /// # Errors
@@ -52,14 +62,10 @@ pub(super) fn read_plain_request(body: Value) -> Result<ChatRequest, RequestFail
         ));
     }
     check_tools(&request.tools)?;
-    let tools = request.tools.len();
-    request.tools.retain(|tool| {
-        tool.pointer("/function/name")
-            .is_none_or(|name| name != APPROVAL_TOOL)
-    });
-    if request.tools.len() < tools {
+    if take_tool(&mut request.tools, APPROVAL_TOOL) {
         request.approval_form = ApprovalForm::ClientTool;
     }
+    request.takes_input_calls = take_tool(&mut request.tools, INPUT_TOOL);
     request.knows_custom_content = request
         .messages
         .iter()

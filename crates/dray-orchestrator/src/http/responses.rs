@@ -4,6 +4,7 @@
 //! - `approval_items`: questions on approval and their answers.
 //! - `writer`, `open_item`: events of the turn become items and events of the response.
 //! - `create`: from a request to a response that runs; `driver`: the task that runs it, with its client or without.
+//! - `takeover`: a response whose process is gone.
 //! - `conversations`: conversations and their items.
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ mod items;
 mod open_item;
 mod parameters;
 mod request;
+mod takeover;
 mod writer;
 
 pub(super) use create::create_response;
@@ -45,7 +47,9 @@ pub(super) async fn get_response(
     let found = async {
         let principal = surface.principal(&headers)?;
         refuse_stream(&uri)?;
-        Ok(surface.state.responses.get(&principal, &id).await?.0)
+        let reports = takeover::finish_abandoned(&surface, &headers, &principal, &id).await?;
+        let polled = surface.state.responses.poll(&principal, &id, reports);
+        Ok(polled.await?.0)
     };
     respond(found.await)
 }

@@ -8,6 +8,7 @@ use super::{
     ConversationRecord, HistoryEntry, MAX_ATTEMPTS, ResponseDocument, ResponseRecord,
     ResponseStatus, ResponseStore,
 };
+use crate::progress::ProgressStore;
 use crate::records::{RecordError, RecordKind, RevisedRecord};
 
 /// The record of a response that runs in this process.
@@ -100,6 +101,10 @@ impl RunningResponse {
         self.record.value.status = status;
         self.record.value.expires_ms = store.expires_ms();
         self.end().await?;
+        if self.record.value.in_background {
+            let progress = ProgressStore::new(store.records.clone());
+            progress.delete(&self.principal, &self.id).await;
+        }
         if let Some(conversation) = self.record.value.conversation.clone()
             && status.can_continue()
         {

@@ -11,17 +11,19 @@ use std::fmt::Write as _;
 use dray_agent::event::ApprovalRequest;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, FunctionCall, Message, Role, ToolCall};
+use dray_tool::UserAnswer;
 use dray_tool::stage::body::fence_text;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::paused::call_id;
 use super::prepare::iso_minute;
-use crate::approvals::{APPROVAL_PREFIX, ApprovalStore, expired_failure};
+use super::question_forms::{answer_result, read_text_answer};
+use crate::approvals::{APPROVAL_PREFIX, ApprovalRecord, ApprovalStore, expired_failure};
 use crate::http::APPROVAL_TOOL;
 
 /// Begins the last line of a question in text.
-const MARKER_START: &str = "[approval ";
+pub(super) const MARKER_START: &str = "[approval ";
 /// Characters of an id of an approval.
 const ID_CHARS: usize = 36;
 /// Questions in text of one conversation that are looked up, newest first.
@@ -122,7 +124,7 @@ pub(super) fn question_text(requests: &[ApprovalRequest], approval_id: &str) -> 
 
 /// Text with characters escaped that a person cannot see, or that change the order of what a person sees (Unicode, format
 /// characters). JSON reads the escapes as the same characters.
-fn visible_text(text: &str) -> String {
+pub(super) fn visible_text(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
         if is_invisible(character) {
@@ -165,20 +167,17 @@ pub(super) async fn read_text_answers(
         let Some(answer) = messages.get(at + 1).filter(|next| next.role == Role::User) else {
             continue;
         };
-        let choice = text_choice(&message_text(answer));
+        let text = message_text(answer);
         let is_waiting = at + 2 == messages.len();
         let Some(record) = approvals.get(principal, &id).await? else {
-            if is_waiting && choice.is_some() {
+            if is_waiting && (text_choice(&text).is_some() || text_action(&text)) {
                 return Err(expired_failure());
             }
             // An earlier question stays as it was said.
             continue;
         };
-        let content = match choice {
-            Some(approve) => json!({ "approve": approve }),
-            None => json!({ "approve": false, "reason": OTHER_ANSWER }),
-        };
         let record = record.value;
+        let (content, is_answer) = text_answer(&record, &text);
         let ids: Vec<_> = (0..record.round_size)
             .map(|number| call_id(&record.token, number))
             .collect();
@@ -189,10 +188,40 @@ pub(super) async fn read_text_answers(
             tool_call_id: Some(id.clone()),
             ..Message::new(Role::Tool, content.to_string())
         });
-        let replaced = at..at + if choice.is_some() { 2 } else { 1 };
+        let replaced = at..at + if is_answer { 2 } else { 1 };
         messages.splice(replaced, std::iter::once(asks).chain(results));
     }
     Ok(())
+}
+
+/// What a message of the user says about a question, as the result of its call, and whether it says nothing else.
+fn text_answer(record: &ApprovalRecord, text: &str) -> (Value, bool) {
+    if let Some(questions) = &record.questions {
+        return match read_text_answer(questions, text) {
+            Some(answers) => (answer_result(&answers), true),
+            None => (
+                answer_result(
+                    &questions
+                        .keys()
+                        .map(|key| (key.clone(), UserAnswer::Cancelled))
+                        .collect(),
+                ),
+                false,
+            ),
+        };
+    }
+    match text_choice(text) {
+        Some(approve) => (json!({ "approve": approve }), true),
+        None => (json!({ "approve": false, "reason": OTHER_ANSWER }), false),
+    }
+}
+
+/// Whether a message of a user is surely the answer to a question.
+fn text_action(text: &str) -> bool {
+    matches!(
+        text.trim().to_lowercase().as_str(),
+        "done" | "decline" | "cancel"
+    )
 }
 
 /// The approval that the last line of an answer names.

@@ -2,6 +2,7 @@
 
 use dray_agent::approval::{ApprovalRule, CallFacts};
 use dray_agent::message::ToolCall;
+use dray_tool::ToolQuestion;
 use dray_tool::pipeline::parse_arguments;
 
 use super::tool_sources::ToolSources;
@@ -9,7 +10,7 @@ use crate::http::ApprovalForm;
 
 /// Most calls of one round that are asked about.
 const MAX_QUESTIONS: usize = 32;
-/// Most bytes of the arguments of a call that a person is shown.
+/// Most bytes of the arguments of a call, and of what a tool asks, that a person is shown.
 const MAX_SHOWN_BYTES: usize = 16 << 10;
 
 /// Said of a call in a round in which the client has calls of its own and cannot be asked.
@@ -32,6 +33,8 @@ pub(super) struct ApprovalPolicy {
     rules: Vec<ApprovalRule>,
     sources: ToolSources,
     form: ApprovalForm,
+    takes_input_calls: bool,
+    repeatable: Vec<ApprovalRule>,
 }
 
 /// The calls of a round, by who makes them.
@@ -60,7 +63,62 @@ impl ApprovalPolicy {
             rules: [operator, manifest].concat(),
             sources,
             form,
+            takes_input_calls: false,
+            repeatable: Vec::new(),
         }
+    }
+
+    /// The same with rules on calls that may be made again when their process ends.
+    #[must_use]
+    pub(super) fn with_repeatable(
+        mut self,
+        operator: &[ApprovalRule],
+        manifest: Option<&Vec<ApprovalRule>>,
+    ) -> Self {
+        let manifest = manifest.map(Vec::as_slice).unwrap_or_default();
+        self.repeatable = [operator, manifest].concat();
+        self
+    }
+
+    /// Whether a call may be made again when its process ended during it. One whose arguments are not an object does nothing.
+    pub(super) fn is_repeatable(&self, call: &ToolCall) -> bool {
+        let function = &call.function;
+        self.covers(&self.repeatable, &function.name, &function.arguments)
+            .unwrap_or(true)
+    }
+
+    /// Whether one of these rules covers a call; `None` for arguments that are not an object.
+    fn covers(&self, rules: &[ApprovalRule], tool: &str, arguments: &str) -> Option<bool> {
+        // The reading of the call itself: what a rule covers is what is called.
+        let arguments = parse_arguments(arguments).ok()?;
+        let facts = CallFacts {
+            tool,
+            sources: self.sources.of(tool),
+            arguments: &arguments,
+        };
+        Some(rules.iter().any(|rule| rule.covers(facts)))
+    }
+
+    /// The same for a client that declares a function for what tools ask.
+    #[must_use]
+    pub(super) const fn with_input_calls(mut self, takes_input_calls: bool) -> Self {
+        self.takes_input_calls = takes_input_calls;
+        self
+    }
+
+    /// How the client gets what tools ask: as calls, as text, or not at all.
+    pub(super) const fn input_form(&self) -> ApprovalForm {
+        match self.form {
+            ApprovalForm::Unavailable => ApprovalForm::Unavailable,
+            _ if self.takes_input_calls => ApprovalForm::ClientTool,
+            _ => ApprovalForm::Text,
+        }
+    }
+
+    /// Whether the user can be asked what a tool wants to know.
+    pub(super) fn can_ask(&self, asked: &ToolQuestion) -> bool {
+        let shown = serde_json::to_vec(&asked.questions).unwrap_or_default();
+        self.form != ApprovalForm::Unavailable && shown.len() <= MAX_SHOWN_BYTES
     }
 
     /// How the question is put.
@@ -86,16 +144,7 @@ impl ApprovalPolicy {
         if self.rules.is_empty() {
             return false;
         }
-        // The reading of the call itself: what is approved is what is called.
-        let Ok(arguments) = parse_arguments(arguments) else {
-            return false;
-        };
-        let facts = CallFacts {
-            tool,
-            sources: self.sources.of(tool),
-            arguments: &arguments,
-        };
-        self.rules.iter().any(|rule| rule.covers(facts))
+        self.covers(&self.rules, tool, arguments).unwrap_or(false)
     }
 
     /// Sorts the calls of a round. `is_client` is true for tools of the client.

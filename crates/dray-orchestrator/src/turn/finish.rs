@@ -6,11 +6,12 @@ use dray_agent::issues;
 use dray_agent::message::{Attachment, Message, Role};
 use dray_agent::pair::{self, CallPair};
 use dray_agent::state::{self, InterpreterState, TurnState};
-use dray_tool::{ClientGone, EventSink};
+use dray_tool::{ClientGone, EventSink, Turn};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::body::{BodyTemplate, ClientWishes};
+use super::checkpoint::Checkpoints;
 use super::compactor::Compactor;
 use super::file_links::files_text;
 use super::model_caller::ModelCaller;
@@ -127,6 +128,10 @@ impl OpenTurn {
         cited
     }
 
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one line for each part of the loop, which borrows single fields"
+    )]
     async fn show_and_loop(
         &mut self,
         sink: &EventSink,
@@ -171,6 +176,14 @@ impl OpenTurn {
             sink,
             max_rounds,
             client_tools: client_tools.clone(),
+            checkpoints: self.background.as_ref().map(|run| Checkpoints {
+                records: &self.parts.records,
+                principal: &self.principal,
+                run,
+                begins_at: self.continued_at.unwrap_or_default(),
+                resumed: self.resumed.as_ref(),
+                turn: &self.session.turn,
+            }),
         };
         let request = hooks::HookedRequest {
             hooks: &self.tools.hooks,
@@ -278,23 +291,10 @@ impl OpenTurn {
     async fn state(&self) -> Value {
         // Of a turn that continues, the rounds of earlier requests are in the states of those.
         let new = self.messages.get(self.continued_at.unwrap_or_default()..);
-        // The state outlives links, and clients may store it.
-        let named: Vec<_> = new
-            .unwrap_or_default()
-            .iter()
-            .map(with_stable_names)
-            .collect();
-        let packed = TurnState {
-            history: state::pack_history(&named),
-            orchestrator: orchestrator_state(&self.messages),
-            interpreter: self
-                .session
-                .turn
-                .interpreter()
-                .map(|session_id| InterpreterState { session_id }),
+        let packer = StatePacker {
+            turn: &self.session.turn,
         };
-        // Each answer has exactly one state, even an empty one (quickapps 11.2).
-        let mut value = serde_json::to_value(packed).unwrap_or_else(|_| json!({}));
+        let mut value = packer.pack(new.unwrap_or_default(), &self.messages);
         // The next turn finds its sandbox, its chat and its programs by the session.
         let programs = &self.parts.kinds.mcp.programs;
         if self.session.files.session.is_bound().await
@@ -303,6 +303,30 @@ impl OpenTurn {
             session::note_session(&mut value, &self.session.turn.session);
         }
         value
+    }
+}
+
+/// Packs the state of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StatePacker<'a> {
+    pub(super) turn: &'a Turn,
+}
+
+impl StatePacker<'_> {
+    /// The state with the rounds of `new`, of a turn with these messages.
+    pub(super) fn pack(self, new: &[Message], messages: &[Message]) -> Value {
+        // The state outlives links, and clients may store it.
+        let named: Vec<_> = new.iter().map(with_stable_names).collect();
+        let packed = TurnState {
+            history: state::pack_history(&named),
+            orchestrator: orchestrator_state(messages),
+            interpreter: self
+                .turn
+                .interpreter()
+                .map(|session_id| InterpreterState { session_id }),
+        };
+        // Each answer has exactly one state, even an empty one (quickapps 11.2).
+        serde_json::to_value(packed).unwrap_or_else(|_| json!({}))
     }
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use dray_agent::event::FinishReason;
 use dray_agent::issues::{HookIssue, IssueLog};
 use dray_agent::manifest::Manifest;
 use dray_agent::manifest::call::Fallback;
@@ -15,13 +16,14 @@ use dray_agent::message::{Content, Message, Role};
 use dray_agent::pair::{self, CallPair};
 use dray_tool::pipeline::{CompletedCall, RequestEnd, ToolRequest};
 use dray_tool::{
-    CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, fallback,
+    AnsweredQuestion, CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
+    fallback,
 };
 use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::approval_policy::NO_QUESTION;
-use super::paused::DecidedCall;
+use super::paused::ResumedCalls;
 use super::rounds::{LoopEnd, LoopError, ToolLoop};
 use super::settle::Settlement;
 use super::speech::TextRelay;
@@ -141,6 +143,15 @@ impl Tool for ReportingTool {
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         self.tool.call(call, turn).await
     }
+
+    async fn resume(
+        &self,
+        call: ToolCall,
+        answered: AnsweredQuestion,
+        turn: &Turn,
+    ) -> Result<ToolOutput, ToolFailure> {
+        self.tool.resume(call, answered, turn).await
+    }
 }
 
 /// The part of a turn that a request is.
@@ -150,8 +161,8 @@ pub(super) struct TurnPart {
     pub(super) continues: bool,
     /// The beginning of the answer, which the client wrote; the model gets it last.
     pub(super) prefill: Option<Message>,
-    /// Calls whose approval the request decides.
-    pub(super) decided: Vec<DecidedCall>,
+    /// Calls of the agent of an earlier request that waited for the client.
+    pub(super) resumed: ResumedCalls,
 }
 
 /// The loop of a request with the hooks before and after it. After a failure there are none, and none in the middle of a turn
@@ -176,17 +187,36 @@ impl HookedRequest<'_> {
         let TurnPart {
             continues,
             prefill,
-            decided,
+            mut resumed,
         } = self.part;
-        self.approvals
-            .settle(decided, rounds, messages, tally)
+        if !continues {
+            // The user wrote something else, and is not asked again.
+            resumed.end_later();
+        }
+        let waiting = self
+            .approvals
+            .settle(resumed, rounds, messages, tally)
             .await?;
+        if !waiting.is_empty() {
+            return Ok(LoopEnd {
+                reason: FinishReason::ToolCalls,
+                pending: Vec::new(),
+                questions: waiting,
+                has_text: false,
+                repeats_round: true,
+            });
+        }
         if !continues {
             call_hooks(rounds, self.hooks, start, messages, tally).await?;
         }
         messages.extend(prefill);
         let done = rounds.run(messages, speech, tally).await?;
         if !done.waits() {
+            let has_hooks = self.hooks.iter().any(|hook| hook.event == end);
+            if let Some(checkpoints) = rounds.checkpoints.as_ref().filter(|_| has_hooks) {
+                // Calls of hooks are not kept, so they must not be made again.
+                checkpoints.close().await.map_err(LoopError::Failed)?;
+            }
             call_hooks(rounds, self.hooks, end, messages, tally).await?;
         }
         Ok(done)
@@ -230,9 +260,15 @@ async fn call_hook(
     let request = ToolRequest {
         id: RUNNING_CALL_ID,
         arguments: &arguments,
+        answered: None,
     };
     let tool = hook.tool.as_ref();
     let ran = match runner.run(tool, request).await {
+        // No one is asked during a hook.
+        Ok(ran) if ran.question.is_some() => runner.cancel(tool, request, ran).await,
+        ran => ran,
+    };
+    let ran = match ran {
         Ok(ran) => ran,
         Err(RequestEnd::Gone(_)) => return Err(LoopError::Gone),
         // A hook never ends the request, so both endings become results.
@@ -265,6 +301,7 @@ fn failed_call(text: &str) -> CompletedCall {
         content_type: "text/markdown".to_owned(),
         failed: true,
         milliseconds: 0,
+        question: None,
     }
 }
 

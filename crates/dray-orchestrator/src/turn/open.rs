@@ -23,15 +23,17 @@ use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
 use super::options::{ResponseOptions, compaction_threshold, outgoing_messages, response_options};
+use super::paused::ResumedRecord;
 use super::prepare::OutgoingMessages;
 use super::setup::{BuiltTools, SetupPlan, ToolAudience};
 use super::telemetry::{TurnTelemetry, describe_turn};
 use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::http::{ApprovalForm, CheckedChatRequest};
+use crate::http::{ChatRequest, CheckedChatRequest};
 use crate::internal;
 use crate::permissions::CallerIdentity;
+use crate::progress::ResponseRun;
 use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
 
 /// A turn that is ready to run.
@@ -46,6 +48,10 @@ pub(super) struct OpenTurn {
     pub(super) response: ResponseOptions,
     /// Which part of its turn the request is.
     pub(super) part: hooks::TurnPart,
+    /// The response in the background that the turn makes.
+    pub(super) background: Option<ResponseRun>,
+    /// The record with which the turn continues.
+    pub(super) resumed: Option<ResumedRecord>,
     /// Of a turn that continues: where the messages of this request begin.
     pub(super) continued_at: Option<usize>,
     /// The caller, as records of turns that wait for their client name it.
@@ -61,6 +67,12 @@ pub(super) struct SetupReport {
     pub(super) issues: IssueLog,
     /// The system prompt, or why there is none: the issues are shown before the request ends with it.
     pub(super) prompt: Result<(), RequestFailure>,
+}
+
+impl SetupReport {
+    const fn new(issues: IssueLog, prompt: Result<(), RequestFailure>) -> Self {
+        Self { issues, prompt }
+    }
 }
 
 /// The tools of a turn.
@@ -154,16 +166,14 @@ pub(super) async fn open_turn(
     // The get-content pairs must come before the notification (quickapps 11.4).
     tell_news(&manifest, &outgoing, &mut inputs.messages);
     let sources = std::mem::take(&mut inputs.sources);
-    let approvals = approval_policy(parts, &manifest, sources, request.approval_form);
+    let approvals = approval_policy(parts, &manifest, sources, &request);
     // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
     let history = inputs.messages.clone();
     let session = TurnSession::new(caller, session, conversation, history, files);
-    let issues = inputs.issues;
-    let setup = SetupReport { issues, prompt };
     Ok(OpenTurn {
         begun,
         messages: inputs.messages,
-        setup,
+        setup: SetupReport::new(inputs.issues, prompt),
         tools: TurnTools {
             offered: inputs.tools,
             hooks,
@@ -173,6 +183,8 @@ pub(super) async fn open_turn(
         },
         session,
         response: response_options(parts, &request, is_dial, outgoing, wishes, compaction),
+        background: request.background.take(),
+        resumed: part.resumed.record.clone(),
         part,
         continued_at,
         principal,
@@ -226,13 +238,18 @@ fn approval_policy(
     parts: &SharedParts,
     manifest: &Manifest,
     sources: ToolSources,
-    form: ApprovalForm,
+    request: &ChatRequest,
 ) -> ApprovalPolicy {
     let (operator, own) = (
         &parts.config.require_approval,
         manifest.require_approval.as_ref(),
     );
-    ApprovalPolicy::new(operator, own, sources, form)
+    ApprovalPolicy::new(operator, own, sources, request.approval_form)
+        .with_input_calls(request.takes_input_calls)
+        .with_repeatable(
+            &parts.config.repeatable_tools,
+            manifest.repeatable_tools.as_ref(),
+        )
 }
 
 fn tool_audience<'a>(

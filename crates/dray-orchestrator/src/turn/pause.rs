@@ -1,11 +1,13 @@
 //! A turn that begins to wait: what it did is kept, and its questions go to the client.
 
+use std::collections::HashSet;
+
 use dray_agent::approval::call_digest;
 use dray_agent::canonical_json::canonical_json;
 use dray_agent::clock::CLOCK_TOOL;
 use dray_agent::event::{ApprovalRequest, Event, FinishReason};
 use dray_agent::failure::RequestFailure;
-use dray_agent::message::ToolCall;
+use dray_agent::message::{Message, Role};
 use dray_agent::notify::LIST_TOOL;
 use dray_agent::pair;
 use dray_agent::skill::READ_SKILL_TOOL;
@@ -15,11 +17,14 @@ use dray_tool::{ClientGone, EventSink};
 use serde_json::Value;
 
 use super::approval_forms::{question_calls, question_text};
+use super::approval_policy::ApprovalPolicy;
 use super::open::OpenTurn;
 use super::paused::{PausedApproval, PausedTurn, call_id};
 use super::prepare::with_stable_names;
+use super::question_forms::{InputRequest, input_calls, input_text};
 use super::rounds::LoopEnd;
 use super::speech::ANSWER_SEPARATOR;
+use super::waiting::{AskPlan, WaitingCall, question_digest};
 use crate::approvals::NewApproval;
 use crate::http::ApprovalForm;
 
@@ -28,39 +33,41 @@ const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 impl OpenTurn {
     /// Keeps what the server itself did in this request until the client continues the turn, and puts the ids that lead to it
-    /// into the calls. Returns the questions on approval. Without anything to keep the calls stay as they are, and the store is
+    /// into the calls. Returns what the client is asked. Without anything to keep the calls stay as they are, and the store is
     /// not used.
     pub(super) async fn keep_paused(
         &self,
         state: &Value,
         end: &mut LoopEnd,
     ) -> Result<Questions, RequestFailure> {
-        let round = self
-            .messages
-            .iter()
-            .rposition(|message| !message.calls().is_empty());
-        let Some((round, results)) = round.and_then(|at| self.messages.get(at..)?.split_first())
-        else {
+        let Some((round, results)) = self.waiting_round(end) else {
             return Ok(Questions::default());
         };
         if end.questions.is_empty() && results.is_empty() && !state_is_worth_keeping(state) {
             return Ok(Questions::default());
         }
+        let waiting = std::mem::take(&mut end.questions);
+        let plan = AskPlan::new(waiting, &self.tools.approvals, !end.pending.is_empty());
         let paused = &self.parts.records.paused;
-        let asked: Vec<_> = end.questions.iter().map(paused_approval).collect();
+        let asked: Vec<_> = plan.now.into_iter().map(paused_approval).collect();
+        let resumed = self.resumed.as_ref().filter(|_| end.repeats_round);
         let record = PausedTurn {
             created_ms: paused.now_ms(),
-            state: state.clone(),
-            round: with_stable_names(round),
-            results: results.iter().map(with_stable_names).collect(),
+            state: resumed.map_or_else(
+                || state.clone(),
+                |resumed| merged_state(&resumed.state, state),
+            ),
+            round,
+            results,
             pending: end.pending.iter().map(|call| call.id.clone()).collect(),
             approvals: asked.iter().map(|(paused, _)| paused.clone()).collect(),
+            later: plan.later,
+            repeated: Vec::new(),
+            replaces: resumed.map(|resumed| resumed.token.clone()),
         };
         let token = paused.save(&self.principal, &record).await?;
-        let (approvals, expires_ms) = (
-            &self.parts.records.approvals,
-            self.parts.records.approvals.expires_ms(),
-        );
+        let approvals = &self.parts.records.approvals;
+        let expires_ms = approvals.expires_ms();
         let new: Vec<_> = asked
             .iter()
             .map(|(paused, _)| paused.approval.clone())
@@ -71,77 +78,162 @@ impl OpenTurn {
         for (number, call) in end.pending.iter_mut().enumerate() {
             call.id = call_id(&token, number);
         }
-        let first = end.pending.len();
-        let items = asked
-            .into_iter()
-            .enumerate()
-            .map(|(number, (paused, arguments))| {
-                let tool = paused.call.function.name;
-                ApprovalRequest {
-                    id: call_id(&token, first + number),
-                    source: self.tools.approvals.source(&tool).to_owned(),
-                    tool,
-                    arguments,
-                    digest: paused.approval.digest,
-                    expires_ms,
-                }
-            });
-        Ok(Questions {
-            items: items.collect(),
+        let mut questions = Questions {
             first_approval: new.into_iter().next().map(|approval| approval.id),
-        })
+            ..Questions::default()
+        };
+        for (number, (paused, arguments)) in asked.into_iter().enumerate() {
+            let id = call_id(&token, end.pending.len() + number);
+            questions.add(id, paused, arguments, expires_ms, &self.tools.approvals);
+        }
+        Ok(questions)
     }
 
-    /// Puts questions on approval to the client in the form that it knows.
+    /// The message with the calls that wait, and the results of the others of its round.
+    fn waiting_round(&self, end: &LoopEnd) -> Option<(Message, Vec<Message>)> {
+        let questions = end.questions.iter().map(|waiting| &waiting.call);
+        let waiting: HashSet<&str> = end
+            .pending
+            .iter()
+            .chain(questions)
+            .map(|call| call.id.as_str())
+            .collect();
+        // Ids of models may repeat, and the newest round is that of this turn.
+        let is_round = |message: &Message| {
+            let mut calls = message.calls().iter();
+            calls.any(|call| waiting.contains(call.id.as_str()))
+        };
+        let at = self.messages.iter().rposition(is_round)?;
+        let (round, after) = self.messages.get(at..)?.split_first()?;
+        // A place is left for each call of an earlier request that waits again.
+        let results = after
+            .iter()
+            .take_while(|message| message.role == Role::Tool)
+            .filter(|message| {
+                let id = message.tool_call_id.as_deref();
+                id.is_none_or(|id| !waiting.contains(id))
+            });
+        Some((
+            with_stable_names(round),
+            results.map(with_stable_names).collect(),
+        ))
+    }
+
+    /// Puts questions to the client in the form that it knows.
     pub(super) async fn ask(
         &self,
         questions: &mut Questions,
         end: &mut LoopEnd,
         sink: &EventSink,
     ) -> Result<(), ClientGone> {
-        let Some(approval) = &questions.first_approval else {
+        let Some(first) = &questions.first_approval else {
             return Ok(());
         };
-        match self.tools.approvals.form() {
-            ApprovalForm::Items | ApprovalForm::Unavailable => {}
-            ApprovalForm::ClientTool => {
-                let asked = std::mem::take(&mut questions.items);
-                end.pending.extend(question_calls(&asked));
-            }
-            ApprovalForm::Text => {
-                let asked = std::mem::take(&mut questions.items);
-                let mut text = question_text(&asked, approval);
-                if end.has_text {
-                    text.insert_str(0, ANSWER_SEPARATOR);
+        let policy = &self.tools.approvals;
+        let mut text = None;
+        if !questions.inputs.is_empty() {
+            let inputs = std::mem::take(&mut questions.inputs);
+            match policy.input_form() {
+                ApprovalForm::Text => {
+                    // A plan has one question for a text.
+                    text = inputs.first().map(|request| input_text(request, first));
                 }
-                sink.send(Event::Content(text)).await?;
-                // The turn ends for the client; no call of its own waits beside a question in text.
-                end.reason = FinishReason::Stop;
+                _ => end.pending.extend(input_calls(&inputs)),
             }
+        }
+        if !questions.items.is_empty() {
+            match policy.form() {
+                ApprovalForm::Items | ApprovalForm::Unavailable => {}
+                ApprovalForm::ClientTool => {
+                    let asked = std::mem::take(&mut questions.items);
+                    end.pending.extend(question_calls(&asked));
+                }
+                ApprovalForm::Text => {
+                    let asked = std::mem::take(&mut questions.items);
+                    text = Some(question_text(&asked, first));
+                }
+            }
+        }
+        if let Some(mut text) = text {
+            if end.has_text {
+                text.insert_str(0, ANSWER_SEPARATOR);
+            }
+            sink.send(Event::Content(text)).await?;
+            // The turn ends for the client; no call of its own waits beside a question in text.
+            end.reason = FinishReason::Stop;
         }
         Ok(())
     }
 }
 
-/// Questions on approval of a turn that waits.
+/// Questions of a turn that waits.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
+    /// Calls that wait for approval.
     pub(super) items: Vec<ApprovalRequest>,
-    /// Id of the first approval, by which a text names them.
+    /// What tools ask.
+    inputs: Vec<InputRequest>,
+    /// Id of the first record, by which a text names them.
     first_approval: Option<String>,
 }
 
-/// A call that waits for approval, and its arguments as canonical JSON.
-fn paused_approval(call: &ToolCall) -> (PausedApproval, String) {
-    let function = &call.function;
+impl Questions {
+    fn add(
+        &mut self,
+        id: String,
+        paused: PausedApproval,
+        arguments: String,
+        expires_ms: u64,
+        policy: &ApprovalPolicy,
+    ) {
+        let tool = paused.waiting.call.function.name;
+        let source = policy.source(&tool).to_owned();
+        let digest = paused.approval.digest;
+        match paused.waiting.question {
+            None => self.items.push(ApprovalRequest {
+                id,
+                source,
+                tool,
+                arguments,
+                digest,
+                expires_ms,
+            }),
+            Some(question) => self.inputs.push(InputRequest {
+                id,
+                source,
+                tool,
+                questions: question.asked.questions,
+                digest,
+                expires_ms,
+            }),
+        }
+    }
+}
+
+/// A call about which the client is asked, and its arguments as canonical JSON.
+fn paused_approval(waiting: WaitingCall) -> (PausedApproval, String) {
+    let function = &waiting.call.function;
     // Calls whose arguments are not an object never wait.
     let arguments = parse_arguments(&function.arguments).unwrap_or_default();
-    let digest = call_digest(&function.name, &arguments);
-    let paused = PausedApproval {
-        approval: NewApproval::new(&function.name, &digest),
-        call: call.clone(),
+    let asked = waiting.question.as_ref().map(|question| &question.asked);
+    let digest = match asked {
+        None => call_digest(&function.name, &arguments),
+        Some(asked) => question_digest(&function.name, &arguments, asked),
     };
+    let mut approval = NewApproval::new(&function.name, &digest);
+    approval.questions = asked.map(|asked| asked.questions.clone());
+    let paused = PausedApproval { approval, waiting };
     (paused, canonical_json(&Value::Object(arguments)))
+}
+
+/// The state of a turn that waits again in the same round: the rounds before it are those of the earlier record.
+fn merged_state(earlier: &Value, newer: &Value) -> Value {
+    let mut merged = earlier.clone();
+    if let (Some(merged), Some(newer)) = (merged.as_object_mut(), newer.as_object()) {
+        let others = newer.iter().filter(|(name, _)| *name != state::HISTORY_KEY);
+        merged.extend(others.map(|(name, value)| (name.clone(), value.clone())));
+    }
+    merged
 }
 
 /// Whether a state has more than what the next request of the turn adds again by itself.

@@ -13,21 +13,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
-use dray_agent::message::{Message, Role, ToolCall};
+use dray_agent::message::{Message, Role};
 use dray_store::{ArtifactLabel, ReadError, Store};
 use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use futures_util::StreamExt as _;
 use hmac::{Hmac, Mac};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::approvals::{ApprovalDecision, ApprovalRecord, ApprovalStore, NewApproval};
-use crate::records::RevisedRecord;
+use crate::approvals::ApprovalStore;
 
 mod answers;
+mod record;
 
 use answers::{AnsweredQuestions, earlier_outcomes};
+pub(super) use record::{DecidedCall, PausedApproval, PausedTurn, ResumedCalls, ResumedRecord};
 
 /// How ids of calls begin that name a record.
 const ID_PREFIX: &str = "dray_";
@@ -47,42 +47,10 @@ const READS_AT_ONCE: usize = 4;
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Result of a call for which a client sent none.
 const MISSING_RESULT: &str = "The client gave no result for this call.";
+/// Result of a call that waited, and about which the client was not asked.
+const NOT_ASKED: &str = "The user was not asked about this call, and it did not go on.";
 /// Code of failures of records that are gone.
 const EXPIRED_CODE: &str = "tool_calls_expired";
-
-/// What a turn has done when it begins to wait.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct PausedTurn {
-    /// Unix milliseconds at which it began to wait.
-    pub(super) created_ms: u64,
-    /// State of the turn, as in `custom_content.state`: its whole rounds are in it.
-    pub(super) state: Value,
-    /// The message of the model with all calls of the last round.
-    pub(super) round: Message,
-    /// Results of those calls that the server made itself.
-    pub(super) results: Vec<Message>,
-    /// Ids by the model of the calls that the client makes, by their number.
-    pub(super) pending: Vec<String>,
-    /// Calls that wait for approval; their numbers follow those of the client's calls.
-    #[serde(default)]
-    pub(super) approvals: Vec<PausedApproval>,
-}
-
-/// A call that waits for approval.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct PausedApproval {
-    pub(super) approval: NewApproval,
-    /// The call with the model's id.
-    pub(super) call: ToolCall,
-}
-
-/// A call about which the request brings a decision. Nothing was recorded or done yet.
-#[derive(Debug)]
-pub(super) struct DecidedCall {
-    pub(super) paused: PausedApproval,
-    pub(super) record: RevisedRecord<ApprovalRecord>,
-    pub(super) decision: ApprovalDecision,
-}
 
 /// Why a record is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +142,7 @@ impl PausedTurns {
     }
 
     /// Puts what the server did back into the conversation, in the place of the calls that lead to it. The calls of the
-    /// client have the model's ids again. Returns the calls whose approval the request decides, whose results are empty yet.
+    /// client have the model's ids again. Returns the calls that the request decides about, whose results are empty yet.
     ///
     /// # Errors
     ///
@@ -185,13 +153,53 @@ impl PausedTurns {
         principal: &str,
         messages: &mut Vec<Message>,
         approvals: &ApprovalStore,
-    ) -> Result<Vec<DecidedCall>, RequestFailure> {
+    ) -> Result<ResumedCalls, RequestFailure> {
         let tokens = record_tokens(messages);
         if tokens.is_empty() {
-            return Ok(Vec::new());
+            return Ok(ResumedCalls::default());
         }
         let waiting = waiting_token(messages);
         let newest = newest_token(messages);
+        let read = self.read_all(principal, tokens).await;
+        let (mut records, mut resumed) = (HashMap::new(), ResumedCalls::default());
+        for (token, read) in read {
+            match read {
+                Ok(record) => {
+                    let results = if newest.as_ref() == Some(&token) {
+                        let answered = AnsweredQuestions::new(&token, &record, messages);
+                        let results;
+                        (resumed.decided, results) =
+                            answered.decisions(principal, approvals).await?;
+                        resumed.later.clone_from(&record.later);
+                        resumed.repeated.clone_from(&record.repeated);
+                        resumed.record = Some(ResumedRecord {
+                            token: token.clone(),
+                            state: record.state.clone(),
+                            first_call: record.round.calls().first().map(|call| call.id.clone()),
+                        });
+                        results
+                    } else {
+                        earlier_outcomes(principal, &record, approvals).await?
+                    };
+                    records.insert(token, (record, results));
+                }
+                Err(RecordError::Store) => return Err(store_failure()),
+                Err(error) if waiting.as_ref() == Some(&token) => return Err(gone_failure(error)),
+                Err(error) => {
+                    tracing::warn!(?error, "a conversation continues without an earlier round");
+                }
+            }
+        }
+        *messages = rebuilt(std::mem::take(messages), records);
+        Ok(resumed)
+    }
+
+    /// The records of these tokens, in any order.
+    async fn read_all(
+        &self,
+        principal: &str,
+        tokens: Vec<String>,
+    ) -> Vec<(String, Result<PausedTurn, RecordError>)> {
         let mut budget = MAX_REQUEST_BYTES;
         // From the newest on: of records that are too large together the old ones are left out.
         let reads: Vec<_> = tokens
@@ -214,33 +222,10 @@ impl PausedTurns {
                 }
             })
             .collect();
-        let read: Vec<_> = futures_util::stream::iter(reads)
+        futures_util::stream::iter(reads)
             .buffer_unordered(READS_AT_ONCE)
             .collect()
-            .await;
-        let (mut records, mut decided) = (HashMap::new(), Vec::new());
-        for (token, read) in read {
-            match read {
-                Ok(record) => {
-                    let results = if newest.as_ref() == Some(&token) {
-                        let answered = AnsweredQuestions::new(&token, &record, messages);
-                        let results;
-                        (decided, results) = answered.decisions(principal, approvals).await?;
-                        results
-                    } else {
-                        earlier_outcomes(principal, &record, approvals).await?
-                    };
-                    records.insert(token, (record, results));
-                }
-                Err(RecordError::Store) => return Err(store_failure()),
-                Err(error) if waiting.as_ref() == Some(&token) => return Err(gone_failure(error)),
-                Err(error) => {
-                    tracing::warn!(?error, "a conversation continues without an earlier round");
-                }
-            }
-        }
-        *messages = rebuilt(std::mem::take(messages), records);
-        Ok(decided)
+            .await
     }
 
     fn token(&self, principal: &str, sha256: &Sha256Digest, size: u32) -> String {
@@ -373,6 +358,10 @@ type RestoredTurn = (PausedTurn, Vec<Message>);
 /// The conversation with records in place of the calls that lead to them.
 fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, RestoredTurn>) -> Vec<Message> {
     let known: HashSet<String> = records.keys().cloned().collect();
+    let replaced: HashSet<String> = records
+        .values()
+        .filter_map(|(record, _)| record.replaces.clone())
+        .collect();
     let is_known = |id: &str| id_parts(id).is_some_and(|(token, _)| known.contains(token));
     let (mut results, mut others) = (HashMap::new(), Vec::with_capacity(messages.len()));
     for message in messages {
@@ -392,6 +381,9 @@ fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, RestoredTurn>) -
             .filter(|token| known.contains(token))
             .collect();
         for token in &tokens {
+            if replaced.contains(token) {
+                records.remove(token);
+            }
             // Some clients send each call in a message of its own: the first one brings the whole round back.
             if let Some(record) = records.remove(token) {
                 push_record(&mut rebuilt, token, record, &mut results);
@@ -427,9 +419,25 @@ fn push_record(
         rebuilt.push(result);
     }
     for (paused, mut result) in record.approvals.into_iter().zip(approved) {
-        result.tool_call_id = Some(paused.call.id);
+        result.tool_call_id = Some(paused.waiting.call.id);
         rebuilt.push(result);
     }
+    let later = record.later.into_iter().map(|waiting| waiting.call);
+    for call in later.chain(record.repeated) {
+        let mut result = Message::new(Role::Tool, NOT_ASKED);
+        result.tool_call_id = Some(call.id);
+        rebuilt.push(result);
+    }
+}
+
+/// The messages that lead to a checkpoint, after those of the request.
+pub(crate) fn checkpoint_messages(token: &str) -> [Value; 2] {
+    let id = call_id(token, 0);
+    let call = json!({"id": id, "type": "function", "function": {"name": "checkpoint", "arguments": "{}"}});
+    [
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": id, "content": ""}),
+    ]
 }
 
 /// Gives calls whose record is gone an id that every model takes.

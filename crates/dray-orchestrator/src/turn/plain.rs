@@ -37,7 +37,7 @@ pub(super) async fn client_part(
     }
     let messages = &mut request.messages;
     read_text_answers(&parts.records.approvals, &principal, messages).await?;
-    let decided = parts
+    let resumed = parts
         .records
         .paused
         .restore(&principal, messages, &parts.records.approvals)
@@ -48,7 +48,7 @@ pub(super) async fn client_part(
     let part = hooks::TurnPart {
         continues: last.is_some_and(|last| last.role == Role::Tool),
         prefill,
-        decided,
+        resumed,
     };
     Ok((wishes, part))
 }

@@ -6,11 +6,13 @@ use dray_agent::message::{Message, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{ClientGone, EventSink};
 
+use super::checkpoint::Checkpoints;
 use super::client_tools::ClientTools;
 use super::model_caller::{ModelCaller, answer_message};
 use super::speech::TextRelay;
 use super::tally::TurnTally;
 use super::tool_runner::ToolRunner;
+use super::waiting::{WaitingCall, waiting_or_ran};
 use crate::metrics::OrchestratorMetrics;
 
 /// The loop of one turn.
@@ -24,6 +26,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) max_rounds: u32,
     /// Tools that the client calls itself.
     pub(super) client_tools: ClientTools,
+    /// Of a response in the background.
+    pub(super) checkpoints: Option<Checkpoints<'a>>,
 }
 
 /// How a loop ended that was not cut short by the client.
@@ -33,10 +37,12 @@ pub(super) struct LoopEnd {
     pub(super) reason: FinishReason,
     /// Calls that the client must make, with the model's ids; the turn continues with its results.
     pub(super) pending: Vec<ToolCall>,
-    /// Calls that wait for approval; the turn continues with the decision.
-    pub(super) questions: Vec<ToolCall>,
+    /// Calls that wait for the user; the turn continues with the decision or the answer.
+    pub(super) questions: Vec<WaitingCall>,
     /// Whether the client was shown any text.
     pub(super) has_text: bool,
+    /// Whether the calls are of the round with which the turn waited before.
+    pub(super) repeats_round: bool,
 }
 
 impl LoopEnd {
@@ -76,6 +82,7 @@ pub(super) async fn stop_with(
         pending: Vec::new(),
         questions: Vec::new(),
         has_text: true,
+        repeats_round: false,
     })
 }
 
@@ -113,29 +120,10 @@ impl ToolLoop<'_> {
                     pending: Vec::new(),
                     questions: Vec::new(),
                     has_text: speech.has_said(),
+                    repeats_round: false,
                 });
             }
-            let groups = self
-                .runner
-                .approvals
-                .group(calls, |name| self.client_tools.has(name));
-            if !groups.own.is_empty() {
-                self.announce_tools().await?;
-            }
-            for (call, text) in &groups.refused {
-                messages.push(ToolRunner::refused(call, text));
-            }
-            let ran = self.runner.call_all(&groups.own).await;
-            for ran in ran {
-                // Results before the first failure stay in the history, which the state keeps.
-                messages.push(self.take(ran?, tally).await?);
-            }
-            let end = LoopEnd {
-                reason: FinishReason::ToolCalls,
-                pending: groups.client,
-                questions: groups.questions,
-                has_text: false,
-            };
+            let end = self.call_round(calls, messages, tally).await?;
             if end.waits() {
                 tally.note_files(&speech.finish(self.sink).await?);
                 return Ok(LoopEnd {
@@ -146,6 +134,58 @@ impl ToolLoop<'_> {
         }
         // For the compiler alone: the limit is a `u32`, so the loop returns before its range ends.
         Err(LoopError::Failed(super::trouble::call_limit_failure()))
+    }
+
+    /// Makes the calls of one round that need no one. Returns those that wait.
+    async fn call_round(
+        &self,
+        calls: Vec<ToolCall>,
+        messages: &mut Vec<Message>,
+        tally: &mut TurnTally,
+    ) -> Result<LoopEnd, LoopError> {
+        let groups = self
+            .runner
+            .approvals
+            .group(calls, |name| self.client_tools.has(name));
+        if !groups.own.is_empty() {
+            self.announce_tools().await?;
+        }
+        for (call, text) in &groups.refused {
+            messages.push(ToolRunner::refused(call, text));
+        }
+        let asks = !groups.client.is_empty() || !groups.questions.is_empty();
+        if let Some(checkpoints) = &self.checkpoints {
+            let policy = self.runner.approvals;
+            // A round with calls of others is not finished when the calls of this service are.
+            let may_repeat = !asks && groups.own.iter().all(|call| policy.is_repeatable(call));
+            let repeated = may_repeat.then_some(groups.own.as_slice());
+            let begun = checkpoints.begin_round(messages, repeated).await;
+            begun.map_err(LoopError::Failed)?;
+        }
+        let ran = self.runner.call_all(&groups.own).await;
+        let approvals = groups.questions.into_iter().map(WaitingCall::approval);
+        let mut questions: Vec<_> = approvals.collect();
+        for (call, ran) in groups.own.into_iter().zip(ran) {
+            // Results before the first failure stay in the history, which the state keeps.
+            match waiting_or_ran(call, ran?, 1) {
+                Ok(waiting) => questions.push(waiting),
+                Err(ran) => messages.push(self.take(*ran, tally).await?),
+            }
+        }
+        if let Some(checkpoints) = self
+            .checkpoints
+            .as_ref()
+            .filter(|_| !asks && questions.is_empty())
+        {
+            checkpoints.end_round(messages).await;
+        }
+        Ok(LoopEnd {
+            reason: FinishReason::ToolCalls,
+            pending: groups.client,
+            questions,
+            has_text: false,
+            repeats_round: false,
+        })
     }
 
     /// Lets a plain client's stream begin, so that heartbeats keep it open while tools run. Streams of DIAL begin with

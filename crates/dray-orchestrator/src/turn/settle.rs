@@ -1,12 +1,21 @@
-//! Calls whose approval was decided: the decision is recorded, and an approved call is made.
+//! Calls that waited for the user: what was decided is recorded, and the calls are made or continued.
 
-use dray_agent::message::{Message, Role};
+use dray_agent::message::{Message, Role, ToolCall};
+use dray_tool::pipeline::CompletedCall;
+use dray_tool::{AnswerMap, AnsweredQuestion, UserAnswer};
+use futures_util::future::join_all;
 
-use super::paused::DecidedCall;
+use super::paused::{DecidedCall, ResumedCalls};
 use super::prepare::with_stable_names;
 use super::rounds::{LoopError, ToolLoop};
 use super::tally::TurnTally;
-use crate::approvals::{ApprovalDecision, ApprovalStore, refusal_text};
+use super::waiting::{MAX_QUESTION_ROUNDS, PausedQuestion, WaitingCall, waiting_or_ran};
+use crate::approvals::{ApprovalDecision, ApprovalRecord, ApprovalStore, refusal_text};
+use crate::records::RevisedRecord;
+
+/// Result of a call that was not approved, since the user wrote something else first.
+const NOT_APPROVED: &str =
+    "The user was not asked to approve this call, and sent another message. It was not made.";
 
 /// Where decisions are recorded, and whose they are.
 #[derive(Clone, Copy, Debug)]
@@ -15,22 +24,75 @@ pub(super) struct Settlement<'a> {
     pub(super) principal: &'a str,
 }
 
+/// A call that is made or continued now.
+struct DueCall {
+    waiting: WaitingCall,
+    /// Answers for the tool that asked; a call without them begins.
+    answers: Option<AnswerMap>,
+    /// The record of the decision, where the client was asked.
+    record: Option<(String, RevisedRecord<ApprovalRecord>)>,
+}
+
 impl Settlement<'_> {
-    /// Records all decisions, then makes the approved calls concurrently, and puts the results into their places.
+    /// Records all decisions, then makes and continues calls concurrently, and puts the results into their places. Returns the
+    /// calls that still wait: those about which the client was not asked yet, and those whose tools ask again.
     ///
     /// # Errors
     ///
     /// A decision that does not hold any more ends the request before a call is made whose own decision is not recorded.
     pub(super) async fn settle(
         self,
-        mut decided: Vec<DecidedCall>,
+        resumed: ResumedCalls,
         rounds: &ToolLoop<'_>,
         messages: &mut [Message],
         tally: &mut TurnTally,
-    ) -> Result<(), LoopError> {
-        if decided.is_empty() {
-            return Ok(());
+    ) -> Result<Vec<WaitingCall>, LoopError> {
+        let mut due = self.record(resumed.decided, messages).await?;
+        let repeated = resumed.repeated.into_iter().map(|call| DueCall {
+            waiting: WaitingCall::approval(call),
+            answers: None,
+            record: None,
+        });
+        due.extend(repeated);
+        let mut waiting = Vec::new();
+        if resumed.ends_later {
+            due.extend(ended_calls(resumed.later, messages));
+        } else {
+            waiting = resumed.later;
         }
+        if !due.is_empty() {
+            rounds.announce_tools().await?;
+        }
+        let ran = join_all(due.iter().map(|due| due.run(rounds))).await;
+        for (due, ran) in due.into_iter().zip(ran) {
+            let call = due.waiting.call;
+            match waiting_or_ran(
+                call.clone(),
+                ran?,
+                due.waiting.question.map_or(1, |one| one.round + 1),
+            ) {
+                Ok(again) => waiting.push(again),
+                Err(ran) => {
+                    let result = rounds.take(*ran, tally).await?;
+                    if let Some((id, mut record)) = due.record {
+                        let kept = with_stable_names(&result);
+                        self.approvals
+                            .keep_outcome(self.principal, &id, &mut record, &kept)
+                            .await;
+                    }
+                    place_result(messages, &call.id, result);
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// Records the decisions. Returns the calls that are made by them; the others have their results.
+    async fn record(
+        self,
+        mut decided: Vec<DecidedCall>,
+        messages: &mut [Message],
+    ) -> Result<Vec<DueCall>, LoopError> {
         for call in &mut decided {
             let id = &call.paused.approval.id;
             let recorded =
@@ -38,41 +100,79 @@ impl Settlement<'_> {
                     .decide(self.principal, id, &mut call.record, call.decision.clone());
             recorded.await.map_err(LoopError::Failed)?;
         }
-        let (approved, refused): (Vec<_>, Vec<_>) = decided
-            .into_iter()
-            .partition(|call| call.decision == ApprovalDecision::Approved);
-        for call in refused {
+        let mut due = Vec::with_capacity(decided.len());
+        for call in decided {
+            let waiting = call.paused.waiting;
             if let ApprovalDecision::Refused { reason } = &call.decision {
                 let text = refusal_text(reason.as_deref());
-                place_result(
-                    messages,
-                    &call.paused.call.id,
-                    Message::new(Role::Tool, text),
-                );
+                place_result(messages, &waiting.call.id, Message::new(Role::Tool, text));
+                continue;
             }
+            due.push(DueCall {
+                waiting,
+                answers: call.answers,
+                record: Some((call.paused.approval.id, call.record)),
+            });
         }
-        if !approved.is_empty() {
-            rounds.announce_tools().await?;
+        Ok(due)
+    }
+}
+
+/// The calls whose tools learn that the user does not answer. Those that waited for an approval are not made.
+fn ended_calls(later: Vec<WaitingCall>, messages: &mut [Message]) -> Vec<DueCall> {
+    let mut due = Vec::with_capacity(later.len());
+    for waiting in later {
+        let Some(question) = &waiting.question else {
+            let result = Message::new(Role::Tool, NOT_APPROVED);
+            place_result(messages, &waiting.call.id, result);
+            continue;
+        };
+        due.push(DueCall {
+            answers: Some(question.asked.answered(&UserAnswer::Cancelled).answers),
+            waiting,
+            record: None,
+        });
+    }
+    due
+}
+
+impl DueCall {
+    async fn run(&self, rounds: &ToolLoop<'_>) -> Result<CompletedCall, LoopError> {
+        let runner = &rounds.runner;
+        let call = &self.waiting.call;
+        let (Some(question), Some(answers)) = (&self.waiting.question, &self.answers) else {
+            return runner.call_with(call, None).await;
+        };
+        let is_cancelled = answers.values().all(|one| *one == UserAnswer::Cancelled);
+        if question.asked.is_over && is_cancelled {
+            // The server was answered so already.
+            return Ok(ended_call(call, question));
         }
-        let calls: Vec<_> = approved
-            .iter()
-            .map(|call| call.paused.call.clone())
-            .collect();
-        let ran = rounds.runner.call_all(&calls).await;
-        for (mut call, ran) in approved.into_iter().zip(ran) {
-            let result = rounds.take(ran?, tally).await?;
-            let id = &call.paused.approval.id;
-            self.approvals
-                .keep_outcome(
-                    self.principal,
-                    id,
-                    &mut call.record,
-                    &with_stable_names(&result),
-                )
-                .await;
-            place_result(messages, &call.paused.call.id, result);
+        let answered = AnsweredQuestion {
+            resume: question.asked.resume.clone(),
+            answers: answers.clone(),
+        };
+        let ran = runner.call_with(call, Some(&answered)).await?;
+        if question.round < MAX_QUESTION_ROUNDS && !is_cancelled {
+            return Ok(ran);
         }
-        Ok(())
+        runner.cancel_call(call, ran).await
+    }
+}
+
+/// The result that a call had when its server was answered with `cancel`.
+fn ended_call(call: &ToolCall, question: &PausedQuestion) -> CompletedCall {
+    CompletedCall {
+        message: Message {
+            tool_call_id: Some(call.id.clone()),
+            ..question.result.clone()
+        },
+        propagate: Vec::new(),
+        usage: Vec::new(),
+        content_type: String::new(),
+        failed: false,
+        milliseconds: 0,
+        question: None,
     }
 }
 

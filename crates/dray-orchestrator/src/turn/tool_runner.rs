@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dray_agent::message::{Content, Message, Role, ToolCall};
 use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
-use dray_tool::{EventSink, Tool, Turn};
+use dray_tool::{AnsweredQuestion, EventSink, Tool, Turn, UserAnswer};
 use futures_util::future::join_all;
 use tracing::Instrument as _;
 
@@ -15,6 +15,9 @@ use super::rounds::LoopError;
 use super::telemetry::TurnTelemetry;
 use crate::metrics::OrchestratorMetrics;
 use dray_tool_files::TurnFiles;
+
+/// Said of a call whose tool asks a user who cannot be asked.
+const NO_ANSWER: &str = "The tool asks the user, who cannot be asked here. It did not go on.";
 
 /// Runs the tools of one turn.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,15 @@ impl ToolRunner<'_> {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<CompletedCall, LoopError> {
+        self.call_with(call, None).await
+    }
+
+    /// One call, from its beginning or with answers of the user.
+    pub(super) async fn call_with(
+        &self,
+        call: &ToolCall,
+        answered: Option<&AnsweredQuestion>,
+    ) -> Result<CompletedCall, LoopError> {
         let name = call.function.name.as_str();
         let Some(tool) = self
             .tools
@@ -64,8 +76,17 @@ impl ToolRunner<'_> {
         let request = ToolRequest {
             id: &call.id,
             arguments: &call.function.arguments,
+            answered,
         };
-        let ran = self.run(tool.as_ref(), request).await;
+        let ran = match self.run(tool.as_ref(), request).await {
+            Ok(ran) => match &ran.question {
+                Some(asked) if !self.approvals.can_ask(asked) => {
+                    self.cancel(tool.as_ref(), request, ran).await
+                }
+                _ => Ok(ran),
+            },
+            Err(ended) => Err(ended),
+        };
         let ran = ran.map_err(|ended| match ended {
             RequestEnd::Gone(_) => LoopError::Gone,
             RequestEnd::Stopped { text } => {
@@ -81,6 +102,52 @@ impl ToolRunner<'_> {
             "tool call completed"
         );
         Ok(self.offloaded(name, ran).await)
+    }
+
+    /// Ends a call whose question no one answers: its server learns that it was cancelled.
+    pub(super) async fn cancel(
+        &self,
+        tool: &dyn Tool,
+        request: ToolRequest<'_>,
+        mut ran: CompletedCall,
+    ) -> Result<CompletedCall, RequestEnd> {
+        if let Some(asked) = ran.question.take_if(|asked| !asked.is_over) {
+            let answered = asked.answered(&UserAnswer::Cancelled);
+            let request = ToolRequest {
+                answered: Some(&answered),
+                ..request
+            };
+            ran = self.run(tool, request).await?;
+        }
+        if ran.question.take().is_some_and(|asked| !asked.is_over) {
+            // It asks again, although it was cancelled.
+            ran.message.content = Some(Content::Text(NO_ANSWER.to_owned()));
+            ran.failed = true;
+        }
+        Ok(ran)
+    }
+
+    /// The same for a call of the model.
+    pub(super) async fn cancel_call(
+        &self,
+        call: &ToolCall,
+        ran: CompletedCall,
+    ) -> Result<CompletedCall, LoopError> {
+        let asked = ran.question.clone();
+        match asked {
+            Some(asked) if !asked.is_over => {
+                let answered = asked.answered(&UserAnswer::Cancelled);
+                let mut ran = Box::pin(self.call_with(call, Some(&answered))).await?;
+                if ran.question.take().is_some_and(|asked| !asked.is_over) {
+                    ran.message.content = Some(Content::Text(NO_ANSWER.to_owned()));
+                }
+                Ok(ran)
+            }
+            _ => Ok(CompletedCall {
+                question: None,
+                ..ran
+            }),
+        }
     }
 
     /// The result of a call that was not made, with what the model gets instead.

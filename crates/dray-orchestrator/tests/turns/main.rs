@@ -6,6 +6,7 @@
 mod agents;
 mod approvals;
 mod authority;
+mod bank;
 mod budgets;
 mod client_tools;
 mod context;
@@ -17,6 +18,7 @@ mod hooks;
 mod openai;
 mod packages;
 mod plain;
+mod questions;
 mod responses;
 mod sign_in;
 mod told;

@@ -4,18 +4,20 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_agent::message::{CustomContent, Message, Role};
 use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
-use dray_tool::{StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, Turn};
+use dray_tool::{
+    AnsweredQuestion, StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, ToolQuestion, Turn,
+    UserAnswer, UserQuestion,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::support::{MemoryStorage, messages, named, options, streamable};
-use crate::{McpOptions, McpToolset, QuestionPort, UserAnswer, UserQuestion, connect_set};
+use crate::{McpOptions, McpToolset, QuestionPort, connect_set};
 
 /// A server of 2026-07-28 with one tool, which asks for an account before it pays.
 #[derive(Debug, Default)]
@@ -148,38 +150,39 @@ async fn tool(server: &FakeServer<AskingServer>, options: &McpOptions) -> Arc<dy
     named(&built, "s_pay")
 }
 
-/// A call in a turn with this conversation before it.
-async fn call_after(
+/// A call from its beginning.
+async fn call(tool: &Arc<dyn Tool>, arguments: Value) -> Result<ToolOutput, ToolFailure> {
+    tool.call(tool_call(&arguments), &turn()).await
+}
+
+/// The same call with an answer of the user.
+async fn resume(
     tool: &Arc<dyn Tool>,
     arguments: Value,
-    history: Vec<Message>,
+    answered: AnsweredQuestion,
 ) -> Result<ToolOutput, ToolFailure> {
+    tool.resume(tool_call(&arguments), answered, &turn()).await
+}
+
+fn turn() -> Turn {
     let storage = Arc::<MemoryStorage>::default();
-    let turn = Turn::new(Caller::default(), "session", history, storage, 1 << 20);
-    let arguments = values(&arguments);
-    let call = ToolCall {
+    Turn::new(Caller::default(), "session", Vec::new(), storage, 1 << 20)
+}
+
+fn tool_call(arguments: &Value) -> ToolCall {
+    let arguments = values(arguments);
+    ToolCall {
         id: "1".to_owned(),
         written: arguments.clone(),
         arguments,
         stage: StageWriter::hidden(),
         deadline: Instant::now() + std::time::Duration::from_mins(1),
-    };
-    tool.call(call, &turn).await
+    }
 }
 
-/// The conversation after a tool asked and the user answered.
-fn answered(output: &ToolOutput) -> Vec<Message> {
-    let mut result = Message::new(Role::Tool, output.content.clone());
-    result.custom_content = Some(CustomContent {
-        state: output.state.clone(),
-        ..CustomContent::default()
-    });
-    vec![
-        Message::new(Role::User, "Pay."),
-        result,
-        Message::new(Role::Assistant, "Which account?"),
-        Message::new(Role::User, "The first."),
-    ]
+/// What a call asks.
+fn question(output: &ToolOutput) -> ToolQuestion {
+    output.question.clone().unwrap()
 }
 
 /// The response that the server gets for this account.
@@ -189,28 +192,24 @@ fn accepted(account: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_question_goes_through_the_conversation_and_the_call_goes_on_with_the_answer() {
+async fn a_call_that_asks_goes_on_with_the_answer_in_any_process() {
     for is_task in [false, true] {
         let server = asking(is_task).await;
+        let asked = {
+            let tool = tool(&server, &options()).await;
+            call(&tool, json!({"sum": 1})).await.unwrap()
+        };
+        let question = question(&asked);
+        assert!(!question.is_over);
+        assert_eq!(question.questions["account"].message(), "Which account?");
+        // Another process has tools of its own.
         let tool = tool(&server, &options()).await;
-        let asked = call_after(&tool, json!({"sum": 1}), Vec::new())
+        let answer = UserAnswer::Accepted(values(&json!({"account": "first"})));
+        let output = resume(&tool, json!({"sum": 1}), question.answered(&answer))
             .await
             .unwrap();
-        assert!(
-            asked
-                .content
-                .contains("Which account? Fields: `account` (a text), `note` (a text, optional).")
-        );
-        let given = json!({"sum": 1, "user_answers": {"account": {"account": "first"}}});
-        // Within the turn only the agent can have answered.
-        let refused = call_after(&tool, given.clone(), answered(&asked)[..3].to_vec()).await;
-        assert!(
-            matches!(refused, Err(ToolFailure::Parameter { .. })),
-            "{refused:?}"
-        );
-        let output = call_after(&tool, given, answered(&asked)).await.unwrap();
         assert_eq!(output.content, accepted("first").to_string());
-        assert_eq!(output.state, None);
+        assert_eq!(output.question, None);
         let state = server.shared().lock();
         let arguments: Vec<_> = state.calls.iter().map(|call| &call["arguments"]).collect();
         // A task continues without another call.
@@ -218,6 +217,36 @@ async fn a_question_goes_through_the_conversation_and_the_call_goes_on_with_the_
         assert_eq!(arguments, expected.iter().collect::<Vec<_>>());
         assert!(state.cancelled.is_empty());
     }
+}
+
+#[tokio::test]
+async fn a_server_learns_that_the_user_declined_or_cancelled() {
+    for is_task in [false, true] {
+        for (answer, action) in [
+            (UserAnswer::Declined, "decline"),
+            (UserAnswer::Cancelled, "cancel"),
+        ] {
+            let server = asking(is_task).await;
+            let tool = tool(&server, &options()).await;
+            let asked = call(&tool, json!({})).await.unwrap();
+            let answered = question(&asked).answered(&answer);
+            let output = resume(&tool, json!({}), answered).await.unwrap();
+            let expected = json!({"account": {"action": action}});
+            assert_eq!(output.content, expected.to_string());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_goes_to_no_other_server() {
+    let (server, other) = (asking(false).await, asking(false).await);
+    let asked = call(&tool(&server, &options()).await, json!({})).await;
+    let answer = UserAnswer::Accepted(values(&json!({"account": "first"})));
+    let answered = question(&asked.unwrap()).answered(&answer);
+    let tool = tool(&other, &options()).await;
+    let refused = resume(&tool, json!({}), answered).await.unwrap_err();
+    assert!(refused.to_string().contains("was replaced"), "{refused}");
+    assert!(other.shared().lock().calls.is_empty());
 }
 
 #[tokio::test]
@@ -231,7 +260,7 @@ async fn a_port_answers_while_the_call_waits() {
         let mut options = options();
         options.questions = Some(Arc::<FakeUser>::clone(&user));
         let tool = tool(&server, &options).await;
-        let output = call_after(&tool, json!({}), Vec::new()).await.unwrap();
+        let output = call(&tool, json!({})).await.unwrap();
         assert_eq!(output.content, accepted("second").to_string());
         assert_eq!(user.asked.lock().unwrap().len(), 1);
     }
@@ -242,7 +271,7 @@ async fn a_task_whose_caller_is_gone_is_cancelled() {
     let server = asking(true).await;
     let tool = tool(&server, &options()).await;
     {
-        let calling = call_after(&tool, json!({}), Vec::new());
+        let calling = call(&tool, json!({}));
         let polled = async || (server.shared().lock().polls > 0).then_some(());
         tokio::select! {
             biased;
@@ -276,7 +305,7 @@ done
 "#;
 
 #[tokio::test]
-async fn a_question_of_2025_11_25_goes_through_the_conversation_too() {
+async fn a_call_of_2025_11_25_is_sent_again_with_the_answer() {
     let mut options = options();
     let command = crate::ProgramCommand {
         command: "/bin/sh".to_owned(),
@@ -287,22 +316,93 @@ async fn a_question_of_2025_11_25_goes_through_the_conversation_too() {
     let set = streamable("stdio:local");
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     let tool = named(&built, "s_pay");
-    let asked = call_after(&tool, json!({}), Vec::new()).await.unwrap();
+    let asked = call(&tool, json!({})).await.unwrap();
+    let question = question(&asked);
+    assert_eq!(question.questions["question_1"].message(), "Really?");
+    // The server got `cancel`, since its call could not wait.
+    assert!(question.is_over);
+    assert_eq!(asked.content, "not paid");
+    let answer = UserAnswer::Accepted(values(&json!({"ok": true})));
+    let output = resume(&tool, json!({}), question.answered(&answer)).await;
+    assert_eq!(output.unwrap().content, "paid");
+}
+
+/// A program of 2025-11-25 that asks twice, and wants a page to be visited before its other tool works.
+const DEMANDING_SCRIPT: &str = r#"
+visits=0
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"pay","inputSchema":{"type":"object"}},{"name":"visit","inputSchema":{"type":"object"}}]}';;
+    *'"tools/call"'*'"visit"'*)
+      visits=$((visits + 1))
+      if [ $visits = 1 ]; then
+        printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"Sign in.","data":{"elicitations":[{"mode":"url","elicitationId":"e1","message":"Sign in.","url":"https://x.example/sign-in"}]}}}\n' "$id"
+        continue
+      fi
+      result='{"content":[{"type":"text","text":"visited"}]}';;
+    *'"tools/call"'*) called=$id
+      printf '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"First?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
+      continue;;
+    *'"id":900'*'"accept"'*)
+      printf '{"jsonrpc":"2.0","id":901,"method":"elicitation/create","params":{"message":"Second?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
+      continue;;
+    *'"id":901'*'"accept"'*) id=$called; result='{"content":[{"type":"text","text":"paid"}]}';;
+    *'"action"'*) id=$called; result='{"content":[{"type":"text","text":"not paid"}]}';;
+    *'"server/discover"'*)
+      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
+      continue;;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+async fn demanding(name: &str) -> Arc<dyn Tool> {
+    let mut options = options();
+    options.conversation = Some("c".to_owned());
+    let command = crate::ProgramCommand {
+        command: "/bin/sh".to_owned(),
+        args: vec!["-c".to_owned(), DEMANDING_SCRIPT.to_owned()],
+        ..crate::ProgramCommand::default()
+    };
+    options.stdio.insert("local".to_owned(), command);
+    let set = streamable("stdio:local");
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    named(&built, name)
+}
+
+#[tokio::test]
+async fn a_second_question_of_2025_11_25_keeps_the_answer_to_the_first() {
+    let tool = demanding("s_pay").await;
+    let yes = UserAnswer::Accepted(values(&json!({"ok": true})));
+    let first = question(&call(&tool, json!({})).await.unwrap());
+    assert_eq!(first.questions["question_1"].message(), "First?");
+    let second = resume(&tool, json!({}), first.answered(&yes)).await;
+    let second = question(&second.unwrap());
+    assert_eq!(second.questions["question_1"].message(), "Second?");
+    assert_eq!(second.questions.len(), 1);
+    let paid = resume(&tool, json!({}), second.answered(&yes)).await;
+    assert_eq!(paid.unwrap().content, "paid");
+}
+
+#[tokio::test]
+async fn a_call_that_needs_a_page_is_sent_again_when_the_user_agreed_to_visit_it() {
+    let tool = demanding("s_visit").await;
+    let asked = question(&call(&tool, json!({})).await.unwrap());
+    let UserQuestion::Url { url, .. } = &asked.questions["question_1"] else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(url, "https://x.example/sign-in");
+    let declined = resume(&tool, json!({}), asked.answered(&UserAnswer::Declined)).await;
     assert!(
-        asked
-            .content
-            .contains("Really? Fields: `ok` (true or false)."),
-        "{}",
-        asked.content
+        declined
+            .unwrap_err()
+            .to_string()
+            .contains("not called again")
     );
-    assert!(
-        asked
-            .content
-            .ends_with("Without an answer the tool returned:\nnot paid"),
-        "{}",
-        asked.content
-    );
-    let given = json!({"user_answers": {"question_1": {"ok": true}}});
-    let output = call_after(&tool, given, answered(&asked)).await.unwrap();
-    assert_eq!(output.content, "paid");
+    let agreed = UserAnswer::Accepted(Map::new());
+    let visited = resume(&tool, json!({}), asked.answered(&agreed)).await;
+    assert_eq!(visited.unwrap().content, "visited");
 }

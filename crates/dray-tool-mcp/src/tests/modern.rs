@@ -202,18 +202,17 @@ async fn a_tool_that_wants_input_says_which() {
     let server = modern_server(Some(wanted)).await;
     let built = tools_of(&server).await;
     let output = call(&named(&built, "s_echo"), json!({})).await.unwrap();
-    let expected = "The tool has not finished: it asks the user.\n\
-         - `a`: Which account? Fields: `account` (a text), `note` (a text, optional).\n\
-         - `b`: Please agree. The user does this at https://x.example/terms and says when it is done.\n\
-         Ask the user this and end your turn; never answer in the place of the user. When the user has answered, call \
-         the tool again with the same arguments and the argument `user_answers`: {\"a\":{},\"b\":{}}, with the fields \
-         of each form filled in, or \"declined\" for what the user declines.";
-    assert_eq!(output.content, expected);
-    let state = output.state.unwrap();
-    assert_eq!(
-        state["mcp_questions"]["resume"]["repeat"]["state"],
-        "sealed"
-    );
+    let question = output.question.unwrap();
+    let expected = json!({
+        "a": {"mode": "form", "message": "Which account?", "schema": {
+            "type": "object", "required": ["account"],
+            "properties": {"account": {"type": "string"}, "note": {"type": "string"}},
+        }},
+        "b": {"mode": "url", "message": "Please agree.", "url": "https://x.example/terms"},
+    });
+    assert_eq!(json!(question.questions), expected);
+    assert_eq!(question.resume["resume"]["repeat"]["state"], "sealed");
+    assert!(!question.is_over && output.state.is_none());
 }
 
 #[tokio::test]

@@ -219,6 +219,7 @@ impl RestFixture {
         let request = ToolRequest {
             id: "call_1",
             arguments: &arguments.to_string(),
+            answered: None,
         };
         let settings = PipelineSettings {
             level: StageLevel::Info,

@@ -58,6 +58,7 @@ async fn call_with(
     let request = ToolRequest {
         id: "call_1",
         arguments,
+        answered: None,
     };
     let settings = PipelineSettings {
         level,
@@ -424,6 +425,7 @@ async fn r_17_a_client_that_disconnects_ends_the_call() {
     let request = ToolRequest {
         id: "1",
         arguments: "{}",
+        answered: None,
     };
     let (turn, resolve) = (test_turn(), FakeResolver::default());
     let leaving = async {

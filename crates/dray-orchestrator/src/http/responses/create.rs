@@ -20,8 +20,10 @@ use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
 use crate::http::{body, credentials, models, plain_request, reply};
+use crate::progress::ResponseRun;
 use crate::records::random_id;
-use crate::responses::{History, NewResponse, ResponseDocument};
+use crate::responses::{History, NewResponse, ResponseDocument, StoredRequest};
+use crate::turn::checkpoint_messages;
 
 /// Writes that may wait for a slow client.
 const MAX_WAITING_WRITES: usize = 16;
@@ -56,7 +58,19 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     };
     let principal = identity.key();
     let history = history(&surface, &principal, &request).await?;
-    let (chat, places) = chat_request(&mut request, &history)?;
+    let id = random_id("resp_");
+    let is_named = matches!(&manifest, ManifestSource::Named(_));
+    // What a header named is not kept, so nothing could finish such a response.
+    let stored = (request.runs_in_background && is_named).then(|| StoredRequest {
+        chat: request.chat.clone(),
+        instructions: request.instructions.clone(),
+        model: request.model.clone(),
+    });
+    let (mut chat, places) = chat_request(&mut request, &history, None)?;
+    chat.background = stored.is_some().then(|| ResponseRun {
+        id: id.clone(),
+        takeovers: 0,
+    });
     let asked = CheckedChatRequest {
         request: chat,
         caller,
@@ -67,8 +81,9 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         request_id,
     };
     let begin = BeginningResponse {
-        id: random_id("resp_"),
+        id,
         principal,
+        stored,
         history,
         places,
         request,
@@ -98,9 +113,10 @@ async fn history(
 }
 
 /// The request of chat completions, and the input item of each of its messages.
-fn chat_request(
+pub(super) fn chat_request(
     request: &mut ResponseRequest,
     history: &History,
+    checkpoint: Option<&str>,
 ) -> Result<(ChatRequest, Vec<Option<usize>>), RequestFailure> {
     let (mut messages, mut places) = (Vec::new(), Vec::new());
     if let Some(instructions) = &request.instructions {
@@ -115,6 +131,10 @@ fn chat_request(
     for one in std::mem::take(&mut request.input.messages) {
         messages.push(one.message);
         places.push(Some(one.item));
+    }
+    if let Some(token) = checkpoint {
+        messages.extend(checkpoint_messages(token));
+        places.extend([None, None]);
     }
     let mut body = std::mem::take(&mut request.chat);
     body.insert("model".to_owned(), json!(request.model));
@@ -133,6 +153,8 @@ fn chat_request(
 struct BeginningResponse {
     id: String,
     principal: String,
+    /// What another replica needs to finish it.
+    stored: Option<StoredRequest>,
     history: History,
     places: Vec<Option<usize>>,
     request: ResponseRequest,
@@ -152,6 +174,7 @@ impl BeginningResponse {
             response: Some(writer.response("in_progress")),
             input: input.clone(),
             answer: None,
+            request: self.stored.take(),
         };
         let keep = async {
             if !self.request.is_stored {

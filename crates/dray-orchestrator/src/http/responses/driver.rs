@@ -295,6 +295,7 @@ impl ResponseDriver {
             response: Some(self.writer.response(status.as_str())),
             input: self.input.clone(),
             answer: Some(self.writer.answer_message()),
+            request: None,
         };
         running.finish(status, &document).await
     }

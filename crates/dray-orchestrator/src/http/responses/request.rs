@@ -4,9 +4,10 @@
 use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value, json};
 
-use super::items::{InputItems, read_input};
+use super::items::{InputItems, read_input, read_items};
 use super::parameters::{take_options, take_reasoning, take_text_format, take_tools};
 use crate::http::plain_request::unsupported_failure;
+use crate::responses::StoredRequest;
 
 /// Parameters and their names in chat completions.
 const PARAMETER_NAMES: [(&str, &str); 9] = [
@@ -62,6 +63,31 @@ pub(super) struct ResponseRequest {
     pub(super) previous: Option<String>,
     /// The conversation that this response is a part of.
     pub(super) conversation: Option<String>,
+}
+
+impl ResponseRequest {
+    /// The request of a response in the background that another process began, with the items of its input.
+    ///
+    /// # Errors
+    ///
+    /// 400 for items that this version does not read.
+    pub(super) fn resumed(
+        stored: StoredRequest,
+        input: Vec<Value>,
+    ) -> Result<Self, RequestFailure> {
+        Ok(Self {
+            chat: stored.chat,
+            instructions: stored.instructions,
+            input: read_items(input)?,
+            echo: Map::new(),
+            model: stored.model,
+            streams: false,
+            runs_in_background: true,
+            is_stored: true,
+            previous: None,
+            conversation: None,
+        })
+    }
 }
 
 /// Reads a body.

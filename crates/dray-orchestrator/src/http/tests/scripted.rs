@@ -34,6 +34,7 @@ use crate::http::{
 };
 use crate::manifests::ManifestDirectory;
 use crate::permissions::CallerIdentity;
+use crate::progress::ProgressStore;
 use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
 
@@ -216,6 +217,7 @@ impl SharedState {
         ClientState {
             sign_ins: None,
             files: ClientFiles::new(records.clone(), lifetime),
+            progress: ProgressStore::new(records.clone()),
             responses: ResponseStore::new(records, lifetime, Period::secs(30)),
         }
     }

@@ -3,11 +3,14 @@
 use dray_agent::approval::call_digest;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role, ToolCall};
+use dray_tool::{AnswerMap, UserAnswer};
 use serde_json::Value;
 
 use super::{DecidedCall, PausedApproval, PausedTurn, call_id};
 use crate::approvals::{ApprovalDecision, ApprovalStore, mismatch_failure};
 use crate::turn::approval_forms::ApprovalAnswer;
+use crate::turn::question_forms::{is_same_question, read_input_answer};
+use crate::turn::waiting::decision_of;
 
 /// The questions of the turn that a request continues.
 pub(super) struct AnsweredQuestions<'a> {
@@ -50,21 +53,19 @@ impl<'a> AnsweredQuestions<'a> {
                 .messages
                 .iter()
                 .rfind(|message| message.tool_call_id.as_deref() == Some(&id));
-            let answer = answer.map(ApprovalAnswer::read).transpose()?;
-            let answer = answer.unwrap_or(ApprovalAnswer {
-                approve: false,
-                reason: Some("The client sent no answer.".to_owned()),
-                digest: None,
-            });
+            let answer = Answer::read(answer, paused)?;
             let is_changed = self.echo(&id).is_some_and(|echo| !is_same(echo, paused));
-            let digest = &paused.approval.digest;
-            if is_changed || answer.digest.is_some_and(|given| given != *digest) {
+            if is_changed
+                || answer
+                    .digest
+                    .is_some_and(|given| given != paused.approval.digest)
+            {
                 return Err(mismatch_failure());
             }
             let record = match approvals.waiting(principal, &paused.approval).await {
                 Ok(record) => record,
                 // A refusal does nothing, so it may come again, and late.
-                Err(failure) if !answer.approve && failure.status == 400 => {
+                Err(failure) if !answer.decision.permits() && failure.status == 400 => {
                     results.push(approvals.outcome(principal, &paused.approval.id).await?);
                     continue;
                 }
@@ -74,13 +75,8 @@ impl<'a> AnsweredQuestions<'a> {
             decided.push(DecidedCall {
                 paused: paused.clone(),
                 record,
-                decision: if answer.approve {
-                    ApprovalDecision::Approved
-                } else {
-                    ApprovalDecision::Refused {
-                        reason: answer.reason,
-                    }
-                },
+                decision: answer.decision,
+                answers: answer.answers,
             });
         }
         Ok((decided, results))
@@ -93,9 +89,56 @@ impl<'a> AnsweredQuestions<'a> {
     }
 }
 
+/// What a request says about a question.
+struct Answer {
+    decision: ApprovalDecision,
+    /// Digest of the question, of clients that check it.
+    digest: Option<String>,
+    /// Answers for the tool that asked.
+    answers: Option<AnswerMap>,
+}
+
+impl Answer {
+    fn read(answer: Option<&Message>, paused: &PausedApproval) -> Result<Self, RequestFailure> {
+        if let Some(question) = &paused.waiting.question {
+            let asked = &question.asked;
+            let answers = match answer {
+                Some(answer) => read_input_answer(answer, &asked.questions)?,
+                None => asked.answered(&UserAnswer::Cancelled).answers,
+            };
+            return Ok(Self {
+                decision: decision_of(&answers),
+                digest: None,
+                answers: Some(answers),
+            });
+        }
+        let answer = answer.map(ApprovalAnswer::read).transpose()?;
+        let answer = answer.unwrap_or(ApprovalAnswer {
+            approve: false,
+            reason: Some("The client sent no answer.".to_owned()),
+            digest: None,
+        });
+        let decision = if answer.approve {
+            ApprovalDecision::Approved
+        } else {
+            ApprovalDecision::Refused {
+                reason: answer.reason,
+            }
+        };
+        Ok(Self {
+            decision,
+            digest: answer.digest,
+            answers: None,
+        })
+    }
+}
+
 /// Whether a question came back as it was. Clients may leave out what it said, but not say something else: a person may
 /// have seen that.
 fn is_same(echo: &ToolCall, paused: &PausedApproval) -> bool {
+    if let Some(question) = &paused.waiting.question {
+        return is_same_question(echo, &question.asked.questions, &paused.approval.digest);
+    }
     let Ok(Value::Object(shown)) = serde_json::from_str(&echo.function.arguments) else {
         return true;
     };

@@ -1,6 +1,6 @@
 //! Records, the ids that lead to them, and conversations that bring them back.
 
-use dray_agent::message::FunctionCall;
+use dray_agent::message::{FunctionCall, ToolCall};
 use dray_bus::{Bus, Topology};
 use dray_store::embedded::EmbeddedS3;
 use opentelemetry::metrics::MeterProvider as _;
@@ -95,6 +95,9 @@ fn record(now_ms: u64) -> PausedTurn {
         results: vec![result("m0", "done")],
         pending: vec!["m1".to_owned(), "m2".to_owned()],
         approvals: Vec::new(),
+        later: Vec::new(),
+        repeated: Vec::new(),
+        replaces: None,
     }
 }
 

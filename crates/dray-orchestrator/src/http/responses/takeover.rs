@@ -1,0 +1,124 @@
+//! A response whose process is gone, when its client polls it: this replica finishes it from its last checkpoint. The
+//! credentials of the turn are those of the poll, which is of the same caller; none are kept.
+
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use dray_agent::failure::RequestFailure;
+use serde_json::{Map, Value};
+
+use super::create::chat_request;
+use super::driver::{Listener, ResponseDriver};
+use super::request::ResponseRequest;
+use super::writer::ResponseWriter;
+use crate::http::contract::{CheckedChatRequest, ManifestSource};
+use crate::http::response_headers::RequestId;
+use crate::http::routes::HttpSurface;
+use crate::http::run::AnswerRun;
+use crate::progress::ResponseRun;
+use crate::responses::TakenResponse;
+
+/// Members that a response has by itself; the others repeat its request.
+const OWN_MEMBERS: [&str; 8] = [
+    "id",
+    "object",
+    "created_at",
+    "status",
+    "error",
+    "incomplete_details",
+    "output",
+    "usage",
+];
+
+/// Finishes a response whose process is gone, if it has a checkpoint. Returns whether it has to be reported instead.
+pub(super) async fn finish_abandoned(
+    surface: &Arc<HttpSurface>,
+    headers: &HeaderMap,
+    principal: &str,
+    id: &str,
+) -> Result<bool, RequestFailure> {
+    let responses = &surface.state.responses;
+    match responses.is_abandoned(principal, id).await? {
+        None => return Ok(false),
+        Some(false) => return Ok(true),
+        Some(true) => {}
+    }
+    let checkpoint = surface.state.progress.checkpoint(principal, id).await?;
+    let Some(checkpoint) = checkpoint else {
+        return Ok(true);
+    };
+    // Before the response is taken over: a replica that is busy leaves it to another.
+    let permit = surface.turn().await?;
+    let Some(mut taken) = responses.take_over(principal, id).await? else {
+        // Another replica was first.
+        return Ok(false);
+    };
+    tracing::info!(
+        response = id,
+        "a response of a process that is gone is finished here"
+    );
+    let writer = resumed_writer(id, &taken);
+    match asked_again(surface, headers, id, &mut taken, &checkpoint) {
+        Ok((asked, places)) => {
+            let driver = ResponseDriver {
+                id: id.to_owned(),
+                run: AnswerRun::begin(Arc::clone(&surface.agent), asked, permit),
+                writer,
+                running: Some(taken.running),
+                input: taken.document.input,
+                places,
+                drain: surface.options.drain,
+                stop: surface.stop.clone(),
+            };
+            surface.running.spawn(driver, Listener::Detached);
+        }
+        Err(failure) => {
+            tracing::warn!(%failure, response = id, "a response cannot be finished here");
+            // It stays in progress until its lease ends, and is then reported.
+        }
+    }
+    Ok(false)
+}
+
+fn resumed_writer(id: &str, taken: &TakenResponse) -> ResponseWriter {
+    let mut echo = match &taken.document.response {
+        Some(Value::Object(members)) => members.clone(),
+        _ => Map::new(),
+    };
+    echo.retain(|name, _| !OWN_MEMBERS.contains(&name.as_str()));
+    ResponseWriter::new(id, taken.created, echo)
+}
+
+/// The request of the response, with its checkpoint at the end.
+fn asked_again(
+    surface: &HttpSurface,
+    headers: &HeaderMap,
+    id: &str,
+    taken: &mut TakenResponse,
+    checkpoint: &str,
+) -> Result<(CheckedChatRequest, Vec<Option<usize>>), RequestFailure> {
+    let (caller, identity) = surface.options.plain_caller(headers)?;
+    let stored = taken.document.request.take().unwrap_or_default();
+    let model = stored.model.clone();
+    // The caller may have lost the right to use the agent.
+    if !surface.offers(&identity, &model) {
+        return Err(crate::http::models::unknown_model_failure(&model));
+    }
+    let mut request = ResponseRequest::resumed(stored, taken.document.input.clone())?;
+    let (mut chat, places) = chat_request(&mut request, &taken.history, Some(checkpoint))?;
+    chat.background = Some(ResponseRun {
+        id: id.to_owned(),
+        takeovers: taken.takeovers,
+    });
+    let RequestId(request_id) = RequestId::random();
+    let asked = CheckedChatRequest {
+        request: chat,
+        caller,
+        identity,
+        manifest: ManifestSource::Named(model.clone()),
+        deployment: model,
+        is_dial: false,
+        request_id,
+    };
+    Ok((asked, places))
+}

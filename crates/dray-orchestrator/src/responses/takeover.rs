@@ -1,0 +1,107 @@
+//! Responses whose process is gone, and that this process finishes.
+
+use dray_agent::failure::RequestFailure;
+
+use super::{
+    History, ResponseDocument, ResponseRecord, ResponseStatus, ResponseStore, RunningResponse,
+};
+use crate::records::{RecordError, RecordKind, RevisedRecord};
+
+/// Most times that a response is taken over: a call may be what ends the processes.
+const MAX_TAKEOVERS: u32 = 2;
+
+/// A response that this process has taken over.
+#[derive(Debug)]
+pub(crate) struct TakenResponse {
+    pub(crate) running: RunningResponse,
+    pub(crate) document: ResponseDocument,
+    /// What it continues.
+    pub(crate) history: History,
+    /// Unix seconds at which it began.
+    pub(crate) created: u64,
+    /// How often it was taken over, this time included.
+    pub(crate) takeovers: u32,
+}
+
+impl ResponseStore {
+    /// Of a response in the background whose process is gone, whether another may take it over.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn is_abandoned(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<bool>, RequestFailure> {
+        let found = self.abandoned(principal, id).await?;
+        Ok(found.map(|found| found.value.takeovers < MAX_TAKEOVERS))
+    }
+
+    async fn abandoned(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<RevisedRecord<ResponseRecord>>, RequestFailure> {
+        let found = self
+            .records
+            .get::<ResponseRecord>(RecordKind::Response, principal, id)
+            .await?;
+        let now = self.records.now_ms();
+        Ok(found.filter(|found| {
+            let record = &found.value;
+            record.status == ResponseStatus::InProgress
+                && record.in_background
+                && record.lease_ms <= now
+                && record.expires_ms > now
+        }))
+    }
+
+    /// Takes over a response whose process is gone; `None` when another replica was first, or it cannot be taken over.
+    ///
+    /// # Errors
+    ///
+    /// 400 when what it continues is gone, 503 while the store or the bus fails.
+    pub(crate) async fn take_over(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<TakenResponse>, RequestFailure> {
+        let found = self.abandoned(principal, id).await?;
+        let found = found.filter(|found| found.value.takeovers < MAX_TAKEOVERS);
+        let Some(mut record) = found else {
+            return Ok(None);
+        };
+        // All that can fail is read before the lease is taken: a failure leaves the response as it was.
+        let document = self.records.read_document(&record.value.document).await?;
+        let document = document.filter(|document: &ResponseDocument| document.request.is_some());
+        let Some(document) = document else {
+            return Ok(None);
+        };
+        let entries = record.value.history.clone();
+        let history = self.history("previous_response_id", entries).await?;
+        record.value.lease_ms = self.lease_ms();
+        record.value.takeovers += 1;
+        let updated = self
+            .records
+            .update(RecordKind::Response, principal, id, &record);
+        record.revision = match updated.await {
+            Ok(revision) => revision,
+            Err(RecordError::Stale) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let (created, takeovers) = (record.value.created_ms / 1000, record.value.takeovers);
+        Ok(Some(TakenResponse {
+            running: RunningResponse {
+                store: self.clone(),
+                principal: principal.to_owned(),
+                id: id.to_owned(),
+                record,
+            },
+            document,
+            history,
+            created,
+            takeovers,
+        }))
+    }
+}

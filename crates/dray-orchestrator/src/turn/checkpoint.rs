@@ -1,0 +1,127 @@
+//! Checkpoints of a response in the background: before a round of tools and after it, what the turn has done is kept, so that
+//! another replica can finish the response when this process dies.
+
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Message, Role, ToolCall};
+use dray_agent::state::HISTORY_KEY;
+use dray_tool::Turn;
+use serde_json::{Value, json};
+
+use super::TurnRecords;
+use super::finish::StatePacker;
+use super::paused::{PausedTurn, ResumedRecord};
+use super::prepare::with_stable_names;
+use crate::progress::ResponseRun;
+
+/// Keeps the checkpoints of one response.
+#[derive(Debug)]
+pub(super) struct Checkpoints<'a> {
+    pub(super) records: &'a TurnRecords,
+    pub(super) principal: &'a str,
+    pub(super) run: &'a ResponseRun,
+    /// Where the messages of this request begin.
+    pub(super) begins_at: usize,
+    /// The record with which the turn continues; when the response was taken over, its checkpoint.
+    pub(super) resumed: Option<&'a ResumedRecord>,
+    pub(super) turn: &'a Turn,
+}
+
+impl Checkpoints<'_> {
+    /// Before calls are made: those of `repeated` are made again by the replica that finishes the response. `None` when one
+    /// of them must not be; the response then fails with this process.
+    ///
+    /// # Errors
+    ///
+    /// An earlier checkpoint could not be taken away, which would let another replica repeat what is done from here on.
+    pub(super) async fn begin_round(
+        &self,
+        messages: &[Message],
+        repeated: Option<&[ToolCall]>,
+    ) -> Result<(), RequestFailure> {
+        let Some(repeated) = repeated else {
+            return self.close().await;
+        };
+        self.keep(messages, repeated.to_vec()).await;
+        Ok(())
+    }
+
+    /// After all calls of a round have their results.
+    pub(super) async fn end_round(&self, messages: &[Message]) {
+        self.keep(messages, Vec::new()).await;
+    }
+
+    /// From here on the response fails with this process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkpoints::begin_round`].
+    pub(super) async fn close(&self) -> Result<(), RequestFailure> {
+        self.records
+            .progress
+            .set(self.principal, self.run, None)
+            .await
+    }
+
+    async fn keep(&self, messages: &[Message], repeated: Vec<ToolCall>) {
+        let at = messages.iter().rposition(|one| !one.calls().is_empty());
+        let Some((at, (round, after))) =
+            at.and_then(|at| Some((at, messages.get(at..)?.split_first()?)))
+        else {
+            return;
+        };
+        let before = messages.get(self.begin(messages)..at).unwrap_or_default();
+        let results = after.iter().filter(|message| message.role == Role::Tool);
+        let record = PausedTurn {
+            created_ms: self.records.paused.now_ms(),
+            state: self.state(before, messages),
+            round: with_stable_names(round),
+            results: results.map(with_stable_names).collect(),
+            pending: Vec::new(),
+            approvals: Vec::new(),
+            later: Vec::new(),
+            repeated,
+            replaces: None,
+        };
+        let kept = async {
+            let token = self.records.paused.save(self.principal, &record).await?;
+            self.records
+                .progress
+                .set(self.principal, self.run, Some(&token))
+                .await
+        };
+        if let Err(failure) = kept.await {
+            // What runs now may be repeated, so an earlier checkpoint is as good.
+            tracing::warn!(%failure, "a response has no newer checkpoint");
+        }
+    }
+
+    fn resumed(&self) -> Option<&ResumedRecord> {
+        self.resumed.filter(|_| self.run.takeovers > 0)
+    }
+
+    /// Where the rounds begin that a checkpoint must have: one that is resumed leads to all rounds before it.
+    fn begin(&self, messages: &[Message]) -> usize {
+        let Some(first) = self.resumed().and_then(|one| one.first_call.as_deref()) else {
+            return self.begins_at;
+        };
+        let is_round = |message: &Message| message.calls().iter().any(|call| call.id == first);
+        let own = messages.get(..self.begins_at).unwrap_or_default();
+        own.iter().rposition(is_round).unwrap_or(self.begins_at)
+    }
+
+    fn state(&self, new: &[Message], messages: &[Message]) -> Value {
+        let mut state = StatePacker { turn: self.turn }.pack(new, messages);
+        let earlier = self
+            .resumed
+            .and_then(|one| one.state.get(HISTORY_KEY)?.as_array());
+        if let (Some(earlier), Some(members)) = (earlier, state.as_object_mut()) {
+            let rounds = members.entry(HISTORY_KEY).or_insert_with(|| json!([]));
+            if let Some(rounds) = rounds.as_array_mut() {
+                rounds.splice(..0, earlier.iter().cloned());
+            }
+        }
+        // The replica that finishes the response continues with the same sandbox and files.
+        super::session::note_session(&mut state, &self.turn.session);
+        state
+    }
+}

@@ -1,0 +1,206 @@
+//! Calls of the agent's own tools that wait for the user: for an approval, or for answers that the tool wants.
+
+use dray_agent::canonical_json::canonical_json;
+use dray_agent::message::{Message, ToolCall};
+use dray_tool::pipeline::CompletedCall;
+use dray_tool::{AnswerMap, ToolQuestion, UserAnswer};
+use dray_types::Sha256Digest;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::approval_policy::ApprovalPolicy;
+use super::prepare::with_stable_names;
+use crate::approvals::ApprovalDecision;
+use crate::http::ApprovalForm;
+
+/// Most times that one call asks; the next time it is answered with `cancel`.
+pub(super) const MAX_QUESTION_ROUNDS: u32 = 10;
+
+/// A call that waits for the user.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct WaitingCall {
+    /// The call with the model's id.
+    pub(super) call: ToolCall,
+    /// What its tool asks; without it the call waits for its approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) question: Option<PausedQuestion>,
+}
+
+/// What a tool asks during a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct PausedQuestion {
+    pub(super) asked: ToolQuestion,
+    /// The result of a call that is over, for the case that the user cancels.
+    pub(super) result: Message,
+    /// How often the call has asked, this time included.
+    pub(super) round: u32,
+}
+
+impl WaitingCall {
+    /// A call that waits for its approval.
+    pub(super) const fn approval(call: ToolCall) -> Self {
+        Self {
+            call,
+            question: None,
+        }
+    }
+}
+
+/// The call when its tool asks, for the `round`th time; else how it ended.
+pub(super) fn waiting_or_ran(
+    call: ToolCall,
+    mut ran: CompletedCall,
+    round: u32,
+) -> Result<WaitingCall, Box<CompletedCall>> {
+    let Some(asked) = ran.question.take() else {
+        return Err(Box::new(ran));
+    };
+    let question = PausedQuestion {
+        asked,
+        result: with_stable_names(&ran.message),
+        round,
+    };
+    Ok(WaitingCall {
+        call,
+        question: Some(question),
+    })
+}
+
+/// What of the calls that wait is asked now. The rest is asked about when the client has answered.
+#[derive(Debug, Default)]
+pub(super) struct AskPlan {
+    pub(super) now: Vec<WaitingCall>,
+    pub(super) later: Vec<WaitingCall>,
+}
+
+impl AskPlan {
+    /// A plan for clients of this policy. A text asks about one thing: all approvals of a round, or what one tool wants to
+    /// know. It does not stand beside calls and items, since the next request answers either those or the text.
+    pub(super) fn new(
+        waiting: Vec<WaitingCall>,
+        policy: &ApprovalPolicy,
+        has_client_calls: bool,
+    ) -> Self {
+        let form_of = |waiting: &WaitingCall| match waiting.question {
+            Some(_) => policy.input_form(),
+            None => policy.form(),
+        };
+        let (texts, now): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|waiting| form_of(waiting) == ApprovalForm::Text);
+        if has_client_calls || !now.is_empty() {
+            return Self { now, later: texts };
+        }
+        let (mut questions, approvals): (Vec<_>, Vec<_>) = texts
+            .into_iter()
+            .partition(|waiting| waiting.question.is_some());
+        if !approvals.is_empty() {
+            return Self {
+                now: approvals,
+                later: questions,
+            };
+        }
+        let later = questions.split_off(questions.len().min(1));
+        Self {
+            now: questions,
+            later,
+        }
+    }
+}
+
+/// The digest of what a tool asks: SHA-256 of the canonical JSON of its name, its arguments and the questions.
+pub(super) fn question_digest(
+    tool: &str,
+    arguments: &Map<String, Value>,
+    asked: &ToolQuestion,
+) -> Sha256Digest {
+    let question = json!({"tool": tool, "arguments": arguments, "questions": asked.questions});
+    Sha256Digest::of(canonical_json(&question).as_bytes())
+}
+
+/// What answers say together, for the record of the question.
+pub(super) fn decision_of(answers: &AnswerMap) -> ApprovalDecision {
+    let mut answers = answers.values();
+    if answers
+        .clone()
+        .any(|one| matches!(one, UserAnswer::Accepted(_)))
+    {
+        ApprovalDecision::Answered
+    } else if answers.any(|one| *one == UserAnswer::Declined) {
+        ApprovalDecision::Declined
+    } else {
+        ApprovalDecision::Cancelled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_agent::message::{FunctionCall, Role};
+
+    use super::*;
+    use crate::turn::tool_sources::ToolSources;
+
+    fn waiting(id: &str, asks: bool) -> WaitingCall {
+        let call = ToolCall {
+            id: id.to_owned(),
+            kind: "function".to_owned(),
+            function: FunctionCall {
+                name: id.to_owned(),
+                arguments: "{}".to_owned(),
+                rest: Map::new(),
+            },
+            rest: Map::new(),
+        };
+        let question = PausedQuestion {
+            asked: ToolQuestion {
+                questions: [].into(),
+                resume: Value::Null,
+                is_over: false,
+            },
+            result: Message::new(Role::Tool, ""),
+            round: 1,
+        };
+        WaitingCall {
+            call,
+            question: asks.then_some(question),
+        }
+    }
+
+    fn plan(form: ApprovalForm, takes_calls: bool, has_client_calls: bool) -> [Vec<String>; 2] {
+        let policy = ApprovalPolicy::new(&[], None, ToolSources::default(), form);
+        let policy = policy.with_input_calls(takes_calls);
+        let all = vec![
+            waiting("q1", true),
+            waiting("a1", false),
+            waiting("q2", true),
+            waiting("a2", false),
+        ];
+        let plan = AskPlan::new(all, &policy, has_client_calls);
+        [plan.now, plan.later].map(|calls| calls.into_iter().map(|one| one.call.id).collect())
+    }
+
+    #[test]
+    fn a_text_asks_about_one_thing_and_stands_alone() {
+        use ApprovalForm::{ClientTool, Items, Text};
+        let all = ["q1", "a1", "q2", "a2"];
+        let expected = |now: &[&str]| {
+            let later = all.iter().filter(|id| !now.contains(id));
+            [
+                now.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                later.map(ToString::to_string).collect(),
+            ]
+        };
+        assert_eq!(plan(Text, false, false), expected(&["a1", "a2"]));
+        assert_eq!(plan(Text, false, true), expected(&[]));
+        assert_eq!(plan(Text, true, false), expected(&["q1", "q2"]));
+        assert_eq!(plan(Items, false, false), expected(&["a1", "a2"]));
+        assert_eq!(plan(ClientTool, true, true), expected(&all));
+        let policy = ApprovalPolicy::new(&[], None, ToolSources::default(), Text);
+        let plan = AskPlan::new(
+            vec![waiting("q1", true), waiting("q2", true)],
+            &policy,
+            false,
+        );
+        assert_eq!((plan.now.len(), plan.later.len()), (1, 1));
+    }
+}

@@ -1,0 +1,122 @@
+//! MCP servers of both protocol versions that ask the user.
+
+use std::sync::Arc;
+
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+/// A program of 2025-11-25 that asks during the call.
+pub(crate) const ASKING_PROGRAM: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"pay","inputSchema":{"type":"object"}}]}';;
+    *'"tools/call"'*) called=$id
+      printf '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"Really?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
+      continue;;
+    *'"action":"accept"'*) id=$called; result='{"content":[{"type":"text","text":"paid"}]}';;
+    *'"action":"decline"'*) id=$called; result='{"content":[{"type":"text","text":"declined"}]}';;
+    *'"action"'*) id=$called; result='{"content":[{"type":"text","text":"not paid"}]}';;
+    *'"server/discover"'*)
+      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
+      continue;;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+/// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks without end.
+pub(crate) struct Bank(FakeServer<Vec<Value>>);
+
+fn form(message: &str, name: &str, property: &Value) -> Value {
+    json!({"q": {"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": {
+        "type": "object", "required": [name], "properties": {name: property}}}}})
+}
+
+fn bank_result(params: &Value) -> Value {
+    let done =
+        |text: &str| json!({"resultType": "complete", "content": [{"type": "text", "text": text}]});
+    let asks = |requests: Value| json!({"resultType": "input_required", "requestState": "sealed", "inputRequests": requests});
+    let given = params.pointer("/inputResponses/q");
+    let tool = params["name"].as_str().unwrap();
+    if given.is_some() && params["requestState"] != "sealed" {
+        return done("a wrong state");
+    }
+    match (
+        tool,
+        given.map(|given| (given["action"].as_str().unwrap(), &given["content"])),
+    ) {
+        ("pay", None) => asks(form(
+            "Which account?",
+            "account",
+            &json!({"type": "string"}),
+        )),
+        ("pay", Some(("accept", content))) => done(&format!(
+            "paid from {}",
+            content["account"].as_str().unwrap()
+        )),
+        ("sign", None) => asks(form("Sign it?", "ok", &json!({"type": "boolean"}))),
+        ("nag", None | Some(("accept", _))) => {
+            asks(form("More?", "ok", &json!({"type": "boolean"})))
+        }
+        (_, Some((action, content))) => done(&format!("{action} {content}")),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn bank_reply(
+    shared: Arc<SharedState<Vec<Value>>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let message = request.json().await?;
+    let tools: Vec<_> = ["pay", "sign", "nag"]
+        .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
+        .into();
+    let result = match message["method"].as_str().unwrap_or_default() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+            "capabilities": {"tools": {}},
+        }),
+        "tools/list" => {
+            json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools})
+        }
+        "tools/call" => {
+            let params = &message["params"];
+            shared.lock().push(params.clone());
+            bank_result(params)
+        }
+        _ => json!({}),
+    };
+    let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+    Ok(fake_server::json_reply(200, &body))
+}
+
+impl Bank {
+    pub(crate) async fn start() -> Self {
+        let reply = |shared: Arc<SharedState<Vec<Value>>>, request: ReceivedRequest| {
+            bank_reply(shared, request).boxed()
+        };
+        Self(FakeServer::start(Vec::new(), reply).await.unwrap())
+    }
+
+    pub(crate) fn set(&self) -> Value {
+        let url = self.0.shared().url();
+        json!({"type": "mcp", "name": "bank", "mcp_server_info": {"url": url, "protocol": "streamable_http"}})
+    }
+
+    /// Tools and answers of all calls.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let calls = self.0.shared().lock();
+        let call = |params: &Value| {
+            let action = params.pointer("/inputResponses/q/action");
+            let action = action.and_then(Value::as_str).unwrap_or("begin");
+            format!("{} {action}", params["name"].as_str().unwrap())
+        };
+        calls.iter().map(call).collect()
+    }
+}
