@@ -40,7 +40,8 @@ pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     // The pages come from a binary that is built from the contracts.
     generate_contracts(root, check)?;
     step::cargo_step(root)
-        .args(["build", "--quiet", "--package", "dray"])
+        // With tests, as the test commands build it: without them, features differ and every crate is compiled again.
+        .args(["build", "--quiet", "--package", "dray", "--bins", "--tests"])
         .run()?;
     generate_pages(root, check, &root.join("target/debug/dray"))
 }

@@ -56,6 +56,9 @@ SANDBOXES_SETTLE: Final[Method[v1.SettleUploadsRequest, v1.SettleUploadsReply]] 
 SANDBOXES_CHECK_BACKENDS: Final[Method[v1.CheckBackendsRequest, v1.CheckBackendsReply]] = Method(
     "/dray.v1.Sandboxes/CheckBackends", "dray.sandbox.v1.check-backends", v1.CheckBackendsRequest, v1.CheckBackendsReply
 )
+SANDBOXES_EXEC: Final[Method[v1.ExecSandboxRequest, v1.ExecSandboxReply]] = Method(
+    "/dray.v1.Sandboxes/Exec", "dray.sandbox.v1.exec", v1.ExecSandboxRequest, v1.ExecSandboxReply
+)
 DELIVERIES_SEND_FILE: Final[Method[v1.SendFileRequested, v1.DeliveryAccepted]] = Method(
     "/dray.v1.Deliveries/SendFile", "dray.delivery.v1.send-file", v1.SendFileRequested, v1.DeliveryAccepted
 )

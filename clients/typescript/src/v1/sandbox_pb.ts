@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/sandbox.proto.
  */
 export const file_dray_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVkcmF5L3YxL3NhbmRib3gucHJvdG8SB2RyYXkudjEiPQoKU2FuZGJveFJlZhIRCgdzZXNzaW9uGAEgASgJSAASEQoHYWRkcmVzcxgCIAEoCUgAQgkKB3NhbmRib3giOwoTUHJvYmVTYW5kYm94UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmItoBCgxTYW5kYm94UHJvYmUSJgoGaGFuZGxlGAEgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEgwKBGhvbWUYAiABKAwSGQoRd29ya2luZ19kaXJlY3RvcnkYAyABKAwSCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDRIRCgRmcmVlGAYgASgESACIAQESEgoKdHJhbnNwb3J0cxgHIAMoCRINCgV0b29scxgIIAMoCRIUCgdsaWZlX21zGAkgASgESAGIAQFCBwoFX2ZyZWVCCgoIX2xpZmVfbXMidAoSU3RhdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIOCgZmb2xsb3cYAyABKAgSGgoSd2l0aF9jaGFuZ2VfbWFya2VyGAQgASgIIrQCCgxTYW5kYm94RW50cnkSDAoEcGF0aBgBIAEoDBIRCglyZWFsX3BhdGgYAiABKAwSEAoEa2luZBgDIAEoCUICGAESDAoEc2l6ZRgEIAEoBBIMCgRtb2RlGAUgASgNEhAKA3VpZBgGIAEoDUgAiAEBEhAKA2dpZBgHIAEoDUgBiAEBEhUKCG10aW1lX25zGAggASgDSAKIAQESGAoLbGlua190YXJnZXQYCSABKAxIA4gBARIOCgZzaGEyNTYYCiABKAwSLAoJa2luZF9jb2RlGAsgASgOMhkuZHJheS52MS5TYW5kYm94RW50cnlLaW5kEhUKDWNoYW5nZV9tYXJrZXIYDCABKAlCBgoEX3VpZEIGCgRfZ2lkQgsKCV9tdGltZV9uc0IOCgxfbGlua190YXJnZXQiZgoSTGlzdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBINCgVkZXB0aBgDIAEoDRINCgVsaW1pdBgEIAEoDSJNChBMaXN0U2FuZGJveFJlcGx5EiYKB2VudHJpZXMYASADKAsyFS5kcmF5LnYxLlNhbmRib3hFbnRyeRIRCgl0cnVuY2F0ZWQYAiABKAgiXgoVR2V0U2FuZGJveEZpbGVSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIRCgltYXhfYnl0ZXMYAyABKAQilgEKC1NhbmRib3hGaWxlEiQKBWVudHJ5GAEgASgLMhUuZHJheS52MS5TYW5kYm94RW50cnkSHQoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltEikKB3JlY2VpcHQYAyABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIXCg9jb250ZW50X3dhcm5pbmcYBCABKAkingIKD1RyYW5zZmVyUmVjZWlwdBIUCgxvcGVyYXRpb25faWQYASABKAkSJgoGaGFuZGxlGAIgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEhEKCW9wZXJhdGlvbhgDIAEoCRIRCgl0cmFuc3BvcnQYBCABKAkSEAoIYXR0ZW1wdHMYBSABKA0SDwoHc2tpcHBlZBgGIAMoCRINCgVieXRlcxgHIAEoBBIOCgZzaGEyNTYYCCABKAwSEQoJaW50ZWdyaXR5GAkgASgJEg4KBmF0b21pYxgKIAEoCBIPCgdyZXN1bWVkGAsgASgIEhQKDG1pbGxpc2Vjb25kcxgMIAEoBBINCgVlcnJvchgNIAEoCRIMCgRwYXRoGA4gASgMIp4BChVQdXRTYW5kYm94RmlsZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SEQoJZGlyZWN0b3J5GAMgASgMEgwKBG5hbWUYBCABKAwSEQoJY29sbGlzaW9uGAUgASgJEgwKBG1vZGUYBiABKA0ihQEKClBsYWNlZEZpbGUSDAoEcGF0aBgBIAEoDBIMCgRzaXplGAIgASgEEg4KBnNoYTI1NhgDIAEoDBIPCgdyZW5hbWVkGAQgASgIEg8KB2V4aXN0ZWQYBSABKAgSKQoHcmVjZWlwdBgGIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0IlEKG01ha2VTYW5kYm94RGlyZWN0b3J5UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEgwKBHBhdGgYAiABKAwiYQoYUmVtb3ZlU2FuZGJveFBhdGhSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIRCglyZWN1cnNpdmUYAyABKAgiGAoWUmVtb3ZlU2FuZGJveFBhdGhSZXBseSJuChVHZXRTYW5kYm94VHJlZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIMCgRwYXRoGAIgASgMEg4KBmZvcm1hdBgDIAEoCRIRCgltYXhfYnl0ZXMYBCABKAQidwoLU2FuZGJveFRyZWUSHQoFY2xhaW0YASABKAsyDi5kcmF5LnYxLkNsYWltEg0KBWZpbGVzGAIgASgNEg8KB3NraXBwZWQYAyADKAkSKQoHcmVjZWlwdBgEIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0Im8KFVB1dFNhbmRib3hUcmVlUmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEh0KBWNsYWltGAIgASgLMg4uZHJheS52MS5DbGFpbRIRCglkaXJlY3RvcnkYAyABKAwiYAoTUHV0U2FuZGJveFRyZWVSZXBseRINCgVmaWxlcxgBIAEoDRIPCgdza2lwcGVkGAIgAygJEikKB3JlY2VpcHQYAyABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdCK/AQoLUGxhY2VVcGxvYWQSDwoHc2Vzc2lvbhgBIAEoCRIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SDAoEbmFtZRgDIAEoCRIhCgRjaGF0GAQgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYBSABKAkSEAoIcG9zaXRpb24YBiABKA0SEwoLdW5hdmFpbGFibGUYByABKAkSFAoMY2xhaW1lZF9zaXplGAggASgEIkUKDFVwbG9hZFBsYWNlZBIUCgxvcGVyYXRpb25faWQYASABKAkSHwoGdXBsb2FkGAIgASgLMg8uZHJheS52MS5VcGxvYWQikgEKDVVwbG9hZFJlZnVzZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSJQoFc3RhdGUYAyABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBCABKAsyDi5kcmF5LnYxLkZhdWx0EhQKDGNvbnRleHRfbGluZRgFIAEoCSKhAgoGVXBsb2FkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEg0KBXN0YXRlGAMgASgJEgwKBG5hbWUYBCABKAkSHQoFY2xhaW0YBSABKAsyDi5kcmF5LnYxLkNsYWltEgwKBHBhdGgYBiABKAwSFAoMY29udGV4dF9saW5lGAcgASgJEiEKBGNoYXQYCCABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEgoKbWVzc2FnZV9pZBgJIAEoCRIQCghwb3NpdGlvbhgKIAEoDRIOCgZyZWFzb24YCyABKAkSKQoHcmVjZWlwdBgMIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0EgwKBHRvbGQYDSABKAgiLgoKVXBsb2FkTGlzdBIgCgd1cGxvYWRzGAEgAygLMg8uZHJheS52MS5VcGxvYWQiNAoUU2V0dGxlVXBsb2Fkc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRILCgNhbGwYAiABKAgiRwoSU2V0dGxlVXBsb2Fkc1JlcGx5EiAKB3VwbG9hZHMYASADKAsyDy5kcmF5LnYxLlVwbG9hZBIPCgd3YWl0aW5nGAIgASgIIicKFENoZWNrQmFja2VuZHNSZXF1ZXN0Eg8KB2JhY2tlbmQYASABKAkiPQoSQ2hlY2tCYWNrZW5kc1JlcGx5EicKCGJhY2tlbmRzGAEgAygLMhUuZHJheS52MS5CYWNrZW5kQ2hlY2sikwEKDEJhY2tlbmRDaGVjaxIPCgdiYWNrZW5kGAEgASgJEiQKBXN0YXRlGAIgASgOMhUuZHJheS52MS5CYWNrZW5kU3RhdGUSDgoGZGV0YWlsGAMgASgJEg8KB2ZhaWx1cmUYBCABKAkSFQoNY2hlY2tlZF9hdF9tcxgFIAEoBBIUCgxtaWxsaXNlY29uZHMYBiABKA0quAIKEFNhbmRib3hFbnRyeUtpbmQSIgoeU0FOREJPWF9FTlRSWV9LSU5EX1VOU1BFQ0lGSUVEEAASGwoXU0FOREJPWF9FTlRSWV9LSU5EX0ZJTEUQARIgChxTQU5EQk9YX0VOVFJZX0tJTkRfRElSRUNUT1JZEAISHgoaU0FOREJPWF9FTlRSWV9LSU5EX1NZTUxJTksQAxIbChdTQU5EQk9YX0VOVFJZX0tJTkRfRklGTxAEEh0KGVNBTkRCT1hfRU5UUllfS0lORF9TT0NLRVQQBRIiCh5TQU5EQk9YX0VOVFJZX0tJTkRfQ0hBUl9ERVZJQ0UQBhIjCh9TQU5EQk9YX0VOVFJZX0tJTkRfQkxPQ0tfREVWSUNFEAcSHAoYU0FOREJPWF9FTlRSWV9LSU5EX09USEVSEAgqfgoMQmFja2VuZFN0YXRlEh0KGUJBQ0tFTkRfU1RBVEVfVU5TUEVDSUZJRUQQABIXChNCQUNLRU5EX1NUQVRFX1JFQURZEAESGAoUQkFDS0VORF9TVEFURV9GQUlMRUQQAhIcChhCQUNLRU5EX1NUQVRFX1VOVkVSSUZJRUQQAzL3BQoJU2FuZGJveGVzEjwKBVByb2JlEhwuZHJheS52MS5Qcm9iZVNhbmRib3hSZXF1ZXN0GhUuZHJheS52MS5TYW5kYm94UHJvYmUSOgoEU3RhdBIbLmRyYXkudjEuU3RhdFNhbmRib3hSZXF1ZXN0GhUuZHJheS52MS5TYW5kYm94RW50cnkSPgoETGlzdBIbLmRyYXkudjEuTGlzdFNhbmRib3hSZXF1ZXN0GhkuZHJheS52MS5MaXN0U2FuZGJveFJlcGx5EjsKA0dldBIeLmRyYXkudjEuR2V0U2FuZGJveEZpbGVSZXF1ZXN0GhQuZHJheS52MS5TYW5kYm94RmlsZRI6CgNQdXQSHi5kcmF5LnYxLlB1dFNhbmRib3hGaWxlUmVxdWVzdBoTLmRyYXkudjEuUGxhY2VkRmlsZRJMCg1NYWtlRGlyZWN0b3J5EiQuZHJheS52MS5NYWtlU2FuZGJveERpcmVjdG9yeVJlcXVlc3QaFS5kcmF5LnYxLlNhbmRib3hFbnRyeRJMCgZSZW1vdmUSIS5kcmF5LnYxLlJlbW92ZVNhbmRib3hQYXRoUmVxdWVzdBofLmRyYXkudjEuUmVtb3ZlU2FuZGJveFBhdGhSZXBseRI/CgdHZXRUcmVlEh4uZHJheS52MS5HZXRTYW5kYm94VHJlZVJlcXVlc3QaFC5kcmF5LnYxLlNhbmRib3hUcmVlEkcKB1B1dFRyZWUSHi5kcmF5LnYxLlB1dFNhbmRib3hUcmVlUmVxdWVzdBocLmRyYXkudjEuUHV0U2FuZGJveFRyZWVSZXBseRJECgZTZXR0bGUSHS5kcmF5LnYxLlNldHRsZVVwbG9hZHNSZXF1ZXN0GhsuZHJheS52MS5TZXR0bGVVcGxvYWRzUmVwbHkSSwoNQ2hlY2tCYWNrZW5kcxIdLmRyYXkudjEuQ2hlY2tCYWNrZW5kc1JlcXVlc3QaGy5kcmF5LnYxLkNoZWNrQmFja2VuZHNSZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session]);
+  fileDesc("ChVkcmF5L3YxL3NhbmRib3gucHJvdG8SB2RyYXkudjEiPQoKU2FuZGJveFJlZhIRCgdzZXNzaW9uGAEgASgJSAASEQoHYWRkcmVzcxgCIAEoCUgAQgkKB3NhbmRib3giOwoTUHJvYmVTYW5kYm94UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmItoBCgxTYW5kYm94UHJvYmUSJgoGaGFuZGxlGAEgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEgwKBGhvbWUYAiABKAwSGQoRd29ya2luZ19kaXJlY3RvcnkYAyABKAwSCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDRIRCgRmcmVlGAYgASgESACIAQESEgoKdHJhbnNwb3J0cxgHIAMoCRINCgV0b29scxgIIAMoCRIUCgdsaWZlX21zGAkgASgESAGIAQFCBwoFX2ZyZWVCCgoIX2xpZmVfbXMidAoSU3RhdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIOCgZmb2xsb3cYAyABKAgSGgoSd2l0aF9jaGFuZ2VfbWFya2VyGAQgASgIIrQCCgxTYW5kYm94RW50cnkSDAoEcGF0aBgBIAEoDBIRCglyZWFsX3BhdGgYAiABKAwSEAoEa2luZBgDIAEoCUICGAESDAoEc2l6ZRgEIAEoBBIMCgRtb2RlGAUgASgNEhAKA3VpZBgGIAEoDUgAiAEBEhAKA2dpZBgHIAEoDUgBiAEBEhUKCG10aW1lX25zGAggASgDSAKIAQESGAoLbGlua190YXJnZXQYCSABKAxIA4gBARIOCgZzaGEyNTYYCiABKAwSLAoJa2luZF9jb2RlGAsgASgOMhkuZHJheS52MS5TYW5kYm94RW50cnlLaW5kEhUKDWNoYW5nZV9tYXJrZXIYDCABKAlCBgoEX3VpZEIGCgRfZ2lkQgsKCV9tdGltZV9uc0IOCgxfbGlua190YXJnZXQiZgoSTGlzdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBINCgVkZXB0aBgDIAEoDRINCgVsaW1pdBgEIAEoDSJNChBMaXN0U2FuZGJveFJlcGx5EiYKB2VudHJpZXMYASADKAsyFS5kcmF5LnYxLlNhbmRib3hFbnRyeRIRCgl0cnVuY2F0ZWQYAiABKAgiXgoVR2V0U2FuZGJveEZpbGVSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIRCgltYXhfYnl0ZXMYAyABKAQilgEKC1NhbmRib3hGaWxlEiQKBWVudHJ5GAEgASgLMhUuZHJheS52MS5TYW5kYm94RW50cnkSHQoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltEikKB3JlY2VpcHQYAyABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIXCg9jb250ZW50X3dhcm5pbmcYBCABKAkingIKD1RyYW5zZmVyUmVjZWlwdBIUCgxvcGVyYXRpb25faWQYASABKAkSJgoGaGFuZGxlGAIgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEhEKCW9wZXJhdGlvbhgDIAEoCRIRCgl0cmFuc3BvcnQYBCABKAkSEAoIYXR0ZW1wdHMYBSABKA0SDwoHc2tpcHBlZBgGIAMoCRINCgVieXRlcxgHIAEoBBIOCgZzaGEyNTYYCCABKAwSEQoJaW50ZWdyaXR5GAkgASgJEg4KBmF0b21pYxgKIAEoCBIPCgdyZXN1bWVkGAsgASgIEhQKDG1pbGxpc2Vjb25kcxgMIAEoBBINCgVlcnJvchgNIAEoCRIMCgRwYXRoGA4gASgMIp4BChVQdXRTYW5kYm94RmlsZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SEQoJZGlyZWN0b3J5GAMgASgMEgwKBG5hbWUYBCABKAwSEQoJY29sbGlzaW9uGAUgASgJEgwKBG1vZGUYBiABKA0ihQEKClBsYWNlZEZpbGUSDAoEcGF0aBgBIAEoDBIMCgRzaXplGAIgASgEEg4KBnNoYTI1NhgDIAEoDBIPCgdyZW5hbWVkGAQgASgIEg8KB2V4aXN0ZWQYBSABKAgSKQoHcmVjZWlwdBgGIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0IlEKG01ha2VTYW5kYm94RGlyZWN0b3J5UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEgwKBHBhdGgYAiABKAwiYQoYUmVtb3ZlU2FuZGJveFBhdGhSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIRCglyZWN1cnNpdmUYAyABKAgiGAoWUmVtb3ZlU2FuZGJveFBhdGhSZXBseSJuChVHZXRTYW5kYm94VHJlZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIMCgRwYXRoGAIgASgMEg4KBmZvcm1hdBgDIAEoCRIRCgltYXhfYnl0ZXMYBCABKAQidwoLU2FuZGJveFRyZWUSHQoFY2xhaW0YASABKAsyDi5kcmF5LnYxLkNsYWltEg0KBWZpbGVzGAIgASgNEg8KB3NraXBwZWQYAyADKAkSKQoHcmVjZWlwdBgEIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0Im8KFVB1dFNhbmRib3hUcmVlUmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEh0KBWNsYWltGAIgASgLMg4uZHJheS52MS5DbGFpbRIRCglkaXJlY3RvcnkYAyABKAwiYAoTUHV0U2FuZGJveFRyZWVSZXBseRINCgVmaWxlcxgBIAEoDRIPCgdza2lwcGVkGAIgAygJEikKB3JlY2VpcHQYAyABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdCK/AQoLUGxhY2VVcGxvYWQSDwoHc2Vzc2lvbhgBIAEoCRIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SDAoEbmFtZRgDIAEoCRIhCgRjaGF0GAQgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYBSABKAkSEAoIcG9zaXRpb24YBiABKA0SEwoLdW5hdmFpbGFibGUYByABKAkSFAoMY2xhaW1lZF9zaXplGAggASgEIkUKDFVwbG9hZFBsYWNlZBIUCgxvcGVyYXRpb25faWQYASABKAkSHwoGdXBsb2FkGAIgASgLMg8uZHJheS52MS5VcGxvYWQikgEKDVVwbG9hZFJlZnVzZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSJQoFc3RhdGUYAyABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBCABKAsyDi5kcmF5LnYxLkZhdWx0EhQKDGNvbnRleHRfbGluZRgFIAEoCSKhAgoGVXBsb2FkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEg0KBXN0YXRlGAMgASgJEgwKBG5hbWUYBCABKAkSHQoFY2xhaW0YBSABKAsyDi5kcmF5LnYxLkNsYWltEgwKBHBhdGgYBiABKAwSFAoMY29udGV4dF9saW5lGAcgASgJEiEKBGNoYXQYCCABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEgoKbWVzc2FnZV9pZBgJIAEoCRIQCghwb3NpdGlvbhgKIAEoDRIOCgZyZWFzb24YCyABKAkSKQoHcmVjZWlwdBgMIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0EgwKBHRvbGQYDSABKAgiLgoKVXBsb2FkTGlzdBIgCgd1cGxvYWRzGAEgAygLMg8uZHJheS52MS5VcGxvYWQiNAoUU2V0dGxlVXBsb2Fkc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRILCgNhbGwYAiABKAgiRwoSU2V0dGxlVXBsb2Fkc1JlcGx5EiAKB3VwbG9hZHMYASADKAsyDy5kcmF5LnYxLlVwbG9hZBIPCgd3YWl0aW5nGAIgASgIIicKFENoZWNrQmFja2VuZHNSZXF1ZXN0Eg8KB2JhY2tlbmQYASABKAkiPQoSQ2hlY2tCYWNrZW5kc1JlcGx5EicKCGJhY2tlbmRzGAEgAygLMhUuZHJheS52MS5CYWNrZW5kQ2hlY2sikwEKDEJhY2tlbmRDaGVjaxIPCgdiYWNrZW5kGAEgASgJEiQKBXN0YXRlGAIgASgOMhUuZHJheS52MS5CYWNrZW5kU3RhdGUSDgoGZGV0YWlsGAMgASgJEg8KB2ZhaWx1cmUYBCABKAkSFQoNY2hlY2tlZF9hdF9tcxgFIAEoBBIUCgxtaWxsaXNlY29uZHMYBiABKA0i+AEKEkV4ZWNTYW5kYm94UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEgwKBGFyZ3YYAiADKAwSGQoRd29ya2luZ19kaXJlY3RvcnkYAyABKAwSMQoLZW52aXJvbm1lbnQYBCADKAsyHC5kcmF5LnYxLkVudmlyb25tZW50VmFyaWFibGUSDQoFaW5wdXQYBSABKAwSIwoLaW5wdXRfY2xhaW0YBiABKAsyDi5kcmF5LnYxLkNsYWltEhIKCnRpbWVvdXRfbXMYByABKAQSGAoQbWF4X291dHB1dF9ieXRlcxgIIAEoBCIyChNFbnZpcm9ubWVudFZhcmlhYmxlEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAwi8AEKEEV4ZWNTYW5kYm94UmVwbHkSKwoFc3RhdGUYASABKA4yHC5kcmF5LnYxLlNhbmRib3hDb21tYW5kU3RhdGUSEQoJZXhpdF9jb2RlGAIgASgNEg4KBnNpZ25hbBgDIAEoDRImCgZzdGRvdXQYBCABKAsyFi5kcmF5LnYxLkNvbW1hbmRPdXRwdXQSJgoGc3RkZXJyGAUgASgLMhYuZHJheS52MS5Db21tYW5kT3V0cHV0EhQKDG1pbGxpc2Vjb25kcxgGIAEoBBImCgZoYW5kbGUYByABKAsyFi5kcmF5LnYxLlNhbmRib3hIYW5kbGUiXQoNQ29tbWFuZE91dHB1dBIMCgRoZWFkGAEgASgMEgwKBHNpemUYAiABKAQSEQoJdHJ1bmNhdGVkGAMgASgIEh0KBWNsYWltGAQgASgLMg4uZHJheS52MS5DbGFpbSKhAwoTU2FuZGJveENvbW1hbmRBdWRpdBIUCgxvcGVyYXRpb25faWQYASABKAkSKwoFc3RhZ2UYAiABKA4yHC5kcmF5LnYxLlNhbmRib3hDb21tYW5kU3RhZ2USDwoHc2Vzc2lvbhgDIAEoCRImCgZoYW5kbGUYBCABKAsyFi5kcmF5LnYxLlNhbmRib3hIYW5kbGUSDAoEYXJndhgFIAMoDBIWCg5hcmd2X3RydW5jYXRlZBgGIAEoCBIZChF3b3JraW5nX2RpcmVjdG9yeRgHIAEoDBIZChFlbnZpcm9ubWVudF9uYW1lcxgIIAMoCRISCgppbnB1dF9zaXplGAkgASgEEisKBXN0YXRlGAogASgOMhwuZHJheS52MS5TYW5kYm94Q29tbWFuZFN0YXRlEhEKCWV4aXRfY29kZRgLIAEoDRIOCgZzaWduYWwYDCABKA0SEwoLc3Rkb3V0X3NpemUYDSABKAQSEwoLc3RkZXJyX3NpemUYDiABKAQSFAoMbWlsbGlzZWNvbmRzGA8gASgEEg4KBmRldGFpbBgQIAEoCSq4AgoQU2FuZGJveEVudHJ5S2luZBIiCh5TQU5EQk9YX0VOVFJZX0tJTkRfVU5TUEVDSUZJRUQQABIbChdTQU5EQk9YX0VOVFJZX0tJTkRfRklMRRABEiAKHFNBTkRCT1hfRU5UUllfS0lORF9ESVJFQ1RPUlkQAhIeChpTQU5EQk9YX0VOVFJZX0tJTkRfU1lNTElOSxADEhsKF1NBTkRCT1hfRU5UUllfS0lORF9GSUZPEAQSHQoZU0FOREJPWF9FTlRSWV9LSU5EX1NPQ0tFVBAFEiIKHlNBTkRCT1hfRU5UUllfS0lORF9DSEFSX0RFVklDRRAGEiMKH1NBTkRCT1hfRU5UUllfS0lORF9CTE9DS19ERVZJQ0UQBxIcChhTQU5EQk9YX0VOVFJZX0tJTkRfT1RIRVIQCCp+CgxCYWNrZW5kU3RhdGUSHQoZQkFDS0VORF9TVEFURV9VTlNQRUNJRklFRBAAEhcKE0JBQ0tFTkRfU1RBVEVfUkVBRFkQARIYChRCQUNLRU5EX1NUQVRFX0ZBSUxFRBACEhwKGEJBQ0tFTkRfU1RBVEVfVU5WRVJJRklFRBADKu4BChNTYW5kYm94Q29tbWFuZFN0YXRlEiUKIVNBTkRCT1hfQ09NTUFORF9TVEFURV9VTlNQRUNJRklFRBAAEiAKHFNBTkRCT1hfQ09NTUFORF9TVEFURV9FWElURUQQARIiCh5TQU5EQk9YX0NPTU1BTkRfU1RBVEVfU0lHTkFMRUQQAhIjCh9TQU5EQk9YX0NPTU1BTkRfU1RBVEVfVElNRURfT1VUEAMSIwofU0FOREJPWF9DT01NQU5EX1NUQVRFX0NBTkNFTExFRBAEEiAKHFNBTkRCT1hfQ09NTUFORF9TVEFURV9GQUlMRUQQBSqjAQoTU2FuZGJveENvbW1hbmRTdGFnZRIlCiFTQU5EQk9YX0NPTU1BTkRfU1RBR0VfVU5TUEVDSUZJRUQQABIhCh1TQU5EQk9YX0NPTU1BTkRfU1RBR0VfUkVGVVNFRBABEiEKHVNBTkRCT1hfQ09NTUFORF9TVEFHRV9TVEFSVEVEEAISHwobU0FOREJPWF9DT01NQU5EX1NUQUdFX0VOREVEEAMytwYKCVNhbmRib3hlcxI8CgVQcm9iZRIcLmRyYXkudjEuUHJvYmVTYW5kYm94UmVxdWVzdBoVLmRyYXkudjEuU2FuZGJveFByb2JlEjoKBFN0YXQSGy5kcmF5LnYxLlN0YXRTYW5kYm94UmVxdWVzdBoVLmRyYXkudjEuU2FuZGJveEVudHJ5Ej4KBExpc3QSGy5kcmF5LnYxLkxpc3RTYW5kYm94UmVxdWVzdBoZLmRyYXkudjEuTGlzdFNhbmRib3hSZXBseRI7CgNHZXQSHi5kcmF5LnYxLkdldFNhbmRib3hGaWxlUmVxdWVzdBoULmRyYXkudjEuU2FuZGJveEZpbGUSOgoDUHV0Eh4uZHJheS52MS5QdXRTYW5kYm94RmlsZVJlcXVlc3QaEy5kcmF5LnYxLlBsYWNlZEZpbGUSTAoNTWFrZURpcmVjdG9yeRIkLmRyYXkudjEuTWFrZVNhbmRib3hEaXJlY3RvcnlSZXF1ZXN0GhUuZHJheS52MS5TYW5kYm94RW50cnkSTAoGUmVtb3ZlEiEuZHJheS52MS5SZW1vdmVTYW5kYm94UGF0aFJlcXVlc3QaHy5kcmF5LnYxLlJlbW92ZVNhbmRib3hQYXRoUmVwbHkSPwoHR2V0VHJlZRIeLmRyYXkudjEuR2V0U2FuZGJveFRyZWVSZXF1ZXN0GhQuZHJheS52MS5TYW5kYm94VHJlZRJHCgdQdXRUcmVlEh4uZHJheS52MS5QdXRTYW5kYm94VHJlZVJlcXVlc3QaHC5kcmF5LnYxLlB1dFNhbmRib3hUcmVlUmVwbHkSRAoGU2V0dGxlEh0uZHJheS52MS5TZXR0bGVVcGxvYWRzUmVxdWVzdBobLmRyYXkudjEuU2V0dGxlVXBsb2Fkc1JlcGx5EksKDUNoZWNrQmFja2VuZHMSHS5kcmF5LnYxLkNoZWNrQmFja2VuZHNSZXF1ZXN0GhsuZHJheS52MS5DaGVja0JhY2tlbmRzUmVwbHkSPgoERXhlYxIbLmRyYXkudjEuRXhlY1NhbmRib3hSZXF1ZXN0GhkuZHJheS52MS5FeGVjU2FuZGJveFJlcGx5YgZwcm90bzM", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session]);
 
 /**
  * Which sandbox: exactly one of the two.
@@ -1327,6 +1327,340 @@ export const BackendCheckSchema: GenMessage<BackendCheck> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 28);
 
 /**
+ * Which program to run.
+ *
+ * @generated from message dray.v1.ExecSandboxRequest
+ */
+export type ExecSandboxRequest = Message<"dray.v1.ExecSandboxRequest"> & {
+  /**
+   * The sandbox.
+   *
+   * @generated from field: dray.v1.SandboxRef sandbox = 1;
+   */
+  sandbox?: SandboxRef | undefined;
+
+  /**
+   * The program and its arguments, as they are: no shell reads them. The program is searched in `PATH` unless it has a
+   * `/`; it is not empty, does not begin with `-` and has no `=`. At most 64 KiB together with the environment, no NUL.
+   *
+   * @generated from field: repeated bytes argv = 2;
+   */
+  argv: Uint8Array[];
+
+  /**
+   * Existing directory within the roots of the session, written as in `StatSandboxRequest`; empty means the session's
+   * working directory.
+   *
+   * @generated from field: bytes working_directory = 3;
+   */
+  workingDirectory: Uint8Array;
+
+  /**
+   * Variables, in addition to those that the sandbox gives every program.
+   *
+   * @generated from field: repeated dray.v1.EnvironmentVariable environment = 4;
+   */
+  environment: EnvironmentVariable[];
+
+  /**
+   * Standard input, at most 64 KiB.
+   *
+   * @generated from field: bytes input = 5;
+   */
+  input: Uint8Array;
+
+  /**
+   * Standard input as a stored file, in the place of `input`.
+   *
+   * @generated from field: dray.v1.Claim input_claim = 6;
+   */
+  inputClaim?: Claim | undefined;
+
+  /**
+   * Most milliseconds that it may run; 0 means the operator's limit, which is also the most. The deadline of the call
+   * ends it too.
+   *
+   * @generated from field: uint64 timeout_ms = 7;
+   */
+  timeoutMs: bigint;
+
+  /**
+   * Most bytes of standard output that are kept; 0 means the operator's limit, which is also the most. The rest is read
+   * and dropped.
+   *
+   * @generated from field: uint64 max_output_bytes = 8;
+   */
+  maxOutputBytes: bigint;
+};
+
+/**
+ * Describes the message dray.v1.ExecSandboxRequest.
+ * Use `create(ExecSandboxRequestSchema)` to create a new message.
+ */
+export const ExecSandboxRequestSchema: GenMessage<ExecSandboxRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_sandbox, 29);
+
+/**
+ * A variable of a program's environment.
+ *
+ * @generated from message dray.v1.EnvironmentVariable
+ */
+export type EnvironmentVariable = Message<"dray.v1.EnvironmentVariable"> & {
+  /**
+   * Letters, digits and `_`, not beginning with a digit.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Its value, without NUL. Never part of a log or an event.
+   *
+   * @generated from field: bytes value = 2;
+   */
+  value: Uint8Array;
+};
+
+/**
+ * Describes the message dray.v1.EnvironmentVariable.
+ * Use `create(EnvironmentVariableSchema)` to create a new message.
+ */
+export const EnvironmentVariableSchema: GenMessage<EnvironmentVariable> = /*@__PURE__*/
+  messageDesc(file_dray_v1_sandbox, 30);
+
+/**
+ * A program that has ended.
+ *
+ * @generated from message dray.v1.ExecSandboxReply
+ */
+export type ExecSandboxReply = Message<"dray.v1.ExecSandboxReply"> & {
+  /**
+   * How it ended.
+   *
+   * @generated from field: dray.v1.SandboxCommandState state = 1;
+   */
+  state: SandboxCommandState;
+
+  /**
+   * Its exit code; with a signal 128 + its number, and 137 at a time limit.
+   *
+   * @generated from field: uint32 exit_code = 2;
+   */
+  exitCode: number;
+
+  /**
+   * Number of the signal; 0 without one.
+   *
+   * @generated from field: uint32 signal = 3;
+   */
+  signal: number;
+
+  /**
+   * Standard output.
+   *
+   * @generated from field: dray.v1.CommandOutput stdout = 4;
+   */
+  stdout?: CommandOutput | undefined;
+
+  /**
+   * Standard error; empty at a time limit, where the sandbox reports none.
+   *
+   * @generated from field: dray.v1.CommandOutput stderr = 5;
+   */
+  stderr?: CommandOutput | undefined;
+
+  /**
+   * Milliseconds from its start to its end.
+   *
+   * @generated from field: uint64 milliseconds = 6;
+   */
+  milliseconds: bigint;
+
+  /**
+   * Which incarnation ran it.
+   *
+   * @generated from field: dray.v1.SandboxHandle handle = 7;
+   */
+  handle?: SandboxHandle | undefined;
+};
+
+/**
+ * Describes the message dray.v1.ExecSandboxReply.
+ * Use `create(ExecSandboxReplySchema)` to create a new message.
+ */
+export const ExecSandboxReplySchema: GenMessage<ExecSandboxReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_sandbox, 31);
+
+/**
+ * One output of a program.
+ *
+ * @generated from message dray.v1.CommandOutput
+ */
+export type CommandOutput = Message<"dray.v1.CommandOutput"> & {
+  /**
+   * Its beginning, at most 32 KiB.
+   *
+   * @generated from field: bytes head = 1;
+   */
+  head: Uint8Array;
+
+  /**
+   * Bytes that were kept.
+   *
+   * @generated from field: uint64 size = 2;
+   */
+  size: bigint;
+
+  /**
+   * Whether there were more.
+   *
+   * @generated from field: bool truncated = 3;
+   */
+  truncated: boolean;
+
+  /**
+   * Everything that was kept, where that is more than `head`.
+   *
+   * @generated from field: dray.v1.Claim claim = 4;
+   */
+  claim?: Claim | undefined;
+};
+
+/**
+ * Describes the message dray.v1.CommandOutput.
+ * Use `create(CommandOutputSchema)` to create a new message.
+ */
+export const CommandOutputSchema: GenMessage<CommandOutput> = /*@__PURE__*/
+  messageDesc(file_dray_v1_sandbox, 32);
+
+/**
+ * Audit event `dray.audit.sandbox.v1.executed.<tenant>`: a program was refused, is about to start, or has ended. Neither
+ * values of variables nor input or output are part of it.
+ *
+ * @generated from message dray.v1.SandboxCommandAudit
+ */
+export type SandboxCommandAudit = Message<"dray.v1.SandboxCommandAudit"> & {
+  /**
+   * Operation that runs it.
+   *
+   * @generated from field: string operation_id = 1;
+   */
+  operationId: string;
+
+  /**
+   * What happened.
+   *
+   * @generated from field: dray.v1.SandboxCommandStage stage = 2;
+   */
+  stage: SandboxCommandStage;
+
+  /**
+   * Session of the request; empty when it named an address.
+   *
+   * @generated from field: string session = 3;
+   */
+  session: string;
+
+  /**
+   * Which incarnation.
+   *
+   * @generated from field: dray.v1.SandboxHandle handle = 4;
+   */
+  handle?: SandboxHandle | undefined;
+
+  /**
+   * The program and its arguments, at most 16 KiB of them.
+   *
+   * @generated from field: repeated bytes argv = 5;
+   */
+  argv: Uint8Array[];
+
+  /**
+   * Whether arguments were left out or cut.
+   *
+   * @generated from field: bool argv_truncated = 6;
+   */
+  argvTruncated: boolean;
+
+  /**
+   * Directory in which it runs, with links resolved.
+   *
+   * @generated from field: bytes working_directory = 7;
+   */
+  workingDirectory: Uint8Array;
+
+  /**
+   * Names of the variables that were set.
+   *
+   * @generated from field: repeated string environment_names = 8;
+   */
+  environmentNames: string[];
+
+  /**
+   * Bytes of standard input.
+   *
+   * @generated from field: uint64 input_size = 9;
+   */
+  inputSize: bigint;
+
+  /**
+   * How it ended; only with the stage `ended`.
+   *
+   * @generated from field: dray.v1.SandboxCommandState state = 10;
+   */
+  state: SandboxCommandState;
+
+  /**
+   * As in `ExecSandboxReply`.
+   *
+   * @generated from field: uint32 exit_code = 11;
+   */
+  exitCode: number;
+
+  /**
+   * As in `ExecSandboxReply`.
+   *
+   * @generated from field: uint32 signal = 12;
+   */
+  signal: number;
+
+  /**
+   * Bytes of standard output that were kept.
+   *
+   * @generated from field: uint64 stdout_size = 13;
+   */
+  stdoutSize: bigint;
+
+  /**
+   * Bytes of standard error that were kept.
+   *
+   * @generated from field: uint64 stderr_size = 14;
+   */
+  stderrSize: bigint;
+
+  /**
+   * Milliseconds from its start to its end.
+   *
+   * @generated from field: uint64 milliseconds = 15;
+   */
+  milliseconds: bigint;
+
+  /**
+   * Detail of the fault; empty when it was run to its end.
+   *
+   * @generated from field: string detail = 16;
+   */
+  detail: string;
+};
+
+/**
+ * Describes the message dray.v1.SandboxCommandAudit.
+ * Use `create(SandboxCommandAuditSchema)` to create a new message.
+ */
+export const SandboxCommandAuditSchema: GenMessage<SandboxCommandAudit> = /*@__PURE__*/
+  messageDesc(file_dray_v1_sandbox, 33);
+
+/**
  * Kind of a path in a sandbox.
  *
  * @generated from enum dray.v1.SandboxEntryKind
@@ -1442,6 +1776,102 @@ export enum BackendState {
  */
 export const BackendStateSchema: GenEnum<BackendState> = /*@__PURE__*/
   enumDesc(file_dray_v1_sandbox, 1);
+
+/**
+ * How a program ended.
+ *
+ * @generated from enum dray.v1.SandboxCommandState
+ */
+export enum SandboxCommandState {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By itself, with an exit code: `exited`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STATE_EXITED = 1;
+   */
+  EXITED = 1,
+
+  /**
+   * By a signal, as far as the status tells: 128 + n, which a program may also return by itself: `signaled`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STATE_SIGNALED = 2;
+   */
+  SIGNALED = 2,
+
+  /**
+   * Killed at its time limit or at the deadline of the call: `timed_out`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STATE_TIMED_OUT = 3;
+   */
+  TIMED_OUT = 3,
+
+  /**
+   * Killed because its caller was gone; only in audit events: `cancelled`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STATE_CANCELLED = 4;
+   */
+  CANCELLED = 4,
+
+  /**
+   * The sandbox or the store failed while it ran; only in audit events: `failed`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STATE_FAILED = 5;
+   */
+  FAILED = 5,
+}
+
+/**
+ * Describes the enum dray.v1.SandboxCommandState.
+ */
+export const SandboxCommandStateSchema: GenEnum<SandboxCommandState> = /*@__PURE__*/
+  enumDesc(file_dray_v1_sandbox, 2);
+
+/**
+ * What is recorded of a program.
+ *
+ * @generated from enum dray.v1.SandboxCommandStage
+ */
+export enum SandboxCommandStage {
+  /**
+   * A stage of a newer service.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STAGE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * No rule allows it: `refused`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STAGE_REFUSED = 1;
+   */
+  REFUSED = 1,
+
+  /**
+   * It is about to be started: `started`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STAGE_STARTED = 2;
+   */
+  STARTED = 2,
+
+  /**
+   * It has ended, was killed, or was never started after all: `ended`.
+   *
+   * @generated from enum value: SANDBOX_COMMAND_STAGE_ENDED = 3;
+   */
+  ENDED = 3,
+}
+
+/**
+ * Describes the enum dray.v1.SandboxCommandStage.
+ */
+export const SandboxCommandStageSchema: GenEnum<SandboxCommandStage> = /*@__PURE__*/
+  enumDesc(file_dray_v1_sandbox, 3);
 
 /**
  * Answered by sandbox-transfer, over the bus as `dray.sandbox.v1.<verb>` and over gRPC. Bytes never travel in these
@@ -1561,6 +1991,17 @@ export const Sandboxes: GenService<{
     methodKind: "unary";
     input: typeof CheckBackendsRequestSchema;
     output: typeof CheckBackendsReplySchema;
+  },
+  /**
+   * Runs one program and replies when it has ended. Only where a rule of the operator allows it. One operation id starts
+   * one program, also when the request comes again; with the call the program ends, and all that it started.
+   *
+   * @generated from rpc dray.v1.Sandboxes.Exec
+   */
+  exec: {
+    methodKind: "unary";
+    input: typeof ExecSandboxRequestSchema;
+    output: typeof ExecSandboxReplySchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_dray_v1_sandbox, 0);

@@ -587,8 +587,6 @@ pub enum ConsoleAction {
     SetUpCheck = 10,
     /// Downloaded a stored file: `file_get`.
     FileGet = 11,
-    /// Sent a message to an agent: `chat`.
-    Chat = 12,
 }
 impl ConsoleAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -609,7 +607,6 @@ impl ConsoleAction {
             Self::PreviewRevoke => "CONSOLE_ACTION_PREVIEW_REVOKE",
             Self::SetUpCheck => "CONSOLE_ACTION_SET_UP_CHECK",
             Self::FileGet => "CONSOLE_ACTION_FILE_GET",
-            Self::Chat => "CONSOLE_ACTION_CHAT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -627,7 +624,6 @@ impl ConsoleAction {
             "CONSOLE_ACTION_PREVIEW_REVOKE" => Some(Self::PreviewRevoke),
             "CONSOLE_ACTION_SET_UP_CHECK" => Some(Self::SetUpCheck),
             "CONSOLE_ACTION_FILE_GET" => Some(Self::FileGet),
-            "CONSOLE_ACTION_CHAT" => Some(Self::Chat),
             _ => None,
         }
     }
@@ -1459,6 +1455,162 @@ impl ::prost::Name for BackendCheck {
 const NAME: &'static str = "BackendCheck";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.BackendCheck".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.BackendCheck".into() }}
+/// Which program to run.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExecSandboxRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The program and its arguments, as they are: no shell reads them. The program is searched in `PATH` unless it has a
+    /// `/`; it is not empty, does not begin with `-` and has no `=`. At most 64 KiB together with the environment, no NUL.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub argv: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Existing directory within the roots of the session, written as in `StatSandboxRequest`; empty means the session's
+    /// working directory.
+    #[prost(bytes = "vec", tag = "3")]
+    pub working_directory: ::prost::alloc::vec::Vec<u8>,
+    /// Variables, in addition to those that the sandbox gives every program.
+    #[prost(message, repeated, tag = "4")]
+    pub environment: ::prost::alloc::vec::Vec<EnvironmentVariable>,
+    /// Standard input, at most 64 KiB.
+    #[prost(bytes = "vec", tag = "5")]
+    pub input: ::prost::alloc::vec::Vec<u8>,
+    /// Standard input as a stored file, in the place of `input`.
+    #[prost(message, optional, tag = "6")]
+    pub input_claim: ::core::option::Option<Claim>,
+    /// Most milliseconds that it may run; 0 means the operator's limit, which is also the most. The deadline of the call
+    /// ends it too.
+    #[prost(uint64, tag = "7")]
+    pub timeout_ms: u64,
+    /// Most bytes of standard output that are kept; 0 means the operator's limit, which is also the most. The rest is read
+    /// and dropped.
+    #[prost(uint64, tag = "8")]
+    pub max_output_bytes: u64,
+}
+impl ::prost::Name for ExecSandboxRequest {
+const NAME: &'static str = "ExecSandboxRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExecSandboxRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExecSandboxRequest".into() }}
+/// A variable of a program's environment.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnvironmentVariable {
+    /// Letters, digits and `_`, not beginning with a digit.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its value, without NUL. Never part of a log or an event.
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for EnvironmentVariable {
+const NAME: &'static str = "EnvironmentVariable";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.EnvironmentVariable".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EnvironmentVariable".into() }}
+/// A program that has ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExecSandboxReply {
+    /// How it ended.
+    #[prost(enumeration = "SandboxCommandState", tag = "1")]
+    pub state: i32,
+    /// Its exit code; with a signal 128 + its number, and 137 at a time limit.
+    #[prost(uint32, tag = "2")]
+    pub exit_code: u32,
+    /// Number of the signal; 0 without one.
+    #[prost(uint32, tag = "3")]
+    pub signal: u32,
+    /// Standard output.
+    #[prost(message, optional, tag = "4")]
+    pub stdout: ::core::option::Option<CommandOutput>,
+    /// Standard error; empty at a time limit, where the sandbox reports none.
+    #[prost(message, optional, tag = "5")]
+    pub stderr: ::core::option::Option<CommandOutput>,
+    /// Milliseconds from its start to its end.
+    #[prost(uint64, tag = "6")]
+    pub milliseconds: u64,
+    /// Which incarnation ran it.
+    #[prost(message, optional, tag = "7")]
+    pub handle: ::core::option::Option<SandboxHandle>,
+}
+impl ::prost::Name for ExecSandboxReply {
+const NAME: &'static str = "ExecSandboxReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExecSandboxReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExecSandboxReply".into() }}
+/// One output of a program.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CommandOutput {
+    /// Its beginning, at most 32 KiB.
+    #[prost(bytes = "vec", tag = "1")]
+    pub head: ::prost::alloc::vec::Vec<u8>,
+    /// Bytes that were kept.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    /// Whether there were more.
+    #[prost(bool, tag = "3")]
+    pub truncated: bool,
+    /// Everything that was kept, where that is more than `head`.
+    #[prost(message, optional, tag = "4")]
+    pub claim: ::core::option::Option<Claim>,
+}
+impl ::prost::Name for CommandOutput {
+const NAME: &'static str = "CommandOutput";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CommandOutput".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CommandOutput".into() }}
+/// Audit event `dray.audit.sandbox.v1.executed.<tenant>`: a program was refused, is about to start, or has ended. Neither
+/// values of variables nor input or output are part of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxCommandAudit {
+    /// Operation that runs it.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// What happened.
+    #[prost(enumeration = "SandboxCommandStage", tag = "2")]
+    pub stage: i32,
+    /// Session of the request; empty when it named an address.
+    #[prost(string, tag = "3")]
+    pub session: ::prost::alloc::string::String,
+    /// Which incarnation.
+    #[prost(message, optional, tag = "4")]
+    pub handle: ::core::option::Option<SandboxHandle>,
+    /// The program and its arguments, at most 16 KiB of them.
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub argv: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Whether arguments were left out or cut.
+    #[prost(bool, tag = "6")]
+    pub argv_truncated: bool,
+    /// Directory in which it runs, with links resolved.
+    #[prost(bytes = "vec", tag = "7")]
+    pub working_directory: ::prost::alloc::vec::Vec<u8>,
+    /// Names of the variables that were set.
+    #[prost(string, repeated, tag = "8")]
+    pub environment_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Bytes of standard input.
+    #[prost(uint64, tag = "9")]
+    pub input_size: u64,
+    /// How it ended; only with the stage `ended`.
+    #[prost(enumeration = "SandboxCommandState", tag = "10")]
+    pub state: i32,
+    /// As in `ExecSandboxReply`.
+    #[prost(uint32, tag = "11")]
+    pub exit_code: u32,
+    /// As in `ExecSandboxReply`.
+    #[prost(uint32, tag = "12")]
+    pub signal: u32,
+    /// Bytes of standard output that were kept.
+    #[prost(uint64, tag = "13")]
+    pub stdout_size: u64,
+    /// Bytes of standard error that were kept.
+    #[prost(uint64, tag = "14")]
+    pub stderr_size: u64,
+    /// Milliseconds from its start to its end.
+    #[prost(uint64, tag = "15")]
+    pub milliseconds: u64,
+    /// Detail of the fault; empty when it was run to its end.
+    #[prost(string, tag = "16")]
+    pub detail: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SandboxCommandAudit {
+const NAME: &'static str = "SandboxCommandAudit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxCommandAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxCommandAudit".into() }}
 /// Kind of a path in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1553,6 +1705,88 @@ impl BackendState {
         }
     }
 }
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SandboxCommandState {
+    /// Not set.
+    Unspecified = 0,
+    /// By itself, with an exit code: `exited`.
+    Exited = 1,
+    /// By a signal, as far as the status tells: 128 + n, which a program may also return by itself: `signaled`.
+    Signaled = 2,
+    /// Killed at its time limit or at the deadline of the call: `timed_out`.
+    TimedOut = 3,
+    /// Killed because its caller was gone; only in audit events: `cancelled`.
+    Cancelled = 4,
+    /// The sandbox or the store failed while it ran; only in audit events: `failed`.
+    Failed = 5,
+}
+impl SandboxCommandState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SANDBOX_COMMAND_STATE_UNSPECIFIED",
+            Self::Exited => "SANDBOX_COMMAND_STATE_EXITED",
+            Self::Signaled => "SANDBOX_COMMAND_STATE_SIGNALED",
+            Self::TimedOut => "SANDBOX_COMMAND_STATE_TIMED_OUT",
+            Self::Cancelled => "SANDBOX_COMMAND_STATE_CANCELLED",
+            Self::Failed => "SANDBOX_COMMAND_STATE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SANDBOX_COMMAND_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "SANDBOX_COMMAND_STATE_EXITED" => Some(Self::Exited),
+            "SANDBOX_COMMAND_STATE_SIGNALED" => Some(Self::Signaled),
+            "SANDBOX_COMMAND_STATE_TIMED_OUT" => Some(Self::TimedOut),
+            "SANDBOX_COMMAND_STATE_CANCELLED" => Some(Self::Cancelled),
+            "SANDBOX_COMMAND_STATE_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+/// What is recorded of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SandboxCommandStage {
+    /// A stage of a newer service.
+    Unspecified = 0,
+    /// No rule allows it: `refused`.
+    Refused = 1,
+    /// It is about to be started: `started`.
+    Started = 2,
+    /// It has ended, was killed, or was never started after all: `ended`.
+    Ended = 3,
+}
+impl SandboxCommandStage {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SANDBOX_COMMAND_STAGE_UNSPECIFIED",
+            Self::Refused => "SANDBOX_COMMAND_STAGE_REFUSED",
+            Self::Started => "SANDBOX_COMMAND_STAGE_STARTED",
+            Self::Ended => "SANDBOX_COMMAND_STAGE_ENDED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SANDBOX_COMMAND_STAGE_UNSPECIFIED" => Some(Self::Unspecified),
+            "SANDBOX_COMMAND_STAGE_REFUSED" => Some(Self::Refused),
+            "SANDBOX_COMMAND_STAGE_STARTED" => Some(Self::Started),
+            "SANDBOX_COMMAND_STAGE_ENDED" => Some(Self::Ended),
+            _ => None,
+        }
+    }
+}
 impl crate::contract::Call for ProbeSandboxRequest {
     type Reply = SandboxProbe;
     const AREA: &'static str = "sandbox";
@@ -1618,6 +1852,12 @@ impl crate::contract::Call for CheckBackendsRequest {
     const AREA: &'static str = "sandbox";
     const VERB: &'static str = "check-backends";
     const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/CheckBackends";
+}
+impl crate::contract::Call for ExecSandboxRequest {
+    type Reply = ExecSandboxReply;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "exec";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Exec";
 }
 /// Switches of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -334,8 +334,6 @@ CONSOLE_ACTION_SET_UP_CHECK: ConsoleAction
 """Had platform accounts and sandbox backends checked: `set_up_check`."""
 CONSOLE_ACTION_FILE_GET: ConsoleAction
 """Downloaded a stored file: `file_get`."""
-CONSOLE_ACTION_CHAT: ConsoleAction
-"""Sent a message to an agent: `chat`."""
 
 class ConsoleStage(_int):
     """How far an action is."""
@@ -506,6 +504,42 @@ BACKEND_STATE_FAILED: BackendState
 """It did not: `failed`."""
 BACKEND_STATE_UNVERIFIED: BackendState
 """Only opening a sandbox can show it: `unverified`."""
+
+class SandboxCommandState(_int):
+    """How a program ended."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> SandboxCommandState: ...
+
+SANDBOX_COMMAND_STATE_UNSPECIFIED: SandboxCommandState
+"""Not set."""
+SANDBOX_COMMAND_STATE_EXITED: SandboxCommandState
+"""By itself, with an exit code: `exited`."""
+SANDBOX_COMMAND_STATE_SIGNALED: SandboxCommandState
+"""By a signal, as far as the status tells: 128 + n, which a program may also return by itself: `signaled`."""
+SANDBOX_COMMAND_STATE_TIMED_OUT: SandboxCommandState
+"""Killed at its time limit or at the deadline of the call: `timed_out`."""
+SANDBOX_COMMAND_STATE_CANCELLED: SandboxCommandState
+"""Killed because its caller was gone; only in audit events: `cancelled`."""
+SANDBOX_COMMAND_STATE_FAILED: SandboxCommandState
+"""The sandbox or the store failed while it ran; only in audit events: `failed`."""
+
+class SandboxCommandStage(_int):
+    """What is recorded of a program."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> SandboxCommandStage: ...
+
+SANDBOX_COMMAND_STAGE_UNSPECIFIED: SandboxCommandStage
+"""A stage of a newer service."""
+SANDBOX_COMMAND_STAGE_REFUSED: SandboxCommandStage
+"""No rule allows it: `refused`."""
+SANDBOX_COMMAND_STAGE_STARTED: SandboxCommandStage
+"""It is about to be started: `started`."""
+SANDBOX_COMMAND_STAGE_ENDED: SandboxCommandStage
+"""It has ended, was killed, or was never started after all: `ended`."""
 
 class SandboxRef(Message):
     """Which sandbox: exactly one of the two."""
@@ -948,6 +982,122 @@ class BackendCheck(Message):
     milliseconds: _int
     """Milliseconds until it answered, or until it was given up."""
     def __init__(self, *, backend: _str | None = ..., state: BackendState | None = ..., detail: _str | None = ..., failure: _str | None = ..., checked_at_ms: _int | None = ..., milliseconds: _int | None = ...) -> None: ...
+
+class ExecSandboxRequest(Message):
+    """Which program to run."""
+    @property
+    def sandbox(self) -> SandboxRef:
+        """The sandbox."""
+        ...
+    @property
+    def argv(self) -> RepeatedScalarFieldContainer[_bytes]:
+        """The program and its arguments, as they are: no shell reads them. The program is searched in `PATH` unless it has a `/`; it is not empty, does not begin with `-` and has no `=`. At most 64 KiB together with the environment, no NUL."""
+        ...
+    working_directory: _bytes
+    """Existing directory within the roots of the session, written as in `StatSandboxRequest`; empty means the session's working directory."""
+    @property
+    def environment(self) -> RepeatedCompositeFieldContainer[EnvironmentVariable]:
+        """Variables, in addition to those that the sandbox gives every program."""
+        ...
+    input: _bytes
+    """Standard input, at most 64 KiB."""
+    @property
+    def input_claim(self) -> Claim:
+        """Standard input as a stored file, in the place of `input`."""
+        ...
+    timeout_ms: _int
+    """Most milliseconds that it may run; 0 means the operator's limit, which is also the most. The deadline of the call ends it too."""
+    max_output_bytes: _int
+    """Most bytes of standard output that are kept; 0 means the operator's limit, which is also the most. The rest is read and dropped."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., argv: Iterable[_bytes] | None = ..., working_directory: _bytes | None = ..., environment: Iterable[EnvironmentVariable] | None = ..., input: _bytes | None = ..., input_claim: Claim | None = ..., timeout_ms: _int | None = ..., max_output_bytes: _int | None = ...) -> None: ...
+
+class EnvironmentVariable(Message):
+    """A variable of a program's environment."""
+    name: _str
+    """Letters, digits and `_`, not beginning with a digit."""
+    value: _bytes
+    """Its value, without NUL. Never part of a log or an event."""
+    def __init__(self, *, name: _str | None = ..., value: _bytes | None = ...) -> None: ...
+
+class ExecSandboxReply(Message):
+    """A program that has ended."""
+    state: SandboxCommandState
+    """How it ended."""
+    exit_code: _int
+    """Its exit code; with a signal 128 + its number, and 137 at a time limit."""
+    signal: _int
+    """Number of the signal; 0 without one."""
+    @property
+    def stdout(self) -> CommandOutput:
+        """Standard output."""
+        ...
+    @property
+    def stderr(self) -> CommandOutput:
+        """Standard error; empty at a time limit, where the sandbox reports none."""
+        ...
+    milliseconds: _int
+    """Milliseconds from its start to its end."""
+    @property
+    def handle(self) -> SandboxHandle:
+        """Which incarnation ran it."""
+        ...
+    def __init__(self, *, state: SandboxCommandState | None = ..., exit_code: _int | None = ..., signal: _int | None = ..., stdout: CommandOutput | None = ..., stderr: CommandOutput | None = ..., milliseconds: _int | None = ..., handle: SandboxHandle | None = ...) -> None: ...
+
+class CommandOutput(Message):
+    """One output of a program."""
+    head: _bytes
+    """Its beginning, at most 32 KiB."""
+    size: _int
+    """Bytes that were kept."""
+    truncated: _bool
+    """Whether there were more."""
+    @property
+    def claim(self) -> Claim:
+        """Everything that was kept, where that is more than `head`."""
+        ...
+    def __init__(self, *, head: _bytes | None = ..., size: _int | None = ..., truncated: _bool | None = ..., claim: Claim | None = ...) -> None: ...
+
+class SandboxCommandAudit(Message):
+    """Audit event `dray.audit.sandbox.v1.executed.<tenant>`: a program was refused, is about to start, or has ended. Neither values of variables nor input or output are part of it."""
+    operation_id: _str
+    """Operation that runs it."""
+    stage: SandboxCommandStage
+    """What happened."""
+    session: _str
+    """Session of the request; empty when it named an address."""
+    @property
+    def handle(self) -> SandboxHandle:
+        """Which incarnation."""
+        ...
+    @property
+    def argv(self) -> RepeatedScalarFieldContainer[_bytes]:
+        """The program and its arguments, at most 16 KiB of them."""
+        ...
+    argv_truncated: _bool
+    """Whether arguments were left out or cut."""
+    working_directory: _bytes
+    """Directory in which it runs, with links resolved."""
+    @property
+    def environment_names(self) -> RepeatedScalarFieldContainer[_str]:
+        """Names of the variables that were set."""
+        ...
+    input_size: _int
+    """Bytes of standard input."""
+    state: SandboxCommandState
+    """How it ended; only with the stage `ended`."""
+    exit_code: _int
+    """As in `ExecSandboxReply`."""
+    signal: _int
+    """As in `ExecSandboxReply`."""
+    stdout_size: _int
+    """Bytes of standard output that were kept."""
+    stderr_size: _int
+    """Bytes of standard error that were kept."""
+    milliseconds: _int
+    """Milliseconds from its start to its end."""
+    detail: _str
+    """Detail of the fault; empty when it was run to its end."""
+    def __init__(self, *, operation_id: _str | None = ..., stage: SandboxCommandStage | None = ..., session: _str | None = ..., handle: SandboxHandle | None = ..., argv: Iterable[_bytes] | None = ..., argv_truncated: _bool | None = ..., working_directory: _bytes | None = ..., environment_names: Iterable[_str] | None = ..., input_size: _int | None = ..., state: SandboxCommandState | None = ..., exit_code: _int | None = ..., signal: _int | None = ..., stdout_size: _int | None = ..., stderr_size: _int | None = ..., milliseconds: _int | None = ..., detail: _str | None = ...) -> None: ...
 
 class FileState(_int):
     """What happened to one file."""
