@@ -9,7 +9,7 @@ use bytes::Bytes;
 use dray_proto::v1::{self, SandboxCommandState};
 use dray_proto::{NamedCode as _, v1::sandbox_ref::Sandbox};
 use dray_store::ArtifactLabel;
-use dray_types::{Claim, Fault, FaultCode};
+use dray_types::{ByteSize, Claim, Fault, FaultCode};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
@@ -58,7 +58,7 @@ async fn try_run(
             .map(|it| variable(it))
             .collect::<Result<_, _>>()?,
         timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-        max_output_bytes: exec.output_limit.map_or(0, |limit| limit.as_u64()),
+        max_output_bytes: exec.output_limit.map_or(0, ByteSize::as_u64),
         ..v1::ExecSandboxRequest::default()
     };
     if let Some(input) = &exec.input {
@@ -181,16 +181,13 @@ async fn print_output(
             claim.size
         ));
     }
-    match stdout.claim {
-        Some(claim) => {
-            let claim = Claim::try_from(claim).map_err(Fault::from)?;
-            write_claim(global, system, &claim, Path::new("-")).await?;
-        }
-        None => {
-            let mut out = std::io::stdout().lock();
-            let written = out.write_all(&stdout.head).and_then(|()| out.flush());
-            written.map_err(CommandFailure::local("cannot write the output"))?;
-        }
+    if let Some(claim) = stdout.claim {
+        let claim = Claim::try_from(claim).map_err(Fault::from)?;
+        write_claim(global, system, &claim, Path::new("-")).await?;
+    } else {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(&stdout.head).and_then(|()| out.flush());
+        written.map_err(CommandFailure::local("cannot write the output"))?;
     }
     for (name, output) in [("output", stdout.truncated), ("error", stderr.truncated)] {
         if output {
