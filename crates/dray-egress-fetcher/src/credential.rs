@@ -26,11 +26,11 @@ pub enum CredentialPlace {
 pub struct Credential {
     /// The name in audit events.
     pub name: String,
-    /// The exact host.
+    /// The only host that gets it, in canonical form.
     pub host: String,
-    /// The exact port.
+    /// The only port at which it is sent.
     pub port: u16,
-    /// Where it stands.
+    /// The place of the value in a request.
     pub place: CredentialPlace,
     /// The value, as it is sent.
     pub value: Secret,

@@ -32,9 +32,9 @@ pub enum PolicyReadError {
     /// A file or directory could not be read.
     #[error("could not read the policy file {}", path.display())]
     Io {
-        /// Which one.
+        /// Name of the file or directory.
         path: PathBuf,
-        /// Why.
+        /// The reason that the system gave.
         #[source]
         source: io::Error,
     },

@@ -5,10 +5,9 @@
 //! wherever a deprecated field is used.
 
 use crate::v1::{
-    self, BackendState, ConsoleAction, ConsoleStage, CredentialState, DeliveryErrorKind,
-    DeliveryRoute, DeliveryStage, FilePermission, FileState, PolicyStep, PreviewAction,
-    SandboxCommandStage, SandboxCommandState, SandboxEntryKind, StepState, StepVerdict,
-    TicketAction, TicketDirection, TicketState, WaitingReason,
+    self, ConsoleAction, ConsoleStage, CredentialState, DeliveryErrorKind, DeliveryRoute,
+    DeliveryStage, FilePermission, FileState, PolicyStep, PreviewAction, SandboxEntryKind,
+    StepState, StepVerdict, TicketAction, TicketDirection, TicketState, WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -79,6 +78,9 @@ macro_rules! names {
     };
 }
 
+// After the macro, which it uses.
+mod sandbox;
+
 names!(ConsoleAction {
     Login => "login",
     Logout => "logout",
@@ -91,20 +93,6 @@ names!(ConsoleAction {
     PreviewRevoke => "preview_revoke",
     SetUpCheck => "set_up_check",
     FileGet => "file_get",
-});
-
-names!(SandboxCommandState {
-    Exited => "exited",
-    Signaled => "signaled",
-    TimedOut => "timed_out",
-    Cancelled => "cancelled",
-    Failed => "failed",
-});
-
-names!(SandboxCommandStage {
-    Refused => "refused",
-    Started => "started",
-    Ended => "ended",
 });
 
 names!(PreviewAction {
@@ -130,12 +118,6 @@ names!(FilePermission {
     Allowed => "allowed",
     Denied => "denied",
     PerChat => "per_chat",
-});
-
-names!(BackendState {
-    Ready => "ready",
-    Failed => "failed",
-    Unverified => "unverified",
 });
 
 names!(FileState {
@@ -207,17 +189,6 @@ names!(StepState {
     Done => "done",
     Unknown => "unknown",
     Failed => "failed",
-});
-
-names!(SandboxEntryKind {
-    File => "file",
-    Directory => "dir",
-    Symlink => "symlink",
-    Fifo => "fifo",
-    Socket => "socket",
-    CharDevice => "chardev",
-    BlockDevice => "blockdev",
-    Other => "other",
 });
 
 names!(PolicyStep {

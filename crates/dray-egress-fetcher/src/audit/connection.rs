@@ -18,11 +18,11 @@ use crate::service::step_name;
 /// How a client asked for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyProtocol {
-    /// `CONNECT`.
+    /// A tunnel of the method `CONNECT`.
     Connect,
     /// A request in absolute form.
     Http,
-    /// SOCKS5.
+    /// A connection of SOCKS5 (RFC 1928).
     Socks5,
 }
 

@@ -16,7 +16,7 @@ use crate::record::FetchRecord;
 
 /// A connection to a judged address, whose peer was checked. Nothing was written to it yet.
 pub struct OpenConnection {
-    /// The stream itself.
+    /// The connected and checked stream.
     pub io: Box<dyn Io>,
     /// What it was opened for.
     pub url: CanonicalUrl,

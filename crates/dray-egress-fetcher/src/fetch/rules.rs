@@ -78,7 +78,7 @@ impl Fetcher {
         Self::observe_quota(checked.as_ref().err(), record)
     }
 
-    /// Records the step.
+    /// Adds the step to the explanation of a judgement.
     fn observe_quota(
         exceeded: Option<&QuotaExceeded>,
         record: &mut FetchRecord,

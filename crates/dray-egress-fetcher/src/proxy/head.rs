@@ -33,9 +33,9 @@ pub struct ProxyRequest {
 /// The two forms of a target in requests to a proxy (RFC 9112, section 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// `host:port` of `CONNECT`.
+    /// The target of `CONNECT`, written `host:port`.
     Authority(String),
-    /// A whole URL.
+    /// The URL of a request in absolute form.
     Absolute(String),
 }
 

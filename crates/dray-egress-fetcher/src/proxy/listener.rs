@@ -99,7 +99,7 @@ impl Drop for RunningProxy {
     }
 }
 
-/// What accepting needs.
+/// State that accepting connections needs.
 struct AcceptLoop {
     clients: UnidentifiedClients,
     proxy: Arc<ForwardProxy>,

@@ -28,10 +28,10 @@ pub struct ByteLimits {
 /// A direction has reached its limit and has more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitReached {
-    /// To the target.
+    /// Bytes from the client to the target.
     #[error("the client sent more bytes than allowed")]
     Up,
-    /// From the target.
+    /// Bytes from the target to the client.
     #[error("the target sent more bytes than allowed")]
     Down,
     /// A quota of the policy files, in either direction.

@@ -306,7 +306,7 @@ const fn guard_proxy_error(code: Code, phase: FetchPhase) -> &'static str {
 /// How an open connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// Both sides closed.
+    /// Both sides closed the connection.
     Closed,
     /// One side broke off.
     Broken,
@@ -320,7 +320,7 @@ pub enum ConnectionEnd {
     QuotaExceeded,
     /// More bytes than allowed.
     TooLarge,
-    /// The process stops.
+    /// The process stops, and its drain time is over.
     Stopped,
     /// The task was dropped.
     Cancelled,

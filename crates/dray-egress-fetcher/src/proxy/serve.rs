@@ -87,7 +87,7 @@ impl ForwardProxy {
         }
     }
 
-    /// The compiled settings.
+    /// The settings after validation.
     pub const fn settings(&self) -> &ProxySettings {
         &self.settings
     }

@@ -15,7 +15,7 @@ pub const NO_METHOD: u8 = 0xff;
 /// Version of the negotiation of RFC 1929.
 pub const PASSWORD_VERSION: u8 = 1;
 
-/// The command `CONNECT`.
+/// Code of the command `CONNECT` (RFC 1928, section 4).
 const CONNECT_COMMAND: u8 = 1;
 
 /// Why a message is refused.
@@ -42,11 +42,11 @@ pub type SocksMessage<T> = Result<Option<(T, usize)>, SocksError>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SocksReply {
-    /// Connected.
+    /// Reply 0: the target is connected.
     Succeeded = 0,
-    /// Any other failure.
+    /// Reply 1: any failure without a code of its own.
     Failed = 1,
-    /// Refused by policy.
+    /// Reply 2: the policy refused the connection.
     NotAllowed = 2,
     /// The host cannot be reached or found.
     HostUnreachable = 4,

@@ -76,7 +76,7 @@ struct TokenClaims {
 /// Why a client is not identified. Which of them it was is for the operator alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// No credentials.
+    /// The client sent no credentials.
     #[error("no credentials were given")]
     Missing,
     /// Not a token, or one that none of the keys made.

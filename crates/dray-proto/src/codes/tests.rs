@@ -3,6 +3,7 @@
 #![expect(deprecated, reason = "the tests write what the version before wrote")]
 
 use super::*;
+use crate::v1::{BackendState, SandboxCommandStage, SandboxCommandState};
 
 #[test]
 fn a_code_is_read_before_its_name_and_a_name_where_there_is_no_code() {
