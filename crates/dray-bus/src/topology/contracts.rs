@@ -55,6 +55,8 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         audit::<v1::DeliveryAudit>(),
         audit::<v1::ApprovalAudit>(),
         audit::<v1::TicketAudit>(),
+        audit::<v1::PreviewAudit>(),
+        audit::<v1::ConsoleAudit>(),
         audit::<v1::SandboxCommandAudit>(),
     ]);
     contracts
@@ -156,6 +158,29 @@ mod tests {
             SubjectKind::Audit,
             "dray.audit.egress.v1.fetched.{tenant}",
         );
+    }
+
+    #[test]
+    fn every_audit_event_of_the_contracts_is_in_the_table() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/dray/v1");
+        let mut declared = Vec::new();
+        for file in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let names = text.lines().filter_map(|line| {
+                let (name, _) = line.strip_prefix("message ")?.split_once(' ')?;
+                name.ends_with("Audit").then(|| format!("dray.v1.{name}"))
+            });
+            declared.extend(names);
+        }
+        declared.sort();
+        let contracts = subject_contracts();
+        let mut listed: Vec<_> = contracts
+            .into_iter()
+            .filter(|contract| contract.kind == SubjectKind::Audit)
+            .map(|contract| contract.message)
+            .collect();
+        listed.sort();
+        assert_eq!(listed, declared);
     }
 
     #[test]
