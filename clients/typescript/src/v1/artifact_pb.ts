@@ -15,7 +15,7 @@ export const file_dray_v1_artifact: GenFile = /*@__PURE__*/
   fileDesc("ChZkcmF5L3YxL2FydGlmYWN0LnByb3RvEgdkcmF5LnYxIloKCEFydGlmYWN0Eg4KBnRlbmFudBgBIAEoCRIOCgZzaGEyNTYYAiABKAwSDAoEc2l6ZRgDIAEoBBISCgptZWRpYV90eXBlGAQgASgJEgwKBG5hbWUYBSABKAkikQEKBUNsYWltEiMKCGFydGlmYWN0GAEgASgLMhEuZHJheS52MS5BcnRpZmFjdBINCgVzdG9yZRgCIAEoCRIXCgp2ZXJzaW9uX2lkGAMgASgJSACIAQESFQoNY3JlYXRlZF9hdF9tcxgEIAEoBBIVCg1leHBpcmVzX2F0X21zGAUgASgEQg0KC192ZXJzaW9uX2lkIkQKB0NvbnRlbnQSEAoGaW5saW5lGAEgASgMSAASHwoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltSABCBgoEYm9keSI0ChNPcGVuQXJ0aWZhY3RSZXF1ZXN0Eh0KBWNsYWltGAEgASgLMg4uZHJheS52MS5DbGFpbSIyCgxQcmVzaWduZWRVcmwSCwoDdXJsGAEgASgJEhUKDWV4cGlyZXNfYXRfbXMYAiABKAQiNAoUTGlzdEFydGlmYWN0c1JlcXVlc3QSDQoFYWZ0ZXIYASABKAwSDQoFbGltaXQYAiABKA0iUwoSTGlzdEFydGlmYWN0c1JlcGx5EioKCWFydGlmYWN0cxgBIAMoCzIXLmRyYXkudjEuU3RvcmVkQXJ0aWZhY3QSEQoJdHJ1bmNhdGVkGAIgASgIIlsKDlN0b3JlZEFydGlmYWN0Eg4KBnNoYTI1NhgBIAEoDBIMCgRzaXplGAIgASgEEhQKDHN0b3JlZF9hdF9tcxgDIAEoBBIVCg1leHBpcmVzX2F0X21zGAQgASgEMowBCglBcnRpZmFjdHMSOwoET3BlbhIcLmRyYXkudjEuT3BlbkFydGlmYWN0UmVxdWVzdBoVLmRyYXkudjEuUHJlc2lnbmVkVXJsEkIKBExpc3QSHS5kcmF5LnYxLkxpc3RBcnRpZmFjdHNSZXF1ZXN0GhsuZHJheS52MS5MaXN0QXJ0aWZhY3RzUmVwbHliBnByb3RvMw");
 
 /**
- * Finished content in the artifact store, named by what it is. Two tenants never share one.
+ * Finished content in the artifact store, named by its digest. Two tenants never share one.
  *
  * @generated from message dray.v1.Artifact
  */
@@ -184,7 +184,7 @@ export type PresignedUrl = Message<"dray.v1.PresignedUrl"> & {
   url: string;
 
   /**
-   * Unix milliseconds at which it really expires, which may be sooner than asked.
+   * Unix milliseconds at which it expires, which may be sooner than requested.
    *
    * @generated from field: uint64 expires_at_ms = 2;
    */
@@ -297,7 +297,7 @@ export const StoredArtifactSchema: GenMessage<StoredArtifact> = /*@__PURE__*/
   messageDesc(file_dray_v1_artifact, 7);
 
 /**
- * Answered by file-resolver, over the bus as `dray.artifact.v1.<verb>` and over gRPC. A caller without keys of the store
+ * Served by file-resolver, over the bus as `dray.artifact.v1.<verb>` and over gRPC. A caller without keys of the store
  * reads the bytes of a claim through it; `Deliveries.PrepareUpload` is the way in.
  *
  * @generated from service dray.v1.Artifacts

@@ -29,7 +29,7 @@ export type Fault = Message<"dray.v1.Fault"> & {
   code: FaultCode;
 
   /**
-   * The precise reason from the owning service's list, for instance `ssrf_blocked`; empty when the code says it.
+   * The precise reason from the owning service's list, for instance `ssrf_blocked`; empty where the code is enough.
    *
    * @generated from field: string detail = 2;
    */
@@ -162,7 +162,7 @@ export type DeadLetter = Message<"dray.v1.DeadLetter"> & {
   payload: Uint8Array;
 
   /**
-   * Whether `payload` is the whole original.
+   * Whether `payload` is the complete original.
    *
    * @generated from field: bool payload_complete = 12;
    */
@@ -211,14 +211,14 @@ export const HeaderSchema: GenMessage<Header> = /*@__PURE__*/
  */
 export type LedgerRecord = Message<"dray.v1.LedgerRecord"> & {
   /**
-   * Where the operation stands.
+   * State of the operation.
    *
    * @generated from field: dray.v1.LedgerState state = 1;
    */
   state: LedgerState;
 
   /**
-   * Rises by one each time another worker takes over; staging places carry it.
+   * Fencing token: increases by one each time another worker takes over, and is part of the names of staged content.
    *
    * @generated from field: uint64 epoch = 2;
    */

@@ -72,7 +72,7 @@ export const ConsoleAuditSchema: GenMessage<ConsoleAudit> = /*@__PURE__*/
   messageDesc(file_dray_v1_console, 0);
 
 /**
- * What a person did through the console.
+ * An action of a person in the console.
  *
  * @generated from enum dray.v1.ConsoleAction
  */

@@ -79,7 +79,7 @@ export type SendFileRequested = Message<"dray.v1.SendFileRequested"> & {
   paths: Uint8Array[];
 
   /**
-   * What to say with them; empty for nothing.
+   * Text that is sent with them; empty for none.
    *
    * @generated from field: string message = 3;
    */
@@ -226,7 +226,7 @@ export type DeliverFiles = Message<"dray.v1.DeliverFiles"> & {
    */
   task: {
     /**
-     * Go on with the delivery as its record says.
+     * Continue the delivery from its record.
      *
      * @generated from field: dray.v1.ContinueDelivery continue_delivery = 8;
      */
@@ -274,13 +274,13 @@ export const ContinueDeliverySchema: GenMessage<ContinueDelivery> = /*@__PURE__*
   messageDesc(file_dray_v1_delivery, 4);
 
 /**
- * Files that are stored already, and what goes with them.
+ * Files that are stored already, and the text that is sent with them.
  *
  * @generated from message dray.v1.NewDelivery
  */
 export type NewDelivery = Message<"dray.v1.NewDelivery"> & {
   /**
-   * What to say with them.
+   * Text that is sent with them.
    *
    * @generated from field: string message = 1;
    */
@@ -337,7 +337,7 @@ export const UserNoticeSchema: GenMessage<UserNotice> = /*@__PURE__*/
   messageDesc(file_dray_v1_delivery, 6);
 
 /**
- * Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended; its files tell how.
+ * Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended, with the outcome of each file.
  *
  * @generated from message dray.v1.DeliveryDone
  */
@@ -484,7 +484,7 @@ export const DeliveryProgressedSchema: GenMessage<DeliveryProgressed> = /*@__PUR
  */
 export type DeliveredFile = Message<"dray.v1.DeliveredFile"> & {
   /**
-   * Path as asked for; empty for what came from the store.
+   * Path as requested; empty for content from the store.
    *
    * @generated from field: bytes path = 1;
    */
@@ -606,7 +606,7 @@ export type DeliveredFile = Message<"dray.v1.DeliveredFile"> & {
   attempts: number;
 
   /**
-   * Most bytes that the chat takes, with the error kind `too_large`; 0 when unknown.
+   * Most bytes that the chat accepts, with the error kind `too_large`; 0 when unknown.
    *
    * @generated from field: uint64 limit = 18;
    */
@@ -669,7 +669,7 @@ export type DeliveryReport = Message<"dray.v1.DeliveryReport"> & {
   target?: ChatTarget | undefined;
 
   /**
-   * The files, in the order asked.
+   * The files, in the order of the request.
    *
    * @generated from field: repeated dray.v1.DeliveredFile files = 4;
    */
@@ -711,7 +711,7 @@ export type DeliveryReport = Message<"dray.v1.DeliveryReport"> & {
   resultJson: string;
 
   /**
-   * What to tell the user about what failed; empty for nothing.
+   * Sentence for the user about the files that failed; empty if none did.
    *
    * @generated from field: string notice = 10;
    */
@@ -895,7 +895,7 @@ export type DeliveryRecord = Message<"dray.v1.DeliveryRecord"> & {
   resultJson: string;
 
   /**
-   * What to tell the user about what failed; empty for nothing.
+   * Sentence for the user about the files that failed; empty if none did.
    *
    * @generated from field: string notice = 10;
    */
@@ -973,7 +973,7 @@ export type DeliveryRecord = Message<"dray.v1.DeliveryRecord"> & {
   traceparent: string;
 
   /**
-   * Random number of the worker that wrote it last: tells two workers apart that would write the same.
+   * Random number of the worker that wrote it last, so that records of two workers differ even with equal content.
    *
    * @generated from field: fixed64 writer = 21;
    */
@@ -1109,7 +1109,7 @@ export type DeliveryStep = Message<"dray.v1.DeliveryStep"> & {
   routeCode: DeliveryRoute;
 
   /**
-   * Where it stands.
+   * Its state.
    *
    * @generated from field: dray.v1.StepState state_code = 15;
    */
@@ -1208,7 +1208,7 @@ export type DeliveryOutcomeRequest = Message<"dray.v1.DeliveryOutcomeRequest"> &
   deliveryId: string;
 
   /**
-   * Milliseconds to wait for its end, at most 30000; 0 answers at once.
+   * Milliseconds to wait for its end, at most 30000; 0 returns at once.
    *
    * @generated from field: uint64 wait_ms = 2;
    */
@@ -1306,7 +1306,7 @@ export type ResendRequest = Message<"dray.v1.ResendRequest"> & {
   deliveryId: string;
 
   /**
-   * Also what was delivered already.
+   * Whether files that were delivered already are sent again, too.
    *
    * @generated from field: bool all = 2;
    */
@@ -1433,7 +1433,7 @@ export const SendTextReplySchema: GenMessage<SendTextReply> = /*@__PURE__*/
   messageDesc(file_dray_v1_delivery, 21);
 
 /**
- * What a user or a service is going to upload.
+ * A file that a user or a service is going to upload.
  *
  * @generated from message dray.v1.PrepareUploadRequest
  */
@@ -1664,7 +1664,7 @@ export type ReceiveMessage = Message<"dray.v1.ReceiveMessage"> & {
   text: string;
 
   /**
-   * What is attached.
+   * The attached files.
    *
    * @generated from field: repeated dray.v1.ReceivedAttachment attachments = 5;
    */
@@ -1925,7 +1925,7 @@ export const CheckAccountsRequestSchema: GenMessage<CheckAccountsRequest> = /*@_
   messageDesc(file_dray_v1_delivery, 31);
 
 /**
- * What the platforms said.
+ * The results of the checks.
  *
  * @generated from message dray.v1.CheckAccountsReply
  */
@@ -2008,7 +2008,7 @@ export type AccountCheck = Message<"dray.v1.AccountCheck"> & {
   files: FilePermission;
 
   /**
-   * What is missing, or by what each chat decides; empty for allowed.
+   * The missing right, or the setting by which each chat decides; empty where it is allowed.
    *
    * @generated from field: string files_reason = 8;
    */
@@ -2022,7 +2022,7 @@ export type AccountCheck = Message<"dray.v1.AccountCheck"> & {
   limits?: AccountLimits | undefined;
 
   /**
-   * Unix milliseconds at which the platform was asked.
+   * Unix milliseconds at which the request was sent to the platform.
    *
    * @generated from field: uint64 checked_at_ms = 10;
    */
@@ -2176,7 +2176,7 @@ export enum FileState {
   DELIVERED_AS_LINK = 4,
 
   /**
-   * It lies in a directory of this machine: `copied`.
+   * It is in a directory of this machine: `copied`.
    *
    * @generated from enum value: FILE_STATE_COPIED = 5;
    */
@@ -2301,7 +2301,7 @@ export enum DeliveryRoute {
   LINK = 11,
 
   /**
-   * The message that goes with the files: `text`.
+   * Sending the message that accompanies the files: `text`.
    *
    * @generated from enum value: DELIVERY_ROUTE_TEXT = 12;
    */
@@ -2391,7 +2391,7 @@ export enum DeliveryErrorKind {
   TOO_LARGE = 7,
 
   /**
-   * The platform takes no empty files: `empty`.
+   * The platform accepts no empty files: `empty`.
    *
    * @generated from enum value: DELIVERY_ERROR_KIND_EMPTY = 8;
    */
@@ -2426,7 +2426,7 @@ export enum DeliveryErrorKind {
   STALE_FILE_ID = 12,
 
   /**
-   * A thread or a message to answer is gone: `no_thread`.
+   * The thread, or the message to which this one replies, no longer exists: `no_thread`.
    *
    * @generated from enum value: DELIVERY_ERROR_KIND_NO_THREAD = 13;
    */
@@ -2468,7 +2468,7 @@ export const DeliveryErrorKindSchema: GenEnum<DeliveryErrorKind> = /*@__PURE__*/
   enumDesc(file_dray_v1_delivery, 2);
 
 /**
- * What a delivery waits for.
+ * Reason why a delivery waits.
  *
  * @generated from enum dray.v1.WaitingReason
  */
@@ -2481,7 +2481,7 @@ export enum WaitingReason {
   UNSPECIFIED = 0,
 
   /**
-   * The platform asked to wait: `rate_limited`.
+   * The platform limits the rate of requests: `rate_limited`.
    *
    * @generated from enum value: WAITING_REASON_RATE_LIMITED = 1;
    */
@@ -2509,7 +2509,7 @@ export const WaitingReasonSchema: GenEnum<WaitingReason> = /*@__PURE__*/
   enumDesc(file_dray_v1_delivery, 3);
 
 /**
- * What a delivery under way does.
+ * Stage of a delivery that has not ended.
  *
  * @generated from enum dray.v1.DeliveryStage
  */
@@ -2571,7 +2571,7 @@ export const DeliveryStageSchema: GenEnum<DeliveryStage> = /*@__PURE__*/
   enumDesc(file_dray_v1_delivery, 4);
 
 /**
- * Where one visible request of a delivery stands.
+ * State of one request of a delivery that people can see.
  *
  * @generated from enum dray.v1.StepState
  */
@@ -2653,14 +2653,14 @@ export enum CredentialState {
   REFUSED = 2,
 
   /**
-   * The platform did not say: `unreachable`.
+   * The platform did not respond: `unreachable`.
    *
    * @generated from enum value: CREDENTIAL_STATE_UNREACHABLE = 3;
    */
   UNREACHABLE = 3,
 
   /**
-   * The platform has no request that says it without a message to a chat: `unverified`.
+   * The platform has no request that checks it without a message to a chat: `unverified`.
    *
    * @generated from enum value: CREDENTIAL_STATE_UNVERIFIED = 4;
    */
@@ -2715,7 +2715,7 @@ export const FilePermissionSchema: GenEnum<FilePermission> = /*@__PURE__*/
   enumDesc(file_dray_v1_delivery, 7);
 
 /**
- * Answered by platform-delivery, over the bus as `dray.delivery.v1.<verb>` and over gRPC.
+ * Served by platform-delivery, over the bus as `dray.delivery.v1.<verb>` and over gRPC.
  *
  * @generated from service dray.v1.Deliveries
  */

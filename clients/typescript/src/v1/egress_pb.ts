@@ -32,7 +32,7 @@ export type FetchRequest = Message<"dray.v1.FetchRequest"> & {
   url: string;
 
   /**
-   * What the app allows; absent means that the app says nothing. May only narrow the operator's policy.
+   * The app's policy; absent where the app has none. May only narrow the operator's policy.
    *
    * @generated from field: dray.v1.AppPolicy app_policy = 2;
    */
@@ -117,7 +117,7 @@ export type ExplainReply = Message<"dray.v1.ExplainReply"> & {
   steps: JudgementStep[];
 
   /**
-   * What a fetch would meet: refused, or allowed as far as it was judged.
+   * The verdict on a fetch: refused, or allowed as far as it was judged.
    *
    * @generated from field: dray.v1.StepVerdict verdict = 2;
    */
@@ -203,7 +203,7 @@ export type JudgementStep = Message<"dray.v1.JudgementStep"> & {
   setting: string;
 
   /**
-   * Where the value of that setting comes from: `default`, `file`, `variable NAME` or `option`; empty where there is no
+   * Source of the value of that setting: `default`, `file`, `variable NAME` or `option`; empty where there is no
    * setting of the operator.
    *
    * @generated from field: string origin = 6;
@@ -232,14 +232,14 @@ export const JudgementStepSchema: GenMessage<JudgementStep> = /*@__PURE__*/
  */
 export type AppPolicy = Message<"dray.v1.AppPolicy"> & {
   /**
-   * Absent: the app says nothing. `true` adds nothing. `false` refuses every fetch.
+   * Absent: the app sets no switch. `true` has no effect. `false` refuses every fetch.
    *
    * @generated from field: optional bool enabled = 1;
    */
   enabled?: boolean | undefined;
 
   /**
-   * Absent: the app says nothing. Present and empty: no host is allowed.
+   * Absent: the app sets no list. Present and empty: no host is allowed.
    *
    * @generated from field: dray.v1.HostAllowlist host_allowlist = 2;
    */
@@ -416,7 +416,7 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
   operationId: string;
 
   /**
-   * App that asked; empty when unknown.
+   * App that requested it; empty when unknown.
    *
    * @generated from field: string app_id = 4;
    */
@@ -444,7 +444,7 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
   adminEnabled: boolean;
 
   /**
-   * App switch; absent when the app says nothing.
+   * Switch of the app; absent where the app sets none.
    *
    * @generated from field: optional bool app_enabled = 8;
    */
@@ -640,7 +640,7 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
   lookupOnly: boolean;
 
   /**
-   * How a client of the forward proxy asked: `connect`, `http` or `socks5`; empty for fetches and lookups.
+   * Protocol of the client of the forward proxy: `connect`, `http` or `socks5`; empty for fetches and lookups.
    *
    * @generated from field: string proxy_protocol = 36;
    */
@@ -774,14 +774,14 @@ export type AuditHop = Message<"dray.v1.AuditHop"> & {
   port: number;
 
   /**
-   * CNAME targets of the answer.
+   * CNAME targets of the DNS response.
    *
    * @generated from field: repeated string cname_chain = 5;
    */
   cnameChain: string[];
 
   /**
-   * Every address of the answer, with its class.
+   * Every address of the DNS response, with its class.
    *
    * @generated from field: repeated dray.v1.AuditAnswer answers = 6;
    */
@@ -949,7 +949,7 @@ export enum PolicyStep {
   HOST_NAME = 9,
 
   /**
-   * DNS has an answer for the name: `resolution`. Not judged for a literal address.
+   * DNS resolves the name: `resolution`. Not judged for a literal address.
    *
    * @generated from enum value: POLICY_STEP_RESOLUTION = 10;
    */
@@ -984,7 +984,7 @@ export const PolicyStepSchema: GenEnum<PolicyStep> = /*@__PURE__*/
   enumDesc(file_dray_v1_egress, 0);
 
 /**
- * What a step decided.
+ * The decision of a step.
  *
  * @generated from enum dray.v1.StepVerdict
  */
@@ -1052,7 +1052,7 @@ export const SinkSchema: GenEnum<Sink> = /*@__PURE__*/
   enumDesc(file_dray_v1_egress, 2);
 
 /**
- * Answered by egress-fetcher, over the bus as `dray.egress.v1.<verb>` and over gRPC.
+ * Served by egress-fetcher, over the bus as `dray.egress.v1.<verb>` and over gRPC.
  *
  * @generated from service dray.v1.Egress
  */

@@ -70,7 +70,7 @@ export const ResolveRequestSchema: GenMessage<ResolveRequest> = /*@__PURE__*/
   messageDesc(file_dray_v1_file, 0);
 
 /**
- * What a resolver may use towards DIAL Core, and nobody else. Sent to the exact origin of `DIAL_URL` only.
+ * Credentials of the caller for DIAL Core. Sent to the exact origin of `DIAL_URL` only.
  *
  * @generated from message dray.v1.DialCredentials
  */
@@ -111,7 +111,7 @@ export type ResolveOptions = Message<"dray.v1.ResolveOptions"> & {
   sizeLimitBytes: bigint;
 
   /**
-   * What the app allows on fetching external URLs; absent means that it says nothing.
+   * The app's policy for external URLs; absent where it has none.
    *
    * @generated from field: dray.v1.AppPolicy external_url_fetch = 2;
    */
@@ -203,7 +203,7 @@ export type ResolvedArguments = Message<"dray.v1.ResolvedArguments"> & {
   files: ResolvedFile[];
 
   /**
-   * A URL for the claim, when asked for and when there is a claim.
+   * A URL for the claim, if one was requested and there is a claim.
    *
    * @generated from field: dray.v1.PresignedUrl url = 3;
    */
@@ -294,7 +294,7 @@ export type InvalidParameter = Message<"dray.v1.InvalidParameter"> & {
   pointer: string;
 
   /**
-   * The whole tool-message text: `Parameter {name} is invalid, try to call the tool again with fixed
+   * The complete text of the tool message: `Parameter {name} is invalid, try to call the tool again with fixed
    * exception: {message}`.
    *
    * @generated from field: string tool_message = 3;
@@ -317,7 +317,7 @@ export const InvalidParameterSchema: GenMessage<InvalidParameter> = /*@__PURE__*
   messageDesc(file_dray_v1_file, 6);
 
 /**
- * Answered by file-resolver, over the bus as `dray.file.v1.<verb>` and over gRPC.
+ * Served by file-resolver, over the bus as `dray.file.v1.<verb>` and over gRPC.
  *
  * @generated from service dray.v1.Files
  */

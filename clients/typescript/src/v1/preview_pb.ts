@@ -355,7 +355,7 @@ export const PreviewActionSchema: GenEnum<PreviewAction> = /*@__PURE__*/
   enumDesc(file_dray_v1_preview, 0);
 
 /**
- * Answered by sandbox-transfer, over the bus as `dray.preview.v1.<verb>` and over gRPC. The tenant is that of the
+ * Served by sandbox-transfer, over the bus as `dray.preview.v1.<verb>` and over gRPC. The tenant is that of the
  * caller. Who may call `Create` may show anybody what the policy of the sandbox lets out, without a login.
  *
  * @generated from service dray.v1.Previews

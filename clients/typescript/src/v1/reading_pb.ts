@@ -137,7 +137,7 @@ export type ReadAttachmentRequest = Message<"dray.v1.ReadAttachmentRequest"> & {
   summarize: boolean;
 
   /**
-   * What a summary must preserve; empty means key facts, structure, decisions and errors.
+   * The facts that a summary must preserve; empty means key facts, structure, decisions and errors.
    *
    * @generated from field: string focus = 4;
    */
@@ -172,7 +172,7 @@ export type ReadAttachmentRequest = Message<"dray.v1.ReadAttachmentRequest"> & {
   credentials?: DialCredentials | undefined;
 
   /**
-   * What the app allows on fetching outside URLs; absent means that it says nothing.
+   * The app's policy for outside URLs; absent where it has none.
    *
    * @generated from field: dray.v1.AppPolicy external_url_fetch = 9;
    */
@@ -293,7 +293,7 @@ export type ReadAttachmentReply = Message<"dray.v1.ReadAttachmentReply"> & {
   truncated: boolean;
 
   /**
-   * What a reader should know; words of ours.
+   * Remarks for the reader, in texts of this service.
    *
    * @generated from field: repeated string warnings = 12;
    */
@@ -351,7 +351,7 @@ export const BuildContextRequestSchema: GenMessage<BuildContextRequest> = /*@__P
   messageDesc(file_dray_v1_reading, 4);
 
 /**
- * What a model, its tools and the next turn need.
+ * The results for the model, its tools and the next turn.
  *
  * @generated from message dray.v1.BuildContextReply
  */
@@ -462,7 +462,7 @@ export type SubstituteIdsRequest = Message<"dray.v1.SubstituteIdsRequest"> & {
   catalog?: Content | undefined;
 
   /**
-   * The arguments, a JSON value: those that are configured merged with what the model said.
+   * The arguments, a JSON value: the configured ones merged with those of the model.
    *
    * @generated from field: dray.v1.Content arguments = 2;
    */
@@ -610,13 +610,13 @@ export const FetchUserFileReplySchema: GenMessage<FetchUserFileReply> = /*@__PUR
   messageDesc(file_dray_v1_reading, 11);
 
 /**
- * Answered by file-resolver, over the bus as `dray.reading.v1.<verb>` and over gRPC.
+ * Served by file-resolver, over the bus as `dray.reading.v1.<verb>` and over gRPC.
  *
  * @generated from service dray.v1.Reading
  */
 export const Reading: GenService<{
   /**
-   * Reads one document as Markdown, framed as untrusted data. What is wrong with the document is in the reply, never a
+   * Reads one document as Markdown, framed as untrusted data. Problems of the document are in the reply, never a
    * fault.
    *
    * @generated from rpc dray.v1.Reading.ReadAttachment
@@ -627,7 +627,7 @@ export const Reading: GenService<{
     output: typeof ReadAttachmentReplySchema;
   },
   /**
-   * Builds the text that tells a model about the files of a conversation, with fresh links.
+   * Builds the text that describes the files of a conversation to a model, with fresh links.
    *
    * @generated from rpc dray.v1.Reading.BuildContext
    */

@@ -77,7 +77,7 @@ export const ProbeSandboxRequestSchema: GenMessage<ProbeSandboxRequest> = /*@__P
   messageDesc(file_dray_v1_sandbox, 1);
 
 /**
- * What a sandbox offers.
+ * The capabilities of a sandbox.
  *
  * @generated from message dray.v1.SandboxProbe
  */
@@ -196,13 +196,13 @@ export const StatSandboxRequestSchema: GenMessage<StatSandboxRequest> = /*@__PUR
   messageDesc(file_dray_v1_sandbox, 3);
 
 /**
- * What a path is.
+ * The kind and the attributes of a path.
  *
  * @generated from message dray.v1.SandboxEntry
  */
 export type SandboxEntry = Message<"dray.v1.SandboxEntry"> & {
   /**
-   * As asked for.
+   * The path as requested.
    *
    * @generated from field: bytes path = 1;
    */
@@ -338,7 +338,7 @@ export const ListSandboxRequestSchema: GenMessage<ListSandboxRequest> = /*@__PUR
   messageDesc(file_dray_v1_sandbox, 5);
 
 /**
- * What a directory holds.
+ * The entries of a directory.
  *
  * @generated from message dray.v1.ListSandboxReply
  */
@@ -715,7 +715,7 @@ export type RemoveSandboxPathRequest = Message<"dray.v1.RemoveSandboxPathRequest
   path: Uint8Array;
 
   /**
-   * Whether a directory goes with what is in it.
+   * Whether a directory is removed with its content.
    *
    * @generated from field: bool recursive = 3;
    */
@@ -1032,7 +1032,7 @@ export type UploadRefused = Message<"dray.v1.UploadRefused"> & {
   fault?: Fault | undefined;
 
   /**
-   * The line that tells the agent.
+   * The line about it for the agent.
    *
    * @generated from field: string context_line = 5;
    */
@@ -1250,7 +1250,7 @@ export const CheckBackendsRequestSchema: GenMessage<CheckBackendsRequest> = /*@_
   messageDesc(file_dray_v1_sandbox, 26);
 
 /**
- * What the backends said.
+ * The results of the checks.
  *
  * @generated from message dray.v1.CheckBackendsReply
  */
@@ -1305,7 +1305,7 @@ export type BackendCheck = Message<"dray.v1.BackendCheck"> & {
   failure: string;
 
   /**
-   * Unix milliseconds at which it was asked.
+   * Unix milliseconds at which the check began.
    *
    * @generated from field: uint64 checked_at_ms = 5;
    */
@@ -1340,7 +1340,7 @@ export type ExecSandboxRequest = Message<"dray.v1.ExecSandboxRequest"> & {
   sandbox?: SandboxRef | undefined;
 
   /**
-   * The program and its arguments, as they are: no shell reads them. The program is searched in `PATH` unless it has a
+   * The program and its arguments, unchanged: no shell interprets them. The program is searched in `PATH` unless it has a
    * `/`; it is not empty, does not begin with `-` and has no `=`. At most 64 KiB together with the environment, no NUL.
    *
    * @generated from field: repeated bytes argv = 2;
@@ -1798,7 +1798,7 @@ export enum SandboxCommandState {
   EXITED = 1,
 
   /**
-   * By a signal, as far as the status tells: 128 + n, which a program may also return by itself: `signaled`.
+   * By a signal, as far as the status shows it: 128 + n, which a program may also return by itself: `signaled`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STATE_SIGNALED = 2;
    */
@@ -1833,7 +1833,7 @@ export const SandboxCommandStateSchema: GenEnum<SandboxCommandState> = /*@__PURE
   enumDesc(file_dray_v1_sandbox, 2);
 
 /**
- * What is recorded of a program.
+ * Stage of a program at which an audit event is recorded.
  *
  * @generated from enum dray.v1.SandboxCommandStage
  */
@@ -1874,14 +1874,14 @@ export const SandboxCommandStageSchema: GenEnum<SandboxCommandStage> = /*@__PURE
   enumDesc(file_dray_v1_sandbox, 3);
 
 /**
- * Answered by sandbox-transfer, over the bus as `dray.sandbox.v1.<verb>` and over gRPC. Bytes never travel in these
+ * Served by sandbox-transfer, over the bus as `dray.sandbox.v1.<verb>` and over gRPC. Bytes never travel in these
  * messages: they go to and come from the artifact store.
  *
  * @generated from service dray.v1.Sandboxes
  */
 export const Sandboxes: GenService<{
   /**
-   * What a sandbox offers.
+   * Returns the capabilities of a sandbox.
    *
    * @generated from rpc dray.v1.Sandboxes.Probe
    */
@@ -1891,7 +1891,7 @@ export const Sandboxes: GenService<{
     output: typeof SandboxProbeSchema;
   },
   /**
-   * What a path is.
+   * Returns the kind and the attributes of a path.
    *
    * @generated from rpc dray.v1.Sandboxes.Stat
    */
@@ -1901,7 +1901,7 @@ export const Sandboxes: GenService<{
     output: typeof SandboxEntrySchema;
   },
   /**
-   * What a directory holds.
+   * Lists the entries of a directory.
    *
    * @generated from rpc dray.v1.Sandboxes.List
    */

@@ -49,7 +49,7 @@ export type ChatTarget = Message<"dray.v1.ChatTarget"> & {
   thread: string;
 
   /**
-   * Message to answer; empty for none.
+   * Message to which this one replies; empty for none.
    *
    * @generated from field: string reply_to = 5;
    */
@@ -77,14 +77,14 @@ export type SandboxHandle = Message<"dray.v1.SandboxHandle"> & {
   backend: string;
 
   /**
-   * What a person calls it.
+   * The name that people use for it.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * What tells this incarnation from every other; opaque.
+   * Identifies this incarnation among all others; opaque.
    *
    * @generated from field: string incarnation = 3;
    */
@@ -175,14 +175,14 @@ export type BindSessionRequest = Message<"dray.v1.BindSessionRequest"> & {
   session: string;
 
   /**
-   * Sandbox as a person writes it, `docker:web`; empty leaves the bound one as it is.
+   * Address of the sandbox, `docker:web`; empty leaves the bound one unchanged.
    *
    * @generated from field: string sandbox = 2;
    */
   sandbox: string;
 
   /**
-   * Chat; absent leaves the bound one as it is.
+   * Chat; absent leaves the bound one unchanged.
    *
    * @generated from field: dray.v1.ChatTarget chat = 3;
    */
@@ -294,7 +294,7 @@ export const UnbindSessionReplySchema: GenMessage<UnbindSessionReply> = /*@__PUR
  */
 export type FindSessionRequest = Message<"dray.v1.FindSessionRequest"> & {
   /**
-   * The chat; `reply_to` is ignored, a session bound to the whole chat also takes its threads.
+   * The chat; `reply_to` is ignored, a session that is bound to the whole chat also matches its threads.
    *
    * @generated from field: dray.v1.ChatTarget chat = 1;
    */
@@ -309,7 +309,7 @@ export const FindSessionRequestSchema: GenMessage<FindSessionRequest> = /*@__PUR
   messageDesc(file_dray_v1_session, 7);
 
 /**
- * Answered by sandbox-transfer, over the bus as `dray.session.v1.<verb>` and over gRPC. Records live in the bucket
+ * Served by sandbox-transfer, over the bus as `dray.session.v1.<verb>` and over gRPC. Records live in the bucket
  * `dray_sessions`, one per tenant and session; no default sandbox exists.
  *
  * @generated from service dray.v1.Sessions
@@ -326,7 +326,7 @@ export const Sessions: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Tells what is bound to a session.
+   * Returns the sandbox and the chat that are bound to a session.
    *
    * @generated from rpc dray.v1.Sessions.Show
    */

@@ -56,7 +56,7 @@ impl ApprovalChoice {
         }
     }
 }
-/// Finished content in the artifact store, named by what it is. Two tenants never share one.
+/// Finished content in the artifact store, named by its digest. Two tenants never share one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Artifact {
     /// Whose bytes they are.
@@ -143,7 +143,7 @@ pub struct PresignedUrl {
     /// The URL.
     #[prost(string, tag = "1")]
     pub url: ::prost::alloc::string::String,
-    /// Unix milliseconds at which it really expires, which may be sooner than asked.
+    /// Unix milliseconds at which it expires, which may be sooner than requested.
     #[prost(uint64, tag = "2")]
     pub expires_at_ms: u64,
 }
@@ -218,7 +218,7 @@ pub struct Fault {
     /// One of the closed set.
     #[prost(enumeration = "FaultCode", tag = "1")]
     pub code: i32,
-    /// The precise reason from the owning service's list, for instance `ssrf_blocked`; empty when the code says it.
+    /// The precise reason from the owning service's list, for instance `ssrf_blocked`; empty where the code is enough.
     #[prost(string, tag = "2")]
     pub detail: ::prost::alloc::string::String,
     /// One sentence on what happened. Free of addresses, host paths, headers and tokens.
@@ -277,7 +277,7 @@ pub struct DeadLetter {
     /// The original payload, or its first 4 KiB when it was too large to wrap (`payload_complete` is then false).
     #[prost(bytes = "vec", tag = "11")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
-    /// Whether `payload` is the whole original.
+    /// Whether `payload` is the complete original.
     #[prost(bool, tag = "12")]
     pub payload_complete: bool,
 }
@@ -302,10 +302,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.Header".into() }fn t
 /// One ledger entry: who works on an operation, and its outcome. Every change is a compare-and-set.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LedgerRecord {
-    /// Where the operation stands.
+    /// State of the operation.
     #[prost(enumeration = "LedgerState", tag = "1")]
     pub state: i32,
-    /// Rises by one each time another worker takes over; staging places carry it.
+    /// Fencing token: increases by one each time another worker takes over, and is part of the names of staged content.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     /// Instance that holds the lease.
@@ -559,7 +559,7 @@ impl ::prost::Name for ConsoleAudit {
 const NAME: &'static str = "ConsoleAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ConsoleAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ConsoleAudit".into() }}
-/// What a person did through the console.
+/// An action of a person in the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ConsoleAction {
@@ -680,7 +680,7 @@ pub struct ChatTarget {
     /// Thread or topic; empty for none.
     #[prost(string, tag = "4")]
     pub thread: ::prost::alloc::string::String,
-    /// Message to answer; empty for none.
+    /// Message to which this one replies; empty for none.
     #[prost(string, tag = "5")]
     pub reply_to: ::prost::alloc::string::String,
 }
@@ -694,10 +694,10 @@ pub struct SandboxHandle {
     /// Name of the backend: `local`, `docker`, `ssh`, `kubernetes`, `apptainer`, `modal`, `e2b`, `daytona`, `exec`.
     #[prost(string, tag = "1")]
     pub backend: ::prost::alloc::string::String,
-    /// What a person calls it.
+    /// The name that people use for it.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// What tells this incarnation from every other; opaque.
+    /// Identifies this incarnation among all others; opaque.
     #[prost(string, tag = "3")]
     pub incarnation: ::prost::alloc::string::String,
 }
@@ -740,10 +740,10 @@ pub struct BindSessionRequest {
     /// Session id: 1 to 128 characters.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// Sandbox as a person writes it, `docker:web`; empty leaves the bound one as it is.
+    /// Address of the sandbox, `docker:web`; empty leaves the bound one unchanged.
     #[prost(string, tag = "2")]
     pub sandbox: ::prost::alloc::string::String,
-    /// Chat; absent leaves the bound one as it is.
+    /// Chat; absent leaves the bound one unchanged.
     #[prost(message, optional, tag = "3")]
     pub chat: ::core::option::Option<ChatTarget>,
     /// Working directory in the sandbox; empty means the sandbox's own.
@@ -799,7 +799,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.UnbindSessionReply".
 /// Which session a chat belongs to.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FindSessionRequest {
-    /// The chat; `reply_to` is ignored, a session bound to the whole chat also takes its threads.
+    /// The chat; `reply_to` is ignored, a session that is bound to the whole chat also matches its threads.
     #[prost(message, optional, tag = "1")]
     pub chat: ::core::option::Option<ChatTarget>,
 }
@@ -864,7 +864,7 @@ impl ::prost::Name for ProbeSandboxRequest {
 const NAME: &'static str = "ProbeSandboxRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ProbeSandboxRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ProbeSandboxRequest".into() }}
-/// What a sandbox offers.
+/// The capabilities of a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxProbe {
     /// Which incarnation answered.
@@ -919,10 +919,10 @@ impl ::prost::Name for StatSandboxRequest {
 const NAME: &'static str = "StatSandboxRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.StatSandboxRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.StatSandboxRequest".into() }}
-/// What a path is.
+/// The kind and the attributes of a path.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxEntry {
-    /// As asked for.
+    /// The path as requested.
     #[prost(bytes = "vec", tag = "1")]
     pub path: ::prost::alloc::vec::Vec<u8>,
     /// After links were resolved inside the sandbox.
@@ -985,7 +985,7 @@ impl ::prost::Name for ListSandboxRequest {
 const NAME: &'static str = "ListSandboxRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListSandboxRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListSandboxRequest".into() }}
-/// What a directory holds.
+/// The entries of a directory.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListSandboxReply {
     /// In the order of their paths; links are named, not followed.
@@ -1161,7 +1161,7 @@ pub struct RemoveSandboxPathRequest {
     /// The path, written as in `StatSandboxRequest`.
     #[prost(bytes = "vec", tag = "2")]
     pub path: ::prost::alloc::vec::Vec<u8>,
-    /// Whether a directory goes with what is in it.
+    /// Whether a directory is removed with its content.
     #[prost(bool, tag = "3")]
     pub recursive: bool,
 }
@@ -1313,7 +1313,7 @@ pub struct UploadRefused {
     /// What went wrong.
     #[prost(message, optional, tag = "4")]
     pub fault: ::core::option::Option<Fault>,
-    /// The line that tells the agent.
+    /// The line about it for the agent.
     #[prost(string, tag = "5")]
     pub context_line: ::prost::alloc::string::String,
 }
@@ -1418,7 +1418,7 @@ impl ::prost::Name for CheckBackendsRequest {
 const NAME: &'static str = "CheckBackendsRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckBackendsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CheckBackendsRequest".into() }}
-/// What the backends said.
+/// The results of the checks.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CheckBackendsReply {
     /// By name.
@@ -1444,7 +1444,7 @@ pub struct BackendCheck {
     /// Kind of the failure, such as `auth` or `unavailable`; empty for none.
     #[prost(string, tag = "4")]
     pub failure: ::prost::alloc::string::String,
-    /// Unix milliseconds at which it was asked.
+    /// Unix milliseconds at which the check began.
     #[prost(uint64, tag = "5")]
     pub checked_at_ms: u64,
     /// Milliseconds until it answered, or until it was given up.
@@ -1461,7 +1461,7 @@ pub struct ExecSandboxRequest {
     /// The sandbox.
     #[prost(message, optional, tag = "1")]
     pub sandbox: ::core::option::Option<SandboxRef>,
-    /// The program and its arguments, as they are: no shell reads them. The program is searched in `PATH` unless it has a
+    /// The program and its arguments, unchanged: no shell interprets them. The program is searched in `PATH` unless it has a
     /// `/`; it is not empty, does not begin with `-` and has no `=`. At most 64 KiB together with the environment, no NUL.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub argv: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
@@ -1713,7 +1713,7 @@ pub enum SandboxCommandState {
     Unspecified = 0,
     /// By itself, with an exit code: `exited`.
     Exited = 1,
-    /// By a signal, as far as the status tells: 128 + n, which a program may also return by itself: `signaled`.
+    /// By a signal, as far as the status shows it: 128 + n, which a program may also return by itself: `signaled`.
     Signaled = 2,
     /// Killed at its time limit or at the deadline of the call: `timed_out`.
     TimedOut = 3,
@@ -1750,7 +1750,7 @@ impl SandboxCommandState {
         }
     }
 }
-/// What is recorded of a program.
+/// Stage of a program at which an audit event is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum SandboxCommandStage {
@@ -1886,7 +1886,7 @@ pub struct SendFileRequested {
     /// this is empty and `claims` is not.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub paths: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
-    /// What to say with them; empty for nothing.
+    /// Text that is sent with them; empty for none.
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
     /// Switches.
@@ -1964,7 +1964,7 @@ pub mod deliver_files {
     /// What to do.
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Task {
-        /// Go on with the delivery as its record says.
+        /// Continue the delivery from its record.
         #[prost(message, tag = "8")]
         ContinueDelivery(super::ContinueDelivery),
         /// Begin a delivery of these files; its record is written first.
@@ -1987,10 +1987,10 @@ impl ::prost::Name for ContinueDelivery {
 const NAME: &'static str = "ContinueDelivery";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ContinueDelivery".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ContinueDelivery".into() }}
-/// Files that are stored already, and what goes with them.
+/// Files that are stored already, and the text that is sent with them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NewDelivery {
-    /// What to say with them.
+    /// Text that is sent with them.
     #[prost(string, tag = "1")]
     pub message: ::prost::alloc::string::String,
     /// Switches.
@@ -2018,7 +2018,7 @@ impl ::prost::Name for UserNotice {
 const NAME: &'static str = "UserNotice";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.UserNotice".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UserNotice".into() }}
-/// Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended; its files tell how.
+/// Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended, with the outcome of each file.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliveryDone {
     /// The report.
@@ -2088,7 +2088,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryProgressed".
 /// What happened to one file (platform-delivery 1).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeliveredFile {
-    /// Path as asked for; empty for what came from the store.
+    /// Path as requested; empty for content from the store.
     #[prost(bytes = "vec", tag = "1")]
     pub path: ::prost::alloc::vec::Vec<u8>,
     /// Visible name.
@@ -2142,7 +2142,7 @@ pub struct DeliveredFile {
     /// Visible requests that were made for it.
     #[prost(uint32, tag = "17")]
     pub attempts: u32,
-    /// Most bytes that the chat takes, with the error kind `too_large`; 0 when unknown.
+    /// Most bytes that the chat accepts, with the error kind `too_large`; 0 when unknown.
     #[prost(uint64, tag = "18")]
     pub limit: u64,
     /// What happened to it.
@@ -2171,7 +2171,7 @@ pub struct DeliveryReport {
     /// Where to.
     #[prost(message, optional, tag = "3")]
     pub target: ::core::option::Option<ChatTarget>,
-    /// The files, in the order asked.
+    /// The files, in the order of the request.
     #[prost(message, repeated, tag = "4")]
     pub files: ::prost::alloc::vec::Vec<DeliveredFile>,
     /// Whether every file was shown.
@@ -2189,7 +2189,7 @@ pub struct DeliveryReport {
     /// The result of the tool, as the agent sees it: JSON of platform-delivery 2.3. Empty while it runs.
     #[prost(string, tag = "9")]
     pub result_json: ::prost::alloc::string::String,
-    /// What to tell the user about what failed; empty for nothing.
+    /// Sentence for the user about the files that failed; empty if none did.
     #[prost(string, tag = "10")]
     pub notice: ::prost::alloc::string::String,
     /// Always empty: steps are in `DeliveryRecord`.
@@ -2275,7 +2275,7 @@ pub struct DeliveryRecord {
     /// The result of the tool, as the agent sees it. Empty while it runs.
     #[prost(string, tag = "9")]
     pub result_json: ::prost::alloc::string::String,
-    /// What to tell the user about what failed; empty for nothing.
+    /// Sentence for the user about the files that failed; empty if none did.
     #[prost(string, tag = "10")]
     pub notice: ::prost::alloc::string::String,
     /// Visible requests that make it up, in order; empty before they are planned.
@@ -2309,7 +2309,7 @@ pub struct DeliveryRecord {
     /// W3C trace parent of the request, so that what follows a wait is still part of its trace.
     #[prost(string, tag = "20")]
     pub traceparent: ::prost::alloc::string::String,
-    /// Random number of the worker that wrote it last: tells two workers apart that would write the same.
+    /// Random number of the worker that wrote it last, so that records of two workers differ even with equal content.
     #[prost(fixed64, tag = "21")]
     pub writer: u64,
     /// What it waits for; unspecified for nothing.
@@ -2371,7 +2371,7 @@ pub struct DeliveryStep {
     /// How.
     #[prost(enumeration = "DeliveryRoute", tag = "14")]
     pub route_code: i32,
-    /// Where it stands.
+    /// Its state.
     #[prost(enumeration = "StepState", tag = "15")]
     pub state_code: i32,
     /// Kind of the last failure; unspecified for none.
@@ -2418,7 +2418,7 @@ pub struct DeliveryOutcomeRequest {
     /// Its id.
     #[prost(string, tag = "1")]
     pub delivery_id: ::prost::alloc::string::String,
-    /// Milliseconds to wait for its end, at most 30000; 0 answers at once.
+    /// Milliseconds to wait for its end, at most 30000; 0 returns at once.
     #[prost(uint64, tag = "2")]
     pub wait_ms: u64,
 }
@@ -2466,7 +2466,7 @@ pub struct ResendRequest {
     /// Id of the earlier delivery.
     #[prost(string, tag = "1")]
     pub delivery_id: ::prost::alloc::string::String,
-    /// Also what was delivered already.
+    /// Whether files that were delivered already are sent again, too.
     #[prost(bool, tag = "2")]
     pub all: bool,
 }
@@ -2528,7 +2528,7 @@ impl ::prost::Name for SendTextReply {
 const NAME: &'static str = "SendTextReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendTextReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SendTextReply".into() }}
-/// What a user or a service is going to upload.
+/// A file that a user or a service is going to upload.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PrepareUploadRequest {
     /// Session whose sandbox gets it; empty for a file that stays in the store, for the claim that `FinishUpload` returns.
@@ -2638,7 +2638,7 @@ pub struct ReceiveMessage {
     /// Its text.
     #[prost(string, tag = "4")]
     pub text: ::prost::alloc::string::String,
-    /// What is attached.
+    /// The attached files.
     #[prost(message, repeated, tag = "5")]
     pub attachments: ::prost::alloc::vec::Vec<ReceivedAttachment>,
 }
@@ -2760,7 +2760,7 @@ impl ::prost::Name for CheckAccountsRequest {
 const NAME: &'static str = "CheckAccountsRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckAccountsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CheckAccountsRequest".into() }}
-/// What the platforms said.
+/// The results of the checks.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CheckAccountsReply {
     /// By platform and name.
@@ -2798,13 +2798,13 @@ pub struct AccountCheck {
     /// Whether it may send files.
     #[prost(enumeration = "FilePermission", tag = "7")]
     pub files: i32,
-    /// What is missing, or by what each chat decides; empty for allowed.
+    /// The missing right, or the setting by which each chat decides; empty where it is allowed.
     #[prost(string, tag = "8")]
     pub files_reason: ::prost::alloc::string::String,
     /// Limits where no chat has its own; absent when they are not known.
     #[prost(message, optional, tag = "9")]
     pub limits: ::core::option::Option<AccountLimits>,
-    /// Unix milliseconds at which the platform was asked.
+    /// Unix milliseconds at which the request was sent to the platform.
     #[prost(uint64, tag = "10")]
     pub checked_at_ms: u64,
     /// Milliseconds until it answered, or until it was given up.
@@ -2872,7 +2872,7 @@ pub enum FileState {
     Delivered = 3,
     /// The platform confirmed a message with a link to it: `delivered_as_link`.
     DeliveredAsLink = 4,
-    /// It lies in a directory of this machine: `copied`.
+    /// It is in a directory of this machine: `copied`.
     Copied = 5,
     /// It will never work as requested: `rejected`.
     Rejected = 6,
@@ -2943,7 +2943,7 @@ pub enum DeliveryRoute {
     Image = 10,
     /// A text with a link to the file: `link`.
     Link = 11,
-    /// The message that goes with the files: `text`.
+    /// Sending the message that accompanies the files: `text`.
     Text = 12,
     /// The notice on what failed: `notice`.
     Notice = 13,
@@ -3016,7 +3016,7 @@ pub enum DeliveryErrorKind {
     Transient = 6,
     /// Over the size limit of the chat: `too_large`.
     TooLarge = 7,
-    /// The platform takes no empty files: `empty`.
+    /// The platform accepts no empty files: `empty`.
     Empty = 8,
     /// The platform refused the account's credentials: `auth`.
     Auth = 9,
@@ -3026,7 +3026,7 @@ pub enum DeliveryErrorKind {
     UnsupportedKind = 11,
     /// A file id of the platform expired: `stale_file_id`.
     StaleFileId = 12,
-    /// A thread or a message to answer is gone: `no_thread`.
+    /// The thread, or the message to which this one replies, no longer exists: `no_thread`.
     NoThread = 13,
     /// The stored bytes could not be read: `source`.
     Source = 14,
@@ -3089,13 +3089,13 @@ impl DeliveryErrorKind {
         }
     }
 }
-/// What a delivery waits for.
+/// Reason why a delivery waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum WaitingReason {
     /// Nothing.
     Unspecified = 0,
-    /// The platform asked to wait: `rate_limited`.
+    /// The platform limits the rate of requests: `rate_limited`.
     RateLimited = 1,
     /// The platform allows messages only after the user wrote: `window_closed`.
     WindowClosed = 2,
@@ -3126,7 +3126,7 @@ impl WaitingReason {
         }
     }
 }
-/// What a delivery under way does.
+/// Stage of a delivery that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DeliveryStage {
@@ -3175,7 +3175,7 @@ impl DeliveryStage {
         }
     }
 }
-/// Where one visible request of a delivery stands.
+/// State of one request of a delivery that people can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum StepState {
@@ -3230,9 +3230,9 @@ pub enum CredentialState {
     Accepted = 1,
     /// They were refused: `refused`.
     Refused = 2,
-    /// The platform did not say: `unreachable`.
+    /// The platform did not respond: `unreachable`.
     Unreachable = 3,
-    /// The platform has no request that says it without a message to a chat: `unverified`.
+    /// The platform has no request that checks it without a message to a chat: `unverified`.
     Unverified = 4,
 }
 impl CredentialState {
@@ -3358,7 +3358,7 @@ pub struct FetchRequest {
     /// The URL exactly as the agent wrote it, 1 to 8192 bytes.
     #[prost(string, tag = "1")]
     pub url: ::prost::alloc::string::String,
-    /// What the app allows; absent means that the app says nothing. May only narrow the operator's policy.
+    /// The app's policy; absent where the app has none. May only narrow the operator's policy.
     #[prost(message, optional, tag = "2")]
     pub app_policy: ::core::option::Option<AppPolicy>,
     /// Most bytes to store; 0 means the default (10 MiB). Clamped to the operator's ceiling.
@@ -3399,7 +3399,7 @@ pub struct ExplainReply {
     /// Every step, in the order in which a fetch is judged.
     #[prost(message, repeated, tag = "1")]
     pub steps: ::prost::alloc::vec::Vec<JudgementStep>,
-    /// What a fetch would meet: refused, or allowed as far as it was judged.
+    /// The verdict on a fetch: refused, or allowed as far as it was judged.
     #[prost(enumeration = "StepVerdict", tag = "2")]
     pub verdict: i32,
     /// The fault that Fetch returns for this URL; absent when it is allowed.
@@ -3439,7 +3439,7 @@ pub struct JudgementStep {
     /// empty for a built-in rule.
     #[prost(string, tag = "5")]
     pub setting: ::prost::alloc::string::String,
-    /// Where the value of that setting comes from: `default`, `file`, `variable NAME` or `option`; empty where there is no
+    /// Source of the value of that setting: `default`, `file`, `variable NAME` or `option`; empty where there is no
     /// setting of the operator.
     #[prost(string, tag = "6")]
     pub origin: ::prost::alloc::string::String,
@@ -3454,10 +3454,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.JudgementStep".into(
 /// The app's own limits on fetching (`features.external_url_fetch` of its manifest).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AppPolicy {
-    /// Absent: the app says nothing. `true` adds nothing. `false` refuses every fetch.
+    /// Absent: the app sets no switch. `true` has no effect. `false` refuses every fetch.
     #[prost(bool, optional, tag = "1")]
     pub enabled: ::core::option::Option<bool>,
-    /// Absent: the app says nothing. Present and empty: no host is allowed.
+    /// Absent: the app sets no list. Present and empty: no host is allowed.
     #[prost(message, optional, tag = "2")]
     pub host_allowlist: ::core::option::Option<HostAllowlist>,
 }
@@ -3540,7 +3540,7 @@ pub struct EgressAudit {
     /// Operation the fetch belongs to.
     #[prost(string, tag = "3")]
     pub operation_id: ::prost::alloc::string::String,
-    /// App that asked; empty when unknown.
+    /// App that requested it; empty when unknown.
     #[prost(string, tag = "4")]
     pub app_id: ::prost::alloc::string::String,
     /// Trace id; empty outside a trace.
@@ -3552,7 +3552,7 @@ pub struct EgressAudit {
     /// Operator switch.
     #[prost(bool, tag = "7")]
     pub admin_enabled: bool,
-    /// App switch; absent when the app says nothing.
+    /// Switch of the app; absent where the app sets none.
     #[prost(bool, optional, tag = "8")]
     pub app_enabled: ::core::option::Option<bool>,
     /// Scheme of the first URL; empty when it could not be read.
@@ -3636,7 +3636,7 @@ pub struct EgressAudit {
     /// Whether the host was only looked up, to explain a judgement. Nothing was connected to or stored.
     #[prost(bool, tag = "35")]
     pub lookup_only: bool,
-    /// How a client of the forward proxy asked: `connect`, `http` or `socks5`; empty for fetches and lookups.
+    /// Protocol of the client of the forward proxy: `connect`, `http` or `socks5`; empty for fetches and lookups.
     #[prost(string, tag = "36")]
     pub proxy_protocol: ::prost::alloc::string::String,
     /// Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups.
@@ -3696,10 +3696,10 @@ pub struct AuditHop {
     /// Effective port.
     #[prost(uint32, tag = "4")]
     pub port: u32,
-    /// CNAME targets of the answer.
+    /// CNAME targets of the DNS response.
     #[prost(string, repeated, tag = "5")]
     pub cname_chain: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Every address of the answer, with its class.
+    /// Every address of the DNS response, with its class.
     #[prost(message, repeated, tag = "6")]
     pub answers: ::prost::alloc::vec::Vec<AuditAnswer>,
     /// Address that was connected to; empty when none was.
@@ -3766,7 +3766,7 @@ pub enum PolicyStep {
     Port = 8,
     /// Names that are never fetched: `host_name`.
     HostName = 9,
-    /// DNS has an answer for the name: `resolution`. Not judged for a literal address.
+    /// DNS resolves the name: `resolution`. Not judged for a literal address.
     Resolution = 10,
     /// Every address may be connected to: `addresses`.
     Addresses = 11,
@@ -3819,7 +3819,7 @@ impl PolicyStep {
         }
     }
 }
-/// What a step decided.
+/// The decision of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum StepVerdict {
@@ -3920,7 +3920,7 @@ impl ::prost::Name for ResolveRequest {
 const NAME: &'static str = "ResolveRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ResolveRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ResolveRequest".into() }}
-/// What a resolver may use towards DIAL Core, and nobody else. Sent to the exact origin of `DIAL_URL` only.
+/// Credentials of the caller for DIAL Core. Sent to the exact origin of `DIAL_URL` only.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DialCredentials {
     /// Value of `Api-Key`; empty when there is none.
@@ -3940,7 +3940,7 @@ pub struct ResolveOptions {
     /// Most bytes of one file; 0 means the operator's default (`DEFAULT_FILE_LOADING_SIZE_LIMIT`, 10 MiB).
     #[prost(uint64, tag = "1")]
     pub size_limit_bytes: u64,
-    /// What the app allows on fetching external URLs; absent means that it says nothing.
+    /// The app's policy for external URLs; absent where it has none.
     #[prost(message, optional, tag = "2")]
     pub external_url_fetch: ::core::option::Option<AppPolicy>,
     /// Whether strings in nested objects and arrays are resolved too.
@@ -3989,7 +3989,7 @@ pub struct ResolvedArguments {
     /// What was put in, in order of appearance.
     #[prost(message, repeated, tag = "2")]
     pub files: ::prost::alloc::vec::Vec<ResolvedFile>,
-    /// A URL for the claim, when asked for and when there is a claim.
+    /// A URL for the claim, if one was requested and there is a claim.
     #[prost(message, optional, tag = "3")]
     pub url: ::core::option::Option<PresignedUrl>,
 }
@@ -4032,7 +4032,7 @@ pub struct InvalidParameter {
     /// JSON pointer (RFC 6901) of the value.
     #[prost(string, tag = "2")]
     pub pointer: ::prost::alloc::string::String,
-    /// The whole tool-message text: `Parameter {name} is invalid, try to call the tool again with fixed
+    /// The complete text of the tool message: `Parameter {name} is invalid, try to call the tool again with fixed
     /// exception: {message}`.
     #[prost(string, tag = "3")]
     pub tool_message: ::prost::alloc::string::String,
@@ -4307,7 +4307,7 @@ pub struct ReadAttachmentRequest {
     /// Summarise even what would fit.
     #[prost(bool, tag = "3")]
     pub summarize: bool,
-    /// What a summary must preserve; empty means key facts, structure, decisions and errors.
+    /// The facts that a summary must preserve; empty means key facts, structure, decisions and errors.
     #[prost(string, tag = "4")]
     pub focus: ::prost::alloc::string::String,
     /// A part: `pages 3-5`, `sheet Budget rows 1001-2000`, `lines 1-200`, `bytes 100000-`; empty means all.
@@ -4322,7 +4322,7 @@ pub struct ReadAttachmentRequest {
     /// DIAL credentials of the caller, for DIAL files.
     #[prost(message, optional, tag = "8")]
     pub credentials: ::core::option::Option<DialCredentials>,
-    /// What the app allows on fetching outside URLs; absent means that it says nothing.
+    /// The app's policy for outside URLs; absent where it has none.
     #[prost(message, optional, tag = "9")]
     pub external_url_fetch: ::core::option::Option<AppPolicy>,
     /// Show what a person who opens the document does not see (docs/reading.md, hidden content).
@@ -4377,7 +4377,7 @@ pub struct ReadAttachmentReply {
     /// Whether something was left out.
     #[prost(bool, tag = "11")]
     pub truncated: bool,
-    /// What a reader should know; words of ours.
+    /// Remarks for the reader, in texts of this service.
     #[prost(string, repeated, tag = "12")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -4406,7 +4406,7 @@ impl ::prost::Name for BuildContextRequest {
 const NAME: &'static str = "BuildContextRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.BuildContextRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.BuildContextRequest".into() }}
-/// What a model, its tools and the next turn need.
+/// The results for the model, its tools and the next turn.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BuildContextReply {
     /// The built context as JSON (docs/file-context.md).
@@ -4460,7 +4460,7 @@ pub struct SubstituteIdsRequest {
     /// The catalog of the built context, as JSON.
     #[prost(message, optional, tag = "1")]
     pub catalog: ::core::option::Option<Content>,
-    /// The arguments, a JSON value: those that are configured merged with what the model said.
+    /// The arguments, a JSON value: the configured ones merged with those of the model.
     #[prost(message, optional, tag = "2")]
     pub arguments: ::core::option::Option<Content>,
     /// Seconds that fresh links live; 0 means two hours.
@@ -4589,7 +4589,7 @@ pub struct TicketAudit {
     /// Unix milliseconds at which it ends.
     #[prost(uint64, tag = "8")]
     pub expires_at_ms: u64,
-    /// Where an upload goes on to: `sandbox` or `chat`; empty leaves it in the store.
+    /// Destination of an upload: `sandbox` or `chat`; empty leaves it in the store.
     #[prost(string, tag = "9")]
     pub destination: ::prost::alloc::string::String,
 }
@@ -4597,7 +4597,7 @@ impl ::prost::Name for TicketAudit {
 const NAME: &'static str = "TicketAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.TicketAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TicketAudit".into() }}
-/// Where an upload goes once it is stored.
+/// Destination of an upload after it is stored.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TicketDestination {
     #[prost(oneof = "ticket_destination::Destination", tags = "1, 2")]
@@ -4608,7 +4608,7 @@ pub mod ticket_destination {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Destination {
         /// A new file in the sandbox of the session: the directory, absolute or relative to the working directory, UTF-8;
-        /// empty stands for its uploads. Existing files are not replaced.
+        /// empty means its directory for uploads. Existing files are not replaced.
         #[prost(string, tag = "1")]
         SandboxDirectory(::prost::alloc::string::String),
         /// A message in the chat of the session: the text beside the file, which may be empty.
@@ -4661,7 +4661,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.IssueTicketRequest".
 /// A new ticket.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IssuedTicket {
-    /// What is known about it.
+    /// The state of the ticket.
     #[prost(message, optional, tag = "1")]
     pub ticket: ::core::option::Option<Ticket>,
     /// Its URL: a bearer secret for the one who uses the ticket. Only ever in this reply, never in a stream or a log.
@@ -4678,7 +4678,7 @@ impl ::prost::Name for IssuedTicket {
 const NAME: &'static str = "IssuedTicket";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.IssuedTicket".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.IssuedTicket".into() }}
-/// What is known about a ticket. It has no URL.
+/// The state of a ticket, without its URL.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ticket {
     /// Id: it names the ticket and does not open it. 64 hexadecimal digits.
@@ -4778,7 +4778,7 @@ impl ::prost::Name for RevokeTicketRequest {
 const NAME: &'static str = "RevokeTicketRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.RevokeTicketRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RevokeTicketRequest".into() }}
-/// Which way the content of a ticket goes.
+/// Direction of the content of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum TicketDirection {
@@ -4823,9 +4823,9 @@ pub enum TicketState {
     Active = 2,
     /// The content of an upload is stored and has not reached its destination.
     Stored = 3,
-    /// The transfer is whole.
+    /// The transfer is complete.
     Complete = 4,
-    /// An upload came whole and was refused; nothing of it is stored.
+    /// An upload was complete and was refused; nothing of it is stored.
     Failed = 5,
     /// Its maker or its holder gave it up.
     Revoked = 6,
@@ -4872,7 +4872,7 @@ pub enum TicketAction {
     Unspecified = 0,
     /// Its maker got it: `issued`.
     Issued = 1,
-    /// Its holder used it, and the transfer is whole: `completed`.
+    /// Its holder used it, and the transfer is complete: `completed`.
     Completed = 2,
     /// All bytes of an upload came, and they were not what the ticket asks for: `refused`.
     Refused = 3,
@@ -4933,7 +4933,7 @@ impl crate::contract::Call for RevokeTicketRequest {
 /// the tenant's configured ones are used.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ToolCallRequested {
-    /// Id of the tool call in its conversation, copied into the answer.
+    /// Id of the tool call in its conversation, copied into the reply.
     #[prost(string, tag = "1")]
     pub tool_call_id: ::prost::alloc::string::String,
     /// Name of the tool.
@@ -4996,7 +4996,7 @@ impl ::prost::Name for ToolCallRejected {
 const NAME: &'static str = "ToolCallRejected";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ToolCallRejected".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ToolCallRejected".into() }}
-/// Answer to `Submit`.
+/// Reply to `Submit`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ToolCallAccepted {
     /// Operation id to wait for; the caller's own when it sent one.
@@ -5010,7 +5010,7 @@ impl ::prost::Name for ToolCallAccepted {
 const NAME: &'static str = "ToolCallAccepted";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ToolCallAccepted".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ToolCallAccepted".into() }}
-/// Question after a submitted tool call.
+/// Names a submitted tool call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ToolCallOutcomeRequest {
     /// Operation id from `Submit` or of the published work.
@@ -5021,7 +5021,7 @@ impl ::prost::Name for ToolCallOutcomeRequest {
 const NAME: &'static str = "ToolCallOutcomeRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ToolCallOutcomeRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ToolCallOutcomeRequest".into() }}
-/// Where a tool call stands.
+/// State of a tool call.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToolCallOutcome {
     /// How it ended; unspecified while it has not.

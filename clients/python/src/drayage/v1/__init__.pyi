@@ -36,7 +36,7 @@ class ApprovalAudit(Message):
     def __init__(self, *, approval_id: _str | None = ..., principal: _str | None = ..., tool: _str | None = ..., call_sha256: _str | None = ..., choice: ApprovalChoice | None = ...) -> None: ...
 
 class Artifact(Message):
-    """Finished content in the artifact store, named by what it is. Two tenants never share one."""
+    """Finished content in the artifact store, named by its digest. Two tenants never share one."""
     tenant: _str
     """Whose bytes they are."""
     sha256: _bytes
@@ -88,7 +88,7 @@ class PresignedUrl(Message):
     url: _str
     """The URL."""
     expires_at_ms: _int
-    """Unix milliseconds at which it really expires, which may be sooner than asked."""
+    """Unix milliseconds at which it expires, which may be sooner than requested."""
     def __init__(self, *, url: _str | None = ..., expires_at_ms: _int | None = ...) -> None: ...
 
 class ListArtifactsRequest(Message):
@@ -196,7 +196,7 @@ class Fault(Message):
     code: FaultCode
     """One of the closed set."""
     detail: _str
-    """The precise reason from the owning service's list, for instance `ssrf_blocked`; empty when the code says it."""
+    """The precise reason from the owning service's list, for instance `ssrf_blocked`; empty where the code is enough."""
     message: _str
     """One sentence on what happened. Free of addresses, host paths, headers and tokens."""
     advice: _str
@@ -238,7 +238,7 @@ class DeadLetter(Message):
     payload: _bytes
     """The original payload, or its first 4 KiB when it was too large to wrap (`payload_complete` is then false)."""
     payload_complete: _bool
-    """Whether `payload` is the whole original."""
+    """Whether `payload` is the complete original."""
     def __init__(self, *, subject: _str | None = ..., stream: _str | None = ..., stream_sequence: _int | None = ..., delivered: _int | None = ..., attempts: _int | None = ..., fault: Fault | None = ..., first_error_ms: _int | None = ..., last_error_ms: _int | None = ..., service_version: _str | None = ..., headers: Iterable[Header] | None = ..., payload: _bytes | None = ..., payload_complete: _bool | None = ...) -> None: ...
 
 class Header(Message):
@@ -252,9 +252,9 @@ class Header(Message):
 class LedgerRecord(Message):
     """One ledger entry: who works on an operation, and its outcome. Every change is a compare-and-set."""
     state: LedgerState
-    """Where the operation stands."""
+    """State of the operation."""
     epoch: _int
-    """Rises by one each time another worker takes over; staging places carry it."""
+    """Fencing token: increases by one each time another worker takes over, and is part of the names of staged content."""
     owner: _str
     """Instance that holds the lease."""
     lease_until_ms: _int
@@ -304,7 +304,7 @@ class WorkDeadLettered(Message):
     def __init__(self, *, operation_id: _str | None = ..., subject: _str | None = ..., fault: Fault | None = ...) -> None: ...
 
 class ConsoleAction(_int):
-    """What a person did through the console."""
+    """An action of a person in the console."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -378,7 +378,7 @@ class ChatTarget(Message):
     thread: _str
     """Thread or topic; empty for none."""
     reply_to: _str
-    """Message to answer; empty for none."""
+    """Message to which this one replies; empty for none."""
     def __init__(self, *, platform: _str | None = ..., account: _str | None = ..., chat: _str | None = ..., thread: _str | None = ..., reply_to: _str | None = ...) -> None: ...
 
 class SandboxHandle(Message):
@@ -386,9 +386,9 @@ class SandboxHandle(Message):
     backend: _str
     """Name of the backend: `local`, `docker`, `ssh`, `kubernetes`, `apptainer`, `modal`, `e2b`, `daytona`, `exec`."""
     name: _str
-    """What a person calls it."""
+    """The name that people use for it."""
     incarnation: _str
-    """What tells this incarnation from every other; opaque."""
+    """Identifies this incarnation among all others; opaque."""
     def __init__(self, *, backend: _str | None = ..., name: _str | None = ..., incarnation: _str | None = ...) -> None: ...
 
 class Session(Message):
@@ -420,10 +420,10 @@ class BindSessionRequest(Message):
     session: _str
     """Session id: 1 to 128 characters."""
     sandbox: _str
-    """Sandbox as a person writes it, `docker:web`; empty leaves the bound one as it is."""
+    """Address of the sandbox, `docker:web`; empty leaves the bound one unchanged."""
     @property
     def chat(self) -> ChatTarget:
-        """Chat; absent leaves the bound one as it is."""
+        """Chat; absent leaves the bound one unchanged."""
         ...
     working_directory: _bytes
     """Working directory in the sandbox; empty means the sandbox's own."""
@@ -459,7 +459,7 @@ class FindSessionRequest(Message):
     """Which session a chat belongs to."""
     @property
     def chat(self) -> ChatTarget:
-        """The chat; `reply_to` is ignored, a session bound to the whole chat also takes its threads."""
+        """The chat; `reply_to` is ignored, a session that is bound to the whole chat also matches its threads."""
         ...
     def __init__(self, *, chat: ChatTarget | None = ...) -> None: ...
 
@@ -517,7 +517,7 @@ SANDBOX_COMMAND_STATE_UNSPECIFIED: SandboxCommandState
 SANDBOX_COMMAND_STATE_EXITED: SandboxCommandState
 """By itself, with an exit code: `exited`."""
 SANDBOX_COMMAND_STATE_SIGNALED: SandboxCommandState
-"""By a signal, as far as the status tells: 128 + n, which a program may also return by itself: `signaled`."""
+"""By a signal, as far as the status shows it: 128 + n, which a program may also return by itself: `signaled`."""
 SANDBOX_COMMAND_STATE_TIMED_OUT: SandboxCommandState
 """Killed at its time limit or at the deadline of the call: `timed_out`."""
 SANDBOX_COMMAND_STATE_CANCELLED: SandboxCommandState
@@ -526,7 +526,7 @@ SANDBOX_COMMAND_STATE_FAILED: SandboxCommandState
 """The sandbox or the store failed while it ran; only in audit events: `failed`."""
 
 class SandboxCommandStage(_int):
-    """What is recorded of a program."""
+    """Stage of a program at which an audit event is recorded."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -558,7 +558,7 @@ class ProbeSandboxRequest(Message):
     def __init__(self, *, sandbox: SandboxRef | None = ...) -> None: ...
 
 class SandboxProbe(Message):
-    """What a sandbox offers."""
+    """The capabilities of a sandbox."""
     @property
     def handle(self) -> SandboxHandle:
         """Which incarnation answered."""
@@ -600,9 +600,9 @@ class StatSandboxRequest(Message):
     def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., follow: _bool | None = ..., with_change_marker: _bool | None = ...) -> None: ...
 
 class SandboxEntry(Message):
-    """What a path is."""
+    """The kind and the attributes of a path."""
     path: _bytes
-    """As asked for."""
+    """The path as requested."""
     real_path: _bytes
     """After links were resolved inside the sandbox."""
     kind: _str
@@ -642,7 +642,7 @@ class ListSandboxRequest(Message):
     def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., depth: _int | None = ..., limit: _int | None = ...) -> None: ...
 
 class ListSandboxReply(Message):
-    """What a directory holds."""
+    """The entries of a directory."""
     @property
     def entries(self) -> RepeatedCompositeFieldContainer[SandboxEntry]:
         """In the order of their paths; links are named, not followed."""
@@ -774,7 +774,7 @@ class RemoveSandboxPathRequest(Message):
     path: _bytes
     """The path, written as in `StatSandboxRequest`."""
     recursive: _bool
-    """Whether a directory goes with what is in it."""
+    """Whether a directory is removed with its content."""
     def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., recursive: _bool | None = ...) -> None: ...
 
 class RemoveSandboxPathReply(Message):
@@ -888,7 +888,7 @@ class UploadRefused(Message):
         """What went wrong."""
         ...
     context_line: _str
-    """The line that tells the agent."""
+    """The line about it for the agent."""
     def __init__(self, *, operation_id: _str | None = ..., session: _str | None = ..., state: TerminalState | None = ..., fault: Fault | None = ..., context_line: _str | None = ...) -> None: ...
 
 class Upload(Message):
@@ -960,7 +960,7 @@ class CheckBackendsRequest(Message):
     def __init__(self, *, backend: _str | None = ...) -> None: ...
 
 class CheckBackendsReply(Message):
-    """What the backends said."""
+    """The results of the checks."""
     @property
     def backends(self) -> RepeatedCompositeFieldContainer[BackendCheck]:
         """By name."""
@@ -978,7 +978,7 @@ class BackendCheck(Message):
     failure: _str
     """Kind of the failure, such as `auth` or `unavailable`; empty for none."""
     checked_at_ms: _int
-    """Unix milliseconds at which it was asked."""
+    """Unix milliseconds at which the check began."""
     milliseconds: _int
     """Milliseconds until it answered, or until it was given up."""
     def __init__(self, *, backend: _str | None = ..., state: BackendState | None = ..., detail: _str | None = ..., failure: _str | None = ..., checked_at_ms: _int | None = ..., milliseconds: _int | None = ...) -> None: ...
@@ -991,7 +991,7 @@ class ExecSandboxRequest(Message):
         ...
     @property
     def argv(self) -> RepeatedScalarFieldContainer[_bytes]:
-        """The program and its arguments, as they are: no shell reads them. The program is searched in `PATH` unless it has a `/`; it is not empty, does not begin with `-` and has no `=`. At most 64 KiB together with the environment, no NUL."""
+        """The program and its arguments, unchanged: no shell interprets them. The program is searched in `PATH` unless it has a `/`; it is not empty, does not begin with `-` and has no `=`. At most 64 KiB together with the environment, no NUL."""
         ...
     working_directory: _bytes
     """Existing directory within the roots of the session, written as in `StatSandboxRequest`; empty means the session's working directory."""
@@ -1117,7 +1117,7 @@ FILE_STATE_DELIVERED: FileState
 FILE_STATE_DELIVERED_AS_LINK: FileState
 """The platform confirmed a message with a link to it: `delivered_as_link`."""
 FILE_STATE_COPIED: FileState
-"""It lies in a directory of this machine: `copied`."""
+"""It is in a directory of this machine: `copied`."""
 FILE_STATE_REJECTED: FileState
 """It will never work as requested: `rejected`."""
 FILE_STATE_FAILED: FileState
@@ -1157,7 +1157,7 @@ DELIVERY_ROUTE_IMAGE: DeliveryRoute
 DELIVERY_ROUTE_LINK: DeliveryRoute
 """A text with a link to the file: `link`."""
 DELIVERY_ROUTE_TEXT: DeliveryRoute
-"""The message that goes with the files: `text`."""
+"""Sending the message that accompanies the files: `text`."""
 DELIVERY_ROUTE_NOTICE: DeliveryRoute
 """The notice on what failed: `notice`."""
 DELIVERY_ROUTE_COPY: DeliveryRoute
@@ -1187,7 +1187,7 @@ DELIVERY_ERROR_KIND_TRANSIENT: DeliveryErrorKind
 DELIVERY_ERROR_KIND_TOO_LARGE: DeliveryErrorKind
 """Over the size limit of the chat: `too_large`."""
 DELIVERY_ERROR_KIND_EMPTY: DeliveryErrorKind
-"""The platform takes no empty files: `empty`."""
+"""The platform accepts no empty files: `empty`."""
 DELIVERY_ERROR_KIND_AUTH: DeliveryErrorKind
 """The platform refused the account's credentials: `auth`."""
 DELIVERY_ERROR_KIND_WINDOW_CLOSED: DeliveryErrorKind
@@ -1197,7 +1197,7 @@ DELIVERY_ERROR_KIND_UNSUPPORTED_KIND: DeliveryErrorKind
 DELIVERY_ERROR_KIND_STALE_FILE_ID: DeliveryErrorKind
 """A file id of the platform expired: `stale_file_id`."""
 DELIVERY_ERROR_KIND_NO_THREAD: DeliveryErrorKind
-"""A thread or a message to answer is gone: `no_thread`."""
+"""The thread, or the message to which this one replies, no longer exists: `no_thread`."""
 DELIVERY_ERROR_KIND_SOURCE: DeliveryErrorKind
 """The stored bytes could not be read: `source`."""
 DELIVERY_ERROR_KIND_UNKNOWN: DeliveryErrorKind
@@ -1208,7 +1208,7 @@ DELIVERY_ERROR_KIND_AMBIGUOUS: DeliveryErrorKind
 """The platform's response was lost: `ambiguous`."""
 
 class WaitingReason(_int):
-    """What a delivery waits for."""
+    """Reason why a delivery waits."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -1217,14 +1217,14 @@ class WaitingReason(_int):
 WAITING_REASON_UNSPECIFIED: WaitingReason
 """Nothing."""
 WAITING_REASON_RATE_LIMITED: WaitingReason
-"""The platform asked to wait: `rate_limited`."""
+"""The platform limits the rate of requests: `rate_limited`."""
 WAITING_REASON_WINDOW_CLOSED: WaitingReason
 """The platform allows messages only after the user wrote: `window_closed`."""
 WAITING_REASON_QUEUE: WaitingReason
 """Other deliveries of the same chat go first: `queue`."""
 
 class DeliveryStage(_int):
-    """What a delivery under way does."""
+    """Stage of a delivery that has not ended."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -1246,7 +1246,7 @@ DELIVERY_STAGE_SENT: DeliveryStage
 """The platform confirmed a visible request: `sent`."""
 
 class StepState(_int):
-    """Where one visible request of a delivery stands."""
+    """State of one request of a delivery that people can see."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -1279,9 +1279,9 @@ CREDENTIAL_STATE_ACCEPTED: CredentialState
 CREDENTIAL_STATE_REFUSED: CredentialState
 """They were refused: `refused`."""
 CREDENTIAL_STATE_UNREACHABLE: CredentialState
-"""The platform did not say: `unreachable`."""
+"""The platform did not respond: `unreachable`."""
 CREDENTIAL_STATE_UNVERIFIED: CredentialState
-"""The platform has no request that says it without a message to a chat: `unverified`."""
+"""The platform has no request that checks it without a message to a chat: `unverified`."""
 
 class FilePermission(_int):
     """Whether an account may send files."""
@@ -1318,7 +1318,7 @@ class SendFileRequested(Message):
         """Files and directories in the sandbox, written as in `StatSandboxRequest`; for deliveries of what is stored already this is empty and `claims` is not."""
         ...
     message: _str
-    """What to say with them; empty for nothing."""
+    """Text that is sent with them; empty for none."""
     @property
     def flags(self) -> DeliveryFlags:
         """Switches."""
@@ -1369,7 +1369,7 @@ class DeliverFiles(Message):
     """Turn of the agent. Read only where `task` is absent."""
     @property
     def continue_delivery(self) -> ContinueDelivery:
-        """Go on with the delivery as its record says."""
+        """Continue the delivery from its record."""
         ...
     @property
     def new_delivery(self) -> NewDelivery:
@@ -1386,9 +1386,9 @@ class ContinueDelivery(Message):
     def __init__(self) -> None: ...
 
 class NewDelivery(Message):
-    """Files that are stored already, and what goes with them."""
+    """Files that are stored already, and the text that is sent with them."""
     message: _str
-    """What to say with them."""
+    """Text that is sent with them."""
     @property
     def flags(self) -> DeliveryFlags:
         """Switches."""
@@ -1408,7 +1408,7 @@ class UserNotice(Message):
     def __init__(self, *, text: _str | None = ...) -> None: ...
 
 class DeliveryDone(Message):
-    """Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended; its files tell how."""
+    """Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended, with the outcome of each file."""
     @property
     def report(self) -> DeliveryReport:
         """The report."""
@@ -1456,7 +1456,7 @@ class DeliveryProgressed(Message):
 class DeliveredFile(Message):
     """What happened to one file (platform-delivery 1)."""
     path: _bytes
-    """Path as asked for; empty for what came from the store."""
+    """Path as requested; empty for content from the store."""
     name: _str
     """Visible name."""
     size: _int
@@ -1494,7 +1494,7 @@ class DeliveredFile(Message):
     attempts: _int
     """Visible requests that were made for it."""
     limit: _int
-    """Most bytes that the chat takes, with the error kind `too_large`; 0 when unknown."""
+    """Most bytes that the chat accepts, with the error kind `too_large`; 0 when unknown."""
     state_code: FileState
     """What happened to it."""
     route_code: DeliveryRoute
@@ -1515,7 +1515,7 @@ class DeliveryReport(Message):
         ...
     @property
     def files(self) -> RepeatedCompositeFieldContainer[DeliveredFile]:
-        """The files, in the order asked."""
+        """The files, in the order of the request."""
         ...
     success: _bool
     """Whether every file was shown."""
@@ -1528,7 +1528,7 @@ class DeliveryReport(Message):
     result_json: _str
     """The result of the tool, as the agent sees it: JSON of platform-delivery 2.3. Empty while it runs."""
     notice: _str
-    """What to tell the user about what failed; empty for nothing."""
+    """Sentence for the user about the files that failed; empty if none did."""
     @property
     def steps(self) -> RepeatedCompositeFieldContainer[DeliveryStep]:
         """Always empty: steps are in `DeliveryRecord`."""
@@ -1586,7 +1586,7 @@ class DeliveryRecord(Message):
     result_json: _str
     """The result of the tool, as the agent sees it. Empty while it runs."""
     notice: _str
-    """What to tell the user about what failed; empty for nothing."""
+    """Sentence for the user about the files that failed; empty if none did."""
     @property
     def steps(self) -> RepeatedCompositeFieldContainer[DeliveryStep]:
         """Visible requests that make it up, in order; empty before they are planned."""
@@ -1612,7 +1612,7 @@ class DeliveryRecord(Message):
     traceparent: _str
     """W3C trace parent of the request, so that what follows a wait is still part of its trace."""
     writer: _int
-    """Random number of the worker that wrote it last: tells two workers apart that would write the same."""
+    """Random number of the worker that wrote it last, so that records of two workers differ even with equal content."""
     waiting_code: WaitingReason
     """What it waits for; unspecified for nothing."""
     cancelled: _bool
@@ -1654,7 +1654,7 @@ class DeliveryStep(Message):
     route_code: DeliveryRoute
     """How."""
     state_code: StepState
-    """Where it stands."""
+    """Its state."""
     error_code: DeliveryErrorKind
     """Kind of the last failure; unspecified for none."""
     def __init__(self, *, route: _str | None = ..., files: Iterable[_int] | None = ..., text: _str | None = ..., lossy: _bool | None = ..., state: _str | None = ..., prepared: _str | None = ..., sending_since_ms: _int | None = ..., fingerprint: _bytes | None = ..., attempts: _int | None = ..., confirmed: Iterable[StepConfirmation] | None = ..., error_kind: _str | None = ..., platform_code: _str | None = ..., lost: _int | None = ..., route_code: DeliveryRoute | None = ..., state_code: StepState | None = ..., error_code: DeliveryErrorKind | None = ...) -> None: ...
@@ -1682,7 +1682,7 @@ class DeliveryOutcomeRequest(Message):
     delivery_id: _str
     """Its id."""
     wait_ms: _int
-    """Milliseconds to wait for its end, at most 30000; 0 answers at once."""
+    """Milliseconds to wait for its end, at most 30000; 0 returns at once."""
     def __init__(self, *, delivery_id: _str | None = ..., wait_ms: _int | None = ...) -> None: ...
 
 class ListReceiptsRequest(Message):
@@ -1712,7 +1712,7 @@ class ResendRequest(Message):
     delivery_id: _str
     """Id of the earlier delivery."""
     all: _bool
-    """Also what was delivered already."""
+    """Whether files that were delivered already are sent again, too."""
     def __init__(self, *, delivery_id: _str | None = ..., all: _bool | None = ...) -> None: ...
 
 class CancelDeliveryRequest(Message):
@@ -1754,7 +1754,7 @@ class SendTextReply(Message):
     def __init__(self, *, text: _str | None = ..., delivery_id: _str | None = ..., notices: Iterable[_str] | None = ..., text_claim: Claim | None = ...) -> None: ...
 
 class PrepareUploadRequest(Message):
-    """What a user or a service is going to upload."""
+    """A file that a user or a service is going to upload."""
     session: _str
     """Session whose sandbox gets it; empty for a file that stays in the store, for the claim that `FinishUpload` returns."""
     name: _str
@@ -1833,7 +1833,7 @@ class ReceiveMessage(Message):
     """Its text."""
     @property
     def attachments(self) -> RepeatedCompositeFieldContainer[ReceivedAttachment]:
-        """What is attached."""
+        """The attached files."""
         ...
     def __init__(self, *, chat: ChatTarget | None = ..., message_id: _str | None = ..., sender: _str | None = ..., text: _str | None = ..., attachments: Iterable[ReceivedAttachment] | None = ...) -> None: ...
 
@@ -1912,7 +1912,7 @@ class CheckAccountsRequest(Message):
     def __init__(self, *, account: _str | None = ...) -> None: ...
 
 class CheckAccountsReply(Message):
-    """What the platforms said."""
+    """The results of the checks."""
     @property
     def accounts(self) -> RepeatedCompositeFieldContainer[AccountCheck]:
         """By platform and name."""
@@ -1938,13 +1938,13 @@ class AccountCheck(Message):
     files: FilePermission
     """Whether it may send files."""
     files_reason: _str
-    """What is missing, or by what each chat decides; empty for allowed."""
+    """The missing right, or the setting by which each chat decides; empty where it is allowed."""
     @property
     def limits(self) -> AccountLimits:
         """Limits where no chat has its own; absent when they are not known."""
         ...
     checked_at_ms: _int
-    """Unix milliseconds at which the platform was asked."""
+    """Unix milliseconds at which the request was sent to the platform."""
     milliseconds: _int
     """Milliseconds until it answered, or until it was given up."""
     def __init__(self, *, platform: _str | None = ..., account: _str | None = ..., identity: _str | None = ..., credentials: CredentialState | None = ..., reason: _str | None = ..., platform_code: _str | None = ..., files: FilePermission | None = ..., files_reason: _str | None = ..., limits: AccountLimits | None = ..., checked_at_ms: _int | None = ..., milliseconds: _int | None = ...) -> None: ...
@@ -2005,7 +2005,7 @@ POLICY_STEP_PORT: PolicyStep
 POLICY_STEP_HOST_NAME: PolicyStep
 """Names that are never fetched: `host_name`."""
 POLICY_STEP_RESOLUTION: PolicyStep
-"""DNS has an answer for the name: `resolution`. Not judged for a literal address."""
+"""DNS resolves the name: `resolution`. Not judged for a literal address."""
 POLICY_STEP_ADDRESSES: PolicyStep
 """Every address may be connected to: `addresses`."""
 POLICY_STEP_POLICY_RULES: PolicyStep
@@ -2014,7 +2014,7 @@ POLICY_STEP_QUOTA: PolicyStep
 """The quotas of the policy files, judged after their rules: `quota`. Not judged without quotas."""
 
 class StepVerdict(_int):
-    """What a step decided."""
+    """The decision of a step."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -2047,7 +2047,7 @@ class FetchRequest(Message):
     """The URL exactly as the agent wrote it, 1 to 8192 bytes."""
     @property
     def app_policy(self) -> AppPolicy:
-        """What the app allows; absent means that the app says nothing. May only narrow the operator's policy."""
+        """The app's policy; absent where the app has none. May only narrow the operator's policy."""
         ...
     size_limit_bytes: _int
     """Most bytes to store; 0 means the default (10 MiB). Clamped to the operator's ceiling."""
@@ -2076,7 +2076,7 @@ class ExplainReply(Message):
         """Every step, in the order in which a fetch is judged."""
         ...
     verdict: StepVerdict
-    """What a fetch would meet: refused, or allowed as far as it was judged."""
+    """The verdict on a fetch: refused, or allowed as far as it was judged."""
     @property
     def fault(self) -> Fault:
         """The fault that Fetch returns for this URL; absent when it is allowed."""
@@ -2102,7 +2102,7 @@ class JudgementStep(Message):
     setting: _str
     """Key of the setting that decides the step, such as `egress-fetcher.https_only`, or the field of the app's policy; empty for a built-in rule."""
     origin: _str
-    """Where the value of that setting comes from: `default`, `file`, `variable NAME` or `option`; empty where there is no setting of the operator."""
+    """Source of the value of that setting: `default`, `file`, `variable NAME` or `option`; empty where there is no setting of the operator."""
     decided_by: _str
     """The rule of the policy files that decided, as `ROLE/RULE (FILE:LINE)`; empty where none did."""
     def __init__(self, *, step: PolicyStep | None = ..., verdict: StepVerdict | None = ..., code: _str | None = ..., rule: _str | None = ..., setting: _str | None = ..., origin: _str | None = ..., decided_by: _str | None = ...) -> None: ...
@@ -2110,10 +2110,10 @@ class JudgementStep(Message):
 class AppPolicy(Message):
     """The app's own limits on fetching (`features.external_url_fetch` of its manifest)."""
     enabled: _bool
-    """Absent: the app says nothing. `true` adds nothing. `false` refuses every fetch."""
+    """Absent: the app sets no switch. `true` has no effect. `false` refuses every fetch."""
     @property
     def host_allowlist(self) -> HostAllowlist:
-        """Absent: the app says nothing. Present and empty: no host is allowed."""
+        """Absent: the app sets no list. Present and empty: no host is allowed."""
         ...
     def __init__(self, *, enabled: _bool | None = ..., host_allowlist: HostAllowlist | None = ...) -> None: ...
 
@@ -2168,7 +2168,7 @@ class EgressAudit(Message):
     operation_id: _str
     """Operation the fetch belongs to."""
     app_id: _str
-    """App that asked; empty when unknown."""
+    """App that requested it; empty when unknown."""
     trace_id: _str
     """Trace id; empty outside a trace."""
     policy_digest: _str
@@ -2176,7 +2176,7 @@ class EgressAudit(Message):
     admin_enabled: _bool
     """Operator switch."""
     app_enabled: _bool
-    """App switch; absent when the app says nothing."""
+    """Switch of the app; absent where the app sets none."""
     url_scheme: _str
     """Scheme of the first URL; empty when it could not be read."""
     url_host: _str
@@ -2236,7 +2236,7 @@ class EgressAudit(Message):
     lookup_only: _bool
     """Whether the host was only looked up, to explain a judgement. Nothing was connected to or stored."""
     proxy_protocol: _str
-    """How a client of the forward proxy asked: `connect`, `http` or `socks5`; empty for fetches and lookups."""
+    """Protocol of the client of the forward proxy: `connect`, `http` or `socks5`; empty for fetches and lookups."""
     proxy_stage: _str
     """Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups."""
     tenant_id: _str
@@ -2277,11 +2277,11 @@ class AuditHop(Message):
     """Effective port."""
     @property
     def cname_chain(self) -> RepeatedScalarFieldContainer[_str]:
-        """CNAME targets of the answer."""
+        """CNAME targets of the DNS response."""
         ...
     @property
     def answers(self) -> RepeatedCompositeFieldContainer[AuditAnswer]:
-        """Every address of the answer, with its class."""
+        """Every address of the DNS response, with its class."""
         ...
     chosen_address: _str
     """Address that was connected to; empty when none was."""
@@ -2327,7 +2327,7 @@ class ResolveRequest(Message):
     def __init__(self, *, arguments: Content | None = ..., options: ResolveOptions | None = ..., credentials: DialCredentials | None = ..., tool: _str | None = ..., presign: _bool | None = ...) -> None: ...
 
 class DialCredentials(Message):
-    """What a resolver may use towards DIAL Core, and nobody else. Sent to the exact origin of `DIAL_URL` only."""
+    """Credentials of the caller for DIAL Core. Sent to the exact origin of `DIAL_URL` only."""
     api_key: _str
     """Value of `Api-Key`; empty when there is none."""
     authorization: _str
@@ -2340,7 +2340,7 @@ class ResolveOptions(Message):
     """Most bytes of one file; 0 means the operator's default (`DEFAULT_FILE_LOADING_SIZE_LIMIT`, 10 MiB)."""
     @property
     def external_url_fetch(self) -> AppPolicy:
-        """What the app allows on fetching external URLs; absent means that it says nothing."""
+        """The app's policy for external URLs; absent where it has none."""
         ...
     nested: _bool
     """Whether strings in nested objects and arrays are resolved too."""
@@ -2374,7 +2374,7 @@ class ResolvedArguments(Message):
         ...
     @property
     def url(self) -> PresignedUrl:
-        """A URL for the claim, when asked for and when there is a claim."""
+        """A URL for the claim, if one was requested and there is a claim."""
         ...
     def __init__(self, *, arguments: Content | None = ..., files: Iterable[ResolvedFile] | None = ..., url: PresignedUrl | None = ...) -> None: ...
 
@@ -2401,7 +2401,7 @@ class InvalidParameter(Message):
     pointer: _str
     """JSON pointer (RFC 6901) of the value."""
     tool_message: _str
-    """The whole tool-message text: `Parameter {name} is invalid, try to call the tool again with fixed exception: {message}`."""
+    """The complete text of the tool message: `Parameter {name} is invalid, try to call the tool again with fixed exception: {message}`."""
     @property
     def fault(self) -> Fault:
         """What went wrong, with its code, detail and retry advice."""
@@ -2567,7 +2567,7 @@ class ReadAttachmentRequest(Message):
     summarize: _bool
     """Summarise even what would fit."""
     focus: _str
-    """What a summary must preserve; empty means key facts, structure, decisions and errors."""
+    """The facts that a summary must preserve; empty means key facts, structure, decisions and errors."""
     range: _str
     """A part: `pages 3-5`, `sheet Budget rows 1001-2000`, `lines 1-200`, `bytes 100000-`; empty means all."""
     find: _str
@@ -2580,7 +2580,7 @@ class ReadAttachmentRequest(Message):
         ...
     @property
     def external_url_fetch(self) -> AppPolicy:
-        """What the app allows on fetching outside URLs; absent means that it says nothing."""
+        """The app's policy for outside URLs; absent where it has none."""
         ...
     show_hidden: _bool
     """Show what a person who opens the document does not see (docs/reading.md, hidden content)."""
@@ -2618,7 +2618,7 @@ class ReadAttachmentReply(Message):
     """Whether something was left out."""
     @property
     def warnings(self) -> RepeatedScalarFieldContainer[_str]:
-        """What a reader should know; words of ours."""
+        """Remarks for the reader, in texts of this service."""
         ...
     def __init__(self, *, output: Content | None = ..., outcome: _str | None = ..., error_code: _str | None = ..., metrics: _str | None = ..., kind: _str | None = ..., mime: _str | None = ..., path: _str | None = ..., size_bytes: _int | None = ..., converter: _str | None = ..., elapsed_ms: _int | None = ..., truncated: _bool | None = ..., warnings: Iterable[_str] | None = ...) -> None: ...
 
@@ -2641,7 +2641,7 @@ class BuildContextRequest(Message):
     def __init__(self, *, request: Content | None = ..., scope: Iterable[_str] | None = ..., allowed_hosts: Iterable[_str] | None = ..., link_seconds: _int | None = ...) -> None: ...
 
 class BuildContextReply(Message):
-    """What a model, its tools and the next turn need."""
+    """The results for the model, its tools and the next turn."""
     @property
     def built(self) -> Content:
         """The built context as JSON (docs/file-context.md)."""
@@ -2686,7 +2686,7 @@ class SubstituteIdsRequest(Message):
         ...
     @property
     def arguments(self) -> Content:
-        """The arguments, a JSON value: those that are configured merged with what the model said."""
+        """The arguments, a JSON value: the configured ones merged with those of the model."""
         ...
     link_seconds: _int
     """Seconds that fresh links live; 0 means two hours."""
@@ -2743,7 +2743,7 @@ class FetchUserFileReply(Message):
     def __init__(self, *, output: _str | None = ..., written: _bool | None = ...) -> None: ...
 
 class TicketDirection(_int):
-    """Which way the content of a ticket goes."""
+    """Direction of the content of a ticket."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -2772,9 +2772,9 @@ TICKET_STATE_ACTIVE: TicketState
 TICKET_STATE_STORED: TicketState
 """The content of an upload is stored and has not reached its destination."""
 TICKET_STATE_COMPLETE: TicketState
-"""The transfer is whole."""
+"""The transfer is complete."""
 TICKET_STATE_FAILED: TicketState
-"""An upload came whole and was refused; nothing of it is stored."""
+"""An upload was complete and was refused; nothing of it is stored."""
 TICKET_STATE_REVOKED: TicketState
 """Its maker or its holder gave it up."""
 TICKET_STATE_EXPIRED: TicketState
@@ -2792,7 +2792,7 @@ TICKET_ACTION_UNSPECIFIED: TicketAction
 TICKET_ACTION_ISSUED: TicketAction
 """Its maker got it: `issued`."""
 TICKET_ACTION_COMPLETED: TicketAction
-"""Its holder used it, and the transfer is whole: `completed`."""
+"""Its holder used it, and the transfer is complete: `completed`."""
 TICKET_ACTION_REFUSED: TicketAction
 """All bytes of an upload came, and they were not what the ticket asks for: `refused`."""
 TICKET_ACTION_REVOKED: TicketAction
@@ -2817,13 +2817,13 @@ class TicketAudit(Message):
     expires_at_ms: _int
     """Unix milliseconds at which it ends."""
     destination: _str
-    """Where an upload goes on to: `sandbox` or `chat`; empty leaves it in the store."""
+    """Destination of an upload: `sandbox` or `chat`; empty leaves it in the store."""
     def __init__(self, *, ticket_id: _str | None = ..., session: _str | None = ..., direction: TicketDirection | None = ..., action: TicketAction | None = ..., max_bytes: _int | None = ..., moved_bytes: _int | None = ..., sha256: _bytes | None = ..., expires_at_ms: _int | None = ..., destination: _str | None = ...) -> None: ...
 
 class TicketDestination(Message):
-    """Where an upload goes once it is stored."""
+    """Destination of an upload after it is stored."""
     sandbox_directory: _str
-    """A new file in the sandbox of the session: the directory, absolute or relative to the working directory, UTF-8; empty stands for its uploads. Existing files are not replaced."""
+    """A new file in the sandbox of the session: the directory, absolute or relative to the working directory, UTF-8; empty means its directory for uploads. Existing files are not replaced."""
     chat_message: _str
     """A message in the chat of the session: the text beside the file, which may be empty."""
     def __init__(self, *, sandbox_directory: _str | None = ..., chat_message: _str | None = ...) -> None: ...
@@ -2858,7 +2858,7 @@ class IssuedTicket(Message):
     """A new ticket."""
     @property
     def ticket(self) -> Ticket:
-        """What is known about it."""
+        """The state of the ticket."""
         ...
     url: _str
     """Its URL: a bearer secret for the one who uses the ticket. Only ever in this reply, never in a stream or a log."""
@@ -2869,7 +2869,7 @@ class IssuedTicket(Message):
     def __init__(self, *, ticket: Ticket | None = ..., url: _str | None = ..., curl: _str | None = ..., parts_url: _str | None = ...) -> None: ...
 
 class Ticket(Message):
-    """What is known about a ticket. It has no URL."""
+    """The state of a ticket, without its URL."""
     ticket_id: _str
     """Id: it names the ticket and does not open it. 64 hexadecimal digits."""
     session: _str
@@ -2935,7 +2935,7 @@ class RevokeTicketRequest(Message):
 class ToolCallRequested(Message):
     """Work `dray.work.toolcall.v1.resolve.<tenant>`: resolve the arguments of one tool call. Holds no credentials: the tenant's configured ones are used."""
     tool_call_id: _str
-    """Id of the tool call in its conversation, copied into the answer."""
+    """Id of the tool call in its conversation, copied into the reply."""
     tool: _str
     """Name of the tool."""
     @property
@@ -2983,7 +2983,7 @@ class ToolCallRejected(Message):
     def __init__(self, *, operation_id: _str | None = ..., tool_call_id: _str | None = ..., tool: _str | None = ..., state: TerminalState | None = ..., fault: Fault | None = ..., invalid: InvalidParameter | None = ...) -> None: ...
 
 class ToolCallAccepted(Message):
-    """Answer to `Submit`."""
+    """Reply to `Submit`."""
     operation_id: _str
     """Operation id to wait for; the caller's own when it sent one."""
     duplicate: _bool
@@ -2991,13 +2991,13 @@ class ToolCallAccepted(Message):
     def __init__(self, *, operation_id: _str | None = ..., duplicate: _bool | None = ...) -> None: ...
 
 class ToolCallOutcomeRequest(Message):
-    """Question after a submitted tool call."""
+    """Names a submitted tool call."""
     operation_id: _str
     """Operation id from `Submit` or of the published work."""
     def __init__(self, *, operation_id: _str | None = ...) -> None: ...
 
 class ToolCallOutcome(Message):
-    """Where a tool call stands."""
+    """State of a tool call."""
     state: TerminalState
     """How it ended; unspecified while it has not."""
     @property
