@@ -24,6 +24,7 @@ use dray_transfer_engine::policy::{Policy, expand};
 use dray_transfer_engine::{Engine, TransferFailure};
 use dray_types::{Clock, Fault, TenantId};
 use opentelemetry::metrics::Meter;
+use tokio_util::task::TaskTracker;
 
 use crate::backends::Backends;
 use crate::commands::CommandLedger;
@@ -48,6 +49,8 @@ pub struct SandboxTransfer {
     pub(crate) turns: Turns,
     pub(crate) commands: CommandLedger,
     auditor: CommandAuditor,
+    /// Waits for the ends of programs whose calls were dropped.
+    ending: TaskTracker,
     /// Absent where no address is configured for them.
     pub(crate) previews: Option<PreviewService>,
 }
@@ -97,6 +100,13 @@ impl Service for SandboxTransfer {
             .consume(Self::place)
     }
 
+    /// Waits until the programs of dropped calls have ended: their children may have left their process group, and are
+    /// found only by a command that this process runs.
+    async fn stop(&self) {
+        self.ending.close();
+        self.ending.wait().await;
+    }
+
     fn permissions(permissions: Permissions) -> Permissions {
         permissions
             .about("Moves files into and out of sandboxes, and knows which sandbox belongs to a session.")
@@ -136,6 +146,7 @@ impl SandboxTransfer {
             turns: Turns::default(),
             commands: CommandLedger::new(&cx.bus),
             auditor: CommandAuditor::new(cx.bus.clone(), cx.clock.clone()),
+            ending: TaskTracker::new(),
             previews: None,
         }
     }

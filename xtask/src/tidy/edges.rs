@@ -1,5 +1,6 @@
 //! The dependencies that are allowed between our crates.
 
+use super::libraries::{ABSENT_LIBRARIES, RESERVED_LIBRARIES};
 use crate::metadata::{CargoMetadata, CargoPackage};
 
 /// The crates of this workspace except the extensions ([`CRATE_KINDS`]), each with its allowed dependencies in the
@@ -383,30 +384,6 @@ const SANDBOX_TEST_CRATES: &[&str] = &[
     "dray-sandbox-local",
     "dray-transfer-engine",
 ];
-
-/// Libraries of others that only some of ours may name.
-const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
-    // Tests access the server without the bus, and the measurements compare with the plain client.
-    ("async-nats", &["dray-bus", "dray-tests", "dray-bench"]),
-    ("aws-sdk-s3", &["dray-store", "dray-tests", "dray-bench"]),
-    // Only for trusted endpoints: code that connects to addresses from outside must not use it.
-    ("reqwest", &["dray-http", "dray-tests", "dray-bench"]),
-];
-
-/// Libraries that a crate must not depend on, directly or indirectly.
-const ABSENT_LIBRARIES: &[(&str, &[&str], &str)] = &[
-    ("dray-types", &["tokio", "prost"], "types hold no machinery"),
-    ("dray-guard", &["tokio", "prost"], "decisions do no I/O"),
-    ("dray-guard", HTTP_CLIENTS, "decisions do no I/O"),
-    (
-        "dray-egress-fetcher",
-        HTTP_CLIENTS,
-        "the judged address must be the dialled one, so no client that resolves names by itself",
-    ),
-];
-
-/// HTTP clients and TLS stacks with their own resolver or connector.
-const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "isahc", "curl", "native-tls"];
 
 /// Every edge that is not allowed.
 pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {

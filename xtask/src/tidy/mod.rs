@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 
 mod edges;
 mod glossary;
+mod libraries;
 mod licences;
 mod rules;
 mod source;

@@ -14,7 +14,9 @@ use dray_sandbox::{
 use dray_service::Request;
 use dray_transfer_engine::Source as _;
 use dray_types::{Claim, Deadline, Fault};
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::TaskTracker;
 
 use super::command_audit::recorded_argv;
 use super::command_output::OutputCollector;
@@ -213,7 +215,7 @@ impl SandboxTransfer {
         let ended = match timeout_at(until, sandbox.execute(request)).await {
             Ok(started) => {
                 let command = started.map_err(CommandError::NotRun)?;
-                collect(command, until, &mut stdout).await?
+                collect(command, until, &mut stdout, &self.ending).await?
             }
             Err(_) => None,
         };
@@ -237,17 +239,34 @@ impl SandboxTransfer {
     }
 }
 
+/// Waits in a task for the end of a program whose call was dropped, so that the service does not stop before it.
+struct EndingProgram<'a> {
+    /// Until nothing of the program is being killed.
+    settled: Option<BoxFuture<'static, ()>>,
+    tasks: &'a TaskTracker,
+}
+
+impl Drop for EndingProgram<'_> {
+    fn drop(&mut self) {
+        if let Some(settled) = self.settled.take() {
+            self.tasks.spawn(settled);
+        }
+    }
+}
+
 /// Reads the output to its end, or kills the program at its time limit and waits until that is done.
 async fn collect(
     command: SandboxCommand,
     until: Instant,
     stdout: &mut OutputCollector<'_>,
+    tasks: &TaskTracker,
 ) -> Result<ProgramEnd, Error> {
-    let SandboxCommand {
-        mut output,
-        end,
-        settled,
-    } = command;
+    // Declared before the output, so that it is dropped after it: the drop of the output begins the kill.
+    let mut ending = EndingProgram {
+        settled: Some(command.settled),
+        tasks,
+    };
+    let (mut output, end) = (command.output, command.end);
     let reading = async {
         while let Some(piece) = output.next().await {
             stdout.write(piece?).await?;
@@ -255,10 +274,16 @@ async fn collect(
         Ok::<_, Error>(end.await?)
     };
     if let Ok(ended) = timeout_at(until, reading).await {
-        return ended.map(Some);
+        let ended = ended?;
+        // Nothing is left to be killed.
+        ending.settled = None;
+        return Ok(Some(ended));
     }
     drop(output);
-    settled.await;
+    if let Some(settled) = ending.settled.as_mut() {
+        settled.await;
+        ending.settled = None;
+    }
     Ok(None)
 }
 
