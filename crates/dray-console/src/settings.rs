@@ -80,7 +80,7 @@ pub struct ConsoleSystem {
     pub tenant: TenantId,
     /// The configuration of this process with the source of each value, for the set-up page. Holds no secrets.
     pub config: Vec<ConfigValue>,
-    /// Key of [`LoginLink`]s, from [`dray_store::Store::derive_key`] with
+    /// Key of `LoginLink`s, from [`dray_store::Store::derive_key`] with
     /// [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).
     pub link_key: [u8; 32],
 }

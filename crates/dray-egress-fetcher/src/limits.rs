@@ -1,7 +1,7 @@
 //! Limits on concurrent work (egress-security 15).
 //!
 //! A hop holds a slot from before it asks DNS until its response is received. Slots are given by tenant, then app, then
-//! host, fairly at each level ([`admission`]); a hop that waits for its turn, also for that of its address, holds none.
+//! host, fairly at each level (`admission`); a hop that waits for its turn, also for that of its address, holds none.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -11,8 +11,8 @@
 //! | [`token`] | says who the client is |
 //! | [`serve`] | one client from its first byte to its end |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
-//! | [`tunnel`], [`relay`] | a tunnel: bytes in both directions |
-//! | [`forward`] | a plain HTTP request, one for each judged target |
+//! | `tunnel`, [`relay`] | a tunnel: bytes in both directions |
+//! | `forward` | a plain HTTP request, one for each judged target |
 //! | [`meter`] | counts and limits the bytes |
 //! | [`refusal`] | what the client and the audit get when it is refused |
 //!

@@ -1,7 +1,7 @@
 //! Counts what a peer sends, below TLS and HTTP (egress-security I-7, R-1).
 //!
 //! [`MeteredIo`] is between the socket and everything that reads from it, so chunk framing, trailers, interim
-//! responses and TLS records count like the body. [`InterimIo`] is between TLS and HTTP: the HTTP library passes
+//! responses and TLS records count like the body. `InterimIo` is between TLS and HTTP: the HTTP library passes
 //! over interim responses without a limit of its own.
 
 use std::io;

@@ -1,7 +1,7 @@
 //! Callers and their permissions, which are enforced before anything is dialled, started, read or spent.
 //!
 //! - [`CallerIdentity`]: who a request is from, after its key was checked.
-//! - [`CallerGrants`]: what manifests may name that did not come from the operator, for each identity.
+//! - `CallerGrants`: what manifests may name that did not come from the operator, for each identity.
 //! - [`DestinationPolicy`]: where the HTTP client for such manifests may connect.
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! - [`name`]: which names can be used, and their spellings.
 //! - [`edit`]: insertions into files that exist, each at a place that must be found.
 //! - [`plan`]: the files of a kind, made in memory from the templates and the tree.
-//! - [`write`]: writes all files, or none.
+//! - [`mod@write`]: writes all files, or none.
 //!
 //! What it does not do: it does not build, and writes no generated files; `cargo xtask generate` does that.
 

@@ -8,7 +8,7 @@ use super::edit::{insert_after, insert_before, insert_line, insert_variant, inse
 use super::name::ExtensionName;
 use super::write::{Changes, replace_files};
 use super::{ExtensionKind, plan, write_skeleton};
-use crate::{step, tidy};
+use crate::tidy;
 
 const ALL_KINDS: [ExtensionKind; 4] = [
     ExtensionKind::Backend,
@@ -192,27 +192,6 @@ fn skeletons_of_every_kind_are_tidy_and_are_written_once() {
         );
     }
     assert!(files_below(root) == before, "a refused name changed files");
-}
-
-#[test]
-fn skeletons_of_every_kind_compile_with_their_tests() {
-    let directory = tempfile::tempdir().unwrap();
-    let root = directory.path();
-    copy_directory(&workspace(), root);
-    for kind in ALL_KINDS {
-        write_skeleton(root, kind, THROW_AWAY_NAME).unwrap();
-    }
-    let packages = ["dray-sandbox", "dray-platform", "dray-tool"]
-        .map(|kind| format!("--package={kind}-{THROW_AWAY_NAME}"));
-    // Not the target directory of the tree: cargo would use artifacts of the copy for the tree.
-    step::cargo_step(root)
-        .args(["check", "--quiet", "--offline", "--tests"])
-        .args(packages)
-        .arg("--package=dray-documents")
-        .env("CARGO_TARGET_DIR", workspace().join("target/skeletons"))
-        .env("RUSTFLAGS", "--deny=warnings")
-        .run()
-        .unwrap();
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Documents for an agent to read, and the files of a conversation for a model.
 //!
-//! - [`document`]: opens a document from any of its places, as a file without a name.
-//! - [`keys`]: the file behind a stable reference, and fresh links to it.
-//! - [`cache`]: conversions that were made before, by digest.
-//! - [`attachment`]: the call that reads one document.
-//! - [`calls`]: the calls around the files of a conversation.
+//! - `document`: opens a document from any of its places, as a file without a name.
+//! - `keys`: the file behind a stable reference, and fresh links to it.
+//! - `cache`: conversions that were made before, by digest.
+//! - `attachment`: the call that reads one document.
+//! - `calls`: the calls around the files of a conversation.
 //!
 //! `dray-reading` does the reading, `dray-file-context` the file context; this module connects them with the bus.
 

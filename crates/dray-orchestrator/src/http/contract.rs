@@ -123,7 +123,7 @@ pub struct ChatRequest {
     pub cites_files: bool,
     /// How the client gets questions on approval.
     pub approval_form: ApprovalForm,
-    /// Whether the client gets what tools ask the user as calls of [`INPUT_TOOL`], which it declared; else as text.
+    /// Whether the client gets what tools ask the user as calls of `INPUT_TOOL`, which it declared; else as text.
     pub takes_input_calls: bool,
     /// The response in the background that the turn makes, which another replica may have to finish.
     pub background: Option<ResponseRun>,
@@ -141,7 +141,7 @@ pub enum ApprovalForm {
     /// As text of the answer, which the next message of the user answers.
     #[default]
     Text,
-    /// As calls of [`APPROVAL_TOOL`], which the client declared.
+    /// As calls of `APPROVAL_TOOL`, which the client declared.
     ClientTool,
     /// As items of `/v1/responses`.
     Items,
