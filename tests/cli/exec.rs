@@ -114,18 +114,6 @@ async fn a_program_ends_at_its_time_limit_with_its_children() {
 }
 
 #[tokio::test]
-async fn a_program_ends_when_the_command_is_interrupted() {
-    let fixture = ExecFixture::new();
-    let (mut child, pids) = fixture.start_children(&[]).await;
-    let interrupted = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(interrupted.unwrap().success());
-    ends(&pids).await;
-    assert_eq!(child.wait().unwrap().code(), Some(1));
-}
-
-#[tokio::test]
 async fn a_program_ends_by_itself_when_the_service_was_killed() {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&["--timeout", "1"]).await;

@@ -12,6 +12,7 @@ use dray_store::ArtifactLabel;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{explain_failure, path_bytes, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxExec};
@@ -65,10 +66,13 @@ async fn try_run(
         set_input(global, system, input, &mut request).await?;
     }
     let meta = system.meta(time + CALL_MARGIN);
+    // Before the call: a signal that comes as soon as the program runs must find the handler.
+    let mut interrupts =
+        signal(SignalKind::interrupt()).map_err(CommandFailure::local("cannot handle SIGINT"))?;
     let reply = tokio::select! {
         reply = system.call_once(&meta, &request) => reply?,
         // The service is notified of the dropped call and ends the program.
-        _ = tokio::signal::ctrl_c() => {
+        _ = interrupts.recv() => {
             return Err(Fault::new(FaultCode::Unavailable, "Interrupted.").into());
         }
     };
