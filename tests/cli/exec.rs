@@ -9,7 +9,7 @@ use dray_testkit::eventually;
 use super::{CliHome, line};
 
 /// Writes the numbers of itself and of a child in a session of its own.
-const CHILDREN: &str =
+const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; mv pids.new pids; wait";
 
 /// A home with one sandbox.
@@ -33,9 +33,9 @@ impl ExecFixture {
         command
     }
 
-    /// Starts [`CHILDREN`] and waits until they run.
+    /// Starts [`CHILDREN_SCRIPT`] and waits until they run.
     async fn start_children(&self, options: &[&str]) -> (Child, Vec<String>) {
-        let mut command = self.exec(options, &["sh", "-c", CHILDREN]);
+        let mut command = self.exec(options, &["sh", "-c", CHILDREN_SCRIPT]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let pids = self.sandbox.join("pids");
         eventually("the program", async || pids.exists().then_some(())).await;

@@ -80,14 +80,14 @@ fn an_app_narrows_and_the_fault_is_that_of_a_fetch() {
     check(&usage, 2, "");
 }
 
-const POLICY: &str = "[[role]]\nname = \"reports\"\ntenants = [\"acme\"]\napps = [\"reporter\"]\n\
+const POLICY_TEXT: &str = "[[role]]\nname = \"reports\"\ntenants = [\"acme\"]\napps = [\"reporter\"]\n\
                       [[role.rule]]\nname = \"files\"\noutcome = \"allow\"\nhosts = [\"files.example.org\"]\n\
                       ports = [443]\n";
 
 /// A directory with `policy.toml` and `expectations.toml`.
 fn policy_directory(expectations: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("policy.toml"), POLICY).unwrap();
+    std::fs::write(directory.path().join("policy.toml"), POLICY_TEXT).unwrap();
     std::fs::write(directory.path().join("expectations.toml"), expectations).unwrap();
     directory
 }

@@ -49,7 +49,7 @@ pub mod replay;
 pub mod source;
 
 pub use compile::{PolicyFileProblem, RoleLimits};
-pub use decide::{Caller, RequestView, RuleDecision, Undecided, Visible};
+pub use decide::{Caller, ObservedPart, RequestView, RuleDecision, Undecided};
 pub use source::{MAX_POLICY_BYTES, PolicyText};
 
 use compile::{CompiledRole, CompiledRule};

@@ -8,7 +8,7 @@ use crate::api::DiscordApi;
 /// Permission to attach files (documentation of Discord, "Permissions").
 const ATTACH_FILES: u64 = 1 << 15;
 /// Permission for everything.
-const ADMINISTRATOR: u64 = 1 << 3;
+const ADMINISTRATOR_PERMISSION: u64 = 1 << 3;
 /// Most servers that one response lists.
 const MAX_SERVERS: usize = 200;
 
@@ -45,7 +45,7 @@ fn may_attach(server: &Value) -> bool {
     let permissions: u64 = permissions
         .and_then(|text| text.parse().ok())
         .unwrap_or_default();
-    is_owner || permissions & (ATTACH_FILES | ADMINISTRATOR) != 0
+    is_owner || permissions & (ATTACH_FILES | ADMINISTRATOR_PERMISSION) != 0
 }
 
 #[cfg(test)]

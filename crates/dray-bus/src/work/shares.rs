@@ -60,8 +60,8 @@ impl<M> TenantShares<M> {
         self.free().saturating_sub(self.reserved())
     }
 
-    /// Holds a message until its turn. If there is no space, returns the message to give back to the server: this one,
-    /// or the newest message of a tenant with more held messages.
+    /// Queues a message. If the queue is full, returns the message that goes back to the server: this one, or the newest
+    /// message of a tenant that has more of them in the queue.
     pub(super) fn hold(&mut self, tenant: &str, message: M) -> Option<M> {
         let free = self.free();
         let (running, held) = self.counts(tenant);

@@ -1,7 +1,7 @@
 //! Replays audit events: what another policy would have decided about the requests that happened.
 
 use dray_guard::ruleset::replay::{PolicyReplay, RecordedRequest};
-use dray_guard::ruleset::{Caller, Visible};
+use dray_guard::ruleset::{Caller, ObservedPart};
 use dray_guard::{CanonicalUrl, Code, RequestKind, RuleSet};
 use dray_proto::v1;
 
@@ -42,9 +42,9 @@ pub fn replay_event(
     let mut request = kind.view(&url);
     if kind != RequestKind::Tunnel {
         // An event holds a hash of the path.
-        request.path = Visible::Unrecorded;
+        request.path = ObservedPart::Unrecorded;
         if event.method.is_empty() && kind != RequestKind::Fetch {
-            request.method = Visible::Unrecorded;
+            request.method = ObservedPart::Unrecorded;
         }
     }
     let tenant = match event.tenant_id.as_str() {

@@ -10,7 +10,7 @@ use super::fake_network::*;
 use crate::credential::{Credential, CredentialPlace, CredentialStore};
 use crate::fetch::{FetchJob, Fetcher};
 
-const POLICY: &str = r#"
+const POLICY_TEXT: &str = r#"
 [[deny]]
 name = "other"
 hosts = ["other.example.org"]
@@ -62,7 +62,7 @@ fn csv(body: &str) -> ResponseScript {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_no_rule_allows_is_refused_before_any_query() {
     let fixture = FetcherFixture::default();
-    let fetcher = ruled(&fixture, POLICY);
+    let fetcher = ruled(&fixture, POLICY_TEXT);
     for (tenant, url, rule) in [
         (
             "acme",
@@ -126,7 +126,7 @@ async fn i_5_a_rule_that_allows_opens_nothing_that_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_rule_limits_type_and_size_of_the_response() {
     let fixture = FetcherFixture::default();
-    let fetcher = ruled(&fixture, POLICY);
+    let fetcher = ruled(&fixture, POLICY_TEXT);
     let job = job_of("acme", "http://files.example.org/");
     for (script, end) in [
         (csv("12345678"), ("ok", "")),
@@ -155,7 +155,7 @@ async fn x_5_every_redirect_target_is_judged_by_the_rules() {
         OTHER_PUBLIC_ADDRESS,
         ResponseScript::ok("more than eight bytes"),
     );
-    let fetcher = ruled(&fixture, POLICY);
+    let fetcher = ruled(&fixture, POLICY_TEXT);
     for (target, code, rule) in [
         ("http://other.example.org/", "policy_denied", "deny/other"),
         (
@@ -188,7 +188,7 @@ async fn c_4_rules_that_change_during_a_fetch_do_not_change_it() {
     fixture
         .fake_network
         .slow("files.example.org", std::time::Duration::from_secs(1));
-    let fetcher = ruled(&fixture, POLICY);
+    let fetcher = ruled(&fixture, POLICY_TEXT);
     let job = job_of("acme", "http://files.example.org/");
     let digest = fetcher.rules().unwrap().digest().to_owned();
     let (outcome, ()) = tokio::join!(run(&fetcher, &job), async {
@@ -206,7 +206,7 @@ async fn c_4_rules_that_change_during_a_fetch_do_not_change_it() {
 #[tokio::test(start_paused = true)]
 async fn what_is_only_tried_passes_and_is_recorded() {
     let fixture = FetcherFixture::default();
-    let trial = format!("report_only = true\n{POLICY}");
+    let trial = format!("report_only = true\n{POLICY_TEXT}");
     let outcome = run(
         &ruled(&fixture, &trial),
         &job_of("umbrella", "http://files.example.org/"),
@@ -222,7 +222,7 @@ async fn what_is_only_tried_passes_and_is_recorded() {
     assert_eq!(outcome.record.reported.unwrap().name, "acme/private-files");
 }
 
-const QUOTA: &str =
+const QUOTA_TEXT: &str =
     "default = \"allow\"\n[[role]]\nname = \"acme\"\ntenants = [\"acme\"]\n[role.limits]\n";
 
 #[tokio::test(start_paused = true)]
@@ -230,7 +230,7 @@ async fn a_tenant_over_its_quota_learns_when_it_refills_and_nothing_is_dialled()
     let fixture = FetcherFixture::default();
     let clock = dray_types::Clock::manual(3_600_000 * 1000 + 3_540_000);
     let fetcher = fixture.fetcher().with_quotas(clock.clone(), 1);
-    set_rules(&fetcher, &format!("{QUOTA}requests_per_hour = 1\n"));
+    set_rules(&fetcher, &format!("{QUOTA_TEXT}requests_per_hour = 1\n"));
     let job = job_of("acme", "http://files.example.org/");
     assert_eq!(run(&fetcher, &job).await.code(), "ok");
     fixture.fake_network.forget_dials();
@@ -263,7 +263,7 @@ async fn i_7_a_fetch_ends_when_its_bytes_exceed_the_quota() {
     fixture
         .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::ok(vec![b'x'; 100_000]));
-    let fetcher = ruled(&fixture, &format!("{QUOTA}bytes_per_day = 50000\n"));
+    let fetcher = ruled(&fixture, &format!("{QUOTA_TEXT}bytes_per_day = 50000\n"));
     let job = job_of("acme", "http://files.example.org/");
     let outcome = run(&fetcher, &job).await;
     assert_eq!(outcome.end(), ("quota_exceeded", "body"));
@@ -282,7 +282,7 @@ async fn a_fetch_that_is_dropped_gives_its_place_back() {
     fixture
         .fake_network
         .slow("files.example.org", std::time::Duration::from_secs(2));
-    let fetcher = ruled(&fixture, &format!("{QUOTA}concurrent = 1\n"));
+    let fetcher = ruled(&fixture, &format!("{QUOTA_TEXT}concurrent = 1\n"));
     let job = job_of("acme", "http://files.example.org/");
     let mut dropped = Box::pin(run(&fetcher, &job));
     assert!(futures_util::poll!(&mut dropped).is_pending());

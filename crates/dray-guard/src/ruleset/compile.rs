@@ -36,7 +36,7 @@ pub struct PolicyFileProblem {
     pub remedy: String,
 }
 
-/// How much the callers of a role may use, for each tenant. `None` is no limit.
+/// Quotas of the callers of a role, for each tenant. `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleLimits {
     /// Fetches and connections in an hour.
@@ -212,7 +212,7 @@ impl Compiler {
 
     fn bad_outcome(&mut self, file: &PolicyText<'_>, offset: usize, outcome: &str) {
         let problem = match outcome {
-            "ask" => "the outcome \"ask\" is not supported: nobody can be asked".to_owned(),
+            "ask" => "the outcome \"ask\" is not supported: no person can be asked".to_owned(),
             other => format!("{other:?} is not an outcome"),
         };
         self.problems

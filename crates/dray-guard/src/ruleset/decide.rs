@@ -24,10 +24,10 @@ pub struct Caller {
     pub app: String,
 }
 
-/// What is known of a part of a request.
+/// A part of a request, as far as the rules can observe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Visible<T> {
-    /// It is this.
+pub enum ObservedPart<T> {
+    /// The value of the part.
     Seen(T),
     /// The peers hide it, as TLS does in a tunnel, or it has several readings.
     Hidden,
@@ -45,9 +45,9 @@ pub struct RequestView<'a> {
     /// The port.
     pub port: u16,
     /// The method.
-    pub method: Visible<&'a str>,
+    pub method: ObservedPart<&'a str>,
     /// The path without percent-encoding.
-    pub path: Visible<String>,
+    pub path: ObservedPart<String>,
     /// Whether the response will be visible.
     pub sees_response: bool,
 }
@@ -64,8 +64,8 @@ impl<'a> RequestView<'a> {
             host: url.host(),
             root_dot: url.root_dot(),
             port: url.port(),
-            method: Visible::Seen(method),
-            path: readable_path(url.path()).map_or(Visible::Hidden, Visible::Seen),
+            method: ObservedPart::Seen(method),
+            path: readable_path(url.path()).map_or(ObservedPart::Hidden, ObservedPart::Seen),
             sees_response: true,
         }
     }
@@ -76,8 +76,8 @@ impl<'a> RequestView<'a> {
             host: url.host(),
             root_dot: url.root_dot(),
             port: url.port(),
-            method: Visible::Hidden,
-            path: Visible::Hidden,
+            method: ObservedPart::Hidden,
+            path: ObservedPart::Hidden,
             sees_response: false,
         }
     }
@@ -256,14 +256,14 @@ impl CompiledRule {
 /// Whether a condition is met; `None` when that depends on what was not recorded.
 fn is_met<C, T>(
     condition: Option<&C>,
-    part: &Visible<T>,
+    part: &ObservedPart<T>,
     denies: bool,
     is_match: impl Fn(&C, &T) -> bool,
 ) -> Option<bool> {
     match (condition, part) {
         (None, _) => Some(true),
-        (Some(condition), Visible::Seen(part)) => Some(is_match(condition, part)),
-        (Some(_), Visible::Hidden) => Some(denies),
-        (Some(_), Visible::Unrecorded) => None,
+        (Some(condition), ObservedPart::Seen(part)) => Some(is_match(condition, part)),
+        (Some(_), ObservedPart::Hidden) => Some(denies),
+        (Some(_), ObservedPart::Unrecorded) => None,
     }
 }

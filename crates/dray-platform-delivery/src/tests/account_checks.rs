@@ -19,11 +19,11 @@ use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::error::DeliveryError;
 
 /// A token that no reply may show.
-const TOKEN: &str = "123:secret-of-the-bot";
+const BOT_TOKEN: &str = "123:secret-of-the-bot";
 
 /// What the platform does with a check.
 #[derive(Clone, Copy, Debug)]
-enum Answer {
+enum CheckOutcome {
     Accept,
     Refuse,
     Hang,
@@ -31,7 +31,7 @@ enum Answer {
 
 #[derive(Debug)]
 struct ScriptedPlatform {
-    answer: Answer,
+    answer: CheckOutcome,
     asked: Arc<AtomicUsize>,
 }
 
@@ -71,15 +71,17 @@ impl Platform for ScriptedPlatform {
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         match self.answer {
-            Answer::Accept => Ok(AccountCheck::accepted(
+            CheckOutcome::Accept => Ok(AccountCheck::accepted(
                 "@bot\u{202e}\n",
                 FilePermission::Allowed,
             )),
             // A platform that repeats the token in its refusal.
-            Answer::Refuse => {
-                Err(PlatformError::new(ErrorKind::Auth, format!("bad token {TOKEN}")).code("401"))
-            }
-            Answer::Hang => std::future::pending().await,
+            CheckOutcome::Refuse => Err(PlatformError::new(
+                ErrorKind::Auth,
+                format!("bad token {BOT_TOKEN}"),
+            )
+            .code("401")),
+            CheckOutcome::Hang => std::future::pending().await,
         }
     }
 }
@@ -91,7 +93,7 @@ struct CheckFixture {
 }
 
 impl CheckFixture {
-    fn new(accounts: &[(&str, Option<&str>, Answer)]) -> Self {
+    fn new(accounts: &[(&str, Option<&str>, CheckOutcome)]) -> Self {
         let clock = Clock::manual(1_700_000_000_000);
         let asked = Arc::new(AtomicUsize::new(0));
         let accounts = accounts.iter().map(|(name, tenant, answer)| {
@@ -129,9 +131,9 @@ impl CheckFixture {
 #[tokio::test]
 async fn a_tenant_checks_its_own_accounts_and_those_of_all() {
     let fixture = CheckFixture::new(&[
-        ("shared", None, Answer::Accept),
-        ("own", Some("acme"), Answer::Accept),
-        ("foreign", Some("other"), Answer::Accept),
+        ("shared", None, CheckOutcome::Accept),
+        ("own", Some("acme"), CheckOutcome::Accept),
+        ("foreign", Some("other"), CheckOutcome::Accept),
     ]);
     let reply = fixture.check("acme", "").await.unwrap();
     let names: Vec<&str> = reply
@@ -151,7 +153,7 @@ async fn a_tenant_checks_its_own_accounts_and_those_of_all() {
 
 #[tokio::test]
 async fn a_refused_token_is_reported_and_no_part_of_it_leaves_the_service() {
-    let fixture = CheckFixture::new(&[("main", None, Answer::Refuse)]);
+    let fixture = CheckFixture::new(&[("main", None, CheckOutcome::Refuse)]);
     let reply = fixture.check("acme", "main").await.unwrap();
     let check = reply.accounts.first().unwrap();
     assert_eq!(check.credentials(), CredentialState::Refused);
@@ -161,7 +163,7 @@ async fn a_refused_token_is_reported_and_no_part_of_it_leaves_the_service() {
 
 #[tokio::test]
 async fn many_callers_are_one_request_to_the_platform_until_the_result_is_old() {
-    let fixture = CheckFixture::new(&[("main", None, Answer::Accept)]);
+    let fixture = CheckFixture::new(&[("main", None, CheckOutcome::Accept)]);
     let callers = (0..20).map(|_| fixture.check("acme", ""));
     for reply in futures_util::future::join_all(callers).await {
         assert_eq!(reply.unwrap().accounts.len(), 1);
@@ -175,8 +177,8 @@ async fn many_callers_are_one_request_to_the_platform_until_the_result_is_old() 
 #[tokio::test(start_paused = true)]
 async fn a_platform_that_never_answers_holds_up_neither_the_reply_nor_the_others() {
     let fixture = CheckFixture::new(&[
-        ("hangs", None, Answer::Hang),
-        ("works", None, Answer::Accept),
+        ("hangs", None, CheckOutcome::Hang),
+        ("works", None, CheckOutcome::Accept),
     ]);
     let begun = tokio::time::Instant::now();
     let reply = fixture.check("acme", "").await.unwrap();

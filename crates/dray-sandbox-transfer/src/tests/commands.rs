@@ -168,10 +168,10 @@ async fn a_directory_outside_of_the_roots_is_refused() {
 }
 
 /// A script whose child is in a session of its own, and writes the numbers of both.
-const CHILDREN: &str =
+const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; echo begun; mv pids.new pids; wait";
 
-/// Waits until none of the processes of [`CHILDREN`] runs.
+/// Waits until none of the processes of [`CHILDREN_SCRIPT`] runs.
 async fn processes_end(root: &Path) {
     let pids = std::fs::read_to_string(root.join("pids")).unwrap();
     for pid in pids.lines() {
@@ -187,7 +187,7 @@ async fn processes_end(root: &Path) {
 async fn a_program_that_takes_too_long_ends_with_its_children_and_keeps_its_output() {
     let fixture = TransferFixture::with(&[ALLOW_ACME]).await;
     let (path, sandbox) = fixture.sandbox("open");
-    let mut request = script(&sandbox, CHILDREN);
+    let mut request = script(&sandbox, CHILDREN_SCRIPT);
     request.timeout_ms = 1500;
     let reply = fixture.ask(&request).await.unwrap();
     assert_eq!(
@@ -206,7 +206,7 @@ async fn a_program_ends_with_its_call() {
     let mut events = audits(&fixture).await;
     let (bus, meta) = (fixture.bus.clone(), fixture.meta("acme"));
     let mut call = JoinSet::new();
-    call.spawn(async move { bus.call(&meta, &script(&sandbox, CHILDREN)).await });
+    call.spawn(async move { bus.call(&meta, &script(&sandbox, CHILDREN_SCRIPT)).await });
     eventually("the program", async || {
         path.join("pids").exists().then_some(())
     })

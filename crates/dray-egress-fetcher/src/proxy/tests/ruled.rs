@@ -7,7 +7,7 @@ use dray_testkit::http::ResponseScript;
 
 use super::*;
 
-const POLICY: &str = r#"
+const POLICY_TEXT: &str = r#"
 [[role]]
 name = "sandboxes"
 tenants = ["acme"]
@@ -72,7 +72,7 @@ impl RuledProxy {
 
 #[tokio::test]
 async fn method_path_and_type_are_judged_where_they_are_visible() {
-    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY).await;
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
     proxy.fake_network.serve(PUBLIC_ADDRESS, csv);
     let response = proxy.get(&format!("http://{NAME}/tables/a.csv")).await;
@@ -124,7 +124,7 @@ async fn method_path_and_type_are_judged_where_they_are_visible() {
 
 #[tokio::test]
 async fn a_session_without_a_role_reaches_nothing() {
-    let RuledProxy { proxy, .. } = RuledProxy::start(POLICY).await;
+    let RuledProxy { proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let auth = format!(
         "Proxy-Authorization: Bearer {}\r\n",
         proxy.token_of("other-1", None)
@@ -136,7 +136,7 @@ async fn a_session_without_a_role_reaches_nothing() {
 
 #[tokio::test]
 async fn the_limit_of_a_rule_holds_for_the_bytes_of_a_tunnel() {
-    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY).await;
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
     let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
     let mut server = ends.recv().await.unwrap();
@@ -150,7 +150,7 @@ async fn the_limit_of_a_rule_holds_for_the_bytes_of_a_tunnel() {
 
 #[tokio::test]
 async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
-    let ruled = RuledProxy::start(POLICY).await;
+    let ruled = RuledProxy::start(POLICY_TEXT).await;
     let mut ends = ruled.proxy.be_server(PUBLIC_ADDRESS, 443);
     let authority = format!("{NAME}:443");
     let (mut client, _) = ruled.proxy.tunnel(&authority).await;
@@ -174,7 +174,7 @@ async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
     ruled.wait_for(is_stale).await;
     let (_, refused) = ruled.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&refused), 403);
-    ruled.replace(POLICY).await;
+    ruled.replace(POLICY_TEXT).await;
     let (_, granted) = ruled.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&granted), 200);
 }
@@ -182,7 +182,7 @@ async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
 #[tokio::test]
 async fn what_is_only_tried_passes_and_is_counted_and_audited() {
     let RuledProxy { mut proxy, .. } =
-        RuledProxy::start(&format!("report_only = true\n{POLICY}")).await;
+        RuledProxy::start(&format!("report_only = true\n{POLICY_TEXT}")).await;
     let response = proxy.get(&format!("http://{NAME}/other")).await;
     assert_eq!(status_of(&response), 200);
     let (opened, closed) = (proxy.event().await, proxy.event().await);
@@ -203,7 +203,7 @@ async fn what_is_only_tried_passes_and_is_counted_and_audited() {
 #[tokio::test]
 async fn a_connection_over_a_quota_is_refused_with_the_time_to_come_back() {
     let quota = "[role.limits]\nrequests_per_day = 1\n[[role.rule]]\nname = \"tables\"";
-    let text = POLICY.replacen("[[role.rule]]\nname = \"tables\"", quota, 1);
+    let text = POLICY_TEXT.replacen("[[role.rule]]\nname = \"tables\"", quota, 1);
     let RuledProxy { mut proxy, .. } = RuledProxy::start(&text).await;
     let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
     proxy.fake_network.serve(PUBLIC_ADDRESS, csv);

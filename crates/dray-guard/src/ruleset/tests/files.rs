@@ -2,13 +2,14 @@
 
 use super::*;
 
-const RULE: &str = "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"allow\"\n";
+const RULE_TEXT: &str =
+    "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"allow\"\n";
 
 /// Files with one problem, and how its message begins.
 const WRONG_FILES: [(&str, &str); 17] = [
     (
         "default = \"ask\"",
-        "policy.toml:1: the outcome \"ask\" is not supported: nobody can be asked. Write \"allow\", \"report\" or \"deny\".",
+        "policy.toml:1: the outcome \"ask\" is not supported: no person can be asked. Write \"allow\", \"report\" or \"deny\".",
     ),
     (
         "\n\ndefault = \"maybe\"",
@@ -120,7 +121,7 @@ const WRONG_LINES: [(&str, &str); 11] = [
 
 #[test]
 fn every_problem_names_file_line_and_remedy() {
-    let lines = WRONG_LINES.map(|(line, expected)| (format!("{RULE}{line}\n"), expected));
+    let lines = WRONG_LINES.map(|(line, expected)| (format!("{RULE_TEXT}{line}\n"), expected));
     let files = WRONG_FILES.map(|(text, expected)| (text.to_owned(), expected));
     for (text, expected) in files.into_iter().chain(lines) {
         let found = problems(&text);

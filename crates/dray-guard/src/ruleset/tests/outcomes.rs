@@ -2,7 +2,7 @@
 
 use super::*;
 
-const POLICY: &str = r#"
+const POLICY_TEXT: &str = r#"
 [[deny]]
 name = "paste"
 hosts = ["pastebin.com", "*.pastebin.com"]
@@ -31,7 +31,7 @@ ports = [443]
 
 #[test]
 fn the_first_rule_of_the_roles_of_the_caller_decides() {
-    let rules = rules(POLICY);
+    let rules = rules(POLICY_TEXT);
     for (text, expected) in [
         (
             "https://pypi.org/simple/",
@@ -69,7 +69,7 @@ fn the_first_rule_of_the_roles_of_the_caller_decides() {
 
 #[test]
 fn the_deny_list_wins_over_every_rule_that_allows() {
-    let rules = rules(POLICY);
+    let rules = rules(POLICY_TEXT);
     for text in [
         "https://pastebin.com/",
         "http://a.pastebin.com/",
@@ -93,12 +93,12 @@ fn the_deny_list_wins_over_every_rule_that_allows() {
 }
 
 fn rules_with_default(default: &str) -> RuleSet {
-    rules(&format!("default = \"{default}\"\n{POLICY}"))
+    rules(&format!("default = \"{default}\"\n{POLICY_TEXT}"))
 }
 
 #[test]
 fn a_name_with_a_root_dot_is_refused_by_its_rule_and_allowed_by_none() {
-    let rules = rules(POLICY);
+    let rules = rules(POLICY_TEXT);
     assert_eq!(
         fetch(&rules, "https://pypi.org./"),
         decided(false, "default", "")
@@ -115,7 +115,7 @@ fn i_4_what_a_tunnel_hides_counts_for_deny_and_against_allow() {
     };
     // The path that is denied could be inside.
     assert_eq!(
-        tunnel(POLICY, "https://pypi.org/"),
+        tunnel(POLICY_TEXT, "https://pypi.org/"),
         decided(false, "analysts/no-uploads", "")
     );
     for condition in [
@@ -140,7 +140,7 @@ fn i_4_what_a_tunnel_hides_counts_for_deny_and_against_allow() {
 
 #[test]
 fn a_rule_that_reports_never_changes_the_verdict() {
-    let text = POLICY.replace("outcome = \"deny\"", "outcome = \"report\"");
+    let text = POLICY_TEXT.replace("outcome = \"deny\"", "outcome = \"report\"");
     let trial = rules(&text);
     assert_eq!(
         fetch(&trial, "https://pypi.org/legacy/x"),
@@ -181,7 +181,7 @@ fn a_default_that_reports_lets_everything_pass_and_names_it() {
 
 #[test]
 fn a_file_that_only_reports_refuses_nothing_and_allows_nothing() {
-    let trial = format!("report_only = true\n{POLICY}");
+    let trial = format!("report_only = true\n{POLICY_TEXT}");
     let alone = rules(&trial);
     for (text, reported) in [
         ("https://pastebin.com/", "deny/paste"),
@@ -244,8 +244,8 @@ fn a_rule_limits_the_response_that_it_allows() {
 
 #[test]
 fn a_replay_counts_changes_and_leaves_open_what_was_not_recorded() {
-    let old = rules(POLICY);
-    let new = rules(&POLICY.replace(
+    let old = rules(POLICY_TEXT);
+    let new = rules(&POLICY_TEXT.replace(
         "\"pypi.org\", \"*.pythonhosted.org\"",
         "\"*.pythonhosted.org\"",
     ));
@@ -261,7 +261,7 @@ fn a_replay_counts_changes_and_leaves_open_what_was_not_recorded() {
     {
         let target = url(text);
         let request = RequestView {
-            path: Visible::Unrecorded,
+            path: ObservedPart::Unrecorded,
             ..RequestView::fetch(&target)
         };
         let recorded = replay::RecordedRequest {
@@ -298,7 +298,7 @@ fn a_replay_counts_changes_and_leaves_open_what_was_not_recorded() {
 
 #[test]
 fn a_table_of_expectations_is_checked_by_configuration_and_policy() {
-    let rules = std::sync::Arc::new(rules(POLICY));
+    let rules = std::sync::Arc::new(rules(POLICY_TEXT));
     let table =
         |text: &str| expectation::ExpectationTable::parse(&PolicyText::new("expect.toml", text));
     let text = "[[expect]]\ntenant = \"acme\"\nurl = \"https://pypi.org/x\"\noutcome = \"allow\"\nrule = \"analysts/packages\"\n\
