@@ -13,14 +13,13 @@ use crate::accept::RequestIntake;
 use crate::cache::{ClaimFailure, ClaimKeeper};
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
+use crate::poll_delay::PollDelay;
 use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState};
 use crate::records;
 use crate::report;
 
 /// Longest wait for an end.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// Between two looks.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Receipts by default, and at most.
 const DEFAULT_RECEIPTS: usize = 50;
@@ -60,6 +59,7 @@ impl ReceiptService {
         // A longer wait would hold a permit of this service; the caller asks again.
         let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
         let until = Instant::now() + wait;
+        let mut delay = PollDelay::new();
         loop {
             let found = match self.log.records.read(&key).await? {
                 Some(held) => {
@@ -73,7 +73,7 @@ impl ReceiptService {
                 return found.ok_or(DeliveryError::NotFound("delivery"));
             }
             // Polled, because the delivery may end in another replica, and one key is a cheap read.
-            tokio::time::sleep(POLL_INTERVAL).await;
+            tokio::time::sleep(delay.next_delay()).await;
         }
     }
 

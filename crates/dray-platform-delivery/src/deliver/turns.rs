@@ -9,6 +9,7 @@ use crate::chat_places::ChatPlaces;
 use crate::error::DeliveryError;
 use crate::index::{DeliveryIndex, WaitingDelivery};
 use crate::lease::{Lease, LeaseStore};
+use crate::poll_delay::PollDelay;
 use crate::queue::{ChatQueues, Order};
 use crate::records::RecordError;
 
@@ -20,8 +21,6 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 const EARLIER_GRACE: Duration = Duration::from_secs(1);
 /// Between two looks for deliveries whose files are still being copied.
 const EARLIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two looks at a chat that another replica has.
-const CHAT_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The turns of all chats.
 #[derive(Debug)]
@@ -83,6 +82,8 @@ impl ChatTurns {
     ) -> Result<Option<Lease>, DeliveryError> {
         let begun = tokio::time::Instant::now();
         let name = format!("chat\0{chat}");
+        // Another replica may have the chat.
+        let mut delay = PollDelay::new();
         loop {
             let waited = begun.elapsed();
             if waited >= EARLIER_GRACE || !self.index.is_in_hand_before(chat, order) {
@@ -93,7 +94,7 @@ impl ChatTurns {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(CHAT_POLL_INTERVAL) => {}
+                () = tokio::time::sleep(delay.next_delay()) => {}
                 () = cancel.cancelled() => return Err(DeliveryError::Interrupted),
             }
         }
