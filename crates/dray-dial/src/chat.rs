@@ -123,7 +123,10 @@ impl ChatClient {
         body: Value,
     ) -> Result<ChatStream, ChatError> {
         // Serialised once; all attempts share the bytes.
-        let body = bytes::Bytes::from(body.to_string());
+        // Into bytes directly: `Value`'s `Display` checks and copies each fragment once more.
+        let body = serde_json::to_vec(&body)
+            .map(bytes::Bytes::from)
+            .map_err(|_| ChatError::new(ChatKind::Malformed, "the request is not JSON"))?;
         for made in 1.. {
             let request = self.request(caller, headers, deployment)?;
             let request = trace_headers(self.trace)
