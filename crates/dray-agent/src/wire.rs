@@ -15,6 +15,7 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
+use line::LineFrame;
 pub use line::{DONE_LINE, write_event_line};
 pub use merge::MergedAnswer;
 
@@ -29,6 +30,8 @@ pub struct ChunkWriter {
     attachments: u32,
     calls: u32,
     stages: BTreeMap<u32, ShownStage>,
+    /// Of the chunks with content; made for the first of them.
+    content_frame: Option<LineFrame>,
 }
 
 /// The number of sent attachments of a stage, and whether the end of the stage was sent.
@@ -49,6 +52,7 @@ impl ChunkWriter {
             attachments: 0,
             calls: 0,
             stages: BTreeMap::new(),
+            content_frame: None,
         }
     }
 
@@ -62,6 +66,22 @@ impl ChunkWriter {
     /// The first chunk: the role, before anything is reported.
     pub fn start(&self) -> Value {
         self.delta(json!({ "role": "assistant" }))
+    }
+
+    /// Adds the lines of an event to `out`: [`write_event_line`] of each chunk of [`ChunkWriter::event`].
+    pub fn write_event(&mut self, out: &mut Vec<u8>, event: Event) {
+        if let Event::Content(content) = event {
+            let frame = self
+                .content_frame
+                .take()
+                .unwrap_or_else(|| LineFrame::of(&self.delta(json!({ "content": "" })), "content"));
+            frame.write(out, &content);
+            self.content_frame = Some(frame);
+            return;
+        }
+        for chunk in self.event(event) {
+            write_event_line(out, &chunk);
+        }
     }
 
     /// The chunks of an event; one for each, but one for each call of [`Event::ToolCalls`].

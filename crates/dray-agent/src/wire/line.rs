@@ -18,6 +18,41 @@ pub fn write_event_line(out: &mut Vec<u8>, event: &Value) {
     out.extend_from_slice(b"\n\n");
 }
 
+/// The line of a chunk with one text, cut where the text stands. A text is most of an answer, and all else in its chunk is
+/// the same each time: building a JSON tree for each would take most of the time of a chunk.
+#[derive(Clone, Debug)]
+pub(super) struct LineFrame {
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl LineFrame {
+    /// The frame of the chunk `empty`, whose member `member` is an empty string.
+    pub(super) fn of(empty: &Value, member: &str) -> Self {
+        let mut before = Vec::new();
+        write_event_line(&mut before, empty);
+        // Quotes within strings are escaped, so this text can only be the member itself. The last one, because an
+        // identifier that the caller chose comes earlier.
+        let pattern = format!("\"{member}\":\"\"");
+        let found = before
+            .windows(pattern.len())
+            .rposition(|window| window == pattern.as_bytes());
+        debug_assert!(found.is_some(), "the chunk has the member");
+        let after = before.split_off(found.map_or(before.len(), |at| at + pattern.len() - 2));
+        // Without the two quotes, which are written with the text.
+        let after = after.get(2..).unwrap_or_default().to_vec();
+        Self { before, after }
+    }
+
+    /// Adds the line with `text` to `out`.
+    pub(super) fn write(&self, out: &mut Vec<u8>, text: &str) {
+        out.extend_from_slice(&self.before);
+        let written = text.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));
+        debug_assert!(written.is_ok(), "memory takes all that is written");
+        out.extend_from_slice(&self.after);
+    }
+}
+
 /// JSON whose strings are ASCII alone.
 struct AsciiFormatter;
 

@@ -363,9 +363,7 @@ fn r_16_the_same_events_give_the_same_bytes() {
         let mut writer = writer();
         let mut out = Vec::new();
         for event in everything() {
-            for chunk in writer.event(event) {
-                write_event_line(&mut out, &chunk);
-            }
+            writer.write_event(&mut out, event);
         }
         out
     };
@@ -383,6 +381,22 @@ proptest! {
         prop_assert!(!body.contains('\n'));
         let read: Value = serde_json::from_str(body).unwrap();
         prop_assert_eq!(&read["t"], &text);
+    }
+
+    #[test]
+    fn lines_of_content_are_those_of_its_chunks(
+        model in proptest::option::of(any::<String>()),
+        texts in proptest::collection::vec(any::<String>(), 1..4),
+    ) {
+        let mut writer = ChunkWriter::new("a\"content\":\"\"", 1_700_000_000, model);
+        let (mut lines, mut chunks) = (Vec::new(), Vec::new());
+        for text in texts {
+            for chunk in writer.event(Event::Content(text.clone())) {
+                write_event_line(&mut chunks, &chunk);
+            }
+            writer.write_event(&mut lines, Event::Content(text));
+        }
+        prop_assert_eq!(lines, chunks);
     }
 
     #[test]

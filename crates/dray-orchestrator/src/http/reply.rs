@@ -129,7 +129,7 @@ impl ChunkStream {
         let mut out = Vec::new();
         write_event_line(&mut out, &self.writer.start());
         for event in head {
-            self.write(&mut out, event);
+            self.writer.write_event(&mut out, event);
         }
         (out.into(), Some(self))
     }
@@ -147,11 +147,11 @@ impl ChunkStream {
         };
         match next {
             NextEvent::Event(event) => {
-                self.write(&mut out, event);
+                self.writer.write_event(&mut out, event);
                 // What is ready goes along, so that many small events need few writes.
                 for _ in 1..AT_ONCE {
                     let Some(event) = self.run.ready() else { break };
-                    self.write(&mut out, event);
+                    self.writer.write_event(&mut out, event);
                 }
                 (out.into(), Some(self))
             }
@@ -159,12 +159,6 @@ impl ChunkStream {
                 self.finish(&mut out, ended);
                 (out.into(), None)
             }
-        }
-    }
-
-    fn write(&mut self, out: &mut Vec<u8>, event: Event) {
-        for chunk in self.writer.event(event) {
-            write_event_line(out, &chunk);
         }
     }
 
