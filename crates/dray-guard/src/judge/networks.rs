@@ -53,7 +53,7 @@ pub(super) fn read_network(text: &str) -> Option<IpNet> {
 /// The IPv4 network inside an IPv4-mapped one: judged addresses are unwrapped, so it would never match (8.3).
 fn unmap_network(network: IpNet) -> IpNet {
     let (IpAddr::V4(address), Some(length)) = (
-        // This branch also serves IPv4 networks: their lengths are below 96.
+        // IPv4 networks take the `else` branch as well: their lengths are below 96.
         network.addr().to_canonical(),
         network.prefix_len().checked_sub(96),
     ) else {
