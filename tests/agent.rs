@@ -1,4 +1,4 @@
-//! Whole agents: the orchestrator with every service that it asks, and a model that follows a script.
+//! Tests of whole agents: the orchestrator with every service that it calls, and a scripted model.
 
 mod chat;
 mod crashes;

@@ -1,4 +1,4 @@
-//! The command line as scripts use it: what it prints, where, and with which exit code.
+//! Tests of the command line as scripts use it: what it prints, to which stream, and with which exit code.
 
 use std::process::{Command, Output, Stdio};
 
@@ -159,7 +159,7 @@ fn a_file_is_put_and_fetched_without_a_store() {
         Stdio::null(),
     );
     check(&printed, 0, "words");
-    // A device is written to; it stays what it is.
+    // A device is written to and not replaced.
     let gone = ["sandbox", "get", "local:../box", "a.txt", "-o", "/dev/null"];
     assert!(run(&gone, Stdio::null()).status.success());
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
@@ -199,7 +199,7 @@ fn resolved_arguments_are_printed_and_others_are_not_changed() {
     let expected = r#"{"z": "http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
     let mut command = home.dray(&["resolve", "--arguments", arguments]);
     check(&command.output().unwrap(), 0, expected);
-    // More space than any volume has: a condition of services, which a command does not wait for.
+    // More space than any volume has. This check concerns services, so a command does not wait for it.
     command.env("DRAY_LIMITS__FREE_DISK_PERCENT", "99");
     command.env("DRAY_LIMITS__FREE_DISK_ENOUGH", "1000000GiB");
     check(&command.output().unwrap(), 0, expected);
@@ -428,7 +428,7 @@ impl RunningSystem {
             "--chat",
             "127.0.0.1:0",
         ]);
-        // The machine of the tests may be short of space; an unready system takes on no work.
+        // The machine of the tests may have little space; a system that is not ready accepts no work.
         command.env("DRAY_LIMITS__FREE_DISK_PERCENT", "0");
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut ready_line = String::new();

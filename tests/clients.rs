@@ -1,4 +1,4 @@
-//! The clients in other languages against the real services.
+//! Tests of the clients in other languages with the real services.
 
 mod fixture;
 mod go;

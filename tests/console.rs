@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 use crate::support::{self, node, up::UpServer};
 
-/// Packages of npm that drive and judge the pages.
+/// Packages of npm that control and check the pages.
 const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"];
-/// How long work may take before it is too late.
+/// Time after which work counts as too late.
 const WORK_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(5);
 /// Session whose sandbox and chat are directories of the test.
 const SESSION_ID: &str = "walk";
-/// Content of the file that the browser drops on a sandbox; the way there is through the store.
+/// Content of the file that the browser drops on a sandbox; it is large enough to go through the store.
 const DROPPED_TEXT: &str = "dropped";
 /// Id of the delivery that the pages show.
 const DELIVERY_ID: &str = "walk-delivery";
@@ -104,7 +104,7 @@ impl ConsoleFixture {
         assert!(sent.status.success(), "{sent:?}");
     }
 
-    /// Publishes work that no service can read under a proper envelope; it is given up.
+    /// Publishes work in a valid envelope that no service can decode, so that it becomes a dead letter.
     async fn publish_garbage(&self) -> String {
         let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
         let meta = Meta::new(TenantId::default(), deadline);
@@ -135,7 +135,7 @@ impl ConsoleFixture {
     }
 }
 
-/// The browser, which asks the test for what only the test can do.
+/// The browser, which asks the test for actions that only the test can perform.
 struct BrowserWalk(Child);
 
 impl BrowserWalk {
@@ -155,7 +155,7 @@ impl BrowserWalk {
         Self(process)
     }
 
-    /// Does what the browser asks for until it is done, and returns what it saw.
+    /// Performs the actions that the browser requests until it is done, and returns its observations.
     async fn serve(mut self, fixture: &mut ConsoleFixture) -> Value {
         let mut answers = self.0.stdin.take().unwrap();
         let requests = BufReader::new(self.0.stderr.take().unwrap());

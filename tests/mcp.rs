@@ -1,4 +1,5 @@
-//! `dray mcp` with the client of the official `mcp` package, over stdio and HTTP, in both eras of the protocol.
+//! Tests of `dray mcp` with the client of the official `mcp` package, over stdio and HTTP, in both versions of the
+//! handshake.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -57,7 +58,7 @@ impl McpFixture {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// What the client saw of a server on its standard streams.
+    /// The observations of the client at a server on its standard streams.
     fn over_stdio(&self, era: &str, job: &str, options: &[String]) -> Value {
         let root = self.place("data");
         let mut client = self.client();
@@ -66,7 +67,7 @@ impl McpFixture {
         serde_json::from_str(&support::stdout(&mut client)).unwrap()
     }
 
-    /// What the client saw of a server over HTTP.
+    /// The observations of the client at a server over HTTP.
     fn over_http(&self, era: &str, url: &str) -> Value {
         let mut client = self.client();
         client.args([era, &self.place("data"), "http", url, TEST_TOKEN]);
@@ -117,8 +118,8 @@ fn documents_are_read_within_the_budget_in_both_eras() {
             big["tokens"]
         );
         assert_eq!(big["structured"]["next"]["tool"], "read");
-        // The parts meet: neither a line nor half a character is lost between them. A frame ends its text with a line
-        // end, so line ends are left out here; and a failure prints no document.
+        // The parts join exactly: neither a line nor half a character is lost between them. A frame ends its text with
+        // a line end, so line ends are ignored here; and a failure prints no document.
         let parts = seen["parts"]["text"].as_str().unwrap().replace('\n', "");
         assert!(
             parts == big_text().replace('\n', ""),
@@ -198,7 +199,7 @@ fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
         "{}",
         seen["sent"]
     );
-    // The same id is the same delivery.
+    // The same id means the same delivery.
     assert_eq!(seen["sent_again"], seen["sent"]);
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2);
     let deliveries = &seen["receipts"]["structured"]["deliveries"];
@@ -267,7 +268,7 @@ fn http_refuses_other_hosts_origins_and_tokens() {
         for name in ["host", "origin", "null", "port"] {
             assert_eq!(statuses[name], 403, "{name}");
         }
-        // Admitted: what comes after is a matter of the protocol.
+        // The connection is admitted; what follows is decided by the protocol.
         let own = statuses["own"].as_u64().unwrap();
         assert!(own != 401 && own != 403, "{own}");
     }

@@ -1,4 +1,4 @@
-//! Previews as people use them: links over real backends, and pages in Chromium.
+//! Tests of previews as people use them: links to real backends, and pages in Chromium.
 
 mod browser;
 mod deaths;
@@ -51,7 +51,7 @@ impl PreviewProcess {
         }
     }
 
-    /// Asks for a path exactly as it is written.
+    /// Requests a path exactly as it is written.
     fn get(&self, area: &str, rest: &str) -> CurlResponse {
         self.get_with(area, rest, &[])
     }

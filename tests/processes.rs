@@ -1,5 +1,5 @@
-//! Services as processes on a real nats-server and a store that can fail: what happens when a part of the system goes
-//! away in the middle.
+//! Tests of services as processes on a real nats-server and a store that can fail: what happens when a part of the
+//! system disappears in the middle.
 
 mod machine;
 

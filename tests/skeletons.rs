@@ -1,15 +1,15 @@
-//! Skeletons of `cargo xtask new`, one of each kind in a copy of the work tree: the whole copy compiles, keeps the rules
-//! of the source, and each skeleton passes the suite of its kind.
+//! Tests the skeletons of `cargo xtask new`, one of each kind, in a copy of the work tree: the whole copy compiles and
+//! follows the rules of the source, and each skeleton passes the suite of its kind.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A name that nothing has.
+/// A name that is not in use.
 const THROW_AWAY_NAME: &str = "throwaway";
 
-/// Target directory of the copy, below that of the tree. It is not the same: cargo would take artifacts of the copy for
-/// those of the tree.
+/// Target directory of the copy, below that of the tree. They must differ: cargo would mistake artifacts of the copy
+/// for those of the tree.
 const TARGET_DIRECTORY: &str = "target/skeletons";
 
 /// Directories that are not copied.

@@ -1,8 +1,8 @@
-//! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with
-//! `cargo xtask soak -- deliveries`. `--rounds` says how often each service is killed, `--seed` repeats the choices of
-//! a run that failed; it is in what the run prints. `-- skeletons` builds what `cargo xtask new` writes, `-- tickets`
-//! uploads as much as one ticket takes through a proxy that cuts, or as many bytes as `DRAY_SOAK_TICKET_BYTES` says. It
-//! needs room for the file twice: in segments, and as the artifact.
+//! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with `cargo xtask soak --
+//! deliveries`. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed;
+//! each run prints its seed. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file
+//! of a ticket through a proxy that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs
+//! space for the file twice, in segments and as the artifact.
 
 #[cfg(test)]
 #[path = "tickets/cuts.rs"]
@@ -56,7 +56,7 @@ fn tickets_take_gigabytes_through_a_proxy_that_cuts() {
     cuts::upload_through_cuts(&upload, MAX_TRANSFER_MEMORY);
 }
 
-/// A number that the runner set.
+/// A number that the runner passed.
 #[cfg(test)]
 fn number(name: &str) -> Option<u64> {
     #[expect(

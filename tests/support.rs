@@ -1,4 +1,4 @@
-//! Helpers of several stories: paths in the source tree, and the programs beside the tests.
+//! Helpers for several test modules: paths in the source tree, and programs beside the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ pub(crate) mod mcp_process;
 pub(crate) mod node;
 pub(crate) mod up;
 
-/// The folder of the workspace.
+/// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -24,7 +24,7 @@ pub(crate) fn python() -> PathBuf {
     path
 }
 
-/// The binary under test: the one that the runner named, or the one that was built beside the tests.
+/// The binary under test: the one that the runner names, or the one that was built beside the tests.
 pub(crate) fn dray() -> PathBuf {
     #[expect(
         clippy::disallowed_methods,
@@ -36,7 +36,7 @@ pub(crate) fn dray() -> PathBuf {
     path
 }
 
-/// Runs a program to its end and takes what it wrote on standard output; its standard error goes into the panic.
+/// Runs a program to its end and returns its standard output; its standard error becomes part of the panic message.
 #[track_caller]
 pub(crate) fn stdout(command: &mut Command) -> String {
     let Output {

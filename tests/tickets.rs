@@ -1,4 +1,4 @@
-//! `dray up --tickets` and `dray ticket`, with curl as the client.
+//! Tests of `dray up --tickets` and `dray ticket`, with curl as the client.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,7 +18,7 @@ struct TicketFixture {
     folder: tempfile::TempDir,
 }
 
-/// What curl got: the status and the fields of its answer, and the body.
+/// The result of curl: status, fields and body of the response.
 struct Answer {
     head: String,
     body: Vec<u8>,
@@ -62,7 +62,7 @@ impl TicketFixture {
         UpServer::start(self.folder.path(), &options, "tickets: ")
     }
 
-    /// Makes a ticket and returns its path at the endpoint, which outlives the endpoint's port.
+    /// Makes a ticket and returns its path at the endpoint, which stays the same when the endpoint's port changes.
     fn ticket(&self, server: &UpServer, arguments: &[&str]) -> String {
         let mut command = Command::new(support::dray());
         command
@@ -101,7 +101,7 @@ impl TicketFixture {
     }
 }
 
-/// Bytes that no part of repeats within 64 KiB.
+/// Bytes in which no part repeats within 64 KiB.
 fn content(length: u32) -> Vec<u8> {
     (0..length)
         .map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0])
@@ -134,7 +134,7 @@ fn a_file_goes_up_and_down_once() {
         "{}",
         received.head
     );
-    // The end is recorded once the last bytes left; until then another request is refused as a second one.
+    // The end is recorded after the last bytes were sent; until then another request is refused as a second one.
     let refused = loop {
         let answer = fixture.curl(&server, &download, &[]);
         if !answer.head.starts_with("HTTP/1.1 409") {
@@ -185,7 +185,7 @@ fn the_command_line_lists_shows_and_revokes_tickets_without_their_urls() {
     refused.check_status(410);
     assert_eq!(refused.json()["type"], "urn:drayage:problem:ticket-revoked");
     assert!(lines(&["list"]).is_empty());
-    // Of another tenant, or again: nothing changes, and the exit code says so.
+    // For a ticket of another tenant, and the second time: nothing changes, and the exit code shows it.
     for arguments in [
         &["revoke", id][..],
         &["revoke", id, "--tenant", "other"],

@@ -1,5 +1,5 @@
-//! Files out of a sandbox to a chat and back, by the command line, with every service a process of its own; and what
-//! happens when one of them dies in the middle.
+//! Tests of files that are sent from a sandbox to a chat and back by the command line, with every service as a process;
+//! and of what happens when one of them dies in the middle.
 
 mod faults;
 mod kills;

@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::print_line;
 
-/// Calls of one measurement; one alone would be near the resolution of the clock.
+/// Calls of one measurement; a single call would be near the resolution of the clock.
 const CALL_COUNT: usize = 500;
 const ROUND_COUNT: usize = 11;
 /// Bytes of a small call.
@@ -131,7 +131,7 @@ async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<Bench
         },
         || async {
             for _ in 0..CALL_COUNT {
-                // A new envelope for each call, as a caller has it: minting the id is a part of what is measured.
+                // A new envelope for each call, as callers make it: creating the id is a part of what is measured.
                 let now = Clock::system().now_ms();
                 let meta = Meta::new(
                     TenantId::default(),
@@ -167,7 +167,7 @@ fn resolve_request(size: usize) -> v1::ResolveRequest {
     }
 }
 
-/// A client whose partner echoes, as a program would do it with only the client library.
+/// A client and a responder that use only the client library.
 async fn bare_client(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
     // A connection of its own, as a service in another process would have.
     let responder = async_nats::connect(server.url()).await?;
@@ -181,7 +181,7 @@ async fn bare_client(server: &NatsServer) -> anyhow::Result<async_nats::Client> 
     tokio::spawn(async move {
         while let Some(message) = requests.next().await {
             if let Some(reply) = message.reply {
-                // A reply that cannot be sent shows as a request that fails.
+                // If a reply cannot be sent, the request fails.
                 let _ = responder.publish(reply, message.payload).await;
             }
         }

@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! (n) `dray sandbox get` and `put` beside `docker cp`, (o) the same beside `scp`, with a new and with a shared
-//! connection, (p) the start of `dray read`. Both sides run in turn and move the same files. What an engine, a server
-//! or a shared connection use is in no figure but the time.
+//! connection, (p) the start of `dray read`. Both sides run alternately and move the same files. Processor time and
+//! memory of an engine, a server or a shared connection are not included; only the time is.
 
 mod docker;
 mod pair;
@@ -20,7 +20,7 @@ const SIZES_AND_ROUNDS: [(u64, usize); 3] = [(1 << 10, 15), (25_000_000, 11), (2
 /// Most memory of one command that is its own, in bytes.
 const MAX_PRIVATE_BYTES: u64 = 24 << 20;
 
-/// How a large file is proved, and the time that may take beside a copy without proof.
+/// How a large file is proved, and how much longer that may take than a copy without proof.
 #[derive(Clone, Copy, Debug)]
 enum IntegrityCheck {
     /// A digest in the sandbox.
@@ -46,10 +46,10 @@ impl IntegrityCheck {
         }
     }
 
-    /// The time ratio that is wanted for a file of this size.
+    /// The target for the ratio of times for a file of this size.
     const fn aim(self, size: u64) -> f64 {
         match self {
-            // Without a digest nothing is left to do beyond the copy. Small files have one in any case.
+            // Without a digest there is no work beyond the copy. Small files have one in any case.
             Self::State if size > 1 << 20 => 1.0,
             _ => 1.2,
         }
@@ -63,17 +63,17 @@ pub(crate) fn measure_sandbox_commands(binary: Option<&Path>) -> anyhow::Result<
     ssh::run(&dray)
 }
 
-/// Measures how long `dray` takes to start, with the binary that was named or built.
+/// Measures how long `dray` takes to start, with the given binary or one that is built.
 pub(crate) fn measure_start(binary: Option<&Path>) -> anyhow::Result<()> {
     start::run(&built_binary(binary)?)
 }
 
-/// Measures `dray mcp`, with the binary that was named or built.
+/// Measures `dray mcp`, with the given binary or one that is built.
 pub(crate) fn measure_mcp(binary: Option<&Path>) -> anyhow::Result<()> {
     crate::mcp::run(&built_binary(binary)?)
 }
 
-/// The binary that is measured: the one that was named, or one that is built beside this program.
+/// The binary that is measured: the given one, or one that is built beside this program.
 fn built_binary(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(binary) = binary {
         return Ok(binary.to_path_buf());

@@ -1,7 +1,8 @@
-//! (e) Documents to Markdown: time, memory and what of the text arrives, beside `markitdown` and reference extractions.
+//! (e) Documents to Markdown: time, memory and how much of the text arrives, beside `markitdown` and reference
+//! extractions.
 //!
 //! The converter runs in a small program of its own (`documents`, an example of `dray-documents`), so that its peak
-//! memory is its own. Comparing is the work of `tests/documents/measure.py`, because the references are Python's.
+//! memory is its own. `tests/documents/measure.py` compares the results, because the references are made with Python.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use anyhow::Context as _;
 
 use crate::print_line;
 
-/// What the comparison needs from the Python package index. Of markitdown only the formats that the corpus has.
+/// Packages of the Python package index for the comparison. Of markitdown only the formats in the corpus.
 const PYTHON_PACKAGES: [&str; 7] = [
     "markitdown[docx,outlook,pdf,pptx,xls,xlsx]==0.1.8",
     "openpyxl==3.1.5",
@@ -21,7 +22,7 @@ const PYTHON_PACKAGES: [&str; 7] = [
     "xlrd==2.0.2",
 ];
 
-/// Measures and prints what `measure.py` says.
+/// Measures and prints the output of `measure.py`.
 pub(crate) fn run() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -71,7 +72,7 @@ fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
 fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-python");
     let interpreter = environment.join("bin/python");
-    // Kept between runs; only its packages are compared each time.
+    // Kept between runs; pip only compares its packages each time.
     if !interpreter.exists() {
         let status = Command::new("python3")
             .args(["-m", "venv"])

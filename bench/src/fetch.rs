@@ -27,7 +27,7 @@ async fn compare_sizes(
     let (baseline, ours) = side_by_side(
         rounds,
         || async {
-            // Starting the program is a part of what a user waits for, so it counts.
+            // The start of the program counts, because a user waits for it.
             let status = tokio::process::Command::new("curl")
                 .args(["--silent", "--fail", "--output"])
                 .arg(&target)
@@ -39,7 +39,7 @@ async fn compare_sizes(
             Ok(())
         },
         || async {
-            // Fresh content each time: an object that is there already would not be written again.
+            // New content each time: an object that exists already would not be written again.
             let url = format!("{}?{}", BenchFixture::url(size), fixture.server.fresh());
             fixture.fetch(url, size).await
         },

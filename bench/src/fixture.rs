@@ -58,7 +58,7 @@ impl BenchFixture {
             .set("file-resolver.dial_url", dial.url())
             .set("egress-fetcher.enabled", "true")
             .set("egress-fetcher.max_bytes_ceiling", "4GiB")
-            // The usual limits would measure the waiting in line and not the work.
+            // With the usual limits the measurement would include waiting in the queue.
             .set("egress-fetcher.max_per_host", "64")
             .set("egress-fetcher.max_per_address", "64")
             .set("egress-fetcher.max_per_app", "64")
@@ -109,7 +109,7 @@ impl BenchFixture {
     }
 }
 
-/// Sends the one public name to the file server on loopback, over real sockets.
+/// Connects the one public name to the file server on loopback, over real sockets.
 #[derive(Clone, Copy, Debug)]
 struct LoopbackDialer {
     server: SocketAddr,

@@ -3,32 +3,32 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Two ways of doing the same thing, measured in one run.
+/// Two methods for the same task, measured in one run.
 #[derive(Debug)]
 pub(crate) struct BenchComparison {
-    /// What is done, with the letter of the measurement.
+    /// The task, with the letter of the measurement.
     pub(crate) name: String,
-    /// What a user would use instead.
+    /// The program that a user would use instead.
     pub(crate) baseline: SampleSet,
-    /// The same thing done by Drayage.
+    /// The same task with Drayage.
     pub(crate) ours: SampleSet,
-    /// What the ratio means and what it should be.
+    /// The meaning of the ratio, and its target.
     pub(crate) aim: RatioTarget,
 }
 
 /// What the ratio is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RatioTarget {
-    /// Our time over the other's, at most this.
+    /// Our time divided by the other's, at most this.
     TimeAtMost(f64),
-    /// Our throughput over the other's, at least this.
+    /// Our throughput divided by the other's, at least this.
     ThroughputAtLeast(f64),
 }
 
 /// Repeated measurements of one thing, compared by their median.
 #[derive(Debug)]
 pub(crate) struct SampleSet {
-    /// What was measured, as the row begins.
+    /// The beginning of its row.
     pub(crate) label: String,
     times: Vec<Duration>,
 }
@@ -44,7 +44,7 @@ impl SampleSet {
         }
     }
 
-    /// The middle measurement, which one slow round does not move; the upper one of an even number.
+    /// The median, which one slow round does not change; of an even number the upper one.
     pub(crate) fn median(&self) -> Duration {
         self.times
             .get(self.times.len() / 2)
@@ -62,7 +62,7 @@ impl SampleSet {
 }
 
 impl BenchComparison {
-    /// Our share of the aim's measure: time over time, or throughput over throughput.
+    /// Our result divided by the other's in the unit of the target: times or throughputs.
     fn ratio(&self) -> f64 {
         let (baseline, ours) = (
             self.baseline.median().as_secs_f64(),
@@ -118,7 +118,7 @@ fn to_millis(time: Duration) -> f64 {
 }
 
 /// Runs two measurements in turn, after one round of each that does not count. The order changes from round to round,
-/// so that both see the same machine and neither always finds the caches that the other warmed.
+/// so that both run under the same conditions and neither always profits from the caches of the other one.
 pub(crate) async fn side_by_side<A, B>(
     rounds: usize,
     mut baseline: impl FnMut() -> A,

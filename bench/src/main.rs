@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what we do beside what a user would use instead, in one run, as ratios.
+//! `cargo xtask bench`: compares this product with the programs that a user would use instead, in one run, as ratios.
 //!
 //! | name | ours | beside it |
 //! |---|---|---|
@@ -84,7 +84,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
-    // This program started by itself: what a child measures must have no other memory in its process.
+    // This program started itself: the process of a measured child must have no other memory.
     if let Some(size) = arguments.fetch_once {
         return memory::fetch_once(size).await;
     }

@@ -1,6 +1,6 @@
 //! (q) `dray mcp` as a client sees it: the start, a small document, the size of the list of tools, calls per second.
 //!
-//! These have absolute aims. Servers that do a part of the same work stand beside it, for comparison.
+//! These have absolute targets. Servers that do a part of the same work are measured for comparison.
 
 mod peers;
 mod stdio;
@@ -28,7 +28,7 @@ const CONNECTION_COUNT: usize = 8;
 const CALLS_PER_CONNECTION: usize = 250;
 /// The file of ten bytes that is read.
 const SMALL_FILE: &str = "note.txt";
-/// Bytes of a token, as docs/mcp-server.md estimates them.
+/// Bytes per token in estimates, as in docs/mcp-server.md.
 const BYTES_PER_TOKEN: usize = 3;
 /// The aims.
 const MAX_START_MS: f64 = 30.0;
@@ -172,7 +172,7 @@ fn call_repeatedly(address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The body of one response, whose length is stated or which comes in chunks.
+/// The body of one response, with a declared length or in chunks.
 fn read_response(reader: &mut BufReader<TcpStream>) -> anyhow::Result<String> {
     let mut length = None;
     loop {

@@ -7,10 +7,10 @@ use crate::fixture::BenchFixture;
 use crate::print_line;
 
 const FILE_BYTES: u64 = 1 << 30;
-/// Most memory above idle that the aim allows.
+/// Most memory above the idle process that the target allows.
 const MAX_MEMORY_BYTES: u64 = 48 << 20;
 
-/// Measures in a child process and prints what it says.
+/// Measures in a child process and prints its output.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let status = tokio::process::Command::new(std::env::current_exe()?)
         .args(["--fetch-once", &FILE_BYTES.to_string()])

@@ -1,9 +1,9 @@
-//! Chats through the orchestrator, beside the model asked directly.
+//! Chats through the orchestrator, compared with requests to the model directly.
 //!
-//! (k) what we add to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200 concurrent chats, also
-//! beside a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of chats that run. The
-//! model is a scripted one and answers immediately; everything goes over loopback HTTP and, but for the relay, in one
-//! process.
+//! (k) the time that the orchestrator adds to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200
+//! concurrent chats, also beside a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of
+//! chats that run. The model is a scripted one and answers immediately; everything goes over loopback HTTP and, but for
+//! the relay, in one process.
 
 mod crowd;
 mod fixture;
@@ -18,7 +18,7 @@ use fixture::OrchestratorFixture;
 /// Measures memory, latency and crowds, in this order.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let fixture = OrchestratorFixture::start().await?;
-    // Memory comes first: what a crowd leaves in the heap would hide what a chat takes.
+    // Memory comes first: memory that concurrent chats leave in the heap would hide what one chat takes.
     memory::run(&fixture).await?;
     latency::run(&fixture).await?;
     crowd::run(&fixture).await?;

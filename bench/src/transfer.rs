@@ -1,10 +1,10 @@
-//! Files between sandboxes, the store and people, beside the tools that a user would take.
+//! Files between sandboxes, the store and people, compared with the programs that a user would use.
 //!
 //! (e) containers against `docker cp` and `docker exec cat`, (f) hosts against `scp` with a shared master, (g) a file
-//! from a container to a person against `docker cp` and `curl -F`, (h) a hundred concurrent transfers, (i) memory,
-//! (r) the first byte of a preview against `docker cp`.
-//! Ours go through the service: policy, proof, SHA-256 on the way, the S3 store. Files are made beforehand, both sides
-//! move the same ones, and every round has its own, for the store would not write the same content twice.
+//! from a container to a person against `docker cp` and `curl -F`, (h) a hundred concurrent transfers, (i) memory, (r)
+//! the first byte of a preview against `docker cp`. Our transfers go through the service: policy, proof, SHA-256 during
+//! the copy, the S3 store. Files are made beforehand and both sides move the same ones. Every round has new ones,
+//! because the store would not write the same content twice.
 
 mod crowd;
 mod delivery;
@@ -29,7 +29,7 @@ const SIZES_AND_ROUNDS: [(u64, usize); 4] = [
 ];
 /// Sizes in bytes over SSH, and rounds that count.
 const SSH_SIZES: [(u64, usize); 2] = [(25 << 20, 15), (256 << 20, 5)];
-/// What can be measured alone.
+/// Parts that can be measured separately.
 pub(crate) const PART_NAMES: [&str; 7] = [
     "docker", "ssh", "exec", "delivery", "crowd", "memory", "preview",
 ];
@@ -71,7 +71,7 @@ async fn measure_parts(
     if wanted("delivery") {
         delivery::run(fixture, 25 << 20, 9).await?;
     }
-    // A preview proves nothing by digests, so that one system tells enough.
+    // A preview proves nothing by digests, so one system is enough.
     if wanted("preview") && matches!(fixture.proof, IntegrityCheck::Digest) {
         preview::run(fixture).await?;
     }

@@ -1,4 +1,4 @@
-//! Sessions that are bound to a chat: files go there, with proof, and once.
+//! Tests of sessions that are bound to a chat: each file is delivered there once, with proof.
 
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};

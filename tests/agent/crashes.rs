@@ -1,4 +1,5 @@
-//! Processes of the orchestrator that are killed during a turn, over a real nats-server, and the replica that stays.
+//! Tests of orchestrator processes that are killed during a turn, over a real nats-server, and of the replica that
+//! remains.
 
 use std::sync::Arc;
 
@@ -109,7 +110,7 @@ async fn a_response_whose_process_is_killed_is_reported_by_the_other_and_no_tool
     let message = failed["error"]["message"].as_str().unwrap();
     assert!(message.contains("no tool was called again"), "{message}");
     assert_eq!(*tool.shared().lock(), 1);
-    // The conversation goes on at the other replica.
+    // The conversation continues at the other replica.
     let body = json!({"model": "agent", "input": "again"});
     let (_, next) = send(fixture.post_to(&second, "/v1/responses").json(&body)).await;
     assert_eq!(next["status"], "completed", "{next}");
@@ -309,7 +310,7 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     }
     {
         let calls = shop.shared().lock();
-        // What was done before the tool that was repeated is not done again, after two crashes as well.
+        // What was done before the repeated tool is not done again, even after two crashes.
         assert_eq!((calls.notes, calls.orders), (1, 3));
     }
     // The conversation has both rounds.
@@ -325,7 +326,7 @@ async fn a_response_that_ends_every_process_is_reported_in_the_end() {
     let rules = json!([{"reply": {"call": [{"name": "shop_order", "arguments": {}}]}}]);
     let setup = AgentSetup::new(json!([tools]), rules).distributed();
     let fixture = setup.without("orchestrator").start().await;
-    // By the operator, of whom no manifest has to know.
+    // Configured by the operator, so that no manifest has to know it.
     let settings = [
         ("orchestrator.response_lease", "2s".to_owned()),
         (

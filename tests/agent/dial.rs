@@ -1,4 +1,4 @@
-//! Agents on DIAL, and tools that others serve: deployments, prompts that are skills, MCP servers.
+//! Tests of agents on DIAL, and of tools that others serve: deployments, prompts that are skills, MCP servers.
 
 use std::process::Stdio;
 

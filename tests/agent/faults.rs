@@ -1,4 +1,4 @@
-//! Services that are missing or end in the middle: the model gets the advice to try again, and the chat continues.
+//! Tests of services that are missing or end in the middle: the model is advised to try again, and the chat continues.
 
 use dray_testkit::dial::InjectedFault;
 use dray_testkit::eventually;
@@ -12,7 +12,7 @@ use super::shop::FakeEndpoint;
 
 const NOTE_REFERENCE: &str = "file:text::files/acme/note.txt";
 
-/// Asks for the tool, and says what the tool said.
+/// A model that calls the tool and repeats its result.
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 fn calling(tool: &str, arguments: Value) -> Value {
     json!([

@@ -1,4 +1,4 @@
-//! Every service in one process, and fake servers for their surroundings.
+//! Every service in one process, and fake servers around them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,9 +49,9 @@ pub(crate) struct AgentFixture {
     pub(crate) outside: FakeInternet,
     /// The server of the bus, when there is one.
     pub(crate) nats: Option<NatsServer>,
-    /// The way to the store, when it can fail.
+    /// The connection to the store, which a test can break.
     pub(crate) store: Option<(FaultyS3, dray_store::StoreOptions)>,
-    /// The folder that is the sandbox.
+    /// The directory that is the sandbox.
     pub(crate) sandbox: PathBuf,
     client: HttpClient,
     running: RunningHost,
@@ -60,7 +60,7 @@ pub(crate) struct AgentFixture {
     folder: TempDir,
 }
 
-/// What a test wants otherwise than usual.
+/// Settings of a test that differ from the default.
 pub(crate) struct AgentSetup {
     manifest: Value,
     rules: Value,
@@ -99,13 +99,13 @@ impl AgentSetup {
         self
     }
 
-    /// Puts something into the features of the manifest.
+    /// Adds members to the features of the manifest.
     pub(crate) fn feature(mut self, name: &str, value: Value) -> Self {
         self.manifest["features"][name] = value;
         self
     }
 
-    /// Puts something into the manifest.
+    /// Adds members to the manifest.
     pub(crate) fn part(mut self, name: &str, value: Value) -> Self {
         self.manifest[name] = value;
         self
@@ -117,7 +117,7 @@ impl AgentSetup {
         self
     }
 
-    /// On DIAL; the model stays the rehearsed one.
+    /// With DIAL; the model stays the scripted one.
     pub(crate) fn on_dial(mut self) -> Self {
         self.is_dial = true;
         self
@@ -220,7 +220,7 @@ impl AgentSetup {
 }
 
 impl AgentFixture {
-    /// A folder of the test.
+    /// A directory of the test.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

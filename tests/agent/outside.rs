@@ -1,5 +1,5 @@
-//! Public hosts that do not exist: a resolver and a dialer in place of DNS and sockets. Everything between them, policy
-//! and guard and limits, is the product's own.
+//! Public hosts that do not exist: a resolver and a dialer replace DNS and sockets. Everything between them (policy,
+//! guard and limits) is that of the product.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 /// The only host.
 pub(crate) const HOST_NAME: &str = "files.example.org";
-/// What is at `/prices.csv` there.
+/// The content of `/prices.csv` there.
 pub(crate) const CSV_BYTES: &str = "item,price\ncrane hour,420\n";
 /// Where the host is.
 const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));

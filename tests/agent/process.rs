@@ -76,7 +76,7 @@ impl ServiceProcess {
         format!("http://{}/metrics", self.http)
     }
 
-    /// Kills it without a chance to do anything about it.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill9(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -85,7 +85,7 @@ impl ServiceProcess {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

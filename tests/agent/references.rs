@@ -1,4 +1,4 @@
-//! References to files in arguments of tools, resolved by the file-resolver, from DIAL and from the web.
+//! Tests of references to files in arguments of tools, which the file-resolver resolves, from DIAL and from the web.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use super::shop::FakeEndpoint;
 /// Base64 makes 12 MiB of it: more than a message of the bus holds, less than the limit of one file.
 const LARGE_FILE_BYTES: usize = 9 << 20;
 
-/// A model that orders once with these arguments, and says its outcome.
+/// A model that orders once with these arguments, and repeats the outcome.
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 fn ordering(arguments: Value) -> Value {
     json!([

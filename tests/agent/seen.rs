@@ -1,4 +1,4 @@
-//! The answer to a chat, as a client sees it.
+//! The answer to a chat as a client receives it.
 
 use dray_http::RequestBuilder;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl AgentAnswer {
         pieces.iter().filter_map(Value::as_str).collect()
     }
 
-    /// What is at a place of all deltas.
+    /// The values at one path in all deltas.
     pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
         let deltas = self
             .chunks

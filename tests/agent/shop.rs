@@ -14,7 +14,7 @@ type Bodies = Vec<Value>;
 /// The endpoint; it answers every POST with `taken`, and `/long` with a long text.
 pub(crate) struct FakeEndpoint(FakeServer<Bodies>);
 
-/// What is at the end of the long text, and nowhere else.
+/// The text at the end of the long text, and nowhere else.
 pub(crate) const LONG_TEXT_END: &str = "the very last line";
 
 async fn answer(

@@ -1,4 +1,5 @@
-//! A workbook comes in, a file goes out, and a second turn continues where the first ended.
+//! Tests of a whole conversation: a workbook is sent in, a file is sent out, and a second turn continues after the
+//! first.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +26,7 @@ fn question() -> Value {
     })
 }
 
-/// Reads the workbook by `path`, writes a summary, sends it; in a second turn it looks again.
+/// A model that reads the workbook by `path`, writes a summary and sends it; in a second turn it reads again.
 fn rules(path: &str) -> Value {
     json!([
         {"when": {"tool_result_of": "sandbox_list"}, "reply": {"say": "There is {result}"}},

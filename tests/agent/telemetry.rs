@@ -1,4 +1,4 @@
-//! One turn as one trace: from the client's request to a tool that another service works for.
+//! Tests that one turn is one trace, from the client's request to the work of another service for a tool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ async fn tracing_shop() -> (FakeServer<Vec<String>>, Value) {
     (server, tools)
 }
 
-/// The names from a span up to the root.
+/// The names of the spans from this one up to the root.
 fn path(spans: &BTreeMap<String, ReceivedSpan>, span: &ReceivedSpan) -> Vec<String> {
     let above = std::iter::successors(Some(span), |span| spans.get(&span.parent_id));
     above.map(|span| span.name.clone()).collect()
@@ -115,7 +115,7 @@ async fn ask_for_an_order(fixture: &AgentFixture, agent: &ServiceProcess) {
     assert!(answer.text().ends_with("Done."), "{answer:?}");
 }
 
-/// Whether the other service worked on this span for the tool that reads.
+/// Whether the other service worked below this span, for the tool that reads.
 fn is_below_tool(spans: &BTreeMap<String, ReceivedSpan>, span: &ReceivedSpan) -> bool {
     let service = span.attributes.get("service").map(String::as_str);
     service == Some("file-resolver")
@@ -161,7 +161,7 @@ fn check_chats(spans: &BTreeMap<String, ReceivedSpan>, fixture: &AgentFixture) {
     }
 }
 
-/// What the conventions want of each span, and no contents.
+/// What the conventions require of each span, and that it contains no contents.
 fn check_attributes(spans: &BTreeMap<String, ReceivedSpan>, turn: &ReceivedSpan) {
     let text =
         |span: &ReceivedSpan, name: &str| span.attributes.get(name).cloned().unwrap_or_default();
@@ -353,7 +353,7 @@ async fn contents_are_in_the_spans_when_they_are_wanted_and_are_cut() {
         outputs.iter().any(|output| output.contains("shop_order")),
         "{outputs:?}"
     );
-    // Keys are never contents.
+    // Keys are never among the contents.
     assert!(!format!("{spans:?}").contains(DIAL_KEY));
     drop((agent, shop));
     fixture.stop().await;

@@ -1,4 +1,4 @@
-//! The cable between the two namespaces, and the addresses at its far end: everything there is answers.
+//! The cable between the two namespaces, and the addresses at its far end: everything there responds.
 
 use crate::machine;
 use crate::namespace::NetworkNamespace;
@@ -20,7 +20,7 @@ pub(crate) const INNER_NAME_SERVER: &str = "10.77.0.53";
 const NEAR_DEVICE: &str = "02:00:00:00:00:01";
 const FAR_DEVICE: &str = "02:00:00:00:00:02";
 
-/// A cable between the two, and a far side on which every address there is answers.
+/// A cable between the two namespaces, with a far side on which every address responds.
 pub(crate) fn connect(near: &NetworkNamespace, far: &NetworkNamespace) {
     far.ip(&format!(
         "link add far address {FAR_DEVICE} type veth peer name near address {NEAR_DEVICE} netns {}",
@@ -32,7 +32,7 @@ pub(crate) fn connect(near: &NetworkNamespace, far: &NetworkNamespace) {
     for side in [near, far] {
         machine::run(side.command("sh").args(["-c", settings]));
     }
-    // Neighbours are known from the start: their discovery would drop or delay the first packets.
+    // Neighbours are configured from the start: their discovery would drop or delay the first packets.
     near.ip(&format!(
         "addr add 151.101.1.2/30 dev near
 addr add 2a04:4e42:1::2/64 dev near nodad

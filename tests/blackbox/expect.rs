@@ -9,16 +9,16 @@ use sha2::{Digest as _, Sha256};
 use crate::fetch::{FetchCommand, FetchOutcome};
 use crate::story;
 
-/// What is expected of one fetch.
+/// The expected result of one fetch.
 #[derive(Clone)]
 pub(crate) enum FetchExpectation {
     /// Allowed, with this content.
     Content(Vec<u8>),
-    /// Allowed, answered by the server at this address (the scripted servers say so).
+    /// Allowed; the server at this address responds (the scripted servers name themselves).
     Reached(&'static str),
     /// Refused or failed with this code of section 17, and its sentence.
     Denied(&'static str),
-    /// Refused or failed with this code; the sentence is not looked at.
+    /// Refused or failed with this code; the sentence is not checked.
     Coded(&'static str),
     /// Refused or failed, with any code.
     Refused,
@@ -57,7 +57,7 @@ const LINE_KEYS: [&str; 7] = [
     "name",
 ];
 
-/// Says what is wrong with the outcome, if anything.
+/// The difference between the outcome and the expectation, if any.
 pub(crate) fn judge(
     fetch: &FetchCommand,
     expect: &FetchExpectation,
@@ -192,7 +192,7 @@ fn denied(
     discloses_nothing(line, url)
 }
 
-/// S-5: neither logs nor answers hold what is behind the path.
+/// S-5: neither logs nor replies contain what follows the path.
 fn keeps_the_query(fetch: &FetchCommand, outcome: &FetchOutcome) -> Result<(), String> {
     let Some(at) = fetch.url.find(['?', '#']) else {
         return Ok(());

@@ -49,7 +49,7 @@ impl FetchCommand {
         }
     }
 
-    /// With a variable set, or set to something else.
+    /// With a variable set, replacing another value.
     pub(crate) fn set(mut self, variable: &str, value: impl Into<String>) -> Self {
         self.environment
             .push((variable.to_owned(), Some(value.into())));
@@ -75,7 +75,7 @@ impl FetchCommand {
         self
     }
 
-    /// With seconds to wait in all.
+    /// With this total timeout in seconds.
     pub(crate) fn timeout(mut self, seconds: u64) -> Self {
         self.arguments
             .extend(["--timeout".to_owned(), seconds.to_string()]);
@@ -88,7 +88,7 @@ impl FetchCommand {
         self
     }
 
-    /// Runs the binary in the namespace. `folder` is empty and its own.
+    /// Runs the binary in the namespace. `folder` is empty and used only for this run.
     pub(crate) fn run(
         &self,
         binary: &Path,
@@ -121,7 +121,7 @@ impl FetchCommand {
                     .arg("--arguments")
                     .arg(json!({ "file": reference }).to_string());
             }
-            // After `--`, so that no URL is taken for an option.
+            // After `--`, so that no URL is read as an option.
             None => {
                 command.arg("-o").arg(&content).arg("--").arg(&self.url);
             }
@@ -151,7 +151,7 @@ impl FetchCommand {
     }
 }
 
-/// Waits for the end, or makes one.
+/// Waits until the program ends, and kills it after the limit.
 fn wait(child: &mut Child) -> ExitStatus {
     let end = Instant::now() + RUN_TIMEOUT;
     loop {

@@ -1,4 +1,4 @@
-//! The scripted servers (`internet.py`) as a process in a namespace, and what they saw.
+//! The scripted servers (`internet.py`) as a process in a namespace, and the requests that they got.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,7 +11,7 @@ use crate::namespace::NetworkNamespace;
 
 const INTERNET_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/internet.py");
 
-/// Running servers. They end with this value, or with this process.
+/// Running servers. They end when this value is dropped, or with this process.
 #[derive(Debug)]
 pub(crate) struct FakeInternet {
     child: Child,
@@ -115,7 +115,7 @@ impl FakeInternet {
 
     /// Forgets what was seen so far.
     pub(crate) fn forget(&self) {
-        // The servers append: they continue at the new end.
+        // The servers append to the file: they continue at the new end.
         fs::write(&self.log, b"").unwrap();
     }
 

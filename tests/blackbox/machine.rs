@@ -1,4 +1,5 @@
-//! What the machine must have, and how its programs are run. Says exactly what is missing; works around nothing.
+//! The requirements of the machine, and how its programs are run. Lists exactly what is missing and does not work
+//! around it.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ const NEEDED_PROGRAMS: [(&str, &[&str], &str); 4] = [
     ("python3", &["--version"], "python3"),
 ];
 
-/// The binary to look at. Panics with everything that is missing on this machine.
+/// The binary to test. Panics with everything that is missing on this machine.
 pub(crate) fn require() -> PathBuf {
     let mut missing = Vec::new();
     if !cfg!(target_os = "linux") {

@@ -1,8 +1,8 @@
 //! The egress envelope from outside: the release binary in a network namespace, a scripted internet on the far side of
 //! a cable, and a packet counter on every range that must never be reached (egress-security 23.7, I-1, I-9).
 //!
-//! Linux and root only; see `docs/blackbox.md`. Looks at nothing inside the binary: what it prints, what it asks the
-//! name server, which requests arrive, and which packets leave.
+//! Linux and root only; see `docs/blackbox.md`. It checks the binary only from outside: what it prints, what it asks
+//! the name server, which requests arrive, and which packets leave.
 
 #[cfg(test)]
 mod cable;

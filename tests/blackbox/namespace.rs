@@ -1,4 +1,4 @@
-//! A network namespace that goes away with its value, also after a panic.
+//! A network namespace that is removed when its value is dropped, even after a panic.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -58,7 +58,7 @@ impl NetworkNamespace {
 
 impl Drop for NetworkNamespace {
     fn drop(&mut self) {
-        // Nothing to be done when this fails: the next run sweeps.
+        // If this fails, the next run removes it.
         let _ = machine::bare("ip")
             .args(["netns", "delete", &self.name])
             .output();
@@ -66,7 +66,7 @@ impl Drop for NetworkNamespace {
     }
 }
 
-/// Removes what a run that was killed left behind: namespaces of this suite whose process is gone.
+/// Removes what a killed run left behind: namespaces of this suite whose process is gone.
 pub(crate) fn sweep() {
     let listed = machine::run(machine::bare("ip").args(["netns", "list"]));
     for name in String::from_utf8_lossy(&listed)

@@ -1,5 +1,5 @@
-//! Section 8 once more, written down independently of the product's own table: what the counters watch and what the
-//! stories try to reach. A test holds the two tables against each other.
+//! Section 8 once more, written down independently of the product's own table: the ranges that counters watch and that
+//! the stories try to reach. A test compares the two tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -69,7 +69,7 @@ pub(crate) const BLOCKED_RANGES: [BlockedRange; 49] = [
     range("v6_above_global_8", "8000::/1"),
 ];
 
-/// Ranges to which the kernel of this machine sends only what is made by hand: no connection, no answer.
+/// Ranges to which the kernel of this machine sends only raw packets, and no connections or responses.
 pub(crate) const UNANSWERED_RANGES: [&str; 4] =
     ["v4_multicast", "v4_broadcast", "v6_mapped", "v6_multicast"];
 
@@ -81,7 +81,7 @@ pub(crate) const ON_THIS_HOST: [&str; 4] = [
     "v6_below_global",
 ];
 
-/// Addresses of services that a leak would be about: metadata, platform, local host, gateways.
+/// Addresses of services that an attacker would want to reach: metadata, platform, local host, gateways.
 pub(crate) const SENSITIVE_ADDRESSES: [&str; 28] = [
     "0.0.0.0",
     "127.0.0.1",
@@ -143,7 +143,7 @@ impl BlockedRange {
         }
     }
 
-    /// The second address where there is one: the kernel takes `0.0.0.0` and `::` for others.
+    /// The second address of a range, if there is one: the kernel replaces `0.0.0.0` and `::` by other addresses.
     pub(crate) fn probe(&self) -> IpAddr {
         let (first, last) = self.ends();
         let second: IpAddr = match first {
@@ -168,7 +168,7 @@ pub(crate) fn host(address: IpAddr) -> String {
     }
 }
 
-/// First and last address of every range, and every prize, each once.
+/// First and last address of every range, and every such service, each once.
 pub(crate) fn samples() -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = BLOCKED_RANGES
         .iter()
@@ -185,7 +185,7 @@ pub(crate) fn samples() -> Vec<IpAddr> {
     all
 }
 
-/// One address of every range and every prize: where a story is too long for [`samples`].
+/// One address of every range and every such service: for stories in which [`samples`] would take too long.
 pub(crate) fn highlights() -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = BLOCKED_RANGES.iter().map(|range| range.ends().1).collect();
     all.extend(

@@ -21,7 +21,7 @@ mod spelling;
 mod start;
 mod tls;
 
-/// Codes that lead on (section 12).
+/// Statuses that redirect (section 12).
 const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// A path that answers with this status and this `Location`.

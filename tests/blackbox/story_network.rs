@@ -1,5 +1,5 @@
-//! A network of its own for each story: two namespaces and a cable, servers on both ends, counters that were seen to
-//! count, and the verdict when the story is over.
+//! A separate network for each story: two namespaces and a cable, servers on both ends, counters that are proved to
+//! count, and the verdict at the end of the story.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ pub(crate) struct StoryNetwork {
     folder: TempDir,
 }
 
-/// Makes a network, proves that its counters count, runs the story, and demands that nothing forbidden was sent.
+/// Creates a network, proves that its counters count, runs the story, and fails if anything forbidden was sent.
 pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwork)) {
     let wrong = findings(name, plan, story);
     assert!(
@@ -64,7 +64,7 @@ pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwor
     );
 }
 
-/// Like [`run`], for a story that is about the findings.
+/// Like [`run`], for a story that expects findings.
 pub(crate) fn findings(
     name: &str,
     plan: &StorySetup,
@@ -139,7 +139,7 @@ impl StoryNetwork {
         self.near.ip(&format!("addr add {address} dev near"));
     }
 
-    /// Runs all fetches, some at a time, and notes what is not as expected.
+    /// Runs all fetches, several concurrently, and records what is not as expected.
     pub(crate) fn check(&self, cases: &[(FetchCommand, FetchExpectation)]) {
         let next = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -155,7 +155,7 @@ impl StoryNetwork {
         });
     }
 
-    /// Runs one fetch and notes what is not as expected. Returns what it printed.
+    /// Runs one fetch and records what is not as expected. Returns its output.
     pub(crate) fn check_one(&self, fetch: &FetchCommand, expect: &FetchExpectation) -> Value {
         let outcome = self.fetch(fetch);
         if let Err(why) = expect::judge(fetch, expect, &outcome) {
@@ -169,7 +169,7 @@ impl StoryNetwork {
         serde_json::from_str(&outcome.stdout).unwrap_or_default()
     }
 
-    /// Notes a finding unless it holds.
+    /// Records a finding unless the condition holds.
     pub(crate) fn demand(&self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.note(otherwise());
@@ -194,8 +194,8 @@ impl StoryNetwork {
         outcome
     }
 
-    /// Sends to every watched range by hand: every counter moves, and every reachable server answers. Then back to
-    /// zero.
+    /// Sends packets to every watched range: every counter must increase, and every reachable server must respond. Then
+    /// resets the counters.
     fn prove(&self) {
         let mut probes: Vec<Value> = BLOCKED_RANGES
             .iter()
@@ -239,7 +239,7 @@ impl StoryNetwork {
         self.bait.forget();
     }
 
-    /// I-1: after the story every counter is zero on both sides, and the bait was not touched.
+    /// I-1: after the story every counter is zero on both sides, and no decoy server got a request.
     fn demand_silence(&self) {
         for (side, namespace) in [("sent", &self.near), ("arrived", &self.far)] {
             for (name, packets) in counter::read(namespace) {

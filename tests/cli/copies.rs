@@ -55,7 +55,7 @@ impl CopyFixture {
         command.output().unwrap()
     }
 
-    /// A copy that must go well.
+    /// Runs a copy, which must succeed.
     #[track_caller]
     fn copy(&self, arguments: &[&str]) -> Value {
         let output = self.run(arguments);
@@ -63,7 +63,7 @@ impl CopyFixture {
         line(&output)
     }
 
-    /// Runs a copy that the kernel kills when it has written this many bytes of one file.
+    /// Runs a copy that the kernel kills when it has written this many bytes to one file.
     fn kill(&self, arguments: &[&str]) {
         let mut command = Command::new("bash");
         command
@@ -102,7 +102,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// A tree with everything that may get lost.
+/// A tree with everything that could get lost.
 fn fill(fixture: &CopyFixture, root: &str) {
     fixture.write(&format!("{root}/-dash.txt"), "dash");
     fixture.write(&format!("{root}/a b: c.txt"), "colon");

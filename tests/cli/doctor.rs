@@ -1,4 +1,4 @@
-//! `dray doctor`: what it finds on this machine and on a real bus, with exit codes for scripts.
+//! Tests of `dray doctor`: its findings on this machine and on a real bus, with exit codes for scripts.
 
 use dray_testkit::nats::NatsServer;
 use serde_json::Value;

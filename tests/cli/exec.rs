@@ -1,4 +1,4 @@
-//! `dray sandbox exec`: streams, exit codes, and what is left of a program when the command ends early.
+//! Tests of `dray sandbox exec`: streams, exit codes, and which processes remain when the command ends early.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use dray_testkit::eventually;
 
 use super::{CliHome, line};
 
-/// Writes the numbers of itself and of a child in a session of its own.
+/// A script that writes the process ids of itself and of a child in another session.
 const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; mv pids.new pids; wait";
 
@@ -117,7 +117,7 @@ async fn a_program_ends_at_its_time_limit_with_its_children() {
 async fn a_program_ends_by_itself_when_the_service_was_killed() {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&["--timeout", "1"]).await;
-    // Nothing of the service is left that could end the program; the shell beside it does, after its lifetime.
+    // No process of the service is left that could end the program; the shell beside it ends it after its lifetime.
     child.kill().unwrap();
     ends(&pids).await;
     child.wait().unwrap();

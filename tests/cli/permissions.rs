@@ -1,4 +1,4 @@
-//! A user of the bus who may not do what a command needs.
+//! Tests with a user of the bus who may not do what a command needs.
 
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::nats::NatsServerOptions;

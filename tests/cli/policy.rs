@@ -216,6 +216,6 @@ async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
         (&change["new"], &change["new_rule"]),
         (&"deny".into(), &"default".into())
     );
-    // Nothing happened within the last millisecond.
+    // No request happened within the last millisecond.
     assert_eq!(compare(&["--since", "1ms"])["judged"], 0);
 }

@@ -1,4 +1,5 @@
-//! What a person at a terminal meets first: sample files, a quiet start, advice, completions, manual pages, colour.
+//! Tests of what a person at a terminal sees first: sample files, a quiet start, advice, completions, manual pages,
+//! colour.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;

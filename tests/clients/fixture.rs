@@ -47,7 +47,7 @@ impl ClientFixture {
         UpServer::start(self.folder.path(), &options, "gRPC: ")
     }
 
-    /// Starts the system with TLS and callers; also gives what a program needs to call it, as JSON.
+    /// Starts the system with TLS and callers; also returns what a program needs to call it, as JSON.
     pub(crate) fn start_secured(&self) -> (UpServer, Value) {
         let server = self.start(&self.secure(&Authority::new().unwrap()));
         let story = json!({
@@ -62,7 +62,7 @@ impl ClientFixture {
         (server, story)
     }
 
-    /// An example of a README, with the places of this system.
+    /// An example of a README, with the addresses of this system.
     pub(crate) fn adapt(&self, example: &str, server: &UpServer) -> String {
         example
             .replace("127.0.0.1:50051", &server.url)

@@ -80,7 +80,7 @@ fn the_wheel_contains_the_contracts_and_no_native_code() {
         assert!(listed.contains(file), "{file} in {listed}");
     }
     assert!(!listed.contains(".so"), "{listed}");
-    // The wheel works without the source tree.
+    // The wheel must work without the source tree.
     let version = "import drayage.methods; print(drayage.v1.Fault(message='ok').message)";
     let printed = support::stdout(
         client_python()

@@ -49,7 +49,7 @@ fn every_example_of_the_typescript_readme_has_types_and_runs() {
     let page = support::root().join("clients/typescript/README.md");
     let folder = fixture.folder.path().join("examples");
     std::fs::create_dir(&folder).unwrap();
-    // What the examples import is found from where they are.
+    // Imports of the examples are resolved from their own directory.
     std::os::unix::fs::symlink(project.join("node_modules"), folder.join("node_modules")).unwrap();
     let runnable = examples(&page, "ts");
     let all = [&runnable[..], &examples(&page, "typescript")].concat();

@@ -1,5 +1,5 @@
-//! All six services, two replicas of each, on the shipped permissions of the bus and of the store: every kind of
-//! operation works, and neither the servers nor the services report a refusal.
+//! All six services, two replicas of each, on the shipped permissions of the bus and of the store: tests that every
+//! kind of operation works, and that neither the servers nor the services report a refusal.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -23,7 +23,7 @@ const CSV_BYTES: &[u8] = b"crane,hours\n4,12\n7,31\n";
 /// Above what travels in a message and above one part of an upload.
 const LARGE_BYTES: usize = 6 << 20;
 
-/// What a log says when a permission is missing.
+/// Texts in a log that report a missing permission.
 pub(super) const PERMISSION_REFUSALS: [&str; 5] = [
     "permissions violation",
     "authorization violation",
@@ -32,7 +32,7 @@ pub(super) const PERMISSION_REFUSALS: [&str; 5] = [
     "the server refuses",
 ];
 
-/// Every service, and fakes of what lies around them.
+/// Every service, and fakes of the servers around them.
 struct DeployedSystem {
     /// Dropped before the folder with their logs.
     replicas: Vec<ServiceProcess>,
@@ -95,7 +95,7 @@ impl DeployedSystem {
         format!("telegram:{}", self.chat)
     }
 
-    /// What a command prints with `--json`, one document on each line; it must succeed.
+    /// The output of a command with `--json`, one document on each line; the command must succeed.
     #[track_caller]
     fn lines(&self, arguments: &[&str]) -> Vec<Value> {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
@@ -145,7 +145,7 @@ impl DeployedSystem {
         command.output().unwrap()
     }
 
-    /// Nothing was refused anywhere, and every process is still ready.
+    /// Checks that nothing was refused, and that every process is still ready.
     fn check_permissions(&self) {
         let server = self.system.server.as_ref().unwrap();
         assert_eq!(server.violations(), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! `docker compose up`, as far as it can be checked without a Docker daemon.
+//! Tests of `docker compose up`, as far as it can be checked without a Docker daemon.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -29,7 +29,7 @@ fn credentials() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// `docker compose`, or the program of that name before it became a part of docker.
+/// `docker compose`, or the older separate program.
 fn compose(arguments: &[&str]) -> Command {
     let built_in = Command::new("docker")
         .args(["compose", "version"])
@@ -85,7 +85,7 @@ fn compose_stops_without_credentials_and_says_how_to_make_them() {
     assert!(stderr.contains("deploy/credentials.sh"), "{stderr}");
 }
 
-/// Where programs are; everything else is cleared.
+/// Directories with programs; all other variables are cleared.
 fn path() -> String {
     #[expect(
         clippy::disallowed_methods,
@@ -123,7 +123,8 @@ fn credentials_are_new_each_time_and_one_for_each_identity() {
 fn s_3_each_way_out_belongs_to_one_service() {
     let file = effective();
     assert_eq!(file["networks"]["inside"]["internal"], true);
-    // Ports are published only from a network that is not internal; without masquerading nothing comes back to it.
+    // Ports are published only from a network that is not internal. Without masquerading, connections from it to the
+    // outside get no response.
     let options = &file["networks"]["published"]["driver_opts"];
     let masquerade = "com.docker.network.bridge.enable_ip_masquerade";
     assert_eq!(options[masquerade], "false");
@@ -217,7 +218,7 @@ fn previews_are_published_on_loopback_by_a_file_of_their_own() {
     let text = support::stdout(compose(&files).envs(credentials()));
     let services = yaml(&text).remove(0);
     let service = &services["services"]["sandbox-transfer"];
-    // As it is written: versions of compose print it in different ways.
+    // As written in the file: versions of compose print it in different ways.
     let written = read("deploy/compose.preview.yml");
     assert!(
         written.contains("    ports: [\"127.0.0.1:7350:7350\"]\n"),
@@ -233,7 +234,7 @@ fn previews_are_published_on_loopback_by_a_file_of_their_own() {
     );
     let url = &environment["DRAY_SANDBOX_TRANSFER__PREVIEW__URL"];
     assert_eq!(url, "http://127.0.0.1:7350");
-    // What the base says of the service stays.
+    // What the base file says about the service stays.
     assert_eq!(environment["DRAY_BUS__NATS__USER"], "sandbox-transfer");
     assert_eq!(
         effective()["services"]["sandbox-transfer"]["ports"],

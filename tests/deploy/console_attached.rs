@@ -1,5 +1,5 @@
-//! `dray console --nats --s3` on the shipped permissions: `console` sees every page and changes nothing, and
-//! `console-operator` acts.
+//! Tests of `dray console --nats --s3` with the shipped permissions: `console` sees every page and changes nothing, and
+//! `console-operator` can act.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The distributed mode without containers: each service a process with the environment that Compose would give it,
-//! on a nats-server with the shipped accounts and a store of its own.
+//! Tests of the distributed mode without containers: each service is a process with the environment that Compose would
+//! set, with a nats-server that has the shipped accounts, and a store.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::support;
 pub(super) struct DistributedSystem {
     /// `None` while it is unavailable.
     pub(super) server: Option<AccountsServer>,
-    /// Where the server listens, or did.
+    /// The address on which the server listens, or listened before.
     bus: SocketAddr,
     /// `None` while it is unavailable.
     pub(super) store: Option<EmbeddedS3>,
@@ -87,7 +87,7 @@ impl DistributedSystem {
         format!("nats://{}", self.bus)
     }
 
-    /// A folder of the test.
+    /// A directory of the test.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -124,7 +124,7 @@ impl DistributedSystem {
         environment
     }
 
-    /// Everything that differs between a container and a process on this machine.
+    /// Replaces everything that differs between a container and a process on this machine.
     fn here(&self, user: &str) -> BTreeMap<&'static str, String> {
         let free = || "127.0.0.1:0".to_owned();
         BTreeMap::from([
@@ -141,7 +141,7 @@ impl DistributedSystem {
         ])
     }
 
-    /// Runs the binary to its end as a container would.
+    /// Runs the binary to its end, as in a container.
     fn run(&self, container: &str, arguments: &[&str]) -> Output {
         command(&self.environment(container))
             .args(arguments)
@@ -149,7 +149,7 @@ impl DistributedSystem {
             .unwrap()
     }
 
-    /// Runs the binary as a person at a terminal would, with the identity for that.
+    /// Runs the binary to its end, as a person at a terminal, with the identity for that.
     pub(super) fn ask(&self, arguments: &[&str]) -> Output {
         self.ask_as("command-line", arguments)
     }
@@ -288,12 +288,12 @@ impl ServiceProcess {
             .unwrap();
         let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
-        // The connection may be reset at its end; what was read until then counts.
+        // The connection may be reset at its end; what was read before that counts.
         let _ = stream.read_to_string(&mut answer);
         answer
     }
 
-    /// Ends it as Kubernetes and Compose do.
+    /// Ends it as Kubernetes and Compose do: with SIGTERM.
     #[track_caller]
     pub(super) fn end(mut self) {
         // The `kill` that is built into the shell: minimal systems have no program of this name.

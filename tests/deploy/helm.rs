@@ -1,4 +1,5 @@
-//! `deploy/helm/drayage`, rendered by Helm's own engine: the same objects as kubectl makes of `deploy/kubernetes`.
+//! Tests of `deploy/helm/drayage`, rendered by Helm's own engine: the objects equal those that kubectl renders from
+//! `deploy/kubernetes`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ fn chart_output(command: &str, values: &Value) -> Output {
         .unwrap()
 }
 
-/// What the chart makes of these values.
+/// The objects that the chart renders with these values.
 fn rendered_chart(values: &Value) -> Objects {
     let output = chart_output("render", values);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -32,7 +33,7 @@ fn rendered_chart(values: &Value) -> Objects {
     by_name(objects.into_iter().map(without_helm).collect())
 }
 
-/// What kubectl makes of the base with these components.
+/// The objects that kubectl renders from the base with these components.
 fn rendered_base(components: &[&str]) -> Objects {
     let base = support::root().join("deploy/kubernetes");
     let folder = tempfile::tempdir().unwrap();
@@ -81,7 +82,7 @@ fn by_name(objects: Vec<Value>) -> Objects {
     named
 }
 
-/// Without the hashes that kustomize puts behind the names of each `ConfigMap`.
+/// Removes the hashes that kustomize appends to the names of each `ConfigMap`.
 fn without_suffixes(text: &str) -> String {
     let hashed: Vec<String> = yaml(text)
         .iter()
@@ -95,7 +96,7 @@ fn without_suffixes(text: &str) -> String {
     })
 }
 
-/// Without what only Helm needs: its hooks, and the digest that restarts pods.
+/// Removes what only Helm needs: its hooks, and the digest that restarts pods.
 fn without_helm(mut object: Value) -> Value {
     for path in ["/metadata", "/spec/template/metadata"] {
         let Some(Value::Object(metadata)) = object.pointer_mut(path) else {
@@ -185,7 +186,7 @@ fn the_chart_with_previews_is_the_base_with_their_component() {
     let from = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]);
     let ports = json!([{"protocol": "TCP", "port": 7350}]);
     assert_eq!(policy["ingress"], json!([{"from": from, "ports": ports}]));
-    // Without them nothing of it is there.
+    // Without them no part of it exists.
     let off = rendered_chart(&json!({}));
     assert!(!serde_json::to_string(&off).unwrap().contains("7350"));
 }

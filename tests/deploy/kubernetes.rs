@@ -1,5 +1,5 @@
-//! `kubectl apply -k deploy/kubernetes`, as far as it can be checked without a cluster: rendered by kubectl, checked
-//! against the schemas of Kubernetes, and compared with what the product relies on.
+//! Tests of `kubectl apply -k deploy/kubernetes`, as far as it can be checked without a cluster: rendered by kubectl,
+//! checked with the schemas of Kubernetes, and compared with what the product relies on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,10 +25,10 @@ const SERVICE_NAMES: [&str; 6] = [
     "sweeper",
 ];
 
-/// Those with a way out: where others chose, and where configuration says.
+/// Services that may connect to the outside: to addresses that others choose, and to configured ones.
 const EGRESS_SERVICES: [&str; 3] = ["egress-fetcher", "orchestrator", "platform-delivery"];
 
-/// What kubectl makes of the folder.
+/// The objects that kubectl renders from the directory.
 static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
     support::stdout(
         Command::new("kubectl")
@@ -217,7 +217,7 @@ fn streams_have_three_copies_in_a_cluster() {
     let container = &job["spec"]["template"]["spec"]["containers"][0];
     let arguments = strings(&container["args"]);
     assert_eq!(arguments, ["topology", "apply", "--replicas", "3"]);
-    // The command knows these words.
+    // The command has these subcommands.
     let mut help = arguments;
     help.push("--help");
     support::stdout(Command::new(support::dray()).args(help));
@@ -315,7 +315,7 @@ fn mounted_secret(environment: &BTreeMap<String, String>) -> tempfile::TempDir {
 #[test]
 fn every_pod_has_a_valid_configuration() {
     for (name, pod) in pods() {
-        // As a cluster does it for every pod.
+        // As a cluster adds it to every pod.
         let mut environment = environment(&pod);
         environment.insert("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
         let secrets = mounted_secret(&environment);
@@ -333,7 +333,7 @@ fn every_pod_has_a_valid_configuration() {
     }
 }
 
-/// Blocks of addresses that a policy lets out to, with their exceptions.
+/// Blocks of addresses to which a policy permits connections, with their exceptions.
 fn address_blocks(policy: &Value) -> Vec<(String, Vec<String>)> {
     let rules = policy["spec"]["egress"]
         .as_array()

@@ -1,4 +1,5 @@
-//! `dray mcp --nats --s3` on the shipped permissions, as the identity `mcp`: its tools work, and it may do nothing else.
+//! Tests of `dray mcp --nats --s3` with the shipped permissions, as the identity `mcp`: its tools work, and it may do
+//! nothing else.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -51,7 +52,7 @@ impl AttachedSystem {
         format!("local:{}", self.sandbox.display())
     }
 
-    /// The server as a user attaches it.
+    /// The server in the way in which a user attaches it.
     pub(super) fn serve(&self) -> McpProcess {
         self.serve_with(&[])
     }
@@ -75,7 +76,7 @@ impl AttachedSystem {
         eventually("a refusal in the log of the bus", refused).await;
     }
 
-    /// What the bus and the store refused so far.
+    /// Number of requests that the bus and the store have refused.
     pub(super) fn refusals(&self) -> Vec<String> {
         let mut refusals = self.system.server.as_ref().unwrap().violations();
         refusals.extend(self.system.store.as_ref().unwrap().refused());
@@ -118,7 +119,7 @@ async fn the_tools_work_under_the_shipped_identity() {
         let result = server.call(tool, &arguments);
         assert_eq!(result["isError"], false, "{tool}: {result}");
     }
-    // The fetcher of the system decides, with the operator's configuration of the system.
+    // The fetcher of the system decides, with the configuration of the system's operator.
     let fetched = server.call("fetch", &json!({"url": "http://169.254.169.254/latest/"}));
     let detail = &fetched["_meta"]["drayage/fault"]["detail"];
     assert_eq!(detail, "ssrf_blocked", "{fetched}");
@@ -152,7 +153,7 @@ async fn the_shipped_identity_makes_no_other_call() {
     assert!(fixture.sandbox.join("notes.txt").exists());
 }
 
-/// What curl got, with the status on a last line of its own.
+/// The output of curl, with the status on a line of its own at the end.
 fn curl(arguments: &[&str]) -> String {
     let mut command = std::process::Command::new("curl");
     command.args(["--silent", "--show-error", "--max-time", "60"]);

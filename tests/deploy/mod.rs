@@ -1,5 +1,5 @@
-//! Deployment: what is in `deploy/` and `docker-compose.yml` is what the programs that read it accept, and
-//! says what the rest of the product relies on.
+//! Tests of the deployment: the files in `deploy/` and `docker-compose.yml` are accepted by the programs that read
+//! them, and contain what the rest of the product relies on.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The fake of `mc`: understands command lines and hands them to the server.
+//! The fake of `mc`: parses command lines and sends them to the server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,9 +25,9 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
         ["alias", "set", name, url, user, password] => {
             return set_alias(name, url, user, password);
         }
-        // `mc` has this alias from the start, for the server on the same machine.
+        // `mc` has this alias from the start, for a server on the same machine.
         ["ready", "local"] => (ServerAlias::local(), AdminOperation::Ready),
-        // Of this fake alone.
+        // Only this fake has this alias.
         ["refused"] => (ServerAlias::local(), AdminOperation::Refused),
         ["mb", "--ignore-existing", target] => {
             let (alias, bucket) = target_of(target)?;
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps an alias after its credentials were tried, as `mc` does.
+/// Stores an alias after its credentials were checked, as `mc` does.
 fn set_alias(name: &str, url: &str, user: &str, password: &str) -> Result<(), Failure> {
     let address = url.strip_prefix("http://");
     let host = address.and_then(|address| address.strip_suffix(":9000"));
@@ -115,7 +115,7 @@ impl ServerAlias {
         }
     }
 
-    /// What the server has to say about an operation.
+    /// The server's response to an operation.
     fn send(self, operation: AdminOperation) -> Result<String, Failure> {
         let mut stream = TcpStream::connect((self.host.as_str(), ADMIN_PORT))?;
         let request = AdminRequest {

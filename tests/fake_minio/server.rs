@@ -1,4 +1,5 @@
-//! The fake of `minio server /data`: S3 on port 9000, users and policies that `mc` changes, both kept in the volume.
+//! The fake of `minio server /data`: S3 on port 9000, with users and policies that `mc` changes, both stored in the
+//! volume.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -128,7 +129,7 @@ impl MinioStorage {
         }
     }
 
-    /// Keeps the state, and serves with its access keys from now on.
+    /// Stores the state, and serves with its access keys from now on.
     async fn restart(
         &mut self,
         endpoint: &watch::Sender<Option<SocketAddr>>,

@@ -14,7 +14,7 @@ const SERVED_BUCKET: &str = "drayage";
 const MIN_USER_CHARACTERS: usize = 3;
 const MIN_SECRET_CHARACTERS: usize = 8;
 
-/// What `mc` asks of the server.
+/// The operations that `mc` requests from the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AdminRequest {
     pub(crate) user: String,
@@ -28,7 +28,7 @@ pub(crate) enum AdminOperation {
     Ready,
     /// The requests that policies refused so far, as a JSON array. Needs no credentials.
     Refused,
-    /// Tries the credentials and does nothing else.
+    /// Checks the credentials and does nothing else.
     Login,
     MakeBucket {
         bucket: String,
@@ -54,7 +54,7 @@ pub(crate) enum AdminOperation {
     },
 }
 
-/// What the server says to it.
+/// The response of the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AdminResponse {
     /// What `mc` prints.
@@ -63,7 +63,7 @@ pub(crate) enum AdminResponse {
     Failed(String),
 }
 
-/// What outlives a restart of the server.
+/// The state that outlives a restart of the server.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MinioState {
     pub(crate) has_bucket: bool,
@@ -136,7 +136,7 @@ impl MinioState {
         Ok(done)
     }
 
-    /// As `mc` prints it to a pipe: JSON in one line, without what is empty.
+    /// In the form in which `mc` prints it to a pipe: JSON on one line, without empty members.
     fn show_user(&self, name: &str) -> Result<String, String> {
         let user = self.users.get(name).ok_or("the user does not exist")?;
         let mut user_json = json!({"status": "success", "accessKey": name});

@@ -1,7 +1,8 @@
 //! Agents that people use, with a rehearsed model: Codex, Claude Code and opencode read a file through the server that
 //! `dray mcp install` wrote into their configuration.
 //!
-//! They come from npm. Nothing here needs an account or a network beyond the registry: the model is a fake on loopback.
+//! They are installed from npm. The tests need no account and no network except the registry: the model is a fake on
+//! loopback.
 
 mod model;
 
@@ -14,7 +15,7 @@ use self::model::{FINAL_TEXT, RehearsedModel};
 use super::McpFixture;
 use crate::support::{self, node};
 
-/// What the model asks each agent for, and what is in the file.
+/// The request of the model to each agent, and the content of the file.
 const QUESTION_TEXT: &str = "What is in notes.txt?";
 const FILE_TEXT: &str = "The answer is 42.";
 
@@ -30,7 +31,7 @@ const AGENT_PACKAGES: [&str; 3] = [
     if cfg!(target_arch = "aarch64") {
         "opencode-linux-arm64@1.18.33"
     } else {
-        // Without AVX2, which not every machine has.
+        // The build without AVX2, which some machines lack.
         "opencode-linux-x64-baseline@1.18.33"
     },
 ];
@@ -68,12 +69,12 @@ impl AgentRun {
             .env_clear()
             .env("HOME", self.fixture.place("home"))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            // A directory without the file: only the server knows the one that has it.
+            // A directory without the file: only the server knows the directory that has it.
             .current_dir(self.fixture.place("out"));
         command
     }
 
-    /// Runs the agent to its end: the model saw the file, and its last words reached the user.
+    /// Runs the agent to its end, and checks that the model got the file and that the user got its last words.
     fn check(&self, command: &mut Command) {
         let shown = support::stdout(command.stdin(std::process::Stdio::null()));
         let results = self.model.results();
@@ -108,7 +109,7 @@ async fn codex_reads_a_file_through_the_installed_server() {
     codex
         .args(["exec", "--skip-git-repo-check", "--sandbox", "read-only"])
         .args(["-c", "model_provider=rehearsed", "-c", &provider])
-        // Both would look for servers outside.
+        // Both would connect to servers outside.
         .args([
             "-c",
             "features.plugins=false",
@@ -147,7 +148,7 @@ async fn opencode_reads_a_file_through_the_installed_server() {
     let mut opencode = run.command(&platform_program("opencode", "bin/opencode"));
     opencode
         .args(["run", "--model", "rehearsed/rehearsed", QUESTION_TEXT])
-        // Beside the file that `dray mcp install` wrote; this one has the model alone.
+        // In addition to the file that `dray mcp install` wrote; this one configures only the model.
         .env("OPENCODE_CONFIG_CONTENT", config.to_string())
         .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
         .env("OPENCODE_DISABLE_AUTOUPDATE", "1")

@@ -1,5 +1,5 @@
-//! The egress corpus through the tools of the MCP server, over the real fetcher with a scripted network: `fetch` gives
-//! the verdicts of the fetcher, and `policy_check` gives those of `fetch`.
+//! The egress corpus through the tools of the MCP server, over the real fetcher with a scripted network: `fetch`
+//! returns the verdicts of the fetcher, and `policy_check` returns the same verdicts as `fetch`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ impl Dialer for CorpusNetwork {
     }
 }
 
-/// The fetcher on a host of its own, and an MCP client of a server over it.
+/// The fetcher on a host of its own, and an MCP client of a server that uses it.
 struct EgressFixture {
     network: CorpusNetwork,
     client: RunningService<RoleClient, ()>,
@@ -123,7 +123,7 @@ impl EgressFixture {
     }
 }
 
-/// The reason that a failed tool names; empty for a success.
+/// The reason in the result of a failed tool; empty for a success.
 fn refusal_of(result: &CallToolResult) -> String {
     let meta = serde_json::to_value(&result.meta).unwrap();
     match result.is_error {

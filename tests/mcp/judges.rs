@@ -1,5 +1,5 @@
-//! Clients of `dray mcp` that we did not write: the inspector and the SDK of the protocol's makers from npm, `fastmcp`,
-//! and two frameworks for agents with a rehearsed model.
+//! Tests with clients of `dray mcp` that we did not write: the inspector and the SDK of the protocol's authors from
+//! npm, `fastmcp`, and two frameworks for agents with a scripted model.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{HttpServer, McpFixture, TEST_TOKEN};
 use crate::support::{self, node};
 
-/// The packages, with the versions that the tests know.
+/// The packages, in the versions that the tests expect.
 const NPM_PACKAGES: [&str; 2] = [
     "@modelcontextprotocol/inspector@2.12.0",
     "@modelcontextprotocol/sdk@1.32.2",
@@ -22,7 +22,7 @@ fn node_directory() -> PathBuf {
     node::packages("node-mcp", &NPM_PACKAGES)
 }
 
-/// What the inspector prints of one request to a server on its standard streams.
+/// The output of the inspector for one request to a server on its standard streams.
 fn inspect(fixture: &McpFixture, request: &[&str]) -> String {
     let mut inspector = Command::new("node");
     inspector
@@ -50,7 +50,7 @@ fn the_inspector_finds_no_fault_in_tools_and_skills() {
     let read: Value = serde_json::from_str(&read).unwrap();
     let text = read["structuredContent"]["text"].as_str().unwrap();
     assert!(text.contains("The answer is 42."), "{text}");
-    // Digests, sizes and the head of each skill.
+    // Digests, sizes and the front matter of each skill.
     let skills = inspect(&fixture, &["--method", "skills/list", "--verify"]);
     let verified: Vec<Value> = skills
         .lines()
@@ -103,10 +103,10 @@ fn the_ten_minutes_of_the_page_work_as_they_are_written() {
     assert!(entry.contains("papers"), "{entry}");
 }
 
-/// What the client of the TypeScript SDK saw of a server.
+/// The observations of the TypeScript SDK's client at a server.
 fn over_sdk(fixture: &McpFixture, server: &[&str]) -> Value {
     let script = support::root().join("tests/mcp/sdk_client.mjs");
-    // Beside the packages: modules are looked for from the script's own place.
+    // Beside the packages: modules are searched from the script's own directory.
     let copy = node_directory().join(format!("client-{}.mjs", std::process::id()));
     std::fs::copy(script, &copy).unwrap();
     let mut client = Command::new("node");
@@ -131,7 +131,7 @@ fn the_typescript_sdk_reads_documents_over_stdio_and_http() {
     }
 }
 
-/// What a Python package saw of a server.
+/// The observations of a Python package at a server.
 fn over_python(fixture: &McpFixture, package: &str, server: &[&str]) -> Value {
     let script = support::root().join("tests/python/mcp_judges.py");
     let mut client = Command::new(python::interpreter(package));
@@ -154,7 +154,7 @@ fn fastmcp_reads_documents_over_stdio_and_http() {
     }
 }
 
-/// A document arrives, a refusal is a failed tool with advice, and a handle is a resource.
+/// Checks that a document arrives, that a refusal is a failed tool with advice, and that a handle is a resource.
 fn check_reading(seen: &Value) {
     assert_eq!(seen["tools"][0], "read", "{seen}");
     let notes = seen["notes"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! A preview from the console's button to a page in Chromium, with what the page tries against the console.
+//! Tests a preview from the console's button to a page in Chromium, and what the page tries to do to the console.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, node, up::UpServer};
 
-/// Packages of npm that drive and judge the pages.
+/// Packages of npm that control and check the pages.
 const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"];
 
 /// A page that loads everything by relative addresses, and tries what it may not do.
@@ -39,7 +39,7 @@ document.body.dataset.done = "yes";
 const SITE_REPORT: &str = "# Report\n\n![A chart](pic.svg)\n\n<script>top.ran = 1</script>\n\n\
     [run](javascript:top.ran=1) [table](table.csv) [notes](notes.txt)\n";
 
-/// A sound without compression, which browsers wind by byte ranges: ten minutes of silence.
+/// A sound without compression, in which browsers seek by byte ranges: ten minutes of silence.
 fn wav() -> Vec<u8> {
     let samples: u32 = 600 * 8000;
     let mut wav = Vec::new();
@@ -88,7 +88,7 @@ fn make_site(root: &Path, console: &str) {
     std::fs::write(root.join("sound.wav"), wav()).unwrap();
 }
 
-/// Walks through the preview in Chromium and returns what it saw; the site changes when the walk asks for it.
+/// Walks through the preview in Chromium and returns the observations; the site changes when the walk requests it.
 fn walk(folder: &Path, site: &Path, settings: &Value) -> Value {
     let file = folder.join("walk.json");
     std::fs::write(&file, settings.to_string()).unwrap();

@@ -1,4 +1,5 @@
-//! A sandbox that dies in the middle of a response breaks the transfer; no client takes a part for the whole.
+//! Tests that a sandbox that dies in the middle of a response breaks the transfer, so that no client takes a part for
+//! the whole.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,12 +11,12 @@ use super::PreviewProcess;
 
 /// Size of the file; far more than the queue, the sockets and the pipes on the way hold.
 const FILE_BYTES: usize = 96 << 20;
-/// What is taken before the sandbox dies.
+/// Number of bytes that are read before the sandbox dies.
 const TAKEN_BYTES: usize = 64 << 10;
 /// Longest wait for the next bytes of a response.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Begins to take a response.
+/// Begins to read a response.
 fn begin(preview: &PreviewProcess, area: &str, rest: &str) -> (TcpStream, Vec<u8>) {
     let host = preview.origin.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -32,7 +33,7 @@ fn begin(preview: &PreviewProcess, area: &str, rest: &str) -> (TcpStream, Vec<u8
     (stream, taken)
 }
 
-/// Takes the rest, until the connection ends or breaks.
+/// Reads the rest, until the connection ends or breaks.
 fn finish(mut stream: TcpStream, mut taken: Vec<u8>) -> (String, Vec<u8>) {
     let _ = stream.read_to_end(&mut taken);
     let head = taken
@@ -80,7 +81,7 @@ fn a_container_that_dies_breaks_the_file_and_the_archive_that_it_was_sending() {
                 body.len()
             );
         }
-        // The link says so, and shows nothing of another container.
+        // The link reports it, and shows nothing of another container.
         let gone = preview.get("p", "large.bin");
         assert!([410, 503].contains(&gone.status), "{gone:?}");
     }

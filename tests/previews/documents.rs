@@ -1,4 +1,4 @@
-//! Tables and notebooks as pages, by the reader in the process of `dray preview`.
+//! Tests of tables and notebooks as pages, with the reader in the process of `dray preview`.
 
 use super::PreviewProcess;
 use crate::support;
@@ -16,7 +16,7 @@ fn tables_and_notebooks_are_pages_and_their_files_stay_reachable() {
     for name in ["budget.xlsx", "tides.ods"] {
         std::fs::copy(office.join(name), folder.path().join(name)).unwrap();
     }
-    // Above what a message carries, so that it takes the way through the store.
+    // Larger than a message, so that it goes through the store.
     let rows: Vec<String> = (0..9000)
         .map(|row| format!("row {row},<b>{row}\n"))
         .collect();

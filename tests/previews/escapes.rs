@@ -1,11 +1,11 @@
-//! No path leads out of the directory of a preview, over a real container engine and a real SSH server.
+//! Tests that no path leads out of the directory of a preview, with a real container engine and a real SSH server.
 
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use dray_testkit::sshd::{Options, Sshd};
 
 use super::PreviewProcess;
 
-/// Makes the trap in an empty working directory, with what `BusyBox` has.
+/// Creates the files and links in an empty working directory, with programs of `BusyBox`.
 const TRAP_SCRIPT: &str = "\
 mkdir -p www/sub www/a other; \
 printf ESCAPED > secret.txt; printf ESCAPED > other/f.txt; printf ESCAPED > www/.env; \
@@ -42,14 +42,14 @@ const ESCAPE_PATHS: &[&str] = &[
     ".env",
 ];
 
-/// Tries everything against a preview of `www`. `sh` runs a script in the directory above it.
+/// Requests every path at a preview of `www`. `sh` runs a script in the directory above it.
 fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&str)) {
     for rest in ESCAPE_PATHS {
         for area in ["p", "v", "d", "z"] {
             let response = preview.get(area, rest);
             let leaked = response.body.contains("ESCAPED") || response.body.contains("root:");
             assert!(!leaked, "{backend} {area} {rest}: {response:?}");
-            // `curl` itself drops nothing with --path-as-is; the one path below names the directory.
+            // With --path-as-is `curl` sends paths unchanged; the one path below names the directory.
             assert!(
                 (400..500).contains(&response.status),
                 "{backend} {area} {rest}: {response:?}"
@@ -65,7 +65,7 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
         listing.contains("large.bin") && !listing.contains(".env"),
         "{backend}: {listing}"
     );
-    // The directory becomes a link to its neighbour and back; a response is of the one inside, or none.
+    // The directory is replaced by a link to its neighbour and back; a response shows the directory itself, or fails.
     for _ in 0..8 {
         sh("mv www/a www/kept; ln -s ../other www/a");
         let swapped = preview.get("p", "a/f.txt");
@@ -74,7 +74,7 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
         sh("rm www/a; mv www/kept www/a");
         assert_eq!(preview.get("p", "a/f.txt").body, "inside", "{backend}");
     }
-    // The whole mount is replaced by a link: the directory of the preview is the one that it was made for.
+    // A link replaces the whole directory: the preview stays with the directory for which it was made.
     sh("mv www gone; ln -s . www");
     let moved = preview.get("p", "secret.txt");
     assert!(!moved.body.contains("ESCAPED"), "{backend}: {moved:?}");
@@ -94,7 +94,7 @@ fn nothing_outside_is_shown_over_docker() {
     check_escapes(&preview, "docker", |script| {
         container.sh(&format!("cd /workspace; {script}"));
     });
-    // The sandbox dies: the link says so, and another container under its name is not shown.
+    // The sandbox dies: the link reports it, and another container with its name is not shown.
     container.remove();
     let gone = preview.get("p", "index.html");
     assert!([410, 503].contains(&gone.status), "{gone:?}");

@@ -1,4 +1,5 @@
-//! One machine with a nats-server, a store behind a faulty proxy, a fake DIAL Core, and services as processes.
+//! One machine with a nats-server, a store behind a proxy that injects faults, a fake DIAL Core, and services as
+//! processes.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -36,7 +37,7 @@ pub(crate) struct ProcessFixture {
 pub(crate) struct ServiceProcess(Child);
 
 impl ServiceProcess {
-    /// Kills it without a chance to do anything about it.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill9(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -45,7 +46,7 @@ impl ServiceProcess {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -156,7 +157,7 @@ impl ProcessFixture {
         meta.operation.to_string()
     }
 
-    /// Publishes a payload that is not a tool call under a proper envelope; returns its operation id.
+    /// Publishes a payload that is not a tool call in a valid envelope; returns its operation id.
     pub(crate) async fn publish_garbage(&self) -> String {
         let meta = meta(WAIT_TIMEOUT);
         let client = async_nats::connect(self.nats.url()).await.unwrap();
@@ -177,7 +178,7 @@ impl ProcessFixture {
         meta.operation.to_string()
     }
 
-    /// Resolves as a caller who waits.
+    /// Resolves like a caller who waits.
     pub(crate) async fn resolve(&self, arguments: &Value, time: Duration) -> Result<Value, Fault> {
         let request = v1::ResolveRequest {
             arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
@@ -229,7 +230,7 @@ impl ProcessFixture {
             .await
     }
 
-    /// The first event of one kind, from the beginning of the stream, that `is` says yes to.
+    /// The first event of one kind, from the beginning of the stream, for which `is` returns true.
     async fn wait_for<E: Event>(&self, is: impl Fn(&E) -> bool) -> E {
         let mut events = self.events(EventFilter::of::<E>().from_start()).await;
         let result = tokio::time::timeout(WAIT_TIMEOUT, async {
@@ -249,7 +250,7 @@ impl ProcessFixture {
         self.bus.events(filter).await.unwrap()
     }
 
-    /// How many terminal events the operation has. A marker published behind them shows where the stream ends.
+    /// The number of final events of the operation. A marker published after them shows where the stream ends.
     pub(crate) async fn events_of(&self, operation: &str) -> usize {
         let marker = meta(WAIT_TIMEOUT);
         let end = v1::ToolCallResolved {

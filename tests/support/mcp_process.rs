@@ -1,4 +1,4 @@
-//! `dray mcp` on its standard streams, with messages as they are.
+//! `dray mcp` on its standard streams, with raw messages.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,7 +14,7 @@ pub(crate) struct McpProcess {
 }
 
 impl McpProcess {
-    /// Starts the command and greets the server.
+    /// Starts the command and performs the handshake.
     pub(crate) fn start(mut command: Command) -> Self {
         let mut process = command
             .stdin(Stdio::piped())

@@ -12,7 +12,7 @@ pub(crate) fn packages(directory: &str, packages: &[&str]) -> PathBuf {
     // Each test is a process of its own, and the first one installs for all.
     let lock = File::create(directory.join("lock")).unwrap();
     lock.lock().unwrap();
-    // Written last, so that an installation which was cut off has none.
+    // Written last, so that an interrupted installation has none.
     let stamp = directory.join("installed");
     let wanted = packages.join(" ");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {

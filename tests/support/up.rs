@@ -9,7 +9,7 @@ pub(crate) struct UpServer {
     process: Child,
     /// Kept open: a process that cannot write its messages would end.
     _messages: BufReader<ChildStderr>,
-    /// What the process printed behind the label that the test waits for.
+    /// The text after the label for which the test waits.
     pub(crate) url: String,
 }
 
@@ -22,7 +22,7 @@ impl UpServer {
             .args(["--chat", "127.0.0.1:0"])
             .args(options)
             .env("HOME", home)
-            // With an arena for each thread the C library keeps more memory the more threads happened to allocate.
+            // With one arena per thread, the C library keeps more memory the more threads have allocated.
             .env("MALLOC_ARENA_MAX", "1")
             .stderr(Stdio::piped())
             .spawn()
@@ -63,7 +63,7 @@ impl UpServer {
 }
 
 impl Drop for UpServer {
-    /// Ends the process as `kill -9` does.
+    /// Kills the process like `kill -9`.
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,4 +1,4 @@
-//! The page of an upload ticket in Chromium, as a person uses it.
+//! Tests of the page of an upload ticket in Chromium, as a person uses it.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use super::{TicketFixture, content};
 use crate::support::{self, up::UpServer};
 
 impl TicketFixture {
-    /// What a person sees who opens a ticket, and sends a file where one is given.
+    /// Opens a ticket as a person does, sends a file if one is given, and returns what the page shows.
     fn browse(&self, server: &UpServer, mode: &str, ticket: &str, file: Option<&str>) -> Value {
         let mut browser = Command::new("python3");
         browser
@@ -26,7 +26,7 @@ impl TicketFixture {
 fn a_person_sends_a_file_with_and_without_script() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
-    // Three parts of the script.
+    // The script sends it in three parts.
     let bytes = content(17_000_000);
     let file = fixture.write("Übung.bin", &bytes);
     let sha256 = dray_types::Sha256Digest::of(&bytes).to_hex();

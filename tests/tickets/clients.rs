@@ -1,4 +1,4 @@
-//! Clients that we did not write: tus in Python and JavaScript, curl and rclone.
+//! Tests with clients that we did not write: tus in Python and JavaScript, curl and rclone.
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
-//! An upload through a proxy that cuts connections, until the file is whole.
+//! Tests an upload through a proxy that cuts connections, until the file is complete.
 //!
-//! `cargo xtask test` sends some megabytes; `cargo xtask soak -- tickets` sends as much as one ticket takes.
+//! `cargo xtask test` sends some megabytes; `cargo xtask soak -- tickets` sends the largest file of a ticket.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,14 +17,14 @@ use crate::support::{self, up::UpServer};
 
 /// Most requests of one upload.
 const MAX_REQUESTS: u64 = 10_000;
-/// Interval between two looks at the time of a connection that is silent.
+/// Interval between two checks of how long a connection has been silent.
 const CUT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of the upload before the one that is measured.
 const WARM_UP_BYTES: u64 = 20_000_000;
 /// Size of one write of the client, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What is sent, and where it is cut.
+/// What is sent, and where connections are cut.
 pub(crate) struct CutUpload {
     /// Size of the file.
     pub(crate) size: u64,
@@ -114,14 +114,14 @@ fn forward(
     is_cut
 }
 
-/// Byte `at` of the file: no two parts of it are alike, and none of it is kept in memory.
+/// Byte `at` of the file: no two parts of it are equal, and none of it is stored in memory.
 fn fill(buffer: &mut [u8], start: u64) {
     for (byte, at) in buffer.iter_mut().zip(start..) {
         *byte = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
     }
 }
 
-/// A client of the resumable uploads of the IETF that gives up only when the server refuses.
+/// A client for resumable uploads of the IETF that stops only when the server refuses.
 struct ResumableClient {
     address: SocketAddr,
     path: String,
@@ -135,7 +135,7 @@ impl ResumableClient {
         for _ in 0..MAX_REQUESTS {
             if let Some(response) = self.append(offset) {
                 let (head, body) = response.split_once("\r\n\r\n").unwrap();
-                // 409 where a request that was cut reached the server after the one that follows it.
+                // 409 if a request that was cut reached the server after the one that follows it.
                 if !head.starts_with("HTTP/1.1 409") {
                     assert!(head.starts_with("HTTP/1.1 201"), "{response}");
                     return serde_json::from_str(body).unwrap();
@@ -170,7 +170,7 @@ impl ResumableClient {
         (!response.is_empty()).then_some(response)
     }
 
-    /// How many bytes the server has.
+    /// Number of bytes that the server has.
     fn offset(&self) -> u64 {
         for _ in 0..MAX_REQUESTS {
             let mut stream = TcpStream::connect(self.address).unwrap();
@@ -217,7 +217,7 @@ fn status_bytes(process: u32, field: &str) -> u64 {
     kib * 1024
 }
 
-/// Uploads through the proxy: the file arrives whole, with few bytes sent twice and little memory.
+/// Uploads through the proxy, and checks that the file arrives completely, with few bytes sent twice and little memory.
 pub(crate) fn upload_through_cuts(upload: &CutUpload, max_memory_bytes: u64) {
     let folder = tempfile::tempdir().unwrap();
     let server = UpServer::start(folder.path(), &["--tickets", "127.0.0.1:0"], "tickets: ");

@@ -1,4 +1,4 @@
-//! `dray mcp --tickets`: the tools that make tickets, and what the tickets do.
+//! Tests of `dray mcp --tickets`: the tools that make tickets, and the effects of the tickets.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Single faults at the worst moment: a service dies with a visible request under way, the bus restarts, a copy out of
+//! Tests of single faults at the worst moment: a service dies during a visible request, the bus restarts, a copy out of
 //! the sandbox is cut.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use dray_testkit::s3::{FaultRule, S3Fault};
 
 use super::rig::{TransferFixture, target};
 
-/// Longer than everything that may follow from a fault, on a busy machine.
+/// Longer than everything that may follow a fault, on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +108,7 @@ async fn an_interrupted_copy_out_of_the_sandbox_is_repeated_and_sent_once() {
     assert_eq!(rig.shown_in(chat, digest), 1);
 }
 
-/// A directory may take ten minutes to copy; a dead worker is noticed long before.
+/// A directory may take ten minutes to copy; a dead worker is noticed long before that.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_copy_of_a_directory_is_repeated_within_minutes() {
     let rig = TransferFixture::start().await;

@@ -1,9 +1,9 @@
-//! Services are killed at random moments while files are on their way to all platforms, as often as asked for: a few
+//! Services are killed at random moments while files are on their way to all platforms, as often as requested: a few
 //! times in the default suite, hundreds of times in the soak. Half of the moments are random; the others are steps of a
-//! delivery: its files are stored, a visible request begins, it is over.
+//! delivery: its files are stored, a visible request begins, the request has ended.
 //!
-//! What must hold of every delivery: it ends; it is reported as delivered only if it is shown; it is shown at most
-//! once.
+//! For every delivery it must hold that it ends, that it is reported as delivered only if it is shown, and that it is
+//! shown at most once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,10 +27,10 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Platforms of one kill, and files to each.
 const PLATFORMS_PER_KILL: usize = 4;
 const FILES_PER_PLATFORM: usize = 2;
-/// How long a delivery may take to its end once nothing dies any more: two leases and redeliveries, and every wait of
-/// a delivery, on a busy machine.
+/// Longest time until a delivery ends after the last kill: two leases and redeliveries, and every wait of a delivery,
+/// on a busy machine.
 const DELIVERY_TIMEOUT: Duration = Duration::from_mins(6);
-/// Attempts after which work is given up, and tries of a visible request.
+/// Attempts after which work becomes a dead letter, and attempts of a visible request.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// How a run goes.
@@ -38,9 +38,9 @@ const MAX_ATTEMPTS: u32 = 5;
 pub(crate) struct KillRun {
     /// How often each service is killed.
     pub(crate) rounds: usize,
-    /// What all choices follow from.
+    /// Seed of all random choices.
     pub(crate) seed: u64,
-    /// Lets the leases of the dead end immediately after the last kill; otherwise they take as long as they take.
+    /// Makes the leases of dead processes end immediately after the last kill; otherwise they end in their own time.
     pub(crate) hurry: bool,
 }
 
@@ -56,7 +56,7 @@ struct AcceptedDelivery {
 enum KillMoment {
     /// So many milliseconds after the work was published.
     After(u64),
-    /// As soon as a record says this of a delivery, and this many milliseconds later.
+    /// As soon as the record of a delivery has this state, and this many milliseconds later.
     When(KillStep, u64),
 }
 
@@ -87,7 +87,7 @@ impl KillMoment {
                         tokio::task::yield_now().await;
                     }
                 };
-                // A step that does not come in time is not a reason to spare the service.
+                // If a step does not occur in time, the service is killed nevertheless.
                 tokio::time::timeout(STEP_TIMEOUT, reached).await.ok();
                 millis
             }
@@ -110,7 +110,7 @@ async fn reached(rig: &TransferFixture, id: &str, step: KillStep) -> bool {
     }
 }
 
-/// Kills each of the services as often as asked for, and then looks at the outcome of every delivery.
+/// Kills each of the services as often as requested, and then checks the outcome of every delivery.
 pub(crate) async fn kills(run: KillRun) {
     println!("{run:?}");
     let rig = TransferFixture::start().await;
@@ -190,8 +190,8 @@ async fn check(rig: &TransferFixture, sent: &[AcceptedDelivery], run: KillRun) {
             _ => false,
         };
         let platform = delivery.target.platform.as_str();
-        // Repeating is harmless there: the file arrives, unless its own work, or its request, was cut until it was
-        // given up.
+        // Repeats are harmless there: the file arrives, unless its own work or its request was interrupted until no
+        // attempt was left.
         let is_lost = IDEMPOTENT_PLATFORMS.contains(&platform)
             && file.file_state() != FileState::Delivered
             && file.attempts < MAX_ATTEMPTS

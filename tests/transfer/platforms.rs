@@ -38,7 +38,7 @@ fn every_platform_has_a_fake_server_here() {
     assert_eq!(fakes, platforms.filter(|name| *name != "cli").collect());
 }
 
-/// Those where a repeat is harmless, so that every file arrives.
+/// Platforms on which a repeat is harmless, so that every file arrives.
 pub(crate) const IDEMPOTENT_PLATFORMS: [&str; 2] = ["webhook", "matrix"];
 
 /// Largest file of the homeserver and the mail server, in bytes.
@@ -185,7 +185,7 @@ impl FakePlatforms {
         ]
     }
 
-    /// A chat on this platform, one of its own where there can be many, so that no limit of a chat holds a file up.
+    /// A chat on this platform, one of its own where there can be many, so that no limit of a chat delays a file.
     /// `name` is new each time.
     pub(crate) fn chat(&self, platform: &str, name: &str) -> v1::ChatTarget {
         let chat = match platform {
@@ -250,7 +250,7 @@ impl FakePlatforms {
         }
     }
 
-    /// Every platform loses an answer or a request, sometimes.
+    /// Every platform sometimes loses a response or a request.
     pub(crate) fn trouble(&self, random: &mut impl RngCore) {
         match random.random_range(0..4) {
             0 => self.telegram.script(TelegramFault::NeverAnswer),

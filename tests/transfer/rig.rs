@@ -1,5 +1,5 @@
-//! One machine for files on their way: a real nats-server, a store behind a faulty proxy, fake servers of all platforms, a
-//! folder that is a sandbox, and services as processes that can be killed.
+//! One machine for files that are transferred: a real nats-server, a store behind a proxy that injects faults, fake
+//! servers of all platforms, a directory that is a sandbox, and services as processes that can be killed.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl TransferFixture {
         rig
     }
 
-    /// The folder that is the sandbox.
+    /// The directory that is the sandbox.
     pub(crate) fn sandbox(&self) -> PathBuf {
         self.folder.path().join("box").canonicalize().unwrap()
     }
@@ -117,7 +117,7 @@ impl TransferFixture {
         )
     }
 
-    /// Applies the standard topology, with another time until unacknowledged work is handed out again.
+    /// Applies the standard topology, with another ack wait.
     async fn provision(&self, ack_wait: Option<Duration>) {
         let mut topology = Topology::new(1, 512 << 20);
         if let Some(ack_wait) = ack_wait {
@@ -129,9 +129,9 @@ impl TransferFixture {
         assert!(mismatches.is_empty(), "{mismatches:?}");
     }
 
-    /// Lets a minute pass for work whose worker is dead: its lease runs out, and its message is handed out again. To be
-    /// called while the services that had work are down, and followed by [`TransferFixture::hand_out_again`] once they
-    /// are back.
+    /// Makes the leases of dead workers expire, as after a minute, so that their messages are delivered again. Call it
+    /// while the services that had work are down, and call [`TransferFixture::hand_out_again`] once they are running
+    /// again.
     pub(crate) async fn leases_run_out(&self) {
         let keys = self.bus.key_value(LEDGER_BUCKET);
         for (key, entry) in keys.list("", usize::MAX).await.unwrap().entries {
@@ -139,13 +139,13 @@ impl TransferFixture {
             if record.lease_until_ms > 0 {
                 record.lease_until_ms = 1;
                 let value = record.encode_to_vec().into();
-                // A live worker that was faster keeps its lease.
+                // A running worker that was faster keeps its lease.
                 let _ = keys.update(&key, value, entry.revision).await;
             }
         }
     }
 
-    /// How much work was claimed by a second worker because its first one was gone.
+    /// How many units of work a second worker claimed because the first one was gone.
     pub(crate) async fn taken_over(&self) -> usize {
         let keys = self.bus.key_value(LEDGER_BUCKET);
         let records = keys.list("", usize::MAX).await.unwrap().entries.into_iter();
@@ -155,7 +155,7 @@ impl TransferFixture {
             .count()
     }
 
-    /// Most attempts that any piece of work of a delivery took.
+    /// The highest number of attempts of any unit of work of a delivery.
     pub(crate) async fn attempts(&self, id: &str) -> u32 {
         let keys = self.bus.key_value(LEDGER_BUCKET);
         let token = OperationId::new(id).unwrap().ledger_token();
@@ -178,7 +178,7 @@ impl TransferFixture {
         v1::DeliveryRecord::decode(entry.value).ok()
     }
 
-    /// The second half of [`TransferFixture::leases_run_out`]: services have looked at the topology and are ready.
+    /// The second part of [`TransferFixture::leases_run_out`]: services have read the topology and are ready.
     pub(crate) async fn hand_out_again(&self) {
         self.provision(Some(Duration::from_secs(1))).await;
     }
@@ -297,7 +297,7 @@ impl TransferFixture {
         assert!(!published.duplicate, "{id}");
     }
 
-    /// The outcome of a delivery, once it is over; `None` while it is not, or while the service cannot be asked.
+    /// The outcome of a delivery that has ended; `None` while it continues, or while the service cannot be asked.
     pub(crate) async fn outcome(&self, id: &str) -> Option<v1::DeliveryReport> {
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: id.to_owned(),
@@ -327,13 +327,13 @@ impl TransferFixture {
         report.files.into_iter().next().unwrap()
     }
 
-    /// How many documents were begun to be sent to Telegram.
+    /// Number of documents for which a request to Telegram began.
     pub(crate) fn begun(&self) -> usize {
         let requests = self.platforms.telegram.requests().into_iter();
         requests.filter(|request| request == "sendDocument").count()
     }
 
-    /// How often a Telegram chat shows a file.
+    /// Number of times that a Telegram chat shows a file.
     pub(crate) fn shown_in(&self, chat: i64, digest: Sha256Digest) -> usize {
         let files = self.platforms.telegram.seen(chat).into_iter();
         let files = files.filter_map(|message| message.file);

@@ -26,7 +26,7 @@ pub(crate) struct CargoPackage {
     pub(crate) source: Option<String>,
     /// Whether it is a member of this workspace.
     pub(crate) member: bool,
-    /// Folder of the manifest, relative to the workspace; only for members.
+    /// Directory of the manifest, relative to the workspace; only for members.
     pub(crate) folder: String,
     /// Names of its test binaries.
     pub(crate) tests: Vec<String>,

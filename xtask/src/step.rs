@@ -52,7 +52,7 @@ impl ProgramStep {
         self
     }
 
-    /// The folder to run in.
+    /// The directory to run in.
     pub(crate) fn inside(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
@@ -77,7 +77,7 @@ impl ProgramStep {
         let line = self.line();
         let output = self
             .command
-            // Errors of the program are for the person who waits; only its output is the result.
+            // Errors of the program are shown to the user; only its output is returned.
             .stderr(Stdio::inherit())
             .output()
             .with_context(|| format!("cannot start `{line}`"))?;
@@ -122,7 +122,7 @@ impl ProgramStep {
 
     /// The command as a user would type it; `cargo` by its name.
     fn line(&self) -> String {
-        // The path of a toolchain's cargo is long and of no use in a log.
+        // The path of a toolchain's cargo is long and does not help in a log.
         let program = Path::new(self.command.get_program());
         let mut line = program
             .file_name()

@@ -177,7 +177,7 @@ fn run_apart(
     Ok(())
 }
 
-/// Where tests find the program that they look at.
+/// The path at which tests find the program under test.
 fn binary_variable(binary: &Path) -> (String, String) {
     ("DRAY_BINARY".to_owned(), binary.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! Two commands in turn, and the table of what they used.
+//! Runs two commands alternately, and prints a table of what they used.
 
 use std::process::Command;
 use std::time::Duration;
@@ -34,20 +34,20 @@ pub(super) struct BenchPair<'a> {
     pub(super) name: String,
     pub(super) theirs: BenchSide<'a>,
     pub(super) ours: BenchSide<'a>,
-    /// Our time over theirs, at most.
+    /// Highest ratio of our time to theirs.
     pub(super) aim: f64,
     pub(super) rounds: usize,
-    /// Done before every run of either side, and not measured.
+    /// Runs before every run of either side, and is not measured.
     pub(super) prepare: Box<dyn Fn() + 'a>,
 }
 
 impl BenchPair<'_> {
-    /// Runs both sides in turn and prints medians and ratios.
+    /// Runs both sides alternately and prints medians and ratios.
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for round in 0..=self.rounds {
             let mut sides = [(&self.theirs, &mut theirs), (&self.ours, &mut ours)];
-            // Neither side always finds the caches that the other warmed.
+            // The order changes, so that neither side always profits from the caches of the other one.
             if round % 2 == 1 {
                 sides.reverse();
             }
@@ -61,7 +61,7 @@ impl BenchPair<'_> {
             }
         }
         (self.prepare)();
-        // In a run of its own: looking at the memory every 2 ms disturbs the times.
+        // In a separate run: reading the memory every 2 ms disturbs the times.
         let private = run(true, &(self.ours.words)(self.rounds + 1))?;
         self.report(&theirs, &ours, private.private_kib << 10);
         Ok(())

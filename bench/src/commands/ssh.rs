@@ -9,7 +9,7 @@ use super::pair::{BenchPair, BenchSide, to_words};
 use super::{IntegrityCheck, SIZES_AND_ROUNDS, path_text, wait_until_settled};
 use crate::transfer::write_random_file;
 
-/// Whether a connection is there already.
+/// Whether a connection exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionState {
     New,
@@ -63,7 +63,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Clone, Copy, Debug)]
 struct SshRow {
     size: u64,
@@ -152,7 +152,7 @@ impl SshFixture<'_> {
         let (home, key) = (self.sshd.home(), self.sshd.key());
         let inside = format!("{}@127.0.0.1:{}", self.sshd.user(), path_text(&home)?);
         let port = self.sshd.port().to_string();
-        // No configuration of the user, which could choose another cipher or a jump host.
+        // Without the user's configuration, which could choose another cipher or a jump host.
         let mut copy = to_words(["scp", "-q", "-F", "/dev/null", "-P", &port]);
         copy.extend(to_words(["-i", path_text(&key)?, "-o", "BatchMode=yes"]));
         // The server is on loopback and its key was made for this run.

@@ -1,4 +1,5 @@
-//! (p) What `dray read` of a few bytes takes, beside a program that prints its version: all of that is the start.
+//! (p) The time of `dray read` for a few bytes, beside a program that prints its version: nearly all of it is the
+//! start.
 
 use std::path::Path;
 

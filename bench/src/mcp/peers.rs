@@ -1,5 +1,5 @@
-//! The servers that agents use for files and pages otherwise, measured in the same way: the start, the list of tools, a
-//! small file.
+//! Servers that agents use for files and pages instead, measured in the same way: the start, the list of tools, a small
+//! file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,14 +13,14 @@ use super::{BYTES_PER_TOKEN, READ_COUNT, SMALL_FILE};
 use crate::harness::SampleSet;
 use crate::print_line;
 
-/// Starts that count. Interpreters take seconds, so there are fewer than of our own.
+/// Starts that count. Interpreters take seconds, so there are fewer starts than of our server.
 const PEER_START_COUNT: usize = 5;
 /// Packages of Python, with their versions.
 const PYTHON_PACKAGES: [&str; 2] = ["mcp-server-fetch==2026.10.24", "markitdown-mcp==0.0.1a8"];
 /// The package of npm, with its version.
 const NPM_PACKAGE: &str = "@modelcontextprotocol/server-filesystem@2026.8.31";
 
-/// A server, and its call that reads the small file, where it has one.
+/// A server, and its call that reads the small file, if it has one.
 struct PeerServer {
     name: &'static str,
     command: Vec<PathBuf>,

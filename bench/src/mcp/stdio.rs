@@ -31,7 +31,7 @@ impl StdioServer {
         })
     }
 
-    /// Sends a request and waits for its response; notifications in between are passed over.
+    /// Sends a request and waits for its response; notifications in between are skipped.
     pub(super) fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))?;
         loop {

@@ -1,4 +1,4 @@
-//! (l) Concurrent chats: through us, through a relay, and the model alone.
+//! (l) Concurrent chats: through the orchestrator, through a relay, and with the model directly.
 
 use std::time::Instant;
 
@@ -64,7 +64,7 @@ async fn measure_side(
     }))
     .await;
     let took = start.elapsed();
-    // The model remembers requests; over thousands of turns that would be the memory and time of the fake server.
+    // The model records requests; over thousands of turns the fake server's memory and time would be measured.
     fixture.model.forget();
     // Failures count apart: they are often faster than answers and would improve the percentiles.
     let (good, bad): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(Result::is_ok);

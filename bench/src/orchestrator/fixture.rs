@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 /// Times of one turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnTiming {
-    /// Until the first piece of text.
+    /// Time until the first chunk of text.
     pub(super) first: Duration,
-    /// Until the last byte of the stream.
+    /// Time until the last byte of the stream.
     pub(super) whole: Duration,
 }
 
@@ -109,8 +109,8 @@ impl OrchestratorFixture {
         let (mut first, mut text) = (None, Vec::new());
         while let Some(chunk) = answer.chunk().await? {
             text.extend_from_slice(&chunk);
-            // All that came so far is searched, since a piece may end in the middle of the pattern.
-            // The text begins with "w".
+            // All bytes so far are searched, because a chunk may end in the middle of the pattern. The text begins with
+            // "w".
             if first.is_none() && contains_bytes(&text, b"\"content\":\"w") {
                 first = Some(start.elapsed());
             }
@@ -121,7 +121,7 @@ impl OrchestratorFixture {
             !contains_bytes(&text, b"\"error\":{"),
             "the answer tells an error"
         );
-        // A call of a tool has no text; its end is the first that a client can use.
+        // A call of a tool has no text; its end is the first event that a client can use.
         if contains_bytes(&text, b"tool_calls") && first.is_none() {
             first = Some(whole);
         }
@@ -129,7 +129,7 @@ impl OrchestratorFixture {
         Ok(TurnTiming { first, whole })
     }
 
-    /// One call of the tool, without us.
+    /// One call of the tool, without the orchestrator.
     pub(super) async fn call(&self) -> anyhow::Result<Duration> {
         let start = Instant::now();
         let url = format!("{}/find?q=x", self.tool.shared().url());

@@ -1,4 +1,5 @@
-//! (k) What we add to the first token, to a turn, and to a call of a tool; one chat after the other.
+//! (k) The time that the orchestrator adds to the first token, to a turn, and to a call of a tool; one chat after the
+//! other.
 
 use super::fixture::{OrchestratorFixture, TurnTiming, answered_body, question_body};
 use super::{percentile_of, signed_millis, verdict_text};
@@ -7,7 +8,7 @@ use crate::print_line;
 /// Rounds that count, and those before that do not.
 const ROUND_COUNT: usize = 500;
 const WARM_UP_ROUNDS: usize = 50;
-/// Aims for the middle of what we add, in milliseconds.
+/// Targets for the median of the added time, in milliseconds.
 const FIRST_AIM: f64 = 2.0;
 const TOOL_AIM: f64 = 3.0;
 
@@ -25,7 +26,7 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     );
     let mut timings: Vec<(TurnTiming, TurnTiming)> = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
-        // Who goes first changes, so that neither always finds the caches that the other warmed.
+        // The order changes, so that neither always profits from the caches of the other one.
         let pair = if round % 2 == 0 {
             let model = fixture.ask(&direct, &plain).await?;
             (model, fixture.ask(&ours, &through).await?)
@@ -62,7 +63,7 @@ fn print_row(
     let mut ours: Vec<f64> = timings.iter().map(|(_, ours)| of(ours)).collect();
     let mut added: Vec<f64> = timings
         .iter()
-        // The difference within one round: both have then met the same state of the machine.
+        // The difference within one round: both ran under the same conditions.
         .map(|(model, ours)| of(ours) - of(model))
         .collect();
     let (base, through) = (percentile_of(&mut model, 50), percentile_of(&mut ours, 50));
@@ -81,7 +82,7 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let through = question_body("agent", "find it");
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
-        // The three steps that the orchestrator takes, one after the other without it.
+        // The three steps of the orchestrator, one after the other, without it.
         let calls = fixture.ask(&direct, &question).await?.whole;
         let tool = fixture.call().await?;
         let ends = fixture.ask(&direct, &after).await?.whole;

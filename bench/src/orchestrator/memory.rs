@@ -1,5 +1,5 @@
-//! (m) Memory of clients that wait and of chats that run. The client and the model are in the same process, so that
-//! the numbers are the most it can be.
+//! (m) Memory of clients that wait and of chats that run. The client and the model are in the same process, so the
+//! numbers are upper bounds.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::print_line;
 
 /// Connections that are open, or chats that run concurrently.
 const CLIENT_COUNT: usize = 200;
-/// Chats, one after the other, before anything counts.
+/// Uncounted chats before the measurement, one after the other.
 const WARM_UP_CHATS: usize = 20;
-/// Rounds of chats. In the first ones the heap finds its size; the second half counts.
+/// Rounds of chats. In the first ones the heap reaches its size; only the second half counts.
 const ROUND_COUNT: usize = 8;
 /// Wait of the model before each piece, in milliseconds: a chat has twelve or so.
 const CHUNK_DELAY_MS: u64 = 100;
-/// When all chats of a round are in the middle.
+/// Time at which all chats of a round are in the middle.
 const MIDDLE_DELAY: Duration = Duration::from_millis(700);
-/// What memory may grow by in the second half of the rounds and still be flat.
+/// How much memory may grow in the second half of the rounds and still count as constant.
 const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
 /// Measures idle connections and active chats.

@@ -11,7 +11,7 @@ use super::fixture::{
 use crate::harness::side_by_side;
 use crate::print_line;
 
-/// Milliseconds that one question after an outcome waits.
+/// Milliseconds that one request for an outcome waits.
 const WAIT_MS: u64 = 20_000;
 
 /// Sends a file and waits until the platform confirmed it.
@@ -44,7 +44,7 @@ async fn send_and_confirm(
     }
 }
 
-/// Measures both sides, and checks that the chats have every file in full.
+/// Measures both sides, and checks that the chats got every file completely.
 pub(super) async fn run(
     fixture: &TransferFixture<'_>,
     size: u64,

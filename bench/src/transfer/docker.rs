@@ -77,7 +77,7 @@ pub(super) async fn measure_put(
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", fixture.container.id());
     let source = fixture.make("docker-in", size)?;
-    // Stored before the clock runs: what is measured is the way into the sandbox.
+    // Stored before the time is measured: only the transfer into the sandbox counts.
     let claim = fixture.store(&source).await?;
     let source = path_text(&source)?;
     fixture.container.sh("mkdir -p /workspace/in");

@@ -119,7 +119,7 @@ impl<'a> TransferFixture<'a> {
         self.running.stop().await;
     }
 
-    /// A number that no earlier call gave, for names of files.
+    /// A number that no earlier call returned, for names of files.
     pub(super) fn next(&self) -> usize {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -141,7 +141,7 @@ impl<'a> TransferFixture<'a> {
         get_file(&self.running, sandbox, path, size).await
     }
 
-    /// Puts what is stored, under a new name.
+    /// Puts a stored file, under a new name.
     pub(super) async fn put(
         &self,
         sandbox: &str,
@@ -200,7 +200,7 @@ pub(super) async fn get_file(
     };
     let file = call_with_retry(running, &request).await?;
     let receipt = file.receipt.unwrap_or_default();
-    // A transfer that was short would look fast.
+    // A transfer that is too short would look fast.
     anyhow::ensure!(receipt.bytes == size, "{receipt:?}");
     Ok(())
 }
@@ -224,7 +224,7 @@ pub(super) async fn put_file(
     Ok(())
 }
 
-/// Asks, and again when the service is too busy and says when to.
+/// Sends a request, and again when the service is busy and names a delay.
 async fn call_with_retry<C: Call>(running: &RunningHost, request: &C) -> anyhow::Result<C::Reply> {
     let meta = call_meta(running);
     loop {
@@ -233,7 +233,7 @@ async fn call_with_retry<C: Call>(running: &RunningHost, request: &C) -> anyhow:
                 code: FaultCode::RateLimited,
                 retry: RetryAdvice::After(pause),
                 ..
-            // The wait counts: it is a part of what a caller of a busy service waits.
+            // The wait counts, because a caller of a busy service waits as well.
             })) => tokio::time::sleep(pause).await,
             other => return Ok(other?),
         }

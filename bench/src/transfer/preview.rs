@@ -74,8 +74,8 @@ async fn measure_first_byte(
     Ok(())
 }
 
-/// Asks on a new connection, as a browser that was not there before, until the first byte of the body. The connection is
-/// closed then, which ends the reading in the sandbox.
+/// Sends a request on a new connection, like a new browser, and reads until the first byte of the body. The connection
+/// is closed then, which ends the reading in the sandbox.
 async fn first_byte(host: &str, path: String, size: u64) -> anyhow::Result<()> {
     #[expect(
         clippy::disallowed_methods,
@@ -90,7 +90,7 @@ async fn first_byte(host: &str, path: String, size: u64) -> anyhow::Result<()> {
         anyhow::ensure!(read > 0, "the response ended before its body");
         let end = received.windows(4).position(|four| four == b"\r\n\r\n");
         match end {
-            // The head alone is not what a person sees.
+            // The head alone shows nothing to a person.
             Some(end) if received.len() > end + 4 => break end,
             _ => {}
         }

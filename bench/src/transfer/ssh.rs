@@ -17,7 +17,7 @@ fn ssh_sandbox(fixture: &TransferFixture<'_>) -> anyhow::Result<String> {
     ))
 }
 
-/// From, against `scp` with a shared master.
+/// Copies from the host, compared with `scp` with a shared master.
 pub(super) async fn measure_get(
     fixture: &TransferFixture<'_>,
     size: u64,
@@ -52,7 +52,7 @@ pub(super) async fn measure_get(
     Ok(())
 }
 
-/// To, against `scp` with a shared master.
+/// Copies to the host, compared with `scp` with a shared master.
 pub(super) async fn measure_put(
     fixture: &TransferFixture<'_>,
     size: u64,
@@ -82,7 +82,7 @@ pub(super) async fn measure_put(
     Ok(())
 }
 
-/// Who owns the home of the user that is logged in.
+/// The owner of the home directory of the user who logs in.
 fn home_owner(fixture: &TransferFixture<'_>) -> anyhow::Result<Option<u32>> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(Some(std::fs::metadata(fixture.sshd.home())?.uid()))

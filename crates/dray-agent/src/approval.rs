@@ -13,10 +13,11 @@ use crate::canonical_json::canonical_json;
 /// Prefix of references to files, whose content is not matched with patterns.
 const FILE_REFERENCE: &str = "file:";
 
-/// Calls of tools, for a list of those that a person must approve or of those that may be made again. In a pattern `*` stands for any text, and upper and lower case differ.
+/// Calls of tools, for a list of calls that a person must approve, or of calls that may be repeated. In a pattern `*`
+/// stands for any text, and upper and lower case differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-// One of two members must be there, and the check knows no keyword for that.
+// One of the two members is required, for which JSON Schema checks here have no keyword.
 #[schemars(extend("x-rule" = "approval"))]
 pub struct ApprovalRule {
     /// Patterns of the names of tools as the model sees them.
@@ -28,7 +29,7 @@ pub struct ApprovalRule {
     pub arguments: BTreeMap<String, String>,
 }
 
-/// A call, as rules see it.
+/// A call, as the rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts<'a> {
     /// Name of the tool for the model.

@@ -11,7 +11,7 @@ use crate::event::TokenUsage;
 const MICROS_PER_UNIT: u64 = 1_000_000;
 /// Tokens to which prices refer.
 const PRICED_TOKENS: u128 = 1_000_000;
-/// The largest amount that is read, in units of the currency.
+/// The largest amount that is accepted, in units of the currency.
 const MAX_UNITS: f64 = 1e12;
 
 /// An amount of money in an unnamed currency, exact to a millionth. On the wire it is a number such as `2.5`.
@@ -117,7 +117,7 @@ impl TokenPrice {
     }
 }
 
-/// What may be used; what is absent has no limit.
+/// What may be used. A field that is absent has no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BudgetLimits {
@@ -171,7 +171,7 @@ pub struct BudgetUse {
 }
 
 impl BudgetUse {
-    /// One call of a model.
+    /// The usage of one call of a model.
     pub fn of_call(tokens: TokenUsage, price: Option<&TokenPrice>) -> Self {
         Self {
             tokens: tokens.prompt.saturating_add(tokens.completion),
@@ -180,7 +180,7 @@ impl BudgetUse {
         }
     }
 
-    /// The difference to a part, at least zero.
+    /// The rest after a part is subtracted; never negative.
     #[must_use]
     pub const fn minus(self, part: Self) -> Self {
         Self {

@@ -5,7 +5,7 @@ use dray_types::{Secret, TraceContext};
 /// Returns the trace to which requests belong now; `None` outside a trace.
 pub type TraceSource = fn() -> Option<TraceContext>;
 
-/// The headers that name the present trace (W3C Trace Context); none outside a trace or without a source.
+/// The headers that name the current trace (W3C Trace Context); none outside a trace or without a source.
 pub fn trace_headers(source: Option<TraceSource>) -> Vec<(&'static str, String)> {
     let trace = source.and_then(|current| current()).unwrap_or_default();
     let headers = [
@@ -24,8 +24,8 @@ pub struct Caller {
     /// The complete value of `Authorization`, including the scheme. It is sent to the exact DIAL origin, and to tools
     /// with `forward_auth_token` in the manifest.
     pub authorization: Option<Secret>,
-    /// All `X-*` headers but those that this service reads itself, names in lower case, in order of arrival. They go to
-    /// the DIAL origin; to third parties only those that an explicit list names.
+    /// All `X-*` headers but those that this service reads itself, names in lower case, in order of arrival. They are
+    /// sent to the DIAL origin; third parties get only those that an explicit list names.
     pub forwarded: Vec<(String, String)>,
     /// `X-DIAL-CLIENT-CHANNEL-ID`: the client can show a sign-in.
     pub channel: Option<String>,
@@ -44,7 +44,8 @@ impl Caller {
             .filter(|(name, _)| {
                 allowed
                     .iter()
-                    // Names of headers have no case (RFC 9110 section 5.1), and operators write them in any.
+                    // Names of headers are case-insensitive (RFC 9110, section 5.1), and operators write them in any
+                    // case.
                     .any(|allowed| allowed.eq_ignore_ascii_case(name))
             })
             .map(|(name, value)| (name.as_str(), value.as_str()))

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
-/// Integers up to this one have exactly one double each (RFC 8785, section 3.2.2.3).
+/// Every integer up to this one is exactly one double (RFC 8785, section 3.2.2.3).
 const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
 /// The canonical text of a value.
@@ -27,7 +27,7 @@ fn write_value(out: &mut String, value: &Value) {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         Value::Number(number) => write_number(out, number),
-        // This library uses the escapes of RFC 8785, section 3.2.2.2.
+        // This library writes the escapes of RFC 8785, section 3.2.2.2.
         Value::String(_) => out.push_str(&value.to_string()),
         Value::Array(items) => {
             out.push('[');
@@ -45,7 +45,7 @@ fn write_value(out: &mut String, value: &Value) {
 
 fn write_object(out: &mut String, members: &Map<String, Value>) {
     let mut sorted: Vec<_> = members.iter().collect();
-    // By UTF-16 code units, which differ from the order of code points beyond the basic plane.
+    // By UTF-16 code units, whose order differs from that of code points beyond the basic plane.
     sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
     out.push('{');
     for (index, (name, value)) in sorted.into_iter().enumerate() {
@@ -77,7 +77,7 @@ fn write_number(out: &mut String, number: &Number) {
 /// double.
 fn write_double(out: &mut String, double: f64) {
     if double == 0.0 {
-        // Also for negative zero.
+        // Negative zero is written as 0 too.
         out.push('0');
         return;
     }
@@ -147,13 +147,13 @@ mod tests {
             .matches(|one: char| one.is_ascii_digit())
             .map(str::to_owned)
             .collect();
-        // The name "1" is before its value.
+        // The name "1" comes before its value.
         assert_eq!(order.concat(), "21467153");
     }
 
     #[test]
     fn numbers_are_those_of_ecmascript() {
-        // Appendix B, and the ends of each form.
+        // The examples of appendix B, and the limits of each form.
         for (given, expected) in [
             ("0", "0"),
             ("-0.0", "0"),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::failure::RequestFailure;
 
-/// Refuses a `tool_choice` that cannot be kept because no tool is configured.
+/// Refuses a `tool_choice` that cannot be satisfied because no tool is configured.
 ///
 /// # Errors
 /// 400 for `required` or a named function without any tool.
@@ -13,7 +13,7 @@ pub fn check_tool_choice(
     has_tools: bool,
 ) -> Result<(), Box<RequestFailure>> {
     let forces = tool_choice.is_some_and(|choice| {
-        // `auto` and `none` force nothing, so they need no tool.
+        // `auto` and `none` do not require a call, so they need no tool.
         choice == "required" || choice.get("type").is_some_and(|kind| kind == "function")
     });
     if has_tools || !forces {

@@ -48,13 +48,13 @@ pub fn clock_pair(iso: &str) -> CallPair {
     }
 }
 
-/// Appends the time to tool messages that have it noted; for the copies that go to the model. Pairs that have the time
+/// Appends the recorded time to tool messages; for the copies that are sent to the model. Pairs that contain the time
 /// themselves, and content that is not text, stay as they are.
 pub fn annotate_times(messages: &mut [Message]) {
     let former: HashSet<_> = messages
         .iter()
         .flat_map(Message::calls)
-        // Ids of early releases do not name their tool, so the calls are looked up.
+        // Ids of early releases do not contain the name of the tool, so the calls are searched.
         .filter(|call| call.function.name == CLOCK_TOOL && pair::is_former(&call.id))
         .map(|call| call.id.clone())
         .collect();
@@ -78,7 +78,7 @@ fn time_line(message: &Message) -> Option<String> {
     let noted = state.get(METADATA_KEY)?.get("timestamp")?;
     let iso = noted.get("response_timestamp")?.as_str()?;
     let zone = noted.get("timezone_name").and_then(Value::as_str);
-    // The state went through the client: `get` also refuses text that is too short or cut inside a character.
+    // The state came back through the client: `get` also refuses text that is too short or cut inside a character.
     let (date, time) = (iso.get(..10)?, iso.get(11..19)?);
     Some(format!(
         "\n[Timestamp: {date} {time} {}]",

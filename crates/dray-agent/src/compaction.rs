@@ -1,8 +1,8 @@
 //! Compaction: an outline replaces old messages of a long conversation in the prompt.
 //!
 //! The decision at a message depends only on the messages up to it. So each request of a conversation compacts the same
-//! messages to the same bytes until the next compaction, and prompt caches hit in between. This module does no I/O: the
-//! caller stores the [`transcript`] as a file that the model can read.
+//! messages to the same bytes until the next compaction, so that prompt caches hit in between. This module does no I/O:
+//! the caller stores the [`transcript`] as a file that the model can read.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ pub const COMPACTION_TOOL: &str = "internal_conversation_compacted";
 /// Lowest threshold in tokens that leaves room for an outline and for the newest messages.
 pub const MIN_THRESHOLD_TOKENS: u64 = 1_000;
 
-/// Bytes of text that are estimated as one token, as in budgets.
+/// Bytes of text per token in estimates, as in budgets.
 const BYTES_PER_TOKEN: usize = 4;
 /// Assumed bytes of a part that is not text, such as a picture: a thousand tokens.
 const PART_BYTES: usize = 4_000;
@@ -34,7 +34,7 @@ const OTHER_LINE_BYTES: usize = 160;
 /// Which messages are compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionPlan {
-    /// The messages before this index stay: instructions, and the first message of the user.
+    /// The messages before this index stay: the instructions, and the first message of the user.
     head: usize,
     /// The user's message to which the remaining messages belong, if it is among the compacted ones. It is shown
     /// completely.
@@ -141,7 +141,7 @@ fn head_length(messages: &[Message]) -> Option<usize> {
         .iter()
         .position(|message| message.role == Role::User)?;
     let mut head = first + 1;
-    // How files go into arguments: the model needs it in each round.
+    // How files are passed in arguments: the model needs this message in each round.
     while let Some([call, _result]) = messages.get(head..head + 2)
         && call
             .calls()
@@ -153,7 +153,7 @@ fn head_length(messages: &[Message]) -> Option<usize> {
     Some(head)
 }
 
-/// Whether a prompt could be cut before this message, so that each call stays with its results.
+/// Whether a prompt may be cut before this message, so that each call stays with its results.
 fn is_boundary(messages: &[Message], at: usize) -> bool {
     let is_result = messages
         .get(at)
@@ -171,7 +171,7 @@ fn open_question(messages: &[Message], head: usize, tail: usize, end: usize) -> 
     (head..tail).contains(&newest).then_some(newest)
 }
 
-/// At each index the bytes of all messages before it, as they are estimated.
+/// For each index, the estimated bytes of all messages before it.
 fn size_sums(messages: &[Message]) -> Vec<usize> {
     let mut sum = 0;
     let mut sums = vec![0];
@@ -201,7 +201,8 @@ fn message_bytes(message: &Message) -> usize {
     FRAME_BYTES + content + calls
 }
 
-/// One line for each message, at most `limit` bytes. If not all fit, messages of the user and newer ones have priority.
+/// One line for each message, at most `limit` bytes in total. If not all fit, messages of the user and newer ones have
+/// priority.
 fn outline(messages: &[Message], limit: usize) -> String {
     let lines: Vec<_> = messages
         .iter()
@@ -220,7 +221,7 @@ fn outline(messages: &[Message], limit: usize) -> String {
     let mut room = limit;
     let mut shown = BTreeSet::new();
     for at in by_worth {
-        // One for the line feed.
+        // One byte for the line feed.
         let Some(rest) = room.checked_sub(lines.get(at).map_or(0, String::len) + 1) else {
             continue;
         };

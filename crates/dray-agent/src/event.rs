@@ -9,17 +9,18 @@ use crate::message::{Attachment, ToolCall};
 pub enum Event {
     /// More text of the answer.
     Content(String),
-    /// More of the model's reasoning, for clients of `OpenAI`'s API alone.
+    /// More of the model's reasoning, only for clients of `OpenAI`'s API.
     Reasoning(String),
-    /// More of a refusal by the model, for clients of `OpenAI`'s API alone.
+    /// More of a refusal by the model, only for clients of `OpenAI`'s API.
     Refusal(String),
     /// Log probabilities of the last text, as the model wrote them.
     Logprobs(Value),
-    /// The server's own tools run: no output is shown, but the stream begins now, so that heartbeats can keep it open.
+    /// The server's own tools run: no output is shown, but the stream begins now, so that heartbeats keep the
+    /// connection open.
     ToolsStarted,
     /// A file of the answer.
     Attachment(Attachment),
-    /// A file of the answer that the client can read from `/v1/files`, for clients of `/v1/responses` alone.
+    /// A file of the answer that the client can read from `/v1/files`, only for clients of `/v1/responses`.
     OutputFile {
         /// Its id there.
         id: String,
@@ -65,7 +66,7 @@ pub enum Event {
     State(Value),
     /// Calls that the client must make itself.
     ToolCalls(Vec<ToolCall>),
-    /// Calls that a person must approve, for clients of `/v1/responses` alone.
+    /// Calls that a person must approve, only for clients of `/v1/responses`.
     ApprovalRequests(Vec<ApprovalRequest>),
 }
 
@@ -108,12 +109,12 @@ impl StageStatus {
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model itself ended its answer.
+    /// The model ended its answer.
     #[default]
     Stop,
     /// The client must make calls.
     ToolCalls,
-    /// The model ran into its limit.
+    /// The model reached a limit.
     Length,
     /// A filter stopped the model.
     ContentFilter,
@@ -145,7 +146,7 @@ pub struct TokenUsage {
 }
 
 impl TokenUsage {
-    /// Both together, each number as large as it can be.
+    /// The sum of both; each number saturates.
     #[must_use]
     pub const fn plus(self, more: Self) -> Self {
         Self {

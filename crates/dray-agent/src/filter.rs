@@ -8,7 +8,7 @@ use crate::text::escape_markup;
 /// Whether an attachment of a message stays inline.
 pub type InlinePolicy<'a> = &'a dyn Fn(&Message, &Attachment) -> bool;
 
-/// Images of users stay: the policy where no attachment strategy is configured.
+/// Images of users stay: the policy if no attachment strategy is configured.
 pub fn legacy_user_image(message: &Message, attachment: &Attachment) -> bool {
     let kind = attachment.kind.as_deref().unwrap_or_default();
     message.role == Role::User && kind.starts_with("image/")
@@ -42,9 +42,9 @@ fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     custom.attachments = Some(kept.cloned().collect());
     let content = copy
         .content
-        // `null` becomes text, also where no list follows (quickapps 14).
+        // `null` becomes text, even if no list follows (quickapps 14).
         .get_or_insert_with(|| Content::Text(String::new()));
-    // A model with the list in its own messages would imitate it (quickapps 14).
+    // A model that sees the list in its own messages would imitate it (quickapps 14).
     if message.role != Role::Assistant {
         append_text(content, &format!("\n{}", attachments_listing(&attachments)));
     }

@@ -56,7 +56,7 @@ pub struct IssueLog {
 impl IssueLog {
     /// Whether the stage is closed as failed.
     pub const fn is_hard(&self) -> bool {
-        // Missing hooks and single skills are soft (quickapps 40).
+        // Missing hooks and single skills do not make the stage fail (quickapps 40).
         !self.tools.is_empty() || self.no_skills
     }
 
@@ -130,10 +130,10 @@ impl IssueLog {
     }
 }
 
-/// A fence that the text does not end.
+/// A code fence that the text cannot end.
 fn fence_for(text: &str) -> String {
     let mut fence = "```".to_owned();
-    // A fence ends only at a run of backticks that is as long as its own (CommonMark 4.5).
+    // Only a run of backticks at least as long as the opening one ends a fence (CommonMark 4.5).
     while text.contains(&fence) {
         fence.push('`');
     }

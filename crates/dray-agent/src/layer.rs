@@ -1,7 +1,7 @@
 //! Named templates of the service: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
 //!
-//! Layers are folders. The caller reads their files and gives each to [`LayerSet::add`], layer after layer. An entry of
-//! a later layer replaces the one of the same name.
+//! Layers are directories. The caller reads their files and gives each to [`LayerSet::add`], layer after layer. An
+//! entry of a later layer replaces the one of the same name.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ impl LayerSet {
     pub fn names(&self, kind: EntryKind) -> impl Iterator<Item = &str> {
         let texts = self.texts.keys();
         texts
-            // All entries of a kind are in the same map, so the names stay sorted.
+            // The map contains all entries of a kind in order, so the names stay sorted.
             .chain(self.bodies.keys())
             .filter(move |(of, _)| *of == kind)
             .map(|(_, name)| name.as_str())
@@ -98,7 +98,7 @@ impl LayerSet {
 
     /// The text of a prompt or skill.
     pub fn text(&self, kind: EntryKind, name: &str) -> Option<&str> {
-        // A key that is a pair cannot be looked up by a borrowed name.
+        // Keys are pairs of owned values, which cannot be looked up by a borrowed name.
         self.texts.get(&(kind, name.to_owned())).map(String::as_str)
     }
 

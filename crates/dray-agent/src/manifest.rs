@@ -33,9 +33,9 @@ use toolset::ToolSet;
 /// An agent.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Manifest {
-    /// The model that leads, and how.
+    /// The model that leads, and its settings.
     pub orchestrator: Orchestrator,
-    /// What the agent always knows of.
+    /// What the agent always knows about.
     pub contexts: Vec<Context>,
     /// What the agent can do.
     pub tool_sets: Vec<ToolSet>,
@@ -52,17 +52,18 @@ pub struct Manifest {
     /// Switches of single abilities.
     #[serde(default)]
     pub features: Features,
-    /// What holds for all tools.
+    /// Settings that apply to all tools.
     pub tool_defaults: Option<ToolDefaults>,
-    /// Calls that a person must approve, beside those that the service's configuration names.
+    /// Calls that a person must approve, in addition to those that the service's configuration names.
     pub require_approval: Option<Vec<ApprovalRule>>,
-    /// Calls that may be made again when their process ended during them, beside those that the service's configuration names.
+    /// Calls that may be repeated if their process ended during them, in addition to those that the service's
+    /// configuration names.
     pub repeatable_tools: Option<Vec<ApprovalRule>>,
-    /// What one turn may use; limits of the service's configuration hold as well.
+    /// Limits of one turn; those of the service's configuration apply as well.
     pub budget: Option<TurnLimits>,
 }
 
-/// Something the agent always knows of.
+/// Something that the agent always knows about.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Context {
@@ -79,7 +80,7 @@ pub enum Context {
         /// The text.
         content: String,
     },
-    /// All files of a folder.
+    /// All files of a folder in DIAL.
     #[schemars(extend("x-preview" = true, "x-rule" = "folder"))]
     Folder {
         /// The folder; ends with `/`.
@@ -87,7 +88,7 @@ pub enum Context {
         url: String,
         /// What is in it.
         description: Option<String>,
-        /// How many levels down, 1 to 10.
+        /// Number of levels to include, 1 to 10.
         #[serde(default = "default_ten")]
         #[schemars(range(min = 1, max = 10))]
         max_depth: u32,
@@ -105,7 +106,7 @@ pub enum SkillRef {
     },
 }
 
-/// What holds for all tools.
+/// Settings that apply to all tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 pub struct ToolDefaults {
     /// Longest duration of one call in seconds, more than 0 and at most 3600.

@@ -20,7 +20,7 @@ pub enum Role {
     Assistant,
     /// The result of a tool call.
     Tool,
-    /// The result of a function call of the days before tools.
+    /// The result of a function call, which preceded tools in the API.
     Function,
 }
 

@@ -1,4 +1,4 @@
-//! Reports to the model the files that it always has (quickapps 13): metadata, never content.
+//! Tells the model which files it always has (quickapps 13): metadata, never content.
 
 use std::collections::HashSet;
 
@@ -66,7 +66,7 @@ impl FileNotice {
         let gone = seen
             .into_iter()
             .filter(|old| !urls.contains(old.url.as_str()));
-        // Removed ones come last, each once: the next notice no longer counts them as seen.
+        // Removed files come last, each once: the next notice no longer counts them as known.
         entries.extend(gone.map(|old| FileEntry {
             status: Some(FileStatus::Removed),
             ..old
@@ -91,7 +91,7 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
     contexts
         .iter()
         .any(|context| matches!(context, Context::File { .. }))
-        // Without files too: the model must learn that the last one was removed.
+        // Without files too: the model must learn that the last file was removed.
         || calls
             .into_iter()
             .any(|call| call.function.name == LIST_TOOL)
@@ -141,7 +141,7 @@ fn last_seen(messages: &[Message]) -> Option<Vec<FileEntry>> {
         let id = message.tool_call_id.as_deref()?;
         match &message.content {
             Some(Content::Text(text)) if message.role == Role::Tool && ids.contains(id) => {
-                // A result that cannot be parsed is passed over for an older one (quickapps 13).
+                // A result that cannot be parsed is skipped in favour of an older one (quickapps 13).
                 let notice: FileNotice = serde_json::from_str(text).ok()?;
                 let mut entries = notice.entries;
                 entries.retain(|entry| entry.status != Some(FileStatus::Removed));

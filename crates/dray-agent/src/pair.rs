@@ -41,10 +41,10 @@ pub enum PairFrequency {
 }
 
 impl CallPair {
-    /// The id of the call: the same for the same pair, so that prompt caches stay warm. The order of the arguments
-    /// makes no difference.
+    /// The id of the call: equal pairs have equal ids, so that prompt caches hit. The order of the arguments makes no
+    /// difference.
     pub fn id(&self) -> String {
-        // JSON objects keep the order of insertion here, which must not reach the id.
+        // JSON objects keep the order of insertion here, which must not affect the id.
         let arguments = sort_members(&self.arguments).to_string();
         format!(
             "s_{}_{}_{}",
@@ -66,7 +66,7 @@ impl CallPair {
         std::iter::once(id.clone())
             .chain(later)
             .find(|id| !taken.contains(id.as_str()))
-            // Only for the compiler: there are more candidates than messages.
+            // Required by the compiler only: there are more candidates than messages.
             .unwrap_or(id)
     }
 
@@ -138,7 +138,7 @@ pub fn insert_pair(
             }
         }
         PairFrequency::Always => {}
-        // Both halves go: services refuse a result without its call.
+        // Both messages are removed: services refuse a result without its call.
         PairFrequency::Refresh => messages.retain(|message| !is_part(message, &pair.tool)),
     }
     let user = |message: &Message| message.role == Role::User;
@@ -162,7 +162,7 @@ pub fn newest_result<'a>(
 ) -> Option<&'a str> {
     let is_same = |call: &&ToolCall| {
         let given = serde_json::from_str::<Value>(&call.function.arguments);
-        // Compared as values: models write the same arguments in another order and with other spaces.
+        // Compared as values: models write the same arguments in another order and with other spacing.
         call.function.name == tool && given.is_ok_and(|given| given == *arguments)
     };
     let (at, call) = messages

@@ -60,7 +60,7 @@ pub struct InterpreterState {
 pub fn pack_history(messages: &[Message]) -> Vec<Value> {
     let start = messages
         .iter()
-        // Pairs before the last user message are made again in each turn, so they are not stored (quickapps 11.2).
+        // Pairs before the last user message are inserted again in each turn, so they are not stored (quickapps 11.2).
         .rposition(|message| message.role == Role::User)
         .map_or(0, |last| last + 1);
     let turn = messages.get(start..).unwrap_or_default();
@@ -103,7 +103,7 @@ fn without_nulls(value: Value) -> Value {
                 .into_iter()
                 .filter(|(_, value)| !value.is_null())
                 .map(|(key, value)| {
-                    // It belongs to tools and deployments, where `null` may mean something.
+                    // `state` belongs to tools and deployments, for which `null` may have a meaning.
                     let value = if key == "state" {
                         value
                     } else {

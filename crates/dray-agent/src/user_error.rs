@@ -8,10 +8,10 @@ const MAX_MESSAGE_CHARACTERS: usize = 500;
 const UNKNOWN_ERROR_MESSAGE: &str =
     "Something went wrong with the execution of your request. Please contact your administrator.";
 
-/// The part that failed, as far as the text for the user depends on it.
+/// The part that failed, as far as the user's message depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorSource {
-    /// The model's service refused or broke down.
+    /// The model's service refused or failed.
     Service {
         /// HTTP status of its response.
         status: Option<u16>,
@@ -70,7 +70,7 @@ impl ErrorSource {
         failure
     }
 
-    /// The text for the user, and whether another try may help.
+    /// The text for the user, and whether a retry may help.
     fn text(&self, status: Option<u16>) -> (String, bool) {
         let (text, retry) = match self {
             Self::Service {

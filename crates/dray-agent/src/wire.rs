@@ -25,7 +25,7 @@ pub struct ChunkWriter {
     id: String,
     created: u64,
     model: Option<String>,
-    /// Whether chunks follow `OpenAI`'s API to the letter.
+    /// Whether chunks follow `OpenAI`'s API exactly.
     is_plain: bool,
     attachments: u32,
     calls: u32,
@@ -63,7 +63,7 @@ impl ChunkWriter {
         self
     }
 
-    /// The first chunk: the role, before anything is reported.
+    /// The first chunk: the role, before any other event.
     pub fn start(&self) -> Value {
         self.delta(json!({ "role": "assistant" }))
     }
@@ -124,7 +124,7 @@ impl ChunkWriter {
 
     /// Chunks that close the stages which are still open, in order of opening.
     pub fn close_open(&mut self, status: StageStatus) -> Vec<Value> {
-        // Numbers count up in order of opening, so the order of keys is that order.
+        // Numbers increase in order of opening, so the order of keys is that order.
         let open = self.stages.iter().filter(|(_, shown)| !shown.closed);
         let open: Vec<_> = open.map(|(stage, _)| *stage).collect();
         open.into_iter()
@@ -132,7 +132,7 @@ impl ChunkWriter {
             .collect()
     }
 
-    /// The last chunk of an answer, held back until all work is over.
+    /// The last chunk of an answer, which is sent after all work has ended.
     pub fn end(&self, ending: &AnswerEnd) -> Value {
         let mut choice = Map::new();
         choice.insert("index".to_owned(), json!(0));
@@ -298,9 +298,9 @@ fn usage_members(tokens: TokenUsage) -> Map<String, Value> {
     usage
 }
 
-/// Adds the tokens within the totals, which DIAL does not have.
+/// Adds the details of the tokens within the totals, which DIAL's API does not have.
 fn add_details(usage: &mut Map<String, Value>, tokens: TokenUsage) {
-    // Omitted unless the model's service counts these tokens, because 0 would be a wrong number.
+    // Omitted unless the model's service counts these tokens, because 0 would be wrong.
     if tokens.cached > 0 {
         let details = json!({ "cached_tokens": tokens.cached });
         usage.insert("prompt_tokens_details".to_owned(), details);

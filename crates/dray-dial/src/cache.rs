@@ -1,4 +1,4 @@
-//! Metadata that were read lately, per caller (R14).
+//! Metadata that were read recently, per caller (R14).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

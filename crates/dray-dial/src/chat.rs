@@ -148,7 +148,7 @@ impl ChatClient {
                 return Err(error.into());
             }
         }
-        // For the compiler alone: the retry policy ends the loop.
+        // Required by the compiler only: the retry policy ends the loop.
         Err(ChatError::new(ChatKind::Connect, "no more tries"))
     }
 

@@ -20,7 +20,7 @@ const MAX_JSON_BYTES: usize = 4 << 20;
 /// Default of [`DialOptions::read_retries`].
 pub(crate) const READ_RETRIES: u32 = 2;
 
-/// How DIAL Core is reached.
+/// The address of DIAL Core, and the limits of calls to it.
 #[derive(Clone, Debug)]
 pub struct DialOptions {
     /// `DIAL_URL`: the origin that credentials go to, with a path where the API is below one.
@@ -37,7 +37,7 @@ pub struct DialOptions {
     pub metadata_age: Duration,
     /// Delay before the first retry; it doubles with each attempt.
     pub backoff: Duration,
-    /// Further attempts of a read, or of a chat completion, that failed in passing. Default 2.
+    /// Further attempts of a read, or of a chat completion, after a temporary failure. Default 2.
     pub read_retries: u32,
     /// Longest JSON response that is read, in bytes. Default 4 MiB.
     pub max_json_bytes: usize,
@@ -75,7 +75,7 @@ impl DialOptions {
 pub struct InterpreterEndpoint {
     /// `PY_INTERPRETER_URL`, without the path of the API.
     pub url: String,
-    /// `PY_INTERPRETER_API_KEY`. Without one the caller's credentials go along, when `url` is of the DIAL origin.
+    /// `PY_INTERPRETER_API_KEY`. Without one the caller's credentials are sent, if `url` is of the DIAL origin.
     pub key: Option<Secret>,
 }
 
@@ -84,7 +84,7 @@ pub struct InterpreterEndpoint {
 pub enum InterpreterAction {
     /// Opens a session; the response has its id.
     OpenSession,
-    /// Checks whether a session lives.
+    /// Checks whether a session exists.
     GetSession,
     /// Ends a session; it cannot be used afterwards.
     CloseSession,
@@ -258,7 +258,7 @@ impl DialClient {
         }
     }
 
-    /// Reads; tried again when the peer is busy or the connection breaks before the response.
+    /// Reads; repeated when the peer is busy or the connection breaks before the response.
     pub(crate) async fn get(&self, caller: &Caller, path: &str) -> Result<HttpResponse, Error> {
         for made in 1.. {
             match self.send(self.request(caller, HttpMethod::Get, path)).await {
@@ -268,7 +268,7 @@ impl DialClient {
                 other => return other,
             }
         }
-        // For the compiler alone: the retry policy ends the loop.
+        // Required by the compiler only: the retry policy ends the loop.
         Err(Error::new(ErrorKind::Request, "no more tries"))
     }
 

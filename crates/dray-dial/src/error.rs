@@ -9,10 +9,10 @@ use thiserror::Error;
 /// Longest error body that is read, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
-/// Longest time for an error body. The status is known, so a slow body must not hold the caller.
+/// Longest time for an error body. The status is known, so a slow body must not delay the caller.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest text that is kept of one, in characters.
+/// Longest text of an error that is kept, in characters.
 const MAX_TEXT_CHARACTERS: usize = 500;
 
 /// The kind of a failed call.
@@ -52,7 +52,7 @@ pub struct Error {
     pub display_message: Option<String>,
     /// Wait before another attempt, by the peer's `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// Size of a file above its limit, in bytes: as announced, or up to the first byte too many.
+    /// Size of a file above its limit, in bytes: as announced, or up to the first byte beyond the limit.
     pub size: Option<u64>,
     /// Whether `message` is the peer's.
     from_peer: bool,
@@ -138,14 +138,14 @@ impl Error {
 
     fn say(&mut self, text: &str) {
         let text = cut_text(text);
-        // The page of a proxy explains nothing to a person.
+        // An HTML page of a proxy explains nothing to a person.
         if !text.is_empty() && !text.starts_with('<') {
             self.message = text;
             self.from_peer = true;
         }
     }
 
-    /// Whether a read may be tried again.
+    /// Whether a read may be repeated.
     pub(crate) fn is_passing(&self) -> bool {
         match self.kind {
             ErrorKind::Connect | ErrorKind::Broken => true,

@@ -72,7 +72,7 @@ pub struct FakeDial {
     pub sign_ins: Mutex<Vec<Vec<String>>>,
     /// Content of the files, by path.
     pub files: Mutex<BTreeMap<String, Bytes>>,
-    /// How many bytes too few an upload reports.
+    /// Number of bytes by which the reported length of an upload is too small.
     pub unreported_bytes: Mutex<u64>,
 }
 
@@ -168,7 +168,7 @@ fn entry_of(url: &str, bytes: &Bytes) -> FileMetadata {
     .normalized()
 }
 
-/// A scripted response that a test forgot is a separate error and not a panic in the code under test.
+/// A missing script gives an error of its own and not a panic in the code under test.
 fn unscripted() -> Error {
     Error::new(ErrorKind::Broken, "no response is scripted")
 }

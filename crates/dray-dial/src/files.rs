@@ -63,7 +63,7 @@ impl FileMetadata {
         self.node_type == "FOLDER"
     }
 
-    /// The same with its URL in the one spelling, and with a name: DIAL leaves it out in some responses.
+    /// The same with its URL in canonical spelling, and with a name, which DIAL leaves out in some responses.
     pub(crate) fn normalized(mut self) -> Self {
         let path = self.url.trim_end_matches('/');
         let file = FileUrl::parse(path);
@@ -101,7 +101,7 @@ pub enum UploadCondition {
     Match(String),
 }
 
-/// The content of a file on its way in.
+/// The content of a file while it is downloaded.
 pub struct FileDownload {
     response: HttpResponse,
     limit: u64,
@@ -115,7 +115,7 @@ pub struct FileDownload {
 }
 
 impl DialClient {
-    /// The bucket of the caller, and where an application keeps its files. Never cached.
+    /// The bucket of the caller, and the folder in which an application keeps its files. Never cached.
     pub async fn bucket(&self, caller: &Caller) -> Result<Bucket, Error> {
         from_json(self.get_json(caller, "v1/bucket").await?)
     }
@@ -145,7 +145,7 @@ impl DialClient {
         let mut path = format!("v1/metadata/{}", folder.url());
         if let Some(token) = token {
             let token =
-                // The token is the peer's and opaque, so everything special in it is encoded.
+                // The token is opaque and comes from the peer, so every special character is encoded.
                 percent_encoding::utf8_percent_encode(token, percent_encoding::NON_ALPHANUMERIC);
             path.push_str("?token=");
             path.extend(token);
@@ -234,7 +234,7 @@ impl DialClient {
                 .await?,
         )?;
         if self.origin().file(&stored.url).is_none() {
-            // A response without a usable URL is about the file of the request.
+            // Without a usable URL in the response, the file is that of the request.
             file.as_str().clone_into(&mut stored.url);
         }
         Ok(stored.normalized())
@@ -307,7 +307,7 @@ impl FileDownload {
             return Ok(None);
         };
         self.read = self.read.saturating_add(piece.len() as u64);
-        // Where the file would have ended is not known, so the first byte too many is reported.
+        // The end of the file is unknown, so the position of the first byte beyond the limit is reported.
         check_size(self.read.min(self.limit.saturating_add(1)), self.limit)?;
         Ok(Some(piece))
     }

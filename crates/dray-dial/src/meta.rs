@@ -7,7 +7,7 @@ use crate::core::DialClient;
 use crate::error::{Error, ErrorKind};
 use crate::origin::canonical_path;
 
-/// A model or an application, as a thing to call.
+/// A model or an application that can be called.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Deployment {
     /// Display name; the id without one.

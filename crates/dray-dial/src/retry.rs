@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How often and after how long.
+/// Number and delays of retries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPolicy {
     /// Delay before the first retry; it doubles with each attempt.

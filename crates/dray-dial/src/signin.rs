@@ -17,7 +17,7 @@ const MAX_RESPONSE_BYTES: usize = 1 << 20;
 pub enum SignIn {
     /// The user signed in.
     Done,
-    /// The user did not want to.
+    /// The user declined.
     Denied,
     /// No response came in time.
     TimedOut,
@@ -81,7 +81,7 @@ impl DialClient {
             .request(caller, HttpMethod::Post, "v1/ops/client-channel/interact")
             .header("x-dial-client-channel-id", channel)
             .header("accept", "text/event-stream")
-            // A person has to act: the usual limit of a call would end it too early.
+            // A person has to act: the usual limit of a call would be too short.
             .response_within(wait)
             .json(&batch);
         let mut response = self.send(request).await?;
@@ -91,7 +91,8 @@ impl DialClient {
             let malformed = |_| Error::new(ErrorKind::TooLarge, "the event is too long");
             let events = decoder.push(&piece).map_err(malformed)?;
             let mut data = events.into_iter().filter_map(|event| event.data);
-            // The first event is the response (quickapps 28). Returning drops the connection, which would stay open.
+            // The first event is the response (quickapps 28). Returning drops the connection, which the peer would keep
+            // open.
             if let Some(event) = data.find(|data| !data.is_empty()) {
                 return serde_json::from_str(&event)
                     .map_err(|_| Error::new(ErrorKind::Malformed, "the event is not JSON"));

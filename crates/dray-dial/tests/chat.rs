@@ -1,4 +1,4 @@
-//! Chat completions against the fake server, faults included.
+//! Tests of chat completions with the fake server, faults included.
 
 #![cfg(test)]
 

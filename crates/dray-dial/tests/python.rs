@@ -1,4 +1,4 @@
-//! The fake DIAL Core against the official Python client.
+//! Tests the fake DIAL Core with the official Python client.
 
 #![cfg(test)]
 

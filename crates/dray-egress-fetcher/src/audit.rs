@@ -1,7 +1,7 @@
 //! One audit event per fetch, refusals included (egress-security 18).
 //!
-//! The log line comes first and is complete, so that it is the record when the stream cannot be reached. Neither holds
-//! a query, fragment, user info, header value or body byte (S-5).
+//! The log line comes first and is complete, so that the log is the record when the stream cannot be reached. Neither
+//! holds a query, fragment, user info, header value or body byte (S-5).
 
 mod connection;
 mod event;
@@ -129,7 +129,7 @@ impl AuditedFetch {
     /// With `required`, a stored file whose event is not known to be published counts as one that could not be
     /// stored. A further line and event say so.
     pub async fn finish(mut self, timeout: Duration, required: bool) -> bool {
-        // The line first: it is the record when the stream cannot be reached.
+        // The line comes first: it is the record when the stream cannot be reached.
         let Some(publishing) = self.record_once() else {
             return false;
         };
@@ -166,7 +166,7 @@ impl Drop for AuditedFetch {
         if !self.recorded {
             drop(self.record_once());
         }
-        // Here and only here, so that a cancelled fetch is counted too, and none twice.
+        // Counted only here, so that a cancelled fetch is counted too, and no fetch twice.
         self.auditor.inner.metrics.ended(&self.record);
     }
 }

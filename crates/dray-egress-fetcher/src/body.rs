@@ -1,7 +1,7 @@
-//! Receives a body: counts, decodes and hands on, piece by piece (egress-security 13).
+//! Receives a body: counts, decodes and passes it on, chunk by chunk (egress-security 13).
 //!
-//! Nothing is collected first and checked later: every bound holds at every piece (B-1, I-7). The [`ByteSink`]
-//! decides where the bytes go, and computes their digest.
+//! Every bound is checked at every chunk, not at the end (B-1, I-7). The [`ByteSink`] decides where the bytes go, and
+//! computes their digest.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct BodyLimits {
     pub grace: Duration,
 }
 
-/// How much came, also when it did not come to an end.
+/// The bytes that were received, even if the body did not reach its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyCounts {
     /// Body bytes that came over the wire, before decoding.
@@ -168,7 +168,7 @@ async fn decode_chunk<S: ByteSink>(
         let output = buffer.get(..progress.written).unwrap_or_default();
         // The buffer is used again while the sink may still hold what it got.
         store.put(Bytes::copy_from_slice(output), counts).await?;
-        // A buffer with room left means that the input is used up.
+        // A buffer with free room means that the input is used up.
         if progress.written < buffer.len() {
             return Ok(());
         }

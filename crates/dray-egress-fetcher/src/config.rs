@@ -94,7 +94,8 @@ pub struct Config {
     pub min_rate: ByteSize,
     /// Time of a body before `min_rate` counts.
     pub min_rate_after: Period,
-    /// Fetches at the same time. One tenant gets another place while it holds fewer than are free, so at most half.
+    /// Fetches at the same time. A tenant gets another slot only while it holds fewer than are free, so at most half of
+    /// them.
     pub max_concurrency: u32,
     /// Fetches at the same time to one host.
     pub max_per_host: u32,
@@ -102,8 +103,8 @@ pub struct Config {
     pub max_per_address: u32,
     /// Fetches at the same time for one app.
     pub max_per_app: u32,
-    /// Fetches that wait for a place. When as many wait, one more is refused, or displaces the newest one of the tenant
-    /// that waits most.
+    /// Fetches that wait for a slot. When the queue is full, a further fetch is refused, or displaces the newest one of
+    /// the tenant with the most waiting fetches.
     pub max_queue: u32,
     /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and apps.
     /// They can only narrow this section, hold for fetches and the proxy, and are read again when they change. Absent for
@@ -163,7 +164,7 @@ impl Default for Config {
     }
 }
 
-/// Names may be written as URLs, and those hold a password at times (S-5).
+/// Names may be written as URLs, which sometimes contain a password (S-5).
 fn serialize_redacted<S: Serializer>(items: &[String], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(items.iter().map(|item| show_name(item)))
 }

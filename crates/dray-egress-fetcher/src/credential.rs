@@ -1,8 +1,9 @@
 //! Credentials of the operator that are added to requests for one host.
 //!
 //! A credential belongs to the URL that a caller asked for: it is sent to exactly its host and port, in the first hop
-//! alone, so no redirect takes it along. It is never shown: audit events have its name, and its value is in no message, log
-//! or reply of this service. A server that echoes a request shows it to the caller; that is for the operator to judge.
+//! alone, so no redirect takes it along. It is never shown: audit events have its name, and its value is in no message,
+//! log or reply of this service. A server that echoes requests would show it to the caller; the operator has to
+//! consider that.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -99,12 +99,12 @@ pub struct DialWinner {
 
 /// Tries the pinned addresses in order, the next one 250 ms after the one before or as soon as it failed (T-1). The
 /// first connection wins and the others are dropped. `first` is the slot of the first address, for which the caller
-/// waited; a further address without a free slot is passed over. It has no deadline of its own; the caller sets one.
+/// waited; a further address without a free slot is skipped. It has no deadline of its own; the caller sets one.
 ///
 /// # Errors
 ///
-/// The last failure, when all addresses failed; `ResourceBusy` when one of them was passed over. Nothing is resolved
-/// again and no address is tried twice (D-6).
+/// The last failure, when all addresses failed; `ResourceBusy` when one of them was skipped. Nothing is resolved again
+/// and no address is tried twice (D-6).
 pub async fn race_addresses(
     dialer: &dyn Dialer,
     pinned: &[PinnedAddr],
@@ -120,12 +120,12 @@ pub async fn race_addresses(
         let next_attempt = sleep_until(next_at);
         tokio::select! {
             biased;
-            // Polled first (`biased`): a connection that is there wins before another SYN is sent.
+            // Polled first (`biased`): an established connection wins before another SYN is sent.
             Some(attempt) = attempts.next(), if !attempts.is_empty() => match attempt {
                 Ok(won) => return Ok(won),
                 Err(error) => {
-                    // Being busy is kept over later failures: the caller reports it as `overloaded`, not as the
-                    // target's failure.
+                    // A busy address counts for more than a later failure: the caller reports `overloaded` and not a
+                    // failure of the target.
                     if failure.kind() != io::ErrorKind::ResourceBusy {
                         failure = error;
                     }

@@ -74,7 +74,7 @@ pub struct FetchError {
     pub code: Code,
     /// What was under way.
     pub phase: FetchPhase,
-    /// When the server wants to be asked again: `Retry-After` of a 429 or 503.
+    /// The delay that the server requests: `Retry-After` of a 429 or 503.
     pub retry_after: Option<Duration>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -95,7 +95,7 @@ impl FetchError {
         Self::new(Code::Timeout, phase)
     }
 
-    /// Adds when the server wants to be asked again.
+    /// Adds the delay that the server requests.
     #[must_use]
     pub const fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.retry_after = retry_after;

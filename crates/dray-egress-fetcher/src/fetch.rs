@@ -1,5 +1,5 @@
-//! One fetch from command to file: policy, chain, and for every hop resolve, judge, dial, ask (egress-security 3.1,
-//! 12).
+//! One fetch from command to file: policy, redirect chain, and for every hop resolve, judge, dial and request
+//! (egress-security 3.1, 12).
 //!
 //! It knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`ByteSink`], and the service, the command
 //! line and the fuzz targets share it. Nothing is spawned, so dropping the future ends everything immediately,
@@ -74,14 +74,14 @@ impl std::fmt::Debug for Fetcher {
     }
 }
 
-/// What one fetch keeps over all its attempts and hops.
+/// State of one fetch over all its attempts and hops.
 struct FetchContext<'a> {
     request: &'a FetchJob,
     limit: u64,
     budget: TimeBudget,
     wire: WireBudget,
     turn: u64,
-    /// Where its slots come from; connections of the proxy have slots of their own.
+    /// The source of its slots; connections of the proxy have slots of their own.
     admission: &'a FetchAdmission,
 }
 
@@ -136,7 +136,7 @@ impl Fetcher {
         Arc::clone(&self.judge.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the judge; hops that were judged stay as they are.
+    /// Replaces the judge; hops that were judged keep their result.
     pub fn set_judge(&self, judge: Judge) {
         *self.judge.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(judge);
     }
@@ -158,7 +158,7 @@ impl Fetcher {
     }
 
     /// Fetches `request` into `sink`. On success the sink is finished, otherwise it is discarded. `record` is kept up
-    /// to date throughout, also when the future is dropped half way.
+    /// to date throughout, also when the future is dropped before its end.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Fetcher {
         }
     }
 
-    /// Refuses `request` as `overloaded` without looking at it.
+    /// Refuses `request` as `overloaded` without examining it.
     pub fn refuse(&self, request: &FetchJob, record: &mut FetchRecord) -> FetchFailure {
         record.begin();
         record.url = CanonicalUrl::parse(&request.url).ok();
@@ -283,7 +283,7 @@ impl Fetcher {
                 .next(&failure, can_resume, left)
                 .filter(|_| !is_refused)
             else {
-                // Once for all attempts: the threshold of the breaker is one of fetches.
+                // Once for all attempts: the threshold of the circuit breaker counts fetches.
                 self.blame(chain.current(), &failure);
                 return Err(failure);
             };
@@ -365,7 +365,7 @@ impl Fetcher {
             coding: partial
                 .coding
                 .map_or("", crate::coding::ContentCoding::as_str),
-            // Queries hold tokens at times; they stay out of replies and logs (S-5).
+            // Queries sometimes contain tokens; they stay out of replies and logs (S-5).
             final_url: chain.current().without_query(),
             redirect_count: chain.followed(),
             status: plan.status,
@@ -460,7 +460,7 @@ fn record_failure(
     let shown_url = ShownUrl::from_text(&request.url);
     let mut fault = code.fault(&shown_url, ShownHost::of_hop(hop, &host));
     if let (Some(delay), Code::QuotaExceeded) = (failure.retry_after, code) {
-        // In the message, which every agent reads.
+        // In the message, because every agent reads it.
         fault.message = format!("{} {}", fault.message, refill_time(delay));
     }
     FetchFailure {

@@ -1,7 +1,7 @@
 //! Judges a response head: framing, status, range and coding (egress-security 11).
 //!
-//! Pure: takes what the parser understood and decides. What the parser must refuse by itself (folding, bare CR,
-//! HTTP/0.9) is configured in [`crate::hop`] and held by its tests.
+//! Pure: decides by the parsed head. [`crate::hop`] configures the parser to refuse folding, bare CR and HTTP/0.9, and
+//! its tests check that.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::coding::ContentCoding;
 use crate::label::ResponseLabels;
 use crate::resume::{BodyResumption, strong_validator};
 
-/// What a response head leads to.
+/// The consequence of a response head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeadDecision {
     /// A body follows, to be received as planned.
@@ -83,7 +83,7 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     Ok(HeadDecision::Body(BodyPlan {
         status,
         framing,
-        // Identity was requested; object stores send the coding that the file was uploaded with (B-4).
+        // No coding was requested, but object stores send the one with which the file was uploaded (B-4).
         coding: content_coding(&parts.headers)?,
         whole,
         labels: ResponseLabels::of(&parts.headers),

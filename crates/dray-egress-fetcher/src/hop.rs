@@ -1,6 +1,6 @@
 //! One request and one response over one stream that is already connected (egress-security 10, 11, 21).
 //!
-//! hyper's low-level connection never sees a host name to resolve, keeps no pool and follows nothing. It is polled by
+//! hyper's low-level connection gets no host name to resolve, keeps no pool and follows no redirect. It is polled by
 //! the future that waits for the head or the body, so dropping [`WireBody`] closes the connection immediately; no task
 //! is left behind. Deadlines belong to the caller.
 
@@ -50,10 +50,10 @@ pub struct HopRequest<'a> {
     pub resume: Option<&'a BodyResumption>,
 }
 
-/// Why a request got no response head, or a body no end.
+/// The reason why a request got no response head, or a body did not end.
 #[derive(Debug, thiserror::Error)]
 pub enum HopError {
-    /// The request could not be built from the canonical URL: a mistake of ours.
+    /// The request could not be built from the canonical URL, which is a bug of this program.
     #[error("could not build the request")]
     Request(#[source] http::Error),
     /// The connection ended before a response head.
@@ -91,7 +91,7 @@ impl HopError {
     }
 
     fn in_head(error: hyper::Error) -> Self {
-        // Looked at first: hyper wraps the error of our own limit like one of the connection.
+        // Checked first: hyper wraps the error of this program's own limit like an error of the connection.
         if let Some(limit) = caused_by_limit(&error) {
             return Self::beyond(limit, error);
         }
@@ -150,7 +150,7 @@ fn caused_by_limit(error: &hyper::Error) -> Option<WireError> {
 
 fn caused_by_tls(error: &hyper::Error) -> bool {
     find_cause::<rustls::Error>(error).is_some()
-        // `io::Error::source` skips the error that it wraps, so that one has to be looked at by itself.
+        // `io::Error::source` skips the error that it wraps, so that one is examined separately.
         || find_cause::<io::Error>(error)
             .and_then(io::Error::get_ref)
             .is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
@@ -175,7 +175,7 @@ pub async fn send_request(
 ) -> Result<(Parts, WireBody), HopError> {
     let request = build_request(ask).map_err(HopError::Request)?;
     let (mut sender, connection) = http1::Builder::new()
-        // hyper alone would take a head of 500 kB (section 22).
+        // Without this limit hyper accepts a head of 500 kB (section 22).
         .max_headers(MAX_FIELDS)
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_HEAD)

@@ -1,6 +1,6 @@
 //! Reads and sanitises a server's statements about its file (egress-security R-7).
 //!
-//! All of it is a label: shown, passed on, never trusted and never used as a path.
+//! All of these are labels: they are shown and passed on, but never trusted and never used as a path.
 
 use http::HeaderMap;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderName, LAST_MODIFIED};
@@ -192,7 +192,7 @@ fn sanitise_name(name: &str) -> String {
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(
-            // Behind the separators: marks and controls that reorder or hide text, and U+FFFD.
+            // After the separators: marks and controls that reorder or hide text, and U+FFFD.
             character,
             '/' | '\\'
                 | '\u{61c}'
@@ -206,7 +206,7 @@ fn is_harmful(character: char) -> bool {
         )
 }
 
-/// Cuts a long name in its stem, so that a short extension survives.
+/// Shortens the stem of a long name, so that a short extension is kept.
 fn shorten_name(name: &str) -> String {
     if name.len() <= MAX_NAME_BYTES {
         return name.to_owned();

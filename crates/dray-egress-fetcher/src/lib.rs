@@ -1,7 +1,7 @@
 //! Fetches one HTTP resource whose address comes from an untrusted source, and connects to nothing else.
 //!
 //! The only crate that connects to hosts which an agent, a user or an app named. `dray-guard` decides what may be
-//! fetched; here is everything that does I/O, in the order in which a fetch goes through it:
+//! fetched; this crate does the I/O. The modules in the order in which a fetch uses them:
 //!
 //! | module | what it does |
 //! |---|---|

@@ -57,7 +57,7 @@ pub struct FetchAdmission {
     breaker: CircuitBreaker,
 }
 
-/// One command in hand, from its arrival to its reply; counted down when it is dropped.
+/// A command that is being handled, from its arrival to its reply; it is counted down when the value is dropped.
 #[derive(Debug)]
 pub struct CommandGuard(Arc<AtomicUsize>);
 
@@ -73,13 +73,14 @@ impl FetchAdmission {
         Self {
             admission: SlotTable::new(sizes),
             commands: Arc::default(),
-            // Twice as many as can run and wait: those that were refused or are done still publish their audit event.
+            // Twice as many as can run and wait: commands that were refused or are done still publish their audit
+            // event.
             max_commands: 2 * (sizes.global + sizes.queue),
             breaker: CircuitBreaker::default(),
         }
     }
 
-    /// Takes a command in hand, or refuses it immediately when there are far too many.
+    /// Counts a command in, or refuses it immediately when there are far too many.
     ///
     /// # Errors
     ///
@@ -94,7 +95,7 @@ impl FetchAdmission {
         Ok(guard)
     }
 
-    /// The place of a fetch in the order of arrival. It keeps it for all its hops.
+    /// The position of a fetch in the order of arrival, which it keeps for all its hops.
     pub fn next_turn(&self) -> u64 {
         self.admission.next_turn()
     }

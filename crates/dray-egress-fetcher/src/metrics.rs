@@ -237,7 +237,7 @@ impl EgressMetrics {
         let opened = |hop: &crate::record::HopRecord| {
             let inside =
                 |judged: &dray_guard::ClassifiedAddress| matches!(judged.class, Class::Opened(_));
-            // A refused answer inside an opened range is not a fetch into it.
+            // A refused DNS response with an address in an opened range is not a fetch into that range.
             hop.peer.is_some() && hop.answers.iter().any(inside)
         };
         if record.hops.iter().any(opened) {

@@ -29,7 +29,8 @@ pub fn local_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The addresses of [`local_addresses`] that others could reach: loopback is blocked as what it is.
+/// The addresses of [`local_addresses`] that others could reach. Loopback is left out, because it is blocked as
+/// loopback.
 ///
 /// # Errors
 ///
@@ -40,7 +41,7 @@ pub fn interface_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The routing trie names an address in one line and says in the next ones what it is.
+/// The routing trie has an address in one line and its type in the following ones.
 fn ipv4_addresses(trie: &str) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     let mut last: Option<Ipv4Addr> = None;
@@ -48,7 +49,7 @@ fn ipv4_addresses(trie: &str) -> Vec<IpAddr> {
         if let Some(address) = line.strip_prefix("|-- ") {
             last = address.trim().parse().ok();
         } else if line.ends_with("host LOCAL") {
-            // Network and broadcast routes end in other words.
+            // Network and broadcast routes have other words at the end.
             addresses.extend(last.map(IpAddr::V4));
         }
     }

@@ -1,9 +1,9 @@
 //! Reads the policy files of the operator, at start and again whenever they change.
 //!
-//! The files are read every [`POLL_INTERVAL`] and compared by content, so that a replaced symbolic link or an old time of
-//! change makes no difference. A change counts once two reads in a row give the same bytes: a file that is being written,
-//! or a directory whose links are being swapped, is not read half. What cannot be read or is wrong changes nothing: the
-//! rules in force stay, the log says why, and the metric `dray_egress_policy_stale` is 1.
+//! The files are read every [`POLL_INTERVAL`] and compared by content, so that a replaced symbolic link or an old time
+//! of change makes no difference. A change counts once two reads in a row give the same bytes: a file that is being
+//! written, or a directory whose links are being swapped, is not read half. Files that cannot be read or are invalid
+//! change nothing: the rules in force stay, the log has the reason, and the metric `dray_egress_policy_stale` is 1.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -38,7 +38,7 @@ pub enum PolicyReadError {
         #[source]
         source: io::Error,
     },
-    /// Nothing that a policy can be read from.
+    /// A path from which no policy can be read.
     #[error("{} {problem}", path.display())]
     NotReadable {
         /// Which file or directory.
@@ -170,10 +170,10 @@ fn read_file(path: &Path, limit: usize) -> Result<Vec<u8>, PolicyReadError> {
     Ok(bytes)
 }
 
-/// A state of the files: their content, or why it cannot be read.
+/// A state of the files: the digest of their content, or the reason why it cannot be read.
 type ReadState = Result<Sha256Digest, String>;
 
-/// Keeps the rules of a [`Fetcher`] like the files.
+/// Keeps the rules of a [`Fetcher`] equal to the files.
 #[derive(Debug)]
 pub struct PolicyWatcher {
     path: PathBuf,
@@ -182,7 +182,7 @@ pub struct PolicyWatcher {
     digest: String,
     /// The last state that was read and is not the one in force.
     last: Option<ReadState>,
-    /// Whether `last` was judged, and found wrong.
+    /// Whether `last` was examined and found invalid.
     is_rejected: bool,
 }
 
@@ -228,7 +228,7 @@ impl PolicyWatcher {
         }
     }
 
-    /// Reads the files once, and takes them over when they have changed and rest.
+    /// Reads the files once, and applies them when they have changed and are stable.
     async fn look(&mut self, fetcher: &Fetcher) {
         let read = read_policy(&self.path).await;
         let state = match &read {

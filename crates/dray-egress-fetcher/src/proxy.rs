@@ -1,4 +1,4 @@
-//! The forward proxy: what runs inside a sandbox reaches the outside through the guard of a fetch.
+//! The forward proxy: programs inside a sandbox reach the outside through the same guard as a fetch.
 //!
 //! A client shows a token, names a target with `CONNECT`, a URL in absolute form or SOCKS5, and gets a connection to an
 //! address that was judged for it: parsed, allowed, resolved once, every address judged, the judged one dialled, the peer

@@ -27,7 +27,7 @@ pub struct FetchRecord {
     pub rules_digest: String,
     /// Decision of the policy files about the last URL that they judged.
     pub decision: Option<RuleDecision>,
-    /// The first rule or limit that would have refused it if it were not only tried.
+    /// The first rule or limit in report-only mode that would have refused it.
     pub reported: Option<Arc<RuleName>>,
     /// The quota that refused or ended it.
     pub quota: Option<Arc<RuleName>>,
@@ -41,7 +41,7 @@ pub struct FetchRecord {
     pub app_enabled: Option<bool>,
     /// The first URL, when it could be read.
     pub url: Option<CanonicalUrl>,
-    /// What the first URL looked like, when it could not be read.
+    /// The probable parts of the first URL, if it could not be read.
     pub tried: Option<RequestedOrigin>,
     /// Every hop that was entered or refused.
     pub hops: Vec<HopRecord>,
@@ -61,7 +61,7 @@ pub struct FetchRecord {
     pub length_verified: bool,
     /// The steps of the judgement of the first URL.
     pub steps: StepLog,
-    /// Whether it explains a judgement and fetches nothing.
+    /// Whether this record explains a judgement without a fetch.
     pub lookup_only: bool,
     /// How it ended; `None` while it has not.
     pub end: Option<FetchEnd>,
@@ -138,7 +138,7 @@ pub struct HopRecord {
     pub index: u32,
     /// The URL of the request; `None` for a target that could not be read.
     pub url: Option<CanonicalUrl>,
-    /// What that target looked like.
+    /// The probable parts of that target.
     pub tried: Option<RequestedOrigin>,
     /// CNAME targets of the answer.
     pub cnames: Vec<String>,

@@ -1,7 +1,7 @@
 //! Asks DNS for the addresses of a name (egress-security 7).
 //!
-//! Learns addresses and CNAME targets; whether they may be used is for [`dray_guard::Judge`]. Nothing is cached (D-7):
-//! every hop asks again.
+//! It learns addresses and CNAME targets; [`dray_guard::Judge`] decides whether they may be used. Nothing is cached
+//! (D-7): every hop asks again.
 
 use dray_guard::{CanonicalName, Code, DnsAnswer, Judge};
 use futures_util::future::BoxFuture;

@@ -139,7 +139,7 @@ impl EgressFetcher {
         network: NetworkAccess,
         servers: Vec<std::net::IpAddr>,
     ) -> Result<Self, StartError> {
-        // Before anything can fail, so that a start that fails shows what it started with.
+        // Logged before anything can fail, so that the log of a failed start has the configuration.
         log_effective_config(config, &compiled);
         let tls = tls_client(config).await?;
         let metrics = EgressMetrics::new(&cx.meter);
@@ -213,11 +213,11 @@ impl EgressFetcher {
         let Request { meta, body } = request;
         let mut sink = self.sink(&meta, body.sink(), until);
         let command = fetch_job(&meta, body, until, self.cx.clock.now_ms());
-        // Before `enter`: commands that are refused there are audited too (section 18).
+        // Before `enter`: commands that it refuses are audited too (section 18).
         let mut attempt = self.auditor.begin(meta.clone());
         let Ok(_in_hand) = self.fetcher.limits().enter() else {
             let denied = self.fetcher.refuse(&command, &mut attempt.record);
-            // The event is published without a wait: nothing may pile up here.
+            // The event is published without waiting, so that no refused commands accumulate here.
             attempt.finish(Duration::ZERO, self.audit_required).await;
             return Err(with_trace(denied.fault, &meta));
         };
@@ -352,7 +352,8 @@ fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
     })
 }
 
-/// Logs at start what is in force: the effective configuration without secrets, and what is legal but odd.
+/// Logs at start what is in force: the effective configuration without secrets, and settings that are legal but
+/// unusual.
 fn log_effective_config(config: &Config, compiled: &CompiledConfig) {
     let effective = serde_json::to_string(config).unwrap_or_default();
     tracing::info!(config = effective, "egress configuration");

@@ -20,7 +20,7 @@ pub trait ByteSink: Send {
         labels: &ResponseLabels,
     ) -> impl Future<Output = Result<StoredFile, SinkError>> + Send;
 
-    /// Removes what was written so far. It may be dropped half way: the sink then cleans up by itself.
+    /// Removes what was written so far. If it is dropped before its end, the sink cleans up by itself.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -45,7 +45,7 @@ impl SinkError {
     }
 }
 
-/// Hashes into any writer: a file, or nothing at all.
+/// Hashes and passes on to any writer: a file, or `tokio::io::sink()`.
 #[derive(Debug)]
 pub struct HashingSink<W> {
     writer: W,

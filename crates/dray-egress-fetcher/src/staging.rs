@@ -9,7 +9,7 @@ use dray_types::{Deadline, OperationId, Sha256Digest, TenantId};
 use crate::label::ResponseLabels;
 use crate::sink::{ByteSink, SinkError, StoredFile};
 
-/// Pieces below this size in bytes are gathered, so that a peer that sends single bytes cannot make the store hold a
+/// Chunks below this size in bytes are collected, so that a peer that sends single bytes cannot make the store hold a
 /// buffer for each.
 const MIN_CHUNK_BYTES: usize = 48 * 1024;
 

@@ -1,7 +1,7 @@
-//! TLS for one connection (egress-security T-5): handshake, verification and what the audit event says of it.
+//! TLS for one connection (egress-security T-5): the handshake, the verification, and their part of the audit event.
 //!
-//! Certificates are verified for the host of the URL, always; no setting turns it off. No session is
-//! resumed, nothing is sent early, no client certificate is shown, no key is logged.
+//! Certificates are verified for the host of the URL, always; no setting turns it off. No session is resumed, no early
+//! data is sent, no client certificate is sent, and no key is logged.
 
 use std::io;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl TlsClient {
                     .map_err(|error| TlsError::Bundle(Box::new(error)))?;
             }
         }
-        // Named here: the process-wide default depends on the features that other crates turn on.
+        // Selected here: the process-wide default depends on the features that other crates enable.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
@@ -93,7 +93,7 @@ impl TlsClient {
             .with_no_client_auth();
         // HTTP/2 would bring connection coalescing, HPACK and its attacks (T-4).
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A resumed session would link two fetches that may have different policies.
+        // A resumed session would connect two fetches that may have different policies.
         config.resumption = Resumption::disabled();
         config.enable_early_data = false;
         Ok(Self {
@@ -141,7 +141,7 @@ impl TlsClient {
 }
 
 fn to_tls_error(error: io::Error) -> TlsError {
-    // Our own limit ends the stream with an I/O error as well; the handshake did not fail.
+    // The limit of this program ends the stream with an I/O error as well; that is not a failed handshake.
     if WireError::of(&error).is_some() {
         return TlsError::TooLarge(error);
     }

@@ -1,8 +1,8 @@
 //! Counts what a peer sends, below TLS and HTTP (egress-security I-7, R-1).
 //!
-//! [`MeteredIo`] is between the socket and everything that reads from it, so chunk framing, trailers, interim
-//! responses and TLS records count like the body. `InterimIo` is between TLS and HTTP: the HTTP library passes
-//! over interim responses without a limit of its own.
+//! [`MeteredIo`] is between the socket and everything that reads from it, so chunk framing, trailers, interim responses
+//! and TLS records count like the body. `InterimIo` is between TLS and HTTP: the HTTP library skips interim responses
+//! without a limit of its own.
 
 use std::io;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ const MAX_INTERIM_RESPONSES: u32 = 16;
 /// Most bytes of all interim responses of one hop.
 const MAX_INTERIM_BYTES: u64 = 64 * 1024;
 
-/// The peers of a fetch sent more than they may.
+/// The peers of a fetch sent more than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// More bytes than a body within its limit can need.
@@ -69,7 +69,7 @@ impl WireBudget {
         self
     }
 
-    /// Takes `count` bytes, unless there are not so many left.
+    /// Takes `count` bytes, unless fewer are left.
     fn take(&self, count: u64) -> Result<(), WireError> {
         if let Some(quota) = &self.quota {
             quota.charge(count).map_err(|_| WireError::QuotaExceeded)?;
@@ -185,7 +185,7 @@ pass_writes_on!(InterimIo);
 /// Length of `HTTP/1.1 100` in bytes: enough to know the status.
 const STATUS_LENGTH: usize = 12;
 
-/// Where in a response the bytes so far end.
+/// The part of a response in which the bytes so far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanResult {
     /// In interim responses, or in the status line of any response.
@@ -194,7 +194,7 @@ enum ScanResult {
     Final,
 }
 
-/// Finds out where the final response begins, byte by byte.
+/// Finds the beginning of the final response, byte by byte.
 #[derive(Debug, Default)]
 struct InterimScanner {
     /// The beginning of the status line; full within an interim response.
@@ -211,7 +211,7 @@ impl InterimScanner {
             if self.step(*byte) == ScanResult::Final {
                 return Ok(ScanResult::Final);
             }
-            // After each byte: one large read must not hide how far the limit was passed.
+            // After each byte: one large read must not exceed the limit unnoticed.
             if self.responses > MAX_INTERIM_RESPONSES || self.bytes > MAX_INTERIM_BYTES {
                 return Err(WireError::TooManyInterimResponses);
             }
@@ -260,7 +260,7 @@ impl InterimScanner {
 mod tests {
     use super::*;
 
-    /// What `bytes` are, fed one by one.
+    /// The result for `bytes`, which are fed one by one.
     fn scan(bytes: &[u8]) -> Result<ScanResult, WireError> {
         let mut scanner = InterimScanner::default();
         for byte in bytes {

@@ -1,7 +1,8 @@
 //! Classifies an address by its number (section 8).
 //!
 //! The tables are data ([`IPV4_BLOCKS`], [`IPV6_BLOCKS`]); an IPv6 address outside `2000::/3` is always blocked,
-//! because nothing else is assigned for global unicast. Knows nothing of configuration: that is [`crate::judge`].
+//! because nothing else is assigned for global unicast. It does not know the configuration; [`crate::judge`] applies
+//! that.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,14 +16,14 @@ pub use tables::{BlockedNetwork, IPV4_BLOCKS, IPV6_BLOCKS, PROVIDER_SERVICES};
 /// Date of the IANA special-purpose address registries, IPv4 and IPv6, that the tables follow.
 pub const TABLE_EDITION: &str = "2025-10-09";
 
-/// What an address is, for the decision, the audit event and the metric label.
+/// The class of an address, for the decision, the audit event and the metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// No rule is against it: it may be connected to.
+    /// No rule blocks it: connections are allowed.
     Public,
     /// Inside a private range that the operator opened (8.6). Never the result of [`classify`].
     Opened(IpNet),
-    /// Must not be connected to; the name of the block or rule.
+    /// Connections are refused; the name of the block or rule.
     Blocked(&'static str),
 }
 
@@ -42,7 +43,7 @@ impl Class {
     }
 }
 
-/// As it is in an audit event: `public`, `opened:10.1.0.0/16`, `loopback`.
+/// The form in an audit event: `public`, `opened:10.1.0.0/16`, `loopback`.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -52,9 +53,9 @@ impl fmt::Display for Class {
     }
 }
 
-/// Classifies any address. IPv4-mapped addresses are what they carry (8.3).
+/// Classifies any address. An IPv4-mapped address has the class of its IPv4 address (8.3).
 pub fn classify(address: IpAddr) -> Class {
-    // RFC 4291 2.5.5.2, ahead of everything else: no code behind this line sees both forms of one address.
+    // RFC 4291 2.5.5.2. This comes first, so that no code after it sees two forms of one address.
     match address.to_canonical() {
         IpAddr::V4(address) => classify_v4(address),
         IpAddr::V6(address) => classify_v6(address),
@@ -80,7 +81,7 @@ fn classify_v6(address: Ipv6Addr) -> Class {
     }
     // Refused only around a blocked address: the identifier may stand under any global prefix (8.3).
     match isatap_address(address).map(classify_v4) {
-        // The outer form names the class: the audit event shows the address that DNS gave.
+        // The class is named after the outer form: the audit event shows the address that DNS returned.
         Some(Class::Blocked(_)) => Class::Blocked("isatap"),
         _ => Class::Public,
     }

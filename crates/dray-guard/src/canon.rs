@@ -1,9 +1,8 @@
-//! Reads a URL in the only way it can be read (section 5), or refuses it.
+//! Reads a URL that has only one reading (section 5), and refuses every other one.
 //!
-//! If two widely used parsers could see two different hosts in a text, the text is refused. So our own splitter
-//! runs on the raw text first, nothing is trimmed, and its result must agree with the `url` crate and with
-//! `http::Uri` (U-11). Whether the host may be fetched is decided elsewhere; [`names`] holds the hosts that never
-//! are.
+//! If two widely used parsers could see two different hosts in a text, the text is refused. So a splitter of this crate
+//! runs on the raw text first, without trimming anything, and its result must agree with the `url` crate and with
+//! `http::Uri` (U-11). Whether the host may be fetched is decided elsewhere; [`names`] holds the hosts that never are.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -26,7 +25,7 @@ pub use name::CanonicalName;
 /// Longest URL in bytes, as written and in canonical form (U-1).
 pub const MAX_URL_BYTES: usize = 8192;
 
-/// A URL that can be read in one way only. It is handed on instead of text and has no user info and no fragment.
+/// A URL that can be read in one way only. It is passed on instead of text and has no user info and no fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CanonicalUrl {
     https: bool,
@@ -36,12 +35,12 @@ pub struct CanonicalUrl {
     path_and_query: String,
 }
 
-/// What a URL names as its host, in canonical form.
+/// The host of a URL, in canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
     /// A domain name; blocked names and single labels are still possible here.
     Name(CanonicalName),
-    /// A literal address; never an IPv4-mapped one, which is what it carries (8.3).
+    /// A literal address; never an IPv4-mapped one, which becomes its IPv4 address (8.3).
     Ip(IpAddr),
 }
 
@@ -64,7 +63,7 @@ impl CanonicalUrl {
     }
 
     fn read(text: &str) -> Result<Self, Code> {
-        // U-2 before any parser: the WHATWG one strips tabs, line ends and outer blanks without a word.
+        // U-2 before any parser: the WHATWG parser strips tabs, line ends and outer blanks without reporting it.
         check_text(text)?;
         // U-13: the `url` crate keeps the host of other schemes as opaque text, also `gopher://127.0.0.1`.
         let (https, rest) = split_scheme(text)?;
@@ -72,7 +71,7 @@ impl CanonicalUrl {
         let (host, root_dot) = authority.host()?;
         let port = authority.port.unwrap_or(if https { 443 } else { 80 });
         let parsed = Url::parse(text).map_err(|_| Code::InvalidUrl)?;
-        // From here on without the fragment (U-10); dot segments are gone, percent-encoding stays (U-12).
+        // From here on without the fragment (U-10). Dot segments are removed, and percent-encoding stays (U-12).
         let mut path_and_query = parsed.path().to_owned();
         if let Some(query) = parsed.query() {
             path_and_query.push('?');
@@ -135,7 +134,7 @@ impl CanonicalUrl {
         format!("{}{}", self.host, self.port_suffix())
     }
 
-    /// Scheme, host, port and path; no query. For answers and audit events (B-7).
+    /// Scheme, host, port and path; no query. For replies and audit events (B-7).
     pub fn without_query(&self) -> String {
         format!("{}://{}{}", self.scheme(), self.host_header(), self.path())
     }
@@ -188,7 +187,7 @@ fn check_text(text: &str) -> Result<(), Code> {
     Ok(())
 }
 
-/// Characters that some parser strips, trims or takes for a separator (U-2).
+/// Characters that some parser strips, trims or treats as a separator (U-2).
 pub(crate) const fn is_forbidden(character: char) -> bool {
     // The backslash: host `a` for the WHATWG parser and host `127.0.0.1` for curl in `http://a\@127.0.0.1/`.
     matches!(
@@ -197,7 +196,7 @@ pub(crate) const fn is_forbidden(character: char) -> bool {
     )
 }
 
-/// Takes `http` or `https` and exactly `://` off the text (U-3). Returns whether it was `https`, and the rest.
+/// Splits `http` or `https` and exactly `://` from the text (U-3). Returns whether it was `https`, and the rest.
 fn split_scheme(text: &str) -> Result<(bool, &str), Code> {
     let (scheme, rest) = join::split_reference(text).ok_or(Code::InvalidUrl)?;
     let https = match scheme.to_ascii_lowercase().as_str() {

@@ -12,24 +12,24 @@ use crate::policy::EffectivePolicy;
 use crate::reason::Code;
 use crate::steps::{PolicyStep, RuleOwner, StepObserver};
 
-/// One fetch on its way through redirects: the policy, the current URL and where the last hops went.
+/// One fetch and its redirects: the policy, the current URL, and the networks of the last hops.
 #[derive(Clone, Debug)]
 pub struct Chain {
     policy: Arc<EffectivePolicy>,
     current: CanonicalUrl,
     followed: u8,
-    /// Which network the hop before the current one went to.
+    /// Network of the hop before the current one.
     previous: Option<Network>,
-    /// Which network the current hop goes to, once it was judged.
+    /// Network of the current hop, once it was judged.
     here: Option<Network>,
 }
 
-/// What follows from the head of a response.
+/// The consequence of a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// The response is the answer, for every status.
+    /// The response is final, whatever its status.
     Answer,
-    /// The chain moved on: fetch [`Chain::current`].
+    /// A redirect was accepted: fetch [`Chain::current`].
     Follow,
 }
 
@@ -41,7 +41,7 @@ pub struct RefusedUrl {
     pub code: Code,
     /// The hop that was refused: 0 for the agent's own URL.
     pub hop: u32,
-    /// What was refused, if it could be read. For the audit event only: an agent does not see a hostile redirect.
+    /// The refused URL, if it could be read. For the audit event only: an agent does not see a hostile redirect.
     pub target: Option<CanonicalUrl>,
 }
 
@@ -113,7 +113,7 @@ impl Chain {
         &self.policy
     }
 
-    /// What the judge must know of the current hop.
+    /// The facts about the current hop that the judge needs.
     pub fn context(&self) -> HopContext {
         HopContext {
             previous: self.previous,
@@ -121,16 +121,16 @@ impl Chain {
         }
     }
 
-    /// Notes where the current hop goes. A hop that is never noted counts as public, the stricter case.
+    /// Records the network of the current hop. A hop that is never recorded counts as public, the stricter case.
     pub fn note(&mut self, pinned: &PinnedAddresses) {
-        // Of the whole answer, not of the address that answered: an answer lies on one side (8.6).
+        // Of the whole DNS response, not of one address: all of its addresses are in the same network (8.6).
         self.here = Some(pinned.network());
     }
 
     /// Takes the head of a response: its status and the raw values of all its `Location` fields.
     ///
     /// # Errors
-    /// `redirect_invalid`, `redirect_limit`, `redirect_downgrade`, or what the target itself is refused for.
+    /// `redirect_invalid`, `redirect_limit`, `redirect_downgrade`, or the code for which the target itself is refused.
     pub fn on_redirect(&mut self, status: u16, locations: &[&[u8]]) -> Result<NextHop, RefusedUrl> {
         if !is_redirect(status) {
             return Ok(NextHop::Answer);
@@ -147,7 +147,7 @@ impl Chain {
             return Err(refuse(Code::RedirectLimit));
         }
         let target = self.current.join(reference).map_err(|code| {
-            // The agent's own URL is fine, so its message must not say otherwise.
+            // The agent's own URL is valid, so its message must not say otherwise.
             refuse(if code == Code::InvalidUrl {
                 Code::RedirectInvalid
             } else {
@@ -157,7 +157,7 @@ impl Chain {
         let next = self.enter(target, hop)?;
         self.followed += 1;
         self.current = next;
-        // A hop that was not noted counts as public, the stricter case for the pivot rule of 8.6.
+        // A hop that was not recorded counts as public, the stricter case for the pivot rule of 8.6.
         self.previous = Some(self.here.take().unwrap_or(Network::Public));
         Ok(NextHop::Follow)
     }

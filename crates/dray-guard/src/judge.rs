@@ -31,7 +31,7 @@ pub const MAX_ADDRESSES: usize = 256;
 /// Most addresses that are kept for connecting (D-5).
 pub const MAX_PINNED: usize = 8;
 
-/// What the judge knows of its surroundings. The default knows nothing, and so opens nothing.
+/// What the judge knows about its surroundings. The default knows nothing, and so opens nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JudgeConfig {
     /// Networks that the operator blocks in addition (8.4). Win over everything.
@@ -40,19 +40,19 @@ pub struct JudgeConfig {
     pub extra_blocked_hosts: HostPatterns,
     /// Addresses of the interfaces of this machine (8.4).
     pub own_addresses: Vec<IpAddr>,
-    /// Addresses of what the product itself talks to: Kubernetes API, NATS, object store, DNS servers (8.4).
+    /// Addresses to which the product itself connects: Kubernetes API, NATS, object store, DNS servers (8.4).
     pub protected: Vec<IpNet>,
     /// Private ranges that the operator opened (8.6).
     pub private_ranges: PrivateRanges,
     /// NAT64 prefixes that are in use here (D-9).
     pub nat64_prefixes: Vec<Nat64Prefix>,
-    /// Do not connect over IPv6. IPv6 addresses of an answer are judged nevertheless (D-3).
+    /// Do not connect over IPv6. IPv6 addresses in a DNS response are judged nevertheless (D-3).
     pub ipv4_only: bool,
     /// Try IPv6 before IPv4 (D-5).
     pub ipv6_first: bool,
 }
 
-/// What DNS answered for a name.
+/// The response of DNS for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAnswer {
     /// The name that was queried, without root dot.
@@ -63,10 +63,10 @@ pub struct DnsAnswer {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What the chain knows of the hop.
+/// What the chain knows about the hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HopContext {
-    /// Where the hop went that redirected here; `None` for the first hop.
+    /// Network of the hop that redirected here; `None` for the first hop.
     pub previous: Option<Network>,
     /// Whether the operator's allowlist is set and names the host.
     pub admin_listed: bool,
@@ -115,7 +115,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Judges everything DNS answered (D-4, D-5, D-8). `port` is the port of the URL.
+    /// Judges a whole DNS response (D-4, D-5, D-8). `port` is the port of the URL.
     ///
     /// # Errors
     /// `ssrf_blocked` when anything in the answer is blocked. `dns_failure` for a CNAME chain that is too long, or
@@ -162,7 +162,7 @@ impl Judge {
         self.decide(self.classes(&[address]), port, hop)
     }
 
-    /// Checks the two ends of a connection that was made (T-2). The peer must be the pinned address, must still be
+    /// Checks the two ends of an established connection (T-2). The peer must be the pinned address, must still be
     /// allowed, and must not be this machine.
     ///
     /// # Errors
@@ -175,12 +175,12 @@ impl Judge {
         pinned: &PinnedAddr,
     ) -> Result<(), Code> {
         let expected = pinned.socket_addr();
-        // One form on both sides, should the socket report a mapped address (8.3).
+        // One form on both sides, in case the socket reports a mapped address (8.3).
         if peer.ip().to_canonical() != expected.ip() || peer.port() != expected.port() {
             return Err(Code::Internal);
         }
-        // The kernel connects to an address of its own from that same address. This finds interfaces that came up
-        // after the last look at them.
+        // The kernel connects to an address of its own from that same address. This detects interfaces that came up
+        // after they were last read.
         let is_own = peer.ip().to_canonical() == local.ip().to_canonical();
         // The same class, not just an allowed one: opened and public follow different rules.
         if !is_own && self.class(peer.ip()) == pinned.class() {
@@ -219,10 +219,10 @@ impl Judge {
             0 => return refuse(Code::DnsNotFound, judged),
             all if count(Network::Public) == all => Network::Public,
             all if count(Network::Opened) == all => Network::Opened,
-            // A mixture too: a rebinding answer pairs a public address with an inner one.
+            // A mixture too: in a DNS rebinding attack, a response pairs a public address with an internal one.
             _ => return refuse(Code::SsrfBlocked, judged),
         };
-        // Otherwise any web page could steer the fetcher inside (8.6).
+        // Otherwise any web page could direct the fetcher to internal addresses (8.6).
         let comes_from_outside = hop.previous == Some(Network::Public);
         if network == Network::Opened && comes_from_outside && !hop.admin_listed {
             return refuse(Code::SsrfBlocked, judged);
@@ -235,7 +235,7 @@ impl Judge {
         Ok(pinned)
     }
 
-    /// What an address is here: the operator's additions, NAT64, opened ranges, then the tables.
+    /// The class of an address here: the operator's additions, NAT64, opened ranges, then the tables.
     pub fn class(&self, address: IpAddr) -> Class {
         rules::classify_native(&self.config, address.to_canonical())
     }

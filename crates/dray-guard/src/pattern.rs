@@ -1,6 +1,6 @@
 //! Host patterns of allowlists (section 4): `example.com` and `*.example.com`.
 //!
-//! Patterns match canonical hosts by whole labels. Whether a list applies is [`crate::policy`]'s business.
+//! Patterns match canonical hosts by whole labels. [`crate::policy`] decides whether a list applies.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,7 +34,7 @@ pub struct HostPatterns(BTreeSet<HostPattern>);
 /// Why a pattern or a list of them is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum PatternError {
-    /// The list is not blank and yet names no host.
+    /// The list is not blank and still names no host.
     #[error("the host list is not blank but holds no pattern; leave it blank for no list")]
     NoPattern,
     /// An item of the list is empty.
@@ -101,7 +101,7 @@ impl HostPattern {
         if name.contains([':', '/', '@', '[', ']', '?', '#', '%', '\\']) {
             return Err(PatternError::NotAHost(text.to_owned()));
         }
-        // The total length (H-1), so with the `*.`.
+        // The total length (H-1), which includes the `*.`.
         if rootless.len() > MAX_NAME_CHARACTERS {
             return Err(PatternError::TooLong(text.to_owned()));
         }
@@ -147,7 +147,7 @@ impl HostPattern {
     }
 }
 
-/// Checks the labels of section 4. A wildcard may stand over a single label: it is then over a public suffix (H-5).
+/// Checks the labels of section 4. A wildcard may precede a single label: it then covers a public suffix (H-5).
 fn check_labels(text: &str, name: &str, wildcard: bool) -> Result<(), PatternError> {
     if !name.split('.').all(is_label) {
         return Err(PatternError::Label(text.to_owned()));
@@ -180,7 +180,7 @@ fn not_ascii(text: &str) -> PatternError {
     };
     let suggestion = idna::domain_to_ascii_cow(name.as_bytes(), idna::AsciiDenyList::URL)
         .ok()
-        // A suggestion that would be refused again is worse than none.
+        // A suggestion that would be refused too is worse than none.
         .filter(|mapped| mapped.split('.').all(is_label))
         .map(|mapped| format!("{star}{mapped}"));
     PatternError::NotAscii {

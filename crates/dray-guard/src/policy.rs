@@ -36,22 +36,22 @@ pub struct AdminPolicy {
     pub allow_downgrade: bool,
     /// Redirects that are followed at most.
     pub max_redirects: MaxRedirects,
-    /// Private ranges that are open. Judged in [`crate::judge`]; here for the digest and the warnings.
+    /// Private ranges that are open. [`crate::judge`] applies them; they are here for the digest and the warnings.
     pub private_ranges: PrivateRanges,
     /// Hosts that are never fetched, in addition to the built-in ones.
     pub blocked_hosts: HostPatterns,
 }
 
-/// What an app allows (`features.external_url_fetch` of its manifest). The default says nothing.
+/// What an app allows (`features.external_url_fetch` of its manifest). The default adds no restriction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppPolicy {
     /// `None` and `true` add nothing; `false` refuses every fetch.
     pub enabled: Option<bool>,
-    /// `None` says nothing; an empty list allows no host (P-1).
+    /// `None` adds no restriction; an empty list allows no host (P-1).
     pub host_allowlist: Option<Vec<String>>,
 }
 
-/// How a URL is asked for, which decides what the rules see.
+/// The kind of a request, which decides what the rules can see of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RequestKind {
     /// A fetch.
@@ -90,7 +90,7 @@ pub struct CallerRules {
     pub rules: Arc<RuleSet>,
     /// Who asks.
     pub caller: Caller,
-    /// How.
+    /// The kind of the request.
     pub kind: RequestKind,
 }
 
@@ -111,7 +111,7 @@ pub struct EffectivePolicy {
 }
 
 impl EffectivePolicy {
-    /// Decides the on/off axis (3.2) and checks the app's patterns.
+    /// Decides whether fetching is on (3.2), and checks the app's patterns.
     ///
     /// # Errors
     /// `disabled_by_admin`, `disabled_by_app`, `policy_invalid`.
@@ -128,12 +128,12 @@ impl EffectivePolicy {
         app: &AppPolicy,
         steps: &mut dyn StepObserver,
     ) -> Result<Self, Code> {
-        // The operator's message wins over the app's (3.2).
+        // The operator's message is reported before the app's (3.2).
         let enabled = refuse_if(!admin.enabled, Code::DisabledByAdmin);
         steps.observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, enabled)?;
         let enabled = refuse_if(app.enabled == Some(false), Code::DisabledByApp);
         steps.observe(PolicyStep::AppSwitch, RuleOwner::App, enabled)?;
-        // A bad pattern is not skipped: what is left would not be the list that its author wrote (P-4).
+        // An invalid pattern is not skipped: the rest would not be the list that its author wrote (P-4).
         let app_hosts = app
             .host_allowlist
             .as_ref()
@@ -212,7 +212,7 @@ impl EffectivePolicy {
         )
     }
 
-    /// Applies the allowlist axis (3.3); the operator's list is reported first.
+    /// Applies the allowlists (3.3); the operator's list is reported first.
     pub fn check_host(&self, url: &CanonicalUrl) -> Result<(), Code> {
         self.check_admin_hosts(url)?;
         self.check_app_hosts(url)
@@ -280,7 +280,7 @@ const fn owner_of(is_built_in: bool) -> RuleOwner {
     }
 }
 
-/// Whether the host is a name that no setting opens.
+/// Whether the host is a name that is blocked in every configuration.
 fn is_built_in_name(url: &CanonicalUrl) -> bool {
     match url.host() {
         crate::Host::Name(name) => {
@@ -320,7 +320,7 @@ impl AdminPolicy {
 /// SHA-256 in hexadecimal over both policies, in a form that does not depend on how they were written. Exists for
 /// invalid and switched-off policies too, so that refusals can be audited.
 pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
-    // Taken apart without `..`: a new setting does not compile until it is part of the digest.
+    // Destructured without `..`, so that a new setting does not compile until it is part of the digest.
     let AdminPolicy {
         enabled,
         host_allowlist,
@@ -334,11 +334,11 @@ pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
     let names =
         |patterns: &HostPatterns| -> Value { patterns.iter().map(ToString::to_string).collect() };
     let form = json!([
-        // The number changes with the form, so that digests of two forms never compare.
+        // The number changes with the form, so that digests of two forms are never equal.
         "dray egress policy 1",
         enabled,
         host_allowlist.as_ref().map(names),
-        // As text: the order in which the operator wrote it is gone.
+        // As text, which does not depend on the order in which the operator wrote it.
         ports.to_string(),
         https_only,
         allow_downgrade,
@@ -351,7 +351,7 @@ pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
     Sha256Digest::of(form.to_string().as_bytes()).to_hex()
 }
 
-/// Sorted and unique. Items that are not patterns stay as they are, behind a mark that no pattern has.
+/// Sorted and unique. Items that are not patterns are kept as text, after a mark that no pattern contains.
 fn canonical_items(items: &[String]) -> Vec<String> {
     let set: std::collections::BTreeSet<String> = items
         .iter()

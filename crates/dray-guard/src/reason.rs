@@ -64,7 +64,7 @@ pub enum Code {
 
 /// How a host is named in a message: the agent's own first host, or not at all.
 ///
-/// A hostile `Location` must not put words into a prompt.
+/// A hostile `Location` must not add text to a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownHost<'a> {
     /// The canonical host of the URL that the agent wrote.
@@ -199,8 +199,8 @@ impl Code {
         )
     }
 
-    /// The fetcher's sentence as a model reads it: with advice where a policy refuses fetching or the host
-    /// (quickapps 34). `url` is shown, so it must hold no credential and no query.
+    /// The fetcher's sentence as a model reads it: with advice where a policy refuses fetching or the host (quickapps
+    /// 34). `url` is shown, so it must contain no credential and no query.
     pub fn model_message(self, sentence: &str, url: &dyn fmt::Display) -> String {
         match self {
             Self::DisabledByAdmin
@@ -274,7 +274,7 @@ impl Code {
                 | Self::DnsFailure
                 | Self::ConnectFailed
                 | Self::ConnectionClosed
-                // Without 501 and 505: what a server does not implement stays missing.
+                // Without 501 and 505: a feature that a server lacks will be missing the next time as well.
                 | Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504)
                 | Self::Truncated
                 | Self::Overloaded
@@ -284,7 +284,7 @@ impl Code {
         )
     }
 
-    /// How long to wait at least: longer where others are busy than where one connection failed.
+    /// Least delay before a repetition: longer where the service is busy than where one connection failed.
     const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::Overloaded | Self::HttpStatus(429) => Some(Duration::from_secs(5)),

@@ -1,9 +1,9 @@
 //! The policy of the operator in files: who may reach what, and how much.
 //!
-//! A policy is one TOML file or several. Each holds roles, and a role says *who* (tenants, sessions, apps), its rules say
-//! *what* (hosts, ports, methods, paths) with an outcome, and its limits say *how much*. A list `deny` holds for everyone
-//! and comes first. The rules can only narrow what [`crate::policy`] and [`crate::judge`] allow: they are one more step
-//! of a judgement, and nothing here opens anything.
+//! A policy is one or several TOML files with roles. A role names *who* (tenants, sessions, apps), its rules name
+//! *what* (hosts, ports, methods, paths) with an outcome, and its limits set *how much*. A list `deny` applies to
+//! everyone and comes first. The rules can only narrow what [`crate::policy`] and [`crate::judge`] allow: they are one
+//! more step of a judgement, and nothing here opens anything.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | [`expectation`] | checks a policy against a table of expectations |
 //! | [`replay`] | what another policy would have decided |
 //!
-//! Every function is pure. Reading files and counting are the fetcher's.
+//! Every function is pure. The fetcher reads the files and counts.
 //!
 //! ```
 //! use dray_guard::ruleset::{Caller, PolicyText, RequestView, RuleSet};
@@ -64,20 +64,20 @@ pub struct RuleSet {
     deny: Vec<CompiledRule>,
     roles: Vec<CompiledRole>,
     defaults: DefaultOutcome,
-    /// Whether anything is only tried, so that a second judgement is needed.
+    /// Whether any rule is in report-only mode, so that a second judgement is needed.
     has_trial: bool,
 }
 
-/// What holds for a request that no rule matches.
+/// The outcome for a request that no rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DefaultOutcome {
     rule: Arc<RuleName>,
     is_allowed: bool,
-    /// As if everything that is only tried were in force.
+    /// The outcome if all report-only rules were in force.
     is_allowed_in_trial: bool,
 }
 
-/// A rule by name, and where it stands.
+/// The name of a rule and its place in the files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleName {
     /// `ROLE/RULE`, `deny/NAME` or `default`.

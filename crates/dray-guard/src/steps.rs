@@ -55,7 +55,7 @@ impl PolicyStep {
     ];
 }
 
-/// Whose rule decided a step.
+/// The owner of the rule that decided a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleOwner {
     /// A rule of this crate that no setting changes.
@@ -69,20 +69,20 @@ pub enum RuleOwner {
 /// A step that was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgedStep {
-    /// Which one.
+    /// The step.
     pub step: PolicyStep,
-    /// Whose rule decided it.
+    /// The owner of the rule that decided it.
     pub owner: RuleOwner,
-    /// Why it refused the URL; `None` when it did not.
+    /// The code for which it refused the URL; `None` if it did not.
     pub refusal: Option<Code>,
 }
 
-/// Learns of the steps while they are judged. `()` ignores them.
+/// Is notified of the steps while they are judged. `()` ignores them.
 pub trait StepObserver {
-    /// Takes note of a step.
+    /// Receives a step.
     fn judged(&mut self, step: JudgedStep);
 
-    /// Takes note of the verdict of `step` and hands it on.
+    /// Reports the result of `step` to the observer and returns it.
     ///
     /// # Errors
     /// The refusal that was given.
@@ -123,7 +123,7 @@ impl StepLog {
 
 impl StepObserver for StepLog {
     fn judged(&mut self, step: JudgedStep) {
-        // The first judgement counts: later ones are those of redirect targets and further attempts.
+        // The first judgement counts: later ones are of redirect targets and further attempts.
         if self.find(step.step).is_none() {
             self.0.push(step);
         }

@@ -1,4 +1,4 @@
-//! Properties that hold for every input (section 23.2).
+//! Tests of properties that hold for every input (section 23.2).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{
     HopContext, Host, HostPatterns, Judge, JudgeConfig, Network, classify,
 };
 
-/// Texts that are nearly URLs: pieces that matter to parsers, in any order.
+/// Texts that are almost URLs: parts that matter to parsers, in any order.
 fn url_text() -> impl Strategy<Value = String> {
     let fragment = prop_oneof![
         4 => Just("http://".to_owned()).boxed(),

@@ -1,5 +1,5 @@
-//! Approvals of calls of tools: a record for each call that a person must approve. What tools ask the user during a call has
-//! the same records.
+//! Approvals of calls of tools: a record for each call that a person must approve. Questions that tools ask the user
+//! during a call have the same records.
 //!
 //! A record is of one tenant and one principal, names one call by its digest, expires, and is decided once: each decision is
 //! a compare-and-set, so of two requests that bring the same approval one is refused. The call is made after the decision is
@@ -32,7 +32,7 @@ pub(crate) const USED_CODE: &str = "approval_used";
 /// Code of failures of approvals of a call with other arguments.
 pub(crate) const MISMATCH_CODE: &str = "approval_mismatch";
 
-/// What was decided about a call.
+/// The decision about a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub(crate) enum ApprovalDecision {
@@ -40,19 +40,19 @@ pub(crate) enum ApprovalDecision {
     Approved,
     /// The call is not made.
     Refused {
-        /// What the person says about it.
+        /// The person's comment.
         reason: Option<String>,
     },
-    /// The tool that asked gets the user's values.
+    /// The tool gets the user's values.
     Answered,
-    /// The tool that asked learns that the user does not answer.
+    /// The tool learns that the user declines.
     Declined,
-    /// The tool that asked learns that the user ends the call.
+    /// The tool learns that the user cancels the call.
     Cancelled,
 }
 
 impl ApprovalDecision {
-    /// Whether something may be done by it that must not be done twice.
+    /// Whether the decision permits an effect that must not occur twice.
     pub(crate) const fn permits(&self) -> bool {
         matches!(self, Self::Approved | Self::Answered)
     }
@@ -61,15 +61,15 @@ impl ApprovalDecision {
 /// The record of an approval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ApprovalRecord {
-    /// Names the paused turn with the call.
+    /// Token of the paused turn with the call.
     pub(crate) token: String,
-    /// Approvals of the same round; they are answered together in a text.
+    /// Number of approvals of the same round; in a text, they are answered together.
     pub(crate) round_size: usize,
     /// Name of the tool.
     pub(crate) tool: String,
-    /// Digest of tool and arguments, see [`dray_agent::approval::call_digest`], and of what the tool asks.
+    /// Digest of the tool and its arguments, see [`dray_agent::approval::call_digest`], and of the tool's question.
     pub(crate) digest: String,
-    /// What the tool asks; without it the call waits for its approval.
+    /// The tool's question; without one the call waits for its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) questions: Option<QuestionMap>,
     /// Unix milliseconds from which it is not accepted.
@@ -89,9 +89,9 @@ pub(crate) struct NewApproval {
     pub(crate) id: String,
     /// Name of the tool.
     pub(crate) tool: String,
-    /// Digest of tool and arguments, and of what the tool asks.
+    /// Digest of the tool, its arguments and its question.
     pub(crate) digest: String,
-    /// What the tool asks; without it the call waits for its approval.
+    /// The tool's question; without one the call waits for its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) questions: Option<QuestionMap>,
 }
@@ -130,13 +130,13 @@ impl ApprovalStore {
         }
     }
 
-    /// When an approval that is asked for now expires, in Unix milliseconds.
+    /// When an approval that is requested now expires, in Unix milliseconds.
     pub(crate) fn expires_ms(&self) -> u64 {
         let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         self.records.now_ms().saturating_add(timeout)
     }
 
-    /// Keeps the approvals of one round of the paused turn `token`.
+    /// Stores the approvals of one round of the paused turn `token`.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ impl ApprovalStore {
         Ok(record)
     }
 
-    /// Records a decision. It holds from now on, also when this process ends.
+    /// Records a decision. From then on it holds, even if this process ends.
     ///
     /// # Errors
     ///
@@ -233,8 +233,8 @@ impl ApprovalStore {
         Ok(())
     }
 
-    /// Keeps the result of an approved call, for clients that do not bring it back. A failure costs later requests the
-    /// result, and this one nothing.
+    /// Stores the result of an approved call, for clients that do not send it back. If that fails, later requests lack
+    /// the result, and this request is not affected.
     pub(crate) async fn keep_outcome(
         &self,
         principal: &str,

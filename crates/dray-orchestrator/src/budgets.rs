@@ -25,7 +25,7 @@ impl UsageLedger {
         self.records.now_ms()
     }
 
-    /// What was used so far.
+    /// The usage so far.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl UsageLedger {
         )
     }
 
-    /// Puts `after` in the place of `before`, which was added earlier; returns what is used now.
+    /// Replaces `before`, which was added earlier, by `after`; returns the usage now.
     ///
     /// # Errors
     ///

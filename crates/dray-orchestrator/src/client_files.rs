@@ -1,5 +1,5 @@
-//! Files of `/v1/files`: uploaded by a client, or made by the agent in a response. Their content is in the store; a record
-//! says whose they are, what they are for and until when they are kept.
+//! Files of `/v1/files`: uploaded by a client, or made by the agent in a response. Their content is in the store; a
+//! record has their owner, their purpose and their expiry.
 
 use dray_agent::failure::RequestFailure;
 use dray_store::ArtifactReader;
@@ -11,7 +11,7 @@ use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, random_
 
 /// How ids of files begin, as in `OpenAI`'s API.
 const FILE_ID_PREFIX: &str = "file-";
-/// Most files of one caller that a list is made from.
+/// Most files of one caller that are read for a list.
 const MAX_LISTED_FILES: usize = 10_000;
 /// Purpose of files that the agent made.
 const OUTPUT_PURPOSE: &str = "assistants_output";
@@ -21,7 +21,7 @@ const OUTPUT_PURPOSE: &str = "assistants_output";
 pub(crate) struct FileRecord {
     /// Name for people.
     pub(crate) name: String,
-    /// What it is for, as the client said.
+    /// Purpose, as the client stated it.
     pub(crate) purpose: String,
     /// Media type by content and name.
     pub(crate) media_type: String,
@@ -149,8 +149,8 @@ impl ClientFiles {
         Ok(files)
     }
 
-    /// Forgets a file: from then on no id leads to it. Its content goes with the lifetime of the store, because other files
-    /// may have the same content.
+    /// Deletes a file: from then on no id leads to it. Its content stays for the lifetime of the store, because other
+    /// files may have the same content.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl ClientFiles {
 }
 
 fn missing_failure(id: &str) -> RequestFailure {
-    // Only what an id may have: the text of a request is not repeated in full.
+    // Only characters that an id may have: the text of a request is not repeated in full.
     let id: String = id
         .chars()
         .filter(|one| !one.is_control())

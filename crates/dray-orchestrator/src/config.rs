@@ -27,21 +27,20 @@ pub use programs::{Interpreter, McpPrograms, McpServer};
 pub struct Config {
     /// Address for chats. Other machines reach it only with `clients` or `dial_url`. Default `127.0.0.1:5000`.
     pub listen: SocketAddr,
-    /// Names under which a listener of this machine that asks for no key may be called, beside `localhost` and loopback
-    /// addresses, as in the `Host` header without its port.
+    /// Host names under which a listener of this machine without keys may be called, in addition to `localhost` and
+    /// loopback addresses, as in the `Host` header without its port.
     pub hosts: Vec<String>,
     /// Base URL at which browsers reach this service, such as `https://chat.example.org`, for users who sign in to MCP
-    /// servers. Default: the address of `listen` where it is one of this machine; else users cannot sign in. `https`,
+    /// servers. Default: the address of `listen` if it is one of this machine; otherwise users cannot sign in. `https`,
     /// or `http` for a host of this machine.
     pub public_url: Option<String>,
-    /// Keys of clients by name; a client shows its key as bearer token or, without DIAL, as `Api-Key`.
+    /// Keys of clients by name; a client sends its key as bearer token or, without DIAL, as `Api-Key`.
     pub clients: BTreeMap<String, Secret>,
     /// What callers may use.
     pub permissions: permissions::Permissions,
     /// Names of the deployment in paths. Names of local manifests work too. Default `quick_apps2` and `quick_apps`.
     pub deployments: Vec<String>,
-    /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere
-    /// else.
+    /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys are sent only to this scheme, host and port.
     pub dial_url: Option<String>,
     /// `api-version` of calls to DIAL. Default `2025-01-01-preview`.
     pub dial_api_version: String,
@@ -55,28 +54,28 @@ pub struct Config {
     pub model_key: Secret,
     /// Longest wait for the first byte of a model's answer. Default `10m`.
     pub model_timeout: Period,
-    /// Longest silence in the middle of a model's answer. Default `5m`.
+    /// Longest time without a byte in the middle of a model's answer. Default `5m`.
     pub model_idle_timeout: Period,
-    /// Folder of local manifests, `NAME.json` each. Changes hold from the next request on.
+    /// Directory of local manifests, `NAME.json` each. Changes apply from the next request on.
     pub manifests: Option<PathBuf>,
-    /// Local manifest of requests that name none.
+    /// Local manifest for requests that name none.
     pub default_manifest: Option<String>,
-    /// Folders of prompts, tools, tool sets and skills on top of those that are built in; later ones win.
+    /// Directories of prompts, tools, tool sets and skills in addition to the built-in ones; later ones win.
     pub layers: Vec<PathBuf>,
     /// Id of the published schema of manifests.
     pub app_schema_id: String,
     /// Whether features in preview may be used. Default off.
     pub preview: bool,
-    /// Prompts that editors may offer, and the models each is for; no model twice.
+    /// Prompts that editors may offer, with the models for which each is intended; no model twice.
     pub prompt_mapping: BTreeMap<String, Vec<String>>,
-    /// Model of manifests that name none.
+    /// Model for manifests that name none.
     pub default_orchestrator_deployment: Option<String>,
     /// Most calls of the model in one turn, unless the manifest says otherwise; at least 1. Default 15.
     pub max_iterations: u32,
-    /// How deep agents may call each other, 0 to 8; 0 for not at all. Default 3.
+    /// How deeply agents may call each other, 0 to 8; with 0 they may not. Default 3.
     pub max_agent_depth: u32,
-    /// From how many tokens of a prompt on, as they are estimated, old messages of a conversation are put into a file and
-    /// outlined, unless the manifest says otherwise; at least 1000. Default never.
+    /// Estimated tokens of a prompt from which old messages of a conversation are put into a file and summarised,
+    /// unless the manifest says otherwise; at least 1000. Default never.
     pub compaction_threshold_tokens: Option<u32>,
     /// Whether a system message of the client is kept. Default off.
     pub allow_override_system_message: bool,
@@ -88,20 +87,20 @@ pub struct Config {
     pub stage_display_level: Option<StageLevel>,
     /// Header with the language of texts for the user. Default `accept-language`.
     pub language_header: String,
-    /// Whether the log holds contents at level debug. Default off.
+    /// Whether the log contains message contents at level debug. Default off.
     pub log_payloads: bool,
     /// Most characters of a content in the log. Default 2000.
     pub log_payloads_max_length: u32,
-    /// Whether spans hold contents: messages, arguments and results, each at most `log_payloads_max_length` characters.
+    /// Whether spans contain messages, arguments and results, each of at most `log_payloads_max_length` characters.
     /// Default off.
     pub trace_contents: bool,
     /// Longest duration of a tool call unless the manifest says otherwise; above 0, at most `1h`. Default `5m`.
     pub tool_timeout: Period,
-    /// Whether the skill on references to files is also given to agents without a tool that takes files. Default off.
+    /// Whether agents without a tool that takes files also get the skill on references to files. Default off.
     pub file_skill_always: bool,
     /// Names of forwarded `X-*` headers that third parties (REST and MCP servers) may see. Default none.
     pub forward_headers: Vec<String>,
-    /// How long metadata of deployments and tool sets are believed. Default `5m`.
+    /// How long metadata of deployments and tool sets are cached. Default `5m`.
     pub metadata_expiry: Period,
     /// How long an interactive sign-in may take. Default `2m`.
     pub interactive_login_timeout: Period,
@@ -113,17 +112,17 @@ pub struct Config {
     pub py_interpreter: Interpreter,
     /// Files of agents.
     pub files: dray_tool_files::Config,
-    /// Address of the sandbox that sessions get which have none, such as `docker:NAME`; `{session}` in it stands for
-    /// the session's id and must be there when other machines or DIAL may ask. Without it only sessions that were bound
-    /// explicitly have a sandbox.
+    /// Address of the sandbox for sessions without one, such as `docker:NAME`. `{session}` in it stands for the
+    /// session's id, and is required if other machines or DIAL may send requests. Without it only sessions that were
+    /// bound explicitly have a sandbox.
     pub sandbox: Option<String>,
     /// Most concurrent chats; together with `max_body` it bounds the memory for requests. Default 256.
     pub max_chats: usize,
-    /// How long a chat beyond that waits for its turn. Default `30s`.
+    /// How long a further chat waits for its turn. Default `30s`.
     pub chat_wait: Period,
     /// Most bytes of one request; up to `256MiB`. Default `16MiB`.
     pub max_body: ByteSize,
-    /// Longest time for a request's body to come. Default `1m`.
+    /// Longest time for receiving a request's body. Default `1m`.
     pub body_timeout: Period,
     /// How long running chats may continue when the service ends. Default `30s`.
     pub drain: Period,
@@ -137,21 +136,22 @@ pub struct Config {
     pub answer_files: AnswerFiles,
     /// How long a turn waits for results of the client's own tools; up to `15d`. Default `7d`.
     pub client_tool_timeout: Period,
-    /// Calls of tools that a person must approve, in the agents of all callers and beside those that a manifest names.
-    /// No manifest lifts them. Default none.
+    /// Calls of tools that a person must approve, in the agents of all callers, in addition to those that a manifest
+    /// names. A manifest cannot remove them. Default none.
     pub require_approval: Vec<ApprovalRule>,
-    /// Calls of tools that may be made again when their process ended during them, in the agents of all callers and beside
-    /// those that a manifest names. Another replica then finishes a response in the background. Default none.
+    /// Calls of tools that may be repeated if their process ended during them, in the agents of all callers, in
+    /// addition to those that a manifest names. Another replica then finishes a response in the background. Default
+    /// none.
     pub repeatable_tools: Vec<ApprovalRule>,
     /// How long a call waits for its approval; up to `15d`. Default `1h`.
     pub approval_timeout: Period,
-    /// What turns, conversations and callers may use, and what models cost. Default no limit.
+    /// Limits of turns, conversations and callers, and the prices of models. Default no limit.
     pub budgets: budgets::Budgets,
     /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
     /// `14d`. Default `14d`.
     pub client_state_lifetime: Period,
-    /// How long the process of a running response may be silent before the other replicas report the response as failed;
-    /// `2s` to `5m`. Default `30s`.
+    /// How long the process of a running response may give no sign of life before the other replicas report the
+    /// response as failed; `2s` to `5m`. Default `30s`.
     pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,
@@ -164,7 +164,7 @@ pub enum AnswerFiles {
     /// As links that expire.
     #[default]
     Links,
-    /// As `data:` URLs where a file is small enough, else as links.
+    /// As `data:` URLs if a file is small enough, otherwise as links.
     Data,
     /// Not at all.
     None,
@@ -185,9 +185,9 @@ pub enum StageLevel {
 }
 
 const ONE_HOUR: Period = Period::secs(3600);
-/// The least time for which stores keep content.
+/// Stores keep content for at least this long.
 const MAX_CLIENT_TOOL_TIMEOUT: Period = Period::secs(15 * 24 * 3600);
-/// A day less: content that is stored a second time lives on from up to a day before.
+/// A day less than that: content that is stored again may be up to a day old by then.
 const MAX_CLIENT_STATE_LIFETIME: Period = Period::secs(14 * 24 * 3600);
 
 impl Default for Config {
@@ -265,7 +265,7 @@ impl Section for Config {
         problems.extend(self.endpoint_problems());
         let files = self.files.problems().into_iter();
         problems.extend(
-            // The part does not know under which name it is in this section.
+            // The part does not know its own name in this section.
             files.map(|(field, message)| ConfigProblem::new(format!("files.{field}"), message)),
         );
         let mut unless = |right: bool, field: &str, message: &str| {
@@ -359,7 +359,7 @@ impl Config {
                 ));
             }
         }
-        // DIAL Core speaks for many people, even when it runs on this machine.
+        // DIAL Core acts for many users, even when it runs on this machine.
         let shared = !alone || self.dial_url.is_some();
         let one_for_all = |address: &String| !address.contains("{session}");
         if shared && self.sandbox.as_ref().is_some_and(one_for_all) {
@@ -388,7 +388,7 @@ impl Config {
             ("public_url", &self.public_url),
             ("py_interpreter.url", &self.py_interpreter.url),
         ];
-        // Checked as text alone: a name that does not resolve yet must not stop the start.
+        // Only the text is checked: a name that does not resolve yet must not stop the start.
         let wrong = endpoints.into_iter().filter(|(_, url)| {
             let url = url.as_deref();
             url.is_some_and(|url| !is_base_url(url))
@@ -400,7 +400,7 @@ impl Config {
             .collect()
     }
 
-    /// Problems of what is for clients of `OpenAI`'s API alone.
+    /// Problems of settings that only apply to clients of `OpenAI`'s API.
     fn plain_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         if !self.cors_origins.iter().all(|origin| is_origin(origin)) {
@@ -486,7 +486,7 @@ fn is_base_url(url: &str) -> bool {
         let authority = url.authority().map(http::uri::Authority::as_str);
         matches!(url.scheme_str(), Some("http" | "https"))
             && authority.is_some_and(|authority| !authority.contains('@'))
-            // Paths are appended to a base URL, so a query would end up in the middle.
+            // Paths are appended to a base URL, so a query would be in the middle.
             && url.query().is_none()
     })
 }

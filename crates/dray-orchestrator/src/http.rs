@@ -1,9 +1,9 @@
 //! The HTTP surface: chat completions of DIAL and of plain `OpenAI` clients, starters, and help for editors of
 //! manifests (quickapps 2, 3, 4, 37, 38).
 //!
-//! It reads and checks requests and writes answers. What is between is an [`Agent`]'s: it gets what was
-//! [`CheckedChatRequest`] and sends events, and this module turns them into chunks. It holds no conversation and knows
-//! nothing of models and tools.
+//! It reads and checks requests and writes answers. An [`Agent`] does the work between: it gets a
+//! [`CheckedChatRequest`] and sends events, which this module converts to chunks. It stores no conversation and knows
+//! nothing about models and tools.
 
 mod body;
 mod client_state;

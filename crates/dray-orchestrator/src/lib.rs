@@ -1,9 +1,9 @@
 //! The orchestrator: turns a chat completion into a loop of model and tools (quickapps).
 //!
 //! - [`http`]: the surface: requests in, chunks out.
-//! - [`manifests`]: manifests and layers of folders.
+//! - [`manifests`]: manifests, and layers of templates in directories.
 //! - `turn`: one request from its manifest to its ending.
-//! - [`permissions`]: who asks, and what they may use.
+//! - [`permissions`]: callers, and what they may use.
 //! - `internal`: tools of its own.
 //! - [`config`], [`metrics`]: the service around it.
 //!

@@ -1,7 +1,7 @@
-//! Manifests of a local folder (`NAME.json`), and layers of templates, so that agents run without DIAL.
+//! Manifests of a local directory (`NAME.json`), and layers of templates, so that agents run without DIAL.
 //!
-//! Files are read when they changed, so an edit holds from the next request on. A bad one is logged with its path and
-//! reason, and the others stay. It watches nothing and writes nothing.
+//! A file is read again when it has changed, so an edit applies from the next request on. An invalid one is logged with
+//! its path and reason, and the others stay. Nothing is watched and nothing is written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ pub use layers::{LayerError, read_layers};
 /// Most bytes of one manifest.
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
-/// A folder that cannot be used; it stops the start of the service.
+/// A directory that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
 #[error("the folder of manifests {path} cannot be read")]
 pub struct FolderError {
@@ -34,16 +34,16 @@ pub struct FolderError {
     pub source: io::Error,
 }
 
-/// A manifest of the folder that was read without a problem.
+/// A manifest that was read without a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedManifest {
-    /// Name of the file without its ending.
+    /// Name of the file without its extension.
     pub name: String,
     /// Time of the last change, in Unix seconds.
     pub modified: u64,
 }
 
-/// The manifests of a folder.
+/// The manifests of a directory.
 #[derive(Debug)]
 pub struct ManifestDirectory {
     folder: Option<PathBuf>,
@@ -66,7 +66,7 @@ struct FileStamp {
 }
 
 impl ManifestDirectory {
-    /// Reads all of a folder; bad ones are logged. Without a folder there are none.
+    /// Reads all manifests of a directory; invalid ones are logged. Without a directory there are none.
     ///
     /// # Errors
     ///
@@ -90,12 +90,12 @@ impl ManifestDirectory {
         Ok(manifests)
     }
 
-    /// Whether there is a file of this name, good or bad.
+    /// Whether there is a file of this name, valid or not.
     pub fn has(&self, name: &str) -> bool {
         self.stamp(name).is_some()
     }
 
-    /// The good ones, by name.
+    /// The valid manifests, by name.
     pub fn list(&self) -> Vec<ListedManifest> {
         let mut listed = self.files();
         listed.retain(|listed| matches!(self.get(&listed.name), Ok(Some(_))));
@@ -151,7 +151,7 @@ impl ManifestDirectory {
         Ok(Arc::new(reading.value))
     }
 
-    /// The path of a manifest and what it looks like now.
+    /// The path of a manifest and its present metadata.
     fn stamp(&self, name: &str) -> Option<(PathBuf, FileStamp)> {
         // Names come from the paths of requests: no separator, and no drive or stream of Windows (path traversal).
         let is_plain = !name.starts_with('.')
@@ -184,7 +184,7 @@ impl ManifestDirectory {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CachedManifest>> {
-        // Entries are inserted whole, so a panic under the lock leaves none half-written.
+        // Entries are inserted as a whole, so a panic under the lock leaves none incomplete.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Metrics of the orchestrator. Labels come from closed sets, or are names of models, agents and clients of which each
-//! process shows a limited number. None holds a URL, a user or a tenant.
+//! Metrics of the orchestrator. Labels come from closed sets, or are names of models, agents and clients, of which each
+//! process reports a limited number. No label contains a URL, a user or a tenant.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -198,7 +198,7 @@ impl OrchestratorMetrics {
         TurnTimer {
             metrics: self.clone(),
             at: Instant::now(),
-            // Stays when the future of the turn is dropped before its end: the client went away.
+            // This value remains if the future of the turn is dropped before its end: the client disconnected.
             outcome: "gone",
         }
     }
@@ -218,7 +218,7 @@ fn outcome_label(is_ok: bool) -> KeyValue {
     KeyValue::new("outcome", if is_ok { "ok" } else { "failed" })
 }
 
-/// A turn that runs; one that is dropped before its end lost its client.
+/// A turn that runs. If it is dropped before its end, its client disconnected.
 #[derive(Debug)]
 pub(crate) struct TurnTimer {
     metrics: OrchestratorMetrics,

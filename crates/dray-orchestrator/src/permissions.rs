@@ -33,10 +33,10 @@ pub enum CallerIdentity {
 }
 
 impl CallerIdentity {
-    /// A text that no other identity has.
+    /// A text that identifies the caller and no other one.
     pub fn key(&self) -> String {
         match self {
-            // The prefixes of the others keep a client that is named `local` apart.
+            // The prefixes keep a client that is named `local` apart from a local user.
             Self::Local => "local".to_owned(),
             Self::Client(name) => format!("client:{name}"),
             Self::Dial(bucket) => format!("dial:{bucket}"),
@@ -105,7 +105,7 @@ impl ManifestGrant {
             return Err(forbidden_failure(message));
         }
         let most = &mut manifest.orchestrator.max_iterations;
-        // `None` stays, since it stands for the limit of the service.
+        // `None` stays, because it means the limit of the service.
         *most = most.map(|most| most.min(self.max_iterations));
         let limit = &mut manifest.features.file_loading.size_limit;
         *limit = limit.map(|limit| limit.min(self.max_file_bytes));

@@ -1,11 +1,11 @@
-//! How far responses in the background have come: the checkpoint from which another replica can finish each.
+//! The progress of responses in the background: the checkpoint from which another replica can finish each.
 
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{CallerRecords, RecordError, RecordKind, RevisedRecord};
 
-/// Attempts to write a record that two processes write for a moment.
+/// Attempts to write a record that another process may write at the same time.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The record of a response that runs.
@@ -38,7 +38,7 @@ impl ProgressStore {
         Self { records }
     }
 
-    /// Sets the checkpoint of a response, or takes it away.
+    /// Sets the checkpoint of a response, or removes it.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl ProgressStore {
             let is_later =
                 |found: &RevisedRecord<ProgressRecord>| found.value.takeovers > run.takeovers;
             if found.as_ref().is_some_and(is_later) {
-                // This process counts as gone, and must not change what the other one has kept.
+                // This process counts as gone, and must not change what the other one has stored.
                 return Err(RequestFailure::new(
                     409,
                     "Another replica makes the response.",

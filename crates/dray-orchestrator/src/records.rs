@@ -1,5 +1,5 @@
-//! What the service keeps for clients of `OpenAI`'s API between requests: small records in a bucket of the bus, and
-//! content in the store, which records name by digest.
+//! State for clients of `OpenAI`'s API between requests: small records in a bucket of the bus, and content in the
+//! store, to which records refer by digest.
 //!
 //! The key of a record holds the tenant and a digest of the principal, so a request can name records of its own caller
 //! only: an id of another caller's record gives the same answer as one that does not exist.
@@ -23,7 +23,7 @@ const MAX_RECORD_BYTES: usize = 200 << 10;
 /// Most characters of an id in a request.
 const MAX_ID_CHARS: usize = 64;
 
-/// What a record is about; the first part of its key.
+/// The kind of a record; the first part of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// A file, see [`crate::client_files`].
@@ -42,11 +42,11 @@ pub(crate) enum RecordKind {
     SignInCode,
     /// Tokens of a sign-in.
     SignInTokens,
-    /// The right to renew tokens, which one replica has at a time.
+    /// The permission to renew tokens, which one replica has at a time.
     SignInRenewal,
     /// What a conversation or a caller has used, see [`crate::budgets`].
     Usage,
-    /// How far a response in the background has come, see [`crate::progress`].
+    /// The progress of a response in the background, see [`crate::progress`].
     Progress,
 }
 
@@ -159,7 +159,7 @@ impl CallerRecords {
 
     fn prefix(&self, kind: RecordKind, principal: &str) -> String {
         let digest = Sha256Digest::of(principal.as_bytes()).to_hex();
-        // 128 bits: names of principals are the operator's, so callers cannot choose two with one digest.
+        // 128 bits: the operator chooses names of principals, so callers cannot create two with one digest.
         let owner = digest.get(..32).unwrap_or(&digest);
         format!("{}.{}.{owner}", kind.as_str(), self.tenant.token())
     }
@@ -289,7 +289,7 @@ impl CallerRecords {
         Ok(ContentRef::of(&claim))
     }
 
-    /// Stores bytes that are here.
+    /// Stores bytes in memory.
     ///
     /// # Errors
     ///
@@ -370,7 +370,7 @@ impl CallerRecords {
         })
     }
 
-    /// Lets content live as long as content that is stored now; `false` when it is gone.
+    /// Extends the life of content as if it were stored now; `false` when it is gone.
     ///
     /// # Errors
     ///
@@ -391,7 +391,7 @@ pub(crate) fn random_id(prefix: &str) -> String {
     format!("{prefix}{}", uuid::Uuid::new_v4().simple())
 }
 
-/// Whether a text of a request can be an id. Keys of the bus have parts, which an id must not add.
+/// Whether a text of a request can be an id. Keys of the bus have parts, and an id must not add one.
 fn is_id(id: &str) -> bool {
     (1..=MAX_ID_CHARS).contains(&id.len())
         && id

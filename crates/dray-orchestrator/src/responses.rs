@@ -1,5 +1,5 @@
-//! What is kept of `/v1/responses` and `/v1/conversations`: a record for each response and conversation, and documents in
-//! the store with what is in them.
+//! The state of `/v1/responses` and `/v1/conversations`: a record for each response and conversation, and documents in
+//! the store with their content.
 //!
 //! A response that runs has a lease, which its process renews. When the lease has ended, the process is gone: every replica
 //! reports such a response as failed, and its tools are not called again. Each change of a record is a compare-and-set, so a
@@ -30,11 +30,11 @@ pub(crate) const MAX_DOCUMENT_BYTES: ByteSize = ByteSize::mib(32);
 const MAX_HISTORY_BYTES: u64 = 64 << 20;
 /// Most responses that one continues.
 const MAX_HISTORY: usize = 1_000;
-/// Documents that are read at one time.
+/// Documents that are read concurrently.
 const CONCURRENT_READS: usize = 4;
-/// Age from which a document gets a new lifetime when a conversation continues.
+/// Age from which the life of a document is extended when a conversation continues.
 const RENEWAL_AGE_MS: u64 = 24 * 3600 * 1000;
-/// Renewals of the lease of a response in its time: several may fail.
+/// Renewals of a response's lease per lease time, so that several may fail.
 const RENEWALS_PER_LEASE: u32 = 6;
 /// Attempts to change a record that others change as well.
 const MAX_ATTEMPTS: usize = 16;
@@ -50,7 +50,7 @@ const NOT_STORED: &str = "The response has ended, but it could not be stored.";
 pub(crate) enum ResponseStatus {
     /// It runs.
     InProgress,
-    /// It has ended as the model ended it.
+    /// The model ended the response.
     Completed,
     /// A limit or a filter ended it.
     Incomplete,
@@ -78,8 +78,8 @@ impl ResponseStatus {
     }
 }
 
-/// What is kept of a response in the store. Of a conversation's items without a response, `response` and `answer` are
-/// absent.
+/// The stored document of a response. In one with items that were added to a conversation directly, `response` and
+/// `answer` are absent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ResponseDocument {
     /// The response as its client gets it.
@@ -93,7 +93,7 @@ pub(crate) struct ResponseDocument {
     pub(crate) request: Option<StoredRequest>,
 }
 
-/// The request of a response, as far as the response and its input do not have it.
+/// The request of a response, except for what the response and its input contain.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StoredRequest {
     /// The body of chat completions, without messages.
@@ -123,9 +123,9 @@ pub(crate) struct ResponseRecord {
     conversation: Option<String>,
     created_ms: u64,
     expires_ms: u64,
-    /// Unix milliseconds until which its process has it, while it runs.
+    /// Unix milliseconds at which the lease of its process ends, while it runs.
     lease_ms: u64,
-    /// Whether its process ended before it did.
+    /// Whether its process ended before the response did.
     #[serde(default)]
     interrupted: bool,
     /// How often a replica has taken it over.
@@ -133,7 +133,7 @@ pub(crate) struct ResponseRecord {
     takeovers: u32,
 }
 
-/// What a new response is.
+/// The parameters of a new response.
 #[derive(Debug)]
 pub(crate) struct NewResponse<'a> {
     pub(crate) principal: &'a str,
@@ -223,7 +223,7 @@ impl ResponseStore {
         })
     }
 
-    /// The record of a response. One whose process is gone has failed from now on.
+    /// The record of a response. If its process is gone, it counts as failed from now on.
     async fn record(
         &self,
         principal: &str,
@@ -258,7 +258,7 @@ impl ResponseStore {
                 return Ok(found);
             }
             record.status = ResponseStatus::Failed;
-            // The state of the response says only that it failed; this adds for the client that its tools may have
+            // The state of the response only says that it failed; this adds, for the client, that its tools may have
             // run.
             record.interrupted = true;
             let updated = self
@@ -269,7 +269,7 @@ impl ResponseStore {
                     found.revision = revision;
                     return Ok(found);
                 }
-                // Its process lives after all, or another replica was first.
+                // Its process is running after all, or another replica was first.
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }

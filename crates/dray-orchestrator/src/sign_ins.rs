@@ -1,9 +1,9 @@
 //! Sign-ins of users at MCP servers, kept between requests: pages that are open, and tokens.
 //!
 //! A browser that comes back from an authorization server shows no key of this service, so its address proves only that
-//! a user signed in. That user sees a code, and the sign-in counts when the principal that asked for it sends
-//! the code in the same conversation: a page that was passed on to another person leads nowhere, because that person has
-//! no part in the conversation. Records are encrypted, since a bucket of the bus is readable for its operators.
+//! a user signed in. That user sees a code, and the sign-in counts when the principal that asked for it sends the code
+//! in the same conversation: a page that was passed on to another person leads nowhere, because that person has no part
+//! in the conversation. Records are encrypted, because operators of the bus can read its buckets.
 
 mod codes;
 mod lease;
@@ -36,7 +36,7 @@ const PAGE_LIFETIME: Duration = Duration::from_mins(15);
 const CODE_LIFETIME: Duration = Duration::from_mins(10);
 /// Attempts to replace tokens that another replica replaces too.
 const MAX_WRITE_ATTEMPTS: u32 = 4;
-/// Owner of records that are found before their principal is known.
+/// Owner of records that are searched before their principal is known.
 const NO_PRINCIPAL: &str = "";
 
 /// A record whose content is encrypted.
@@ -121,13 +121,13 @@ impl StoredSignIns {
         let checked = page.pending.check_callback(&returned);
         match checked {
             Err(CallbackRefusal::Foreign) => return Ok(CallbackPage::Unknown),
-            // The page stays: a forged answer must not end the sign-in of its user.
+            // The page stays open: a forged response must not end the sign-in of its user.
             Err(CallbackRefusal::WrongIssuer) => return Ok(CallbackPage::WrongIssuer),
             Err(CallbackRefusal::Denied) | Ok(()) => {}
         }
         match self.records.delete(kind, NO_PRINCIPAL, &id, revision).await {
             Ok(()) => {}
-            // The same address came twice at one time.
+            // Two requests for the same page came at the same time.
             Err(RecordError::Stale) => return Ok(CallbackPage::Unknown),
             Err(RecordError::Failed(failure)) => return Err(failure),
         }
@@ -269,7 +269,7 @@ impl StoredSignIns {
         Err(RecordError::Stale.into())
     }
 
-    /// Ends the page that this one replaces, so that a conversation has one page for each server.
+    /// Ends the page that this one replaces, so that a conversation has at most one page for each server.
     async fn replace_page(
         &self,
         owner: &SignInOwner,
@@ -353,7 +353,7 @@ impl SignInKeeper for StoredSignIns {
     }
 }
 
-/// What the encryption of a record is bound to: it does not open in the place of another record.
+/// The text to which the encryption of a record is bound, so that it cannot be used in place of another record.
 fn bound_text(kind: RecordKind, principal: &str, id: &str) -> String {
     format!("{}\n{principal}\n{id}", kind.as_str())
 }

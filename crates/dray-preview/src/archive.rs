@@ -23,9 +23,9 @@ use crate::error::PreviewError;
 use crate::headers::{TEXT_POLICY, response, set};
 use crate::view::SandboxView;
 
-/// Pieces between the sandbox and the client.
+/// Chunks that may wait between the sandbox and the client.
 const QUEUED_PIECES: usize = 4;
-/// Longest time for which a client may take nothing.
+/// Longest time for which a client may take no bytes.
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves a directory as `NAME.zip`. Links, special files and what policy refuses are left out; `_skipped.txt` in the
@@ -91,7 +91,7 @@ async fn make_archive(view: &SandboxView, pieces: mpsc::Sender<Result<Bytes, Err
         view.metrics().responded(failed.error.kind().as_str());
         let preview = &view.found.preview.preview_id;
         tracing::warn!(error = %failed, preview, "an archive broke off");
-        // An error in the stream breaks the connection; a missing one would make half an archive look whole.
+        // An error in the stream breaks the connection; without one, half an archive would look complete.
         let _ = timeout(CLIENT_STALL_TIMEOUT, pieces.send(Err(failed.error))).await;
     }
 }
@@ -106,7 +106,7 @@ struct ClientSink {
 #[async_trait]
 impl Sink for ClientSink {
     async fn begin(&mut self, _directory: &Metadata) -> Result<(), Error> {
-        // What was sent cannot be taken back.
+        // Bytes that were sent cannot be taken back.
         if self.sent {
             let error = "the archive would have to begin again";
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, error));

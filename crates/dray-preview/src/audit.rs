@@ -27,7 +27,7 @@ impl PreviewAuditor {
     ///
     /// # Errors
     ///
-    /// [`PreviewError::Audit`]: the event was not stored, and what it is about must not happen.
+    /// [`PreviewError::Audit`]: the event was not stored, so the action that it reports must not happen.
     pub(crate) async fn record(
         &self,
         meta: &Meta,

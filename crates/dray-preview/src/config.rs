@@ -1,4 +1,4 @@
-//! What an operator can set about previews.
+//! Settings of previews.
 
 use std::net::SocketAddr;
 
@@ -13,15 +13,15 @@ const ID_LABEL: &str = "*.";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PreviewConfig {
-    /// Address on which the links of previews are served, such as `127.0.0.1:7350`. It must be no address of another
-    /// page: the port, or the host of `url`, is the origin of previewed pages. Default empty: previews are off.
-    /// `dray up` takes a free port of loopback.
+    /// Address on which the links of previews are served, such as `127.0.0.1:7350`. No other page may be served on it:
+    /// its port, or the host of `url`, is the origin of previewed pages. Default empty: previews are off. `dray up`
+    /// uses a free port on loopback.
     pub listen: Option<SocketAddr>,
-    /// Base of links where a proxy with TLS stands before the address, such as `https://preview.example.org`. With a
+    /// Base of links if a proxy with TLS is in front of the address, such as `https://preview.example.org`. With a
     /// star, `https://*.preview.example.org`, every preview has an origin of its own; the name needs a wildcard record
     /// and certificate. Default empty: the address itself.
     pub url: String,
-    /// Lifetime of a link that asks for none. Default `1h`.
+    /// Lifetime of a link for which the caller requests none. Default `1h`.
     pub lifetime: Period,
     /// Longest lifetime of a link. Default `12h`.
     pub max_lifetime: Period,
@@ -29,7 +29,7 @@ pub struct PreviewConfig {
     pub max_open: u32,
 }
 
-/// Limit for [`PreviewConfig::max_open`]: with the longest paths the record of so many fits a message.
+/// Limit for [`PreviewConfig::max_open`]: a record with this many previews, each with the longest path, fits a message.
 pub(crate) const MAX_OPEN_PREVIEWS: u32 = 12;
 
 impl Default for PreviewConfig {

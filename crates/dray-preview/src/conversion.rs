@@ -1,7 +1,7 @@
-//! Tables and notebooks as Markdown, by the reader.
+//! The reader converts tables and notebooks to Markdown.
 //!
-//! The bytes are read here, where the path is confined, and handed to the reader; it opens nothing in the sandbox. What
-//! does not fit a message goes through the cache of the store, where it stays for about an hour.
+//! The bytes are read here, where the path is checked, and passed to the reader, which has no access to the sandbox. A
+//! document that does not fit a message goes through the cache of the store, where it stays for about an hour.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use dray_types::{ByteSize, Fault, FaultCode};
 use crate::error::PreviewError;
 use crate::view::SandboxView;
 
-/// Longest time for one conversion, with its ways there and back.
+/// Longest time for one conversion, with the transfers to the reader and back.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest file that is converted; the default limit of the reader.
 const MAX_FILE_BYTES: u64 = 25 << 20;
@@ -26,9 +26,9 @@ const MAX_MARKDOWN_BYTES: ByteSize = ByteSize::mib(16);
 /// The outcome of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
-    /// Its Markdown, and remarks of the reader.
+    /// The Markdown, and remarks of the reader.
     Markdown { text: String, warnings: Vec<String> },
-    /// Why it has none, as a sentence.
+    /// The reason why there is none, as a sentence.
     Refused(String),
     /// The reader does not respond, or not in time.
     ReaderAway,
@@ -95,7 +95,7 @@ async fn source_of(
     let store = &view.service.inner.system.store;
     let writer = store.writer(&meta.tenant, &meta.operation, 0);
     let mut writer = writer.deadline(meta.deadline).cached();
-    // Not yet the artifact: an error of the sandbox drops what was written.
+    // Dropping the writer before its end discards what was written, so an error of the sandbox leaves no artifact.
     while let Some(bytes) = body.next().await {
         if let Err(error) = writer.write(bytes?).await {
             return Ok(Err(error.into()));
@@ -125,7 +125,7 @@ async fn markdown_of(
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The outcome of a fault: its own words where they are about the request, else that the reader is away.
+/// The outcome of a fault: its own message if it concerns the request, otherwise that the reader is not available.
 fn failed(fault: &Fault) -> Conversion {
     match fault.code {
         FaultCode::Denied | FaultCode::Unsupported | FaultCode::TooLarge => {

@@ -16,19 +16,19 @@ use crate::links::PreviewLinks;
 use crate::markdown::{RenderedMarkdown, render};
 use crate::view::SandboxView;
 
-/// Beginning of a Markdown text that is shown; also of what the reader makes.
+/// Longest Markdown that is shown, in bytes, also of the reader's; the rest is left out.
 const MAX_SHOWN_MARKDOWN_BYTES: usize = 512 << 10;
 /// Path of the style.
 pub(crate) const STYLE_PATH: &str = "/assets/document.css";
 /// The style.
 pub(crate) const STYLE: &str = include_str!("../assets/document.css");
 
-/// How a file becomes a page.
+/// How a file is made into a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DocumentFormat {
-    /// It is Markdown already.
+    /// The file is Markdown already.
     Markdown,
-    /// The reader makes Markdown of it.
+    /// The reader converts the file to Markdown.
     Converted,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn has_document(media_type: &str) -> bool {
     DocumentFormat::of(media_type).is_some()
 }
 
-/// Markdown and what is said above it.
+/// Markdown, and the remarks that the page shows above it.
 struct ShownMarkdown {
     text: String,
     notes: Vec<String>,
@@ -79,7 +79,8 @@ pub(crate) async fn serve_document(
     }
 }
 
-/// Reads until the file did not change meanwhile. Nothing was sent yet, so that the next state of it is as good.
+/// Repeats the read until the file did not change during it. Nothing was sent yet, so a newer state of the file is just
+/// as good.
 async fn unchanged<T>(
     view: &SandboxView,
     read: impl AsyncFn(&SandboxView) -> Result<T, PreviewError>,
@@ -114,7 +115,7 @@ async fn read_markdown(view: &SandboxView) -> Result<ShownMarkdown, PreviewError
     })
 }
 
-/// The text of the reader, or the status and sentence of why there is none.
+/// The text of the reader, or the status and the sentence for its absence.
 type Shown = Result<ShownMarkdown, (StatusCode, String)>;
 
 async fn convert_shown(view: &SandboxView) -> Result<Shown, PreviewError> {
@@ -122,7 +123,7 @@ async fn convert_shown(view: &SandboxView) -> Result<Shown, PreviewError> {
         Conversion::Markdown { mut text, warnings } => {
             let mut notes = warnings;
             if text.len() > MAX_SHOWN_MARKDOWN_BYTES {
-                // Between two rows of a table.
+                // Cut between two rows of a table.
                 let shown = text.floor_char_boundary(MAX_SHOWN_MARKDOWN_BYTES);
                 let line = text.get(..shown).and_then(|shown| shown.rfind('\n'));
                 text.truncate(line.unwrap_or(shown));
@@ -146,7 +147,7 @@ fn cut_note(bytes: u64) -> String {
 async fn render_page(view: &SandboxView, shown: ShownMarkdown) -> Result<Response, PreviewError> {
     let links = PreviewLinks::of(view);
     let ShownMarkdown { text, mut notes } = shown;
-    // Half a megabyte takes a while, and a document may be made to take longer.
+    // Rendering half a megabyte takes a while, and a document can be made to take longer.
     let rendering = tokio::task::spawn_blocking(move || render(&text, &links));
     let RenderedMarkdown { html, is_cut } = rendering.await.map_err(|_| PreviewError::Busy)?;
     if is_cut {

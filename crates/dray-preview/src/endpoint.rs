@@ -27,9 +27,9 @@ use crate::token::PreviewToken;
 use crate::view::SandboxView;
 use crate::viewer::{self, problem_page, serve_viewer};
 
-/// Longest time for responses at work after the stop.
+/// Longest time for responses that are still being sent when the service stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The page of a directory for programs and frames.
+/// The page of a directory that is shown for its own URL.
 const INDEX_NAME: &[u8] = b"index.html";
 
 /// A bound endpoint.
@@ -39,25 +39,25 @@ pub struct PreviewEndpoint {
     address: SocketAddr,
 }
 
-/// The endpoint cannot start.
+/// The failure that keeps the endpoint from starting.
 #[derive(Debug, thiserror::Error)]
 #[error("could not listen for previews on {address}")]
 pub struct EndpointError {
-    /// The address.
+    /// The configured address.
     address: SocketAddr,
-    /// Why.
+    /// The cause.
     #[source]
     source: io::Error,
 }
 
-/// What a URL asks for.
+/// The first part of a path, which selects what is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UrlArea {
     /// The files as they are: `p`.
     Content,
-    /// Our pages: `v`.
+    /// The viewer pages: `v`.
     Viewer,
-    /// Pages that are made of documents, for the frame of our pages: `d`.
+    /// Pages made from documents, which the viewer shows in a frame: `d`.
     Document,
     /// Archives: `z`.
     Archive,
@@ -88,11 +88,11 @@ impl PreviewEndpoint {
         self.address
     }
 
-    /// Serves until `stop` is cancelled; responses at work then have five seconds to end.
+    /// Serves until `stop` is cancelled; responses that are being sent then have five seconds to end.
     pub async fn serve(self, service: PreviewService, stop: CancellationToken) {
         let router = Router::new().fallback(serve_request).with_state(service);
         let limits = ConnectionLimits {
-            // A film that is being watched would hold up the stop for its whole length.
+            // A video that somebody is watching would otherwise delay the stop for its whole length.
             drain_timeout: Some(STOP_TIMEOUT),
             ..ConnectionLimits::default()
         };
@@ -101,7 +101,7 @@ impl PreviewEndpoint {
     }
 }
 
-/// Any request. The path is read as it came: a router would decode it first.
+/// Handles every request. The path is read as it arrived, because a router would decode it first.
 async fn serve_request(State(service): State<PreviewService>, request: Request) -> Response {
     let (head, _) = request.into_parts();
     let path = head.uri.path();
@@ -124,7 +124,7 @@ async fn serve_request(State(service): State<PreviewService>, request: Request) 
         }
         Err(error) => {
             metrics.responded(error.outcome());
-            // Never the path of the request: it has the secret.
+            // Never the path of the request, which contains the secret.
             tracing::debug!(%error, outcome = error.outcome(), "a preview was not served");
             if is_page {
                 problem_page(&error)
@@ -249,7 +249,7 @@ impl PreviewRequest {
             None => (rest, None),
         };
         let mut location = Location::parse(rest.unwrap_or_default())?;
-        // Without the slash, relative addresses would lose the token.
+        // Without the slash, browsers would resolve relative addresses without the token.
         location.is_directory &= rest.is_some();
         Some(Self {
             area,

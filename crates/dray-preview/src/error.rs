@@ -1,4 +1,4 @@
-//! Why a preview is not made or shown.
+//! Reasons why a preview is not made or shown.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ pub enum PreviewError {
     /// The preview never existed, has ended, or was revoked. Callers and viewers do not learn which.
     #[error("the preview does not exist")]
     Unknown,
-    /// The sandbox of the preview is another one now.
+    /// The address of the preview now means another sandbox.
     #[error("the sandbox of the preview is gone")]
     SandboxGone,
-    /// The request has no valid place in it.
+    /// The request does not identify a valid path.
     #[error("{0}")]
     Invalid(&'static str),
     /// The session has as many open previews as it may.
@@ -26,25 +26,25 @@ pub enum PreviewError {
     /// No endpoint serves previews here.
     #[error("previews are not set up")]
     NotConfigured,
-    /// The method is none of `GET` and `HEAD`.
+    /// The method is neither `GET` nor `HEAD`.
     #[error("the method is not allowed")]
     MethodNotAllowed,
-    /// The file is shown as it is, and not as a page of ours.
+    /// The file has no document page; it is shown as it is.
     #[error("files of this type have no page")]
     NotDocument,
-    /// The range begins behind the content.
+    /// The range begins after the end of the content.
     #[error(transparent)]
     Range(#[from] RangeNotSatisfiable),
     /// A condition of the request does not hold.
     #[error("the file is not the one that the request names")]
     PreconditionFailed,
-    /// As many responses are at work as may be.
+    /// The limit of concurrent responses is reached.
     #[error("too many responses are at work")]
     Busy,
     /// Another writer kept changing the record.
     #[error("the record keeps changing")]
     Contended,
-    /// The record is not one.
+    /// The stored record cannot be decoded.
     #[error("the record of previews cannot be decoded")]
     InvalidRecord(#[source] prost::DecodeError),
     /// The records cannot be reached.
@@ -87,7 +87,7 @@ impl PreviewError {
         }
     }
 
-    /// A sentence for the person who looks. No path, address or secret is part of it.
+    /// A sentence for the viewer. No path, address or secret is part of it.
     pub(crate) fn sentence(&self) -> &'static str {
         match self {
             Self::Unknown => "This preview does not exist, or it has ended. Ask for a new link.",
@@ -150,7 +150,7 @@ const fn sandbox_status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// For callers of the service; failures of a sandbox keep the faults that their own service has for them.
+/// The fault for callers of the service; failures of a sandbox keep the faults that other calls have for them.
 impl From<PreviewError> for Fault {
     fn from(error: PreviewError) -> Self {
         match error {

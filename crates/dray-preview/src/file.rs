@@ -14,9 +14,9 @@ use crate::headers::{CONTENT_POLICY, PDF_POLICY, response, set};
 use crate::metrics::PreviewMetrics;
 use crate::view::SandboxView;
 
-/// Looks at a file that keeps changing.
+/// Attempts to read a file that keeps changing.
 pub(crate) const MAX_PIN_ATTEMPTS: usize = 3;
-/// Type of names that say nothing.
+/// Media type of names whose extension is unknown.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// Serves `GET` and `HEAD` of a file.
@@ -34,7 +34,7 @@ pub(crate) async fn serve_file(
                 return Ok(response);
             }
             Ok((response, None)) => return Ok(response),
-            // Nothing was sent yet, so that the next state of the file is as good.
+            // Nothing was sent yet, so a newer state of the file is just as good.
             Err(PreviewError::Sandbox(error))
                 if error.kind() == ErrorKind::ChangedDuringTransfer
                     && attempt < MAX_PIN_ATTEMPTS =>
@@ -64,7 +64,7 @@ async fn serve_pinned(
         response.headers_mut().remove(header::CONTENT_TYPE);
         return Ok((response, None));
     }
-    // Another state than the client has a part of: it gets everything and not a mixture.
+    // The client has a part of another state: it gets the whole file, so that it does not mix two states.
     let same = condition("if-range").is_none_or(|tag| has_etag(tag, &etag, false));
     let range = if same && *method == Method::GET {
         byte_range(headers, size)?
@@ -122,13 +122,13 @@ fn head_response(view: &SandboxView, status: StatusCode, etag: &str) -> Response
         header::CONTENT_DISPOSITION,
         &inline_disposition(&name),
     );
-    // Pages have an opaque origin, so that their own modules, fonts and data are of another one for them. Who knows the
+    // Pages have an opaque origin, for which the page's own modules, fonts and data are cross-origin. Whoever has the
     // link may read all of this anyway, and no cookie or password is involved.
     set(headers, header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
     response
 }
 
-/// The type of a name: browsers need the exact one for styles and scripts, since they may not guess.
+/// The media type for a name. Browsers need the exact type of styles and scripts, since they may not guess it.
 pub(crate) fn media_type_of(name: &str) -> &'static str {
     dray_media_type::type_of_name(name).unwrap_or(UNKNOWN_TYPE)
 }
@@ -140,7 +140,8 @@ fn content_type_of(media_type: &str) -> String {
     format!("{media_type}{charset}")
 }
 
-/// The body for the client: counted, and an error of it breaks the connection, so that a part is never taken for all.
+/// The body for the client. It is counted; an error of it breaks the connection, so that a part is never taken for the
+/// whole.
 fn counted_body(view: &SandboxView, body: SandboxBody, permit: OwnedSemaphorePermit) -> Body {
     let counted = CountedBody {
         body,

@@ -5,8 +5,8 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 /// Policy of what comes from a sandbox: an opaque origin that may run scripts, show dialogues and save files, and that
-/// loads from its preview alone. It may not open windows, send forms, leave its frame or be framed elsewhere.
-/// Expressions of inline and evaluated code stand in it because pages of agents are single files with charts in them.
+/// loads from its preview alone. It may not open windows, send forms, leave its frame or be framed elsewhere. It allows
+/// inline and evaluated code, because agents make single-file pages with charts.
 pub(crate) const CONTENT_POLICY: &str = "sandbox allow-scripts allow-downloads allow-modals; \
     default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; object-src 'none'; base-uri 'self'; \
     form-action 'none'; frame-ancestors 'self'";
@@ -16,13 +16,13 @@ pub(crate) const CONTENT_POLICY: &str = "sandbox allow-scripts allow-downloads a
 pub(crate) const PDF_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; object-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
-/// Policy of our own pages: their one script and style, and what a preview shows, nothing else.
+/// Policy of the viewer pages: their own script and style, and the content of the preview, nothing else.
 pub(crate) const VIEWER_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     media-src 'self'; frame-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'";
 
-/// Policy of pages that are made of documents: no script, and pictures of the preview alone. A click may open another
-/// file in the page around it, or an address outside in a window of its own.
+/// Policy of pages that are made from documents: no script, and only pictures of the preview. A click may open another
+/// file in the page around it, or an address outside in a new window.
 pub(crate) const DOCUMENT_POLICY: &str = "sandbox allow-downloads allow-popups allow-popups-to-escape-sandbox \
     allow-top-navigation-by-user-activation; default-src 'none'; img-src 'self'; style-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'self'";
@@ -30,11 +30,11 @@ pub(crate) const DOCUMENT_POLICY: &str = "sandbox allow-downloads allow-popups a
 /// Policy of short texts and archives.
 pub(crate) const TEXT_POLICY: &str = "default-src 'none'; frame-ancestors 'self'; sandbox";
 
-/// What previewed pages may not ask a person for.
+/// Browser features that previewed pages may not ask a person for.
 const FEATURE_POLICY: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), midi=(), payment=(), \
     serial=(), usb=(), hid=(), bluetooth=(), clipboard-read=(), screen-wake-lock=()";
 
-/// Sets a field; a value that cannot stand in one is left out.
+/// Sets a field; a value that is not valid in a header is left out.
 pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
@@ -51,7 +51,7 @@ pub(crate) fn response(status: StatusCode, media_type: &str, policy: &str, body:
     response
 }
 
-/// Adds what holds for every response: browsers neither keep nor sniff it, and send no referrer to other sites.
+/// Adds the fields of every response: browsers neither store nor sniff it, and send no referrer to other sites.
 pub(crate) fn with_common_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [

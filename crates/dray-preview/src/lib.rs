@@ -1,16 +1,18 @@
-//! Previews: short-lived links through which a person looks at a file or a directory, straight from its sandbox.
+//! Previews: short-lived links through which a person views a file or a directory directly in its sandbox.
 //!
 //! - [`PreviewService`] makes, lists and revokes previews, within limits, and finds the one of a link.
 //! - [`PreviewEndpoint`] serves their links over HTTP on an origin of its own: the files as they are, with ranges and
-//!   conditions, and pages of ours around them.
+//!   conditions, and viewer pages around them.
 //! - [`PreviewSource`] opens sandboxes; the service that owns their credentials implements it.
 //! - [`PreviewConfig`] is the section of an operator.
 //!
 //! A link has 256 random bits; records hold only their SHA-256. Every request is checked again: the record, the
-//! incarnation of the sandbox, the policy of the session, and the path as the sandbox resolves it. Files are never
-//! copied to this host's store; a response is of one state of the file, or it breaks off.
+//! incarnation of the sandbox, the policy of the session, and the path as the sandbox resolves it. Files are not copied
+//! to the store (only documents for the reader pass through its cache); a response is of one state of the file, or it
+//! breaks off.
 //!
-//! What it does not do: it decides nothing about who may make a preview, and it speaks no TLS; a proxy before it does.
+//! What it does not do: it decides nothing about who may make a preview, and it speaks no TLS; a proxy in front of it
+//! does.
 //!
 //! ```
 //! use dray_preview::{PreviewConfig, PreviewKey, PreviewToken};

@@ -1,4 +1,4 @@
-//! Where the links and pictures of a Markdown file lead within its preview.
+//! Resolves the links and pictures of a Markdown file within its preview.
 
 use crate::location::Location;
 use crate::markdown::{LinkTarget, MarkdownLinks};
@@ -33,7 +33,7 @@ impl PreviewLinks {
         }
     }
 
-    /// The part of a URL behind the token of what a relative address means; `None` for what lies outside.
+    /// The part of a URL after the token for a relative address; `None` for an address outside the preview.
     fn resolve(&self, target: &str) -> Option<String> {
         let path = target.split(['?', '#']).next().unwrap_or_default();
         // A slash at the start means the directory of the preview, as code hosts do it for a repository.

@@ -12,7 +12,7 @@ const OUTSIDE_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
 /// Deepest path of a request.
 const MAX_DEPTH: usize = 64;
 
-/// The way from the directory of a preview to a path in it: plain names, decoded once.
+/// The path from the directory of a preview to an entry in it: plain names, decoded once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Location {
     names: Vec<Vec<u8>>,
@@ -21,8 +21,9 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Parses the part of a URL behind the token. `None` for what names nothing below the directory: `..`, empty names,
-    /// an encoded slash, NUL. Such a path is not cleaned, because what is left would be another file than asked for.
+    /// Parses the part of a URL after the token. `None` for a path that names nothing below the directory: `..`, empty
+    /// names, an encoded slash, NUL. Such a path is not normalised, because the result would name another file than the
+    /// one requested.
     pub(crate) fn parse(rest: &str) -> Option<Self> {
         let is_directory = rest.is_empty() || rest.ends_with('/');
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -69,7 +70,7 @@ impl Location {
         Ok(path)
     }
 
-    /// The location one name further down.
+    /// The location of a name in this directory.
     pub(crate) fn join(&self, name: &[u8], is_directory: bool) -> Self {
         let mut names = self.names.clone();
         names.push(name.to_vec());
@@ -79,7 +80,7 @@ impl Location {
         }
     }
 
-    /// The directory above; `None` at the top.
+    /// The parent directory; `None` at the top.
     pub(crate) fn parent(&self) -> Option<Self> {
         let (_, above) = self.names.split_last()?;
         Some(Self {
@@ -93,7 +94,7 @@ impl Location {
         self.names.last().map(Vec::as_slice)
     }
 
-    /// The part of a URL behind the token's slash.
+    /// The part of a URL after the slash of the token.
     pub(crate) fn url_part(&self) -> String {
         let names: Vec<String> = self.names.iter().map(|name| encode_name(name)).collect();
         let slash = if self.is_directory && !names.is_empty() {
@@ -104,7 +105,7 @@ impl Location {
         format!("{}{slash}", names.join("/"))
     }
 
-    /// The path for people.
+    /// The path in the form that is shown to people.
     pub(crate) fn shown(&self) -> String {
         let names: Vec<_> = self
             .names

@@ -1,7 +1,7 @@
 //! Markdown as HTML: `CommonMark` with tables, and nothing of the document's own HTML.
 //!
-//! Raw HTML is shown as text. Links are only what [`MarkdownLinks`] admits, pictures only those of the preview, and
-//! attributes are written here. The page that carries the result runs no script either way.
+//! Raw HTML is shown as text. [`MarkdownLinks`] decides which links are allowed, only pictures of the preview are
+//! shown, and this module writes all attributes. In addition, the policy of the page allows no script.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -11,18 +11,18 @@ use maud::html;
 use pulldown_cmark::html::write_html_fmt;
 use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag, TagEnd};
 
-/// HTML at which the rest of a document is left out, bytes.
+/// Most bytes of HTML; the rest of the document is left out.
 const MAX_HTML_BYTES: usize = 4 << 20;
 
-/// Where links and pictures of a document lead.
+/// Resolves the links and pictures of a document.
 pub(crate) trait MarkdownLinks {
-    /// The `href` of a link and whether it leaves the preview; `None` for what may not be a link.
+    /// The `href` of a link and whether it leads out of the preview; `None` if it may not be a link.
     fn link(&self, target: &str) -> Option<LinkTarget>;
-    /// The `src` of a picture; `None` for pictures that are not of the preview.
+    /// The `src` of a picture; `None` for pictures outside the preview.
     fn picture(&self, target: &str) -> Option<String>;
 }
 
-/// Where a link leads.
+/// The target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     /// A heading of the same document, with its `#`.
@@ -86,16 +86,16 @@ impl fmt::Write for CountedText<'_> {
     }
 }
 
-/// Turns the events of a document into those of its safe form.
+/// Replaces the events of a document by safe ones.
 struct EventRewriter<'a> {
     links: &'a dyn MarkdownLinks,
     events: Vec<Event<'a>>,
     /// For each open link, whether a tag was written.
     open_links: Vec<bool>,
-    /// The open pictures; the text in them is their description.
+    /// The open pictures; the text inside one is its description.
     pictures: Vec<String>,
     description: String,
-    /// Where the open heading began, and its text.
+    /// The position of the open heading, and its text.
     heading: Option<(usize, String)>,
     ids: HashMap<String, u32>,
 }
@@ -121,7 +121,7 @@ impl<'a> EventRewriter<'a> {
             Event::Html(text) | Event::InlineHtml(text) => self.text(Event::Text(text)),
             Event::Start(Tag::HtmlBlock) => self.events.push(Event::Start(Tag::Paragraph)),
             Event::End(TagEnd::HtmlBlock) => self.events.push(Event::End(TagEnd::Paragraph)),
-            // The policy of the page admits no style in an attribute.
+            // The policy of the page allows no style in an attribute.
             Event::Start(Tag::Table(columns)) => {
                 let columns = vec![pulldown_cmark::Alignment::None; columns.len()];
                 self.events.push(Event::Start(Tag::Table(columns)));
@@ -180,7 +180,7 @@ impl<'a> EventRewriter<'a> {
         let description = std::mem::take(&mut self.description);
         match self.links.picture(target) {
             Some(source) => self.own_html(html! { img src=(source) alt=(description); }.0),
-            // Nothing is loaded from outside: that would tell others when the document is looked at.
+            // Nothing is loaded from outside: the request would tell others when the document is viewed.
             None if description.is_empty() => self.events.push(Event::Text("[picture]".into())),
             None => self.events.push(Event::Text(description.into())),
         }
@@ -195,7 +195,7 @@ impl<'a> EventRewriter<'a> {
         let tag = match &target {
             None => None,
             Some(LinkTarget::Heading(href)) => Some(html! { a href=(href) title=[title] {} }),
-            // The page around this one follows, so that the whole window shows the other file.
+            // The frame around this page navigates, so that the whole window shows the other file.
             Some(LinkTarget::Preview(href)) => {
                 Some(html! { a href=(href) target="_top" title=[title] {} })
             }
@@ -210,12 +210,12 @@ impl<'a> EventRewriter<'a> {
         }
     }
 
-    /// HTML that is written here and not by the document.
+    /// HTML that this module writes, as opposed to HTML of the document.
     fn own_html(&mut self, html: String) {
         self.events.push(Event::InlineHtml(CowStr::from(html)));
     }
 
-    /// Gives the heading that ends the name by which links of the document know it.
+    /// Gives the heading that just ended the name by which links refer to it.
     fn name_heading(&mut self) {
         let Some((place, text)) = self.heading.take() else {
             return;
@@ -239,7 +239,7 @@ impl<'a> EventRewriter<'a> {
     }
 }
 
-/// The name of a heading in links, as code hosts make it: lower case, words joined by `-`.
+/// The name of a heading in links, in the form of code hosting sites: lower case, words joined by `-`.
 fn heading_slug(text: &str) -> String {
     let kept = text
         .trim()

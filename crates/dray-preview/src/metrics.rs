@@ -1,4 +1,4 @@
-//! What previews measure.
+//! Metrics of previews.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Meter};

@@ -34,8 +34,8 @@ impl PreviewRecordStore {
         }
     }
 
-    /// Changes a record, and removes it when it is empty then. `change` runs again when another writer came first; an
-    /// error of it leaves everything as it was.
+    /// Changes a record, and removes it when it is empty afterwards. `change` runs again when another writer came
+    /// first; if it fails, the record stays as it was.
     pub(crate) async fn change<T>(
         &self,
         key: PreviewKey,

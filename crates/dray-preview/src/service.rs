@@ -27,15 +27,15 @@ use crate::token::{PreviewKey, PreviewToken};
 
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 16;
-/// How long an open sandbox and its policy are used without another look at the session.
+/// How long an open sandbox and its policy are used before the session is read again.
 const OPEN_SANDBOX_TTL: Duration = Duration::from_secs(10);
 /// Open sandboxes that are remembered.
 const MAX_REMEMBERED_SANDBOXES: usize = 64;
-/// Longest time for the audit event of a first look.
+/// Longest time for the audit event of the first view.
 const OPENED_TIMEOUT: Duration = Duration::from_secs(5);
-/// Responses at work on all links of this process.
+/// Most responses that this process sends concurrently, for all links.
 const MAX_RESPONSES: usize = 256;
-/// Documents of this process that are made into pages concurrently; others wait.
+/// Documents that this process renders concurrently; others wait.
 const MAX_RENDERINGS: usize = 4;
 
 /// Makes previews and serves those of links. Cheap to clone.
@@ -44,14 +44,14 @@ pub struct PreviewService {
     pub(crate) inner: Arc<ServiceParts>,
 }
 
-/// What a service is made of.
+/// What the service is built from.
 #[derive(Debug)]
 pub struct PreviewSystem {
     /// Bus of records and audit events.
     pub bus: Bus,
-    /// Store whose cache has documents on their way to the reader.
+    /// Store whose cache carries documents to the reader.
     pub store: Store,
-    /// The way into sandboxes.
+    /// Opens sandboxes.
     pub source: Arc<dyn PreviewSource>,
     /// Clock of lifetimes.
     pub clock: Clock,
@@ -59,7 +59,7 @@ pub struct PreviewSystem {
     pub metrics: PreviewMetrics,
     /// Settings.
     pub config: PreviewConfig,
-    /// Limits of directories that leave as an archive.
+    /// Limits of directories that are sent as an archive.
     pub tree_limits: tree::Limits,
     /// Address of the endpoint, for links without a configured URL.
     pub address: Option<SocketAddr>,
@@ -72,11 +72,11 @@ pub(crate) struct ServiceParts {
     auditor: PreviewAuditor,
     opened: Mutex<HashMap<String, (OpenSandbox, Instant)>>,
     pub(crate) responses: Arc<Semaphore>,
-    /// Documents that may be made into pages concurrently.
+    /// Permits for documents that are rendered concurrently.
     pub(crate) renderings: Semaphore,
 }
 
-/// What to show.
+/// The request for a preview.
 #[derive(Clone, Debug)]
 pub struct NewPreview {
     /// The sandbox.
@@ -111,7 +111,7 @@ impl PreviewService {
         }
     }
 
-    /// Makes a link to a path that exists and that policy lets out. A file is shown with its directory.
+    /// Makes a link to a path that exists and that the policy permits. A file is shown with its directory.
     ///
     /// # Errors
     ///
@@ -153,8 +153,8 @@ impl PreviewService {
             records.records.push(record.clone());
             Ok(())
         };
-        // The record decides about the quota, also between callers at the same time, so it comes before the event: a
-        // refused preview has none. Until the event is stored no caller has the link.
+        // The record decides about the quota, also between concurrent callers, so it comes before the event: a refused
+        // preview has none. Until the event is stored no caller has the link.
         self.inner.records.change(key, add).await?;
         let audited = self
             .inner
@@ -242,7 +242,7 @@ impl PreviewService {
             .collect())
     }
 
-    /// Ends a preview. Responses at work end by themselves within minutes.
+    /// Ends a preview. Responses that are being sent end within minutes.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ impl PreviewService {
         })
     }
 
-    /// Opens the sandbox of a preview, which must be the incarnation that it was made for.
+    /// Opens the sandbox of a preview, which must be the incarnation for which it was made.
     pub(crate) async fn open(&self, found: &FoundPreview) -> Result<OpenSandbox, PreviewError> {
         let id = format!("{:?} {}", found.key, found.preview.preview_id);
         {
@@ -331,13 +331,13 @@ impl PreviewService {
         Ok(opened)
     }
 
-    /// Forgets an open sandbox after a failure that means that it is not what it was.
+    /// Forgets an open sandbox after a failure that means that it is gone or was replaced.
     pub(crate) fn forget(&self, found: &FoundPreview) {
         let id = format!("{:?} {}", found.key, found.preview.preview_id);
         self.remembered().remove(&id);
     }
 
-    /// Records the first look. Without its audit event nothing is shown.
+    /// Records the first view. Without its audit event nothing is shown.
     pub(crate) async fn note_opened(&self, found: &FoundPreview) -> Result<(), PreviewError> {
         if found.preview.opened_at_ms > 0 {
             return Ok(());
@@ -356,7 +356,7 @@ impl PreviewService {
             }
             Ok(is_first.then(|| preview.clone()))
         };
-        // Of two looks at the same time, one writes the record and the event.
+        // Of two concurrent views, one writes the record and the event.
         let Some(first) = self.inner.records.change(found.key, set).await? else {
             return Ok(());
         };
@@ -383,7 +383,7 @@ impl PreviewService {
 }
 
 impl FoundPreview {
-    /// The directory at which it is mounted.
+    /// The directory that the preview shows.
     pub(crate) fn directory(&self) -> Result<SandboxPath, PreviewError> {
         Ok(SandboxPath::new(&self.preview.directory)?)
     }

@@ -1,4 +1,4 @@
-//! The way into sandboxes.
+//! The interface through which previews open sandboxes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub trait PreviewSource: Debug + Send + Sync {
 pub struct OpenSandbox {
     /// The incarnation.
     pub engine: Arc<Engine>,
-    /// What of it may be read.
+    /// The paths of it that may be read.
     pub policy: Policy,
-    /// Where relative paths begin.
+    /// The directories to which relative paths refer.
     pub places: Places,
 }

@@ -1,4 +1,4 @@
-//! The secret of a link, and the record that it leads to.
+//! The secret of a link, and the record to which it belongs.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ const KEY_BYTES: usize = 16;
 /// Bytes of a secret.
 const SECRET_BYTES: usize = 32;
 
-/// Names the record of one tenant and one sandbox reference, without a word of either.
+/// Identifies the record of one tenant and one sandbox reference, without containing the name of either.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PreviewKey([u8; KEY_BYTES]);
 
-/// What a link proves: the record, and the secret of one preview in it.
+/// The content of a link: the record, and the secret of one preview in it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PreviewToken {
     key: PreviewKey,
@@ -83,14 +83,15 @@ impl PreviewToken {
         self.key
     }
 
-    /// What records keep of the secret.
+    /// The digest of the secret, which records keep.
     pub(crate) fn secret_sha256(&self) -> Sha256Digest {
         Sha256Digest::of(&self.secret)
     }
 
     /// Whether a record is that of this token.
     pub(crate) fn opens(&self, record: &v1::PreviewRecord) -> bool {
-        // Digests of what only the holder knows; compared in constant time all the same.
+        // These are digests of random values, so timing gives nothing away; they are compared in constant time all the
+        // same.
         let own = self.secret_sha256();
         own.as_bytes().ct_eq(&record.secret_sha256).into()
     }

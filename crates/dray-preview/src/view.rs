@@ -1,4 +1,4 @@
-//! One path of a preview, opened and looked at for one request.
+//! One path of a preview, opened for one request.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(crate) struct SandboxView {
 }
 
 impl SandboxView {
-    /// Opens a location of a preview. The sandbox resolves the path, and what it resolves to must lie in the directory
-    /// of the preview.
+    /// Opens a location of a preview. The sandbox resolves the path, and the result must be in the directory of the
+    /// preview.
     pub(crate) async fn open(
         service: &PreviewService,
         token: &PreviewToken,
@@ -47,7 +47,7 @@ impl SandboxView {
             location,
             path,
         };
-        // As a file system has it: a slash behind the name of a file leads nowhere.
+        // As in a file system: the name of a file with a slash after it leads nowhere.
         if view.location.is_directory && view.kind() != FileKind::Directory {
             let error = "part of the path is not a directory";
             return Err(Error::new(ErrorKind::NotDirectory, error).into());
@@ -55,7 +55,7 @@ impl SandboxView {
         Ok(view)
     }
 
-    /// Looks again.
+    /// Reads the state of the entry again.
     pub(crate) async fn pin_again(&self) -> Result<PinnedPath, PreviewError> {
         look(&self.service, &self.found, &self.opened, &self.path).await
     }
@@ -75,7 +75,7 @@ impl SandboxView {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Envelope of a call for this request, which may take so long.
+    /// Envelope of a call for this request, with this timeout.
     pub(crate) fn meta(&self, timeout: Duration) -> Meta {
         let now_ms = self.service.inner.system.clock.now_ms();
         let deadline = Deadline::after(now_ms, timeout);
@@ -111,7 +111,7 @@ async fn look(
             service.forget(found);
         }
     })?;
-    // A link in the directory may lead to another place that policy lets out; this link does not show it.
+    // A link in the directory may lead to another permitted path; this preview does not show it.
     if !pinned.metadata.real_path.is_beneath(&found.directory()?) {
         let outside = "the path leads out of the directory of the preview";
         return Err(Error::new(ErrorKind::OutsideRoot, outside).into());

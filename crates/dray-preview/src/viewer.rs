@@ -1,4 +1,4 @@
-//! Pages of ours around what a preview shows: they hold the frame, follow changes and list directories.
+//! The viewer pages around a preview: they contain the frame, reload it after changes, and list directories.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -18,7 +18,7 @@ use crate::view::SandboxView;
 
 /// Entries of a directory that are listed.
 const MAX_LISTED_ENTRIES: usize = 1000;
-/// Beginning of a text that is shown.
+/// Longest text that is shown, in bytes; the rest is left out.
 const MAX_SHOWN_TEXT_BYTES: u64 = 1 << 20;
 /// Path of the style.
 pub(crate) const STYLE_PATH: &str = "/assets/viewer.css";
@@ -32,15 +32,15 @@ pub(crate) const VIEWER_SCRIPT: &str = include_str!("../assets/viewer.js");
 /// How a file is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ViewerKind {
-    /// A page or a PDF, in a frame.
+    /// A page or a PDF, shown in a frame.
     Frame,
-    /// Markdown, a table or a notebook, as a page in a frame.
+    /// Markdown, a table or a notebook, shown as a page in a frame.
     Document,
     Picture,
     Film,
     Sound,
     Text,
-    /// Nothing that a browser shows.
+    /// A file that browsers do not show.
     Download,
 }
 
@@ -103,7 +103,7 @@ fn page(status: StatusCode, title: &str, content: &Markup) -> Response {
     response(status, "text/html; charset=utf-8", VIEWER_POLICY, body)
 }
 
-/// The way back, and the file itself.
+/// Links to the parent directory and to the file itself.
 fn links(view: &SandboxView) -> Markup {
     let raw = view.url_path("p", &view.location);
     html! {
@@ -124,7 +124,7 @@ async fn file(view: &SandboxView) -> Result<Markup, PreviewError> {
     let raw = view.url_path("p", &view.location);
     let name = view.name();
     let shown = match ViewerKind::of(media_type_of(&name)) {
-        // The response has the sandbox; a second one on the frame would take the PDF viewer away.
+        // The response already has the `sandbox` policy; the same attribute on the frame would disable the PDF viewer.
         ViewerKind::Frame => html! { iframe #content src=(raw) title=(name) {} },
         ViewerKind::Document => {
             html! { iframe #content src=(view.url_path("d", &view.location)) title=(name) {} }
@@ -196,7 +196,7 @@ fn entry_row(view: &SandboxView, here: &Location, entry: &Entry) -> Markup {
     let name = entry.path.name();
     let shown = String::from_utf8_lossy(name);
     let is_directory = entry.kind == FileKind::Directory;
-    // Links are followed when they are opened, and shown only where they stay inside.
+    // A link is followed when it is opened, and shown only if its target is inside.
     let can_open = matches!(
         entry.kind,
         FileKind::Directory | FileKind::File | FileKind::Symlink

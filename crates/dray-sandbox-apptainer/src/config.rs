@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The program: `apptainer`, `singularity`, or a path.
     pub program: String,
-    /// Variables that it sees. Nothing else is handed on; `HOME` and `APPTAINER_CONFIGDIR` say where it keeps its
-    /// instances, when that is not the home of the user.
+    /// Environment variables of the program, which inherits no others. Set `HOME` or `APPTAINER_CONFIGDIR` if its
+    /// instances are not kept in the home directory of the user.
     pub environment: BTreeMap<String, String>,
-    /// Where commands run in an instance; unset means the home of its user.
+    /// Directory of an instance in which commands run; unset means the home of its user.
     pub working_directory: Option<String>,
     /// Bind mounts that are meant for passing files.
     pub exchange: Option<Exchange>,
@@ -32,12 +32,12 @@ impl Default for Config {
     }
 }
 
-/// One folder of this host for each instance, bound into it (`--bind HOST/NAME:CONTAINER`).
+/// One directory of this host for each instance, bound into it (`--bind HOST/NAME:CONTAINER`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// Folder of this host that holds a folder for each instance, which has the name of the instance.
+    /// Directory of this host with a subdirectory for each instance, which has the name of the instance.
     pub host: PathBuf,
-    /// Where an instance sees its own.
+    /// Path of the subdirectory inside its instance.
     pub container: String,
 }

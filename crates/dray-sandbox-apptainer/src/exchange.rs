@@ -1,4 +1,4 @@
-//! The exchange directory: one of this host that is bound into an instance.
+//! The exchange directory: a directory of this host that is bound into an instance.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Files in Apptainer (Singularity) instances (sandbox-transfer 10).
 //!
 //! Everything is done by `apptainer exec instance://NAME`, whose pipes carry any bytes. Files beneath the exchange
-//! folder, a private bind mount of each instance, are read and written on this host directly.
+//! directory, a private bind mount of each instance, are read and written on this host directly.
 //!
 //! What it does not do: it starts and stops no instances, and it never looks into overlays of running ones.
 //!
@@ -48,7 +48,7 @@ impl ApptainerBackend {
     }
 
     fn program(&self) -> LocalExec {
-        // No prefix: this runs the program itself and no command in an instance.
+        // No prefix: this runs the program itself, not a command in an instance.
         let nothing: [&str; 0] = [];
         LocalExec::new(nothing)
             .with_environment(&self.config.environment)
@@ -125,7 +125,7 @@ fn failure(exit: &CommandExit) -> Option<Error> {
     let said = exit
         .stderr
         .lines()
-        // From the end: lines of the command itself may come before the program's own failure.
+        // From the end: lines of the command may come before the message of the program itself.
         .rev()
         .find(|line| line.contains("FATAL"))?;
     let lower = said.to_ascii_lowercase();
@@ -138,7 +138,7 @@ fn failure(exit: &CommandExit) -> Option<Error> {
         ErrorKind::ToolMissing
     } else {
         match kind_of_text(said) {
-            // Other words are about the host, such as a missing image file, and say nothing about the path.
+            // Other messages concern the host, such as a missing image file, and not the path.
             Some(ErrorKind::NoSpace) => ErrorKind::NoSpace,
             _ => ErrorKind::Unavailable,
         }

@@ -11,14 +11,14 @@ use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
 
 use crate::exchange::BoundExchange;
 
-/// Commands for everything; bytes of files in the exchange folder go directly.
+/// Commands for everything; bytes of files in the exchange directory go directly.
 #[derive(Debug)]
 pub(crate) struct ApptainerSandbox {
     handle: Handle,
     guard: Arc<dyn IncarnationGuard>,
     pub(crate) files: ExecFiles<GuardedExec<LocalExec>>,
     pub(crate) bound: Option<BoundExchange>,
-    /// Commands run in `/`, so where they run does not say where the user works.
+    /// Commands start in `/`, which says nothing about where the user works; the home directory is reported instead.
     pub(crate) home_is_working_directory: bool,
 }
 
@@ -39,7 +39,8 @@ impl ApptainerSandbox {
 
     /// The exchange directory that holds a path, and the path on this host.
     async fn direct(&self, path: &SandboxPath) -> Result<(&BoundExchange, SandboxPath), Error> {
-        // Files of this host would be there for a stopped instance too; commands check it by themselves.
+        // The files on this host outlive the instance, so this checks that it still runs. Commands check that by
+        // themselves.
         self.guard.check().await?;
         self.bound
             .as_ref()

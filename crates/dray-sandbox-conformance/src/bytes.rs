@@ -1,4 +1,4 @@
-//! Cases of content: bytes that are written come back the same.
+//! Cases of content: bytes that were written are read back unchanged.
 
 use bytes::Bytes;
 use dray_sandbox::backend::{Follow, Write};
@@ -39,7 +39,7 @@ async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), St
 pub(super) async fn every_size_comes_back_by_every_transport(
     context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    // Around 64 KiB, the size of many buffers, where a piece ends exactly with the file or just beside it.
+    // Around 64 KiB, the size of many buffers: a chunk ends exactly with the file, or one byte before or after it.
     for size in [0, 1, 65_535, 65_536, 65_537, 1 << 20] {
         there_and_back(context, size).await?;
     }
@@ -103,7 +103,7 @@ pub(super) async fn nothing_is_written_through_a_link(
     )
 }
 
-/// Writes a body that does not fit its size: the write must fail, and the sandbox must stay usable.
+/// Writes a body of another length than announced: the write must fail, and the sandbox must stay usable.
 async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Result<(), Stop> {
     let first = context.path("misfit")?;
     for transport in context.sandbox.transports(&first) {

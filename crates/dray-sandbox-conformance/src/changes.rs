@@ -114,7 +114,7 @@ pub(super) async fn a_file_that_is_removed_is_whole_or_refused(
     Ok(())
 }
 
-/// Most writes until one shows: two within one tick of the kernel's clock leave the same times behind.
+/// Most writes until one shows: two writes within one tick of the kernel's clock leave the same times.
 const MAX_REWRITES: usize = 100;
 
 pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(

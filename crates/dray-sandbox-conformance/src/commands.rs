@@ -52,12 +52,12 @@ impl CaseContext<'_> {
         finish(Arc::clone(&self.sandbox), request).await
     }
 
-    /// The result with the small report that most cases look at.
+    /// Runs a script to its end and returns its result.
     async fn run_script(&self, script: &str) -> Result<Finished, Error> {
         self.finish(self.script(script)).await
     }
 
-    /// Asks until no process of the case runs. The limit of the case ends the wait.
+    /// Checks repeatedly until no process of the case runs. The time limit of the case ends the wait.
     async fn processes_end(&self) -> Result<(), Stop> {
         let script = "for pid in $(cat pids); do if kill -0 \"$pid\" 2>/dev/null; then
             case $(cat \"/proc/$pid/stat\" 2>/dev/null) in *') Z '*|'') ;; *) echo alive ;; esac
@@ -113,7 +113,7 @@ pub(super) async fn a_signal_is_part_of_the_status(context: &CaseContext<'_>) ->
             .await?;
         equal("status", ended.end.status, 128 + signal)?;
         same_bytes("output", &ended.output, b"before\n")?;
-        // A shell's own words about the signal are none of the program's.
+        // The message of a shell about the signal does not belong to the program's stderr.
         same_bytes("stderr", &ended.end.stderr, b"")?;
     }
     Ok(())
@@ -152,7 +152,7 @@ pub(super) async fn much_input_arrives_or_is_refused(
         }
         Err(error) => refused("much input", Err::<(), _>(error), &[ErrorKind::TooLarge])?,
     }
-    // A program that does not want its input ends as it likes.
+    // A program that does not read its input may end at any time.
     let mut request = context.script("exit 3");
     request.input = Some(input(&bytes));
     match context.finish(request).await {
@@ -312,7 +312,7 @@ pub(super) async fn an_unknown_program_is_refused(context: &CaseContext<'_>) -> 
         ended.map(drop),
         &[ErrorKind::PermissionDenied],
     )?;
-    // A builtin of the shell is not a program, nor is a function of the script that runs it.
+    // A builtin of the shell is not a program, and neither is a function of the script that runs it.
     for program in ["eval", "dray_kill"] {
         let ended = context.finish(context.command(&[program, "echo no"])).await;
         refused(program, ended.map(drop), &[ErrorKind::NotFound])?;
@@ -408,7 +408,7 @@ pub(super) async fn eight_programs_run_concurrently(context: &CaseContext<'_>) -
     try_join_all(all).await.map(drop)
 }
 
-/// Asks until a path exists.
+/// Checks repeatedly until a path exists.
 async fn wait_for(context: &CaseContext<'_>, path: &SandboxPath) -> Result<(), Stop> {
     loop {
         match context.sandbox.stat(path, dray_sandbox::Follow::No).await {

@@ -1,4 +1,4 @@
-//! The surroundings of one case.
+//! What one case works with: its sandbox and its directory.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A sandbox in memory whose failures are scripted, for tests of the code above a backend.
 //!
-//! A read sees the file as it is at that moment, piece by piece, so that a change in the middle tears the read as it
-//! does in reality. A failed write leaves the bytes that it wrote before.
+//! A read takes each chunk from the file as it is at that moment, so that a change in the middle gives a mix of old and
+//! new content, as on a real system. A failed write leaves the bytes that it wrote before.
 
 mod nodes;
 mod sandbox;
@@ -58,13 +58,13 @@ pub enum Call {
 /// A fault of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing; the call behaves.
+    /// No fault.
     None,
     /// It fails immediately.
     Fail(ErrorKind),
     /// It is refused for now, with the delay after which it may be repeated.
     Later(Duration),
-    /// It is never answered.
+    /// It never returns.
     Hang,
     /// It takes effect, and then the response is lost with this kind. For streams: after the last byte.
     Lost(ErrorKind),
@@ -78,7 +78,7 @@ pub enum Fault {
     Endless(u64),
     /// A read ends early and without an error after this many bytes, against the contract.
     ShortEnd(u64),
-    /// When a read has delivered this many bytes, the file changes like this.
+    /// Once a read has delivered this many bytes, the file changes like this.
     Meanwhile(u64, Change),
     /// A digest that is not that of the file.
     WrongDigest,
@@ -91,7 +91,7 @@ pub enum Fault {
 /// A change of a file that the caller does not know of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Other content in the same file.
+    /// Other content in the same inode.
     Rewrite(Bytes),
     /// Another file, with another inode, takes its place.
     Replace(Bytes),
@@ -135,7 +135,7 @@ struct FakeState {
     draining: BTreeSet<Transport>,
     digests: Digests,
     features: FakeFeatures,
-    /// Time before which files were left alone; states are not reported without it.
+    /// Time after which files were not written; states are reported only if it is set.
     settled: Option<i128>,
     capacity: Option<u64>,
     parallel: usize,
@@ -193,7 +193,7 @@ impl Fake {
         fake
     }
 
-    /// Puts a whole file at a path, in place of what is there.
+    /// Puts a whole file at a path; it replaces an existing entry.
     pub fn file(&self, path: &str, content: impl Into<Bytes>) {
         self.insert(path, FileKind::File, &content.into());
     }
@@ -209,7 +209,7 @@ impl Fake {
         self.insert(path, FileKind::Symlink, &target);
     }
 
-    /// Puts something special at a path, such as a FIFO.
+    /// Puts a special file at a path, such as a FIFO.
     pub fn special(&self, path: &str, kind: FileKind) {
         self.insert(path, kind, &Bytes::new());
     }
@@ -239,13 +239,13 @@ impl Fake {
         self.state().features.digests_writes = true;
     }
 
-    /// Lets time pass in the sandbox.
+    /// Advances the clock of the sandbox.
     pub fn advance(&self, time: Duration) {
         let passed = i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
         self.state().clock += passed;
     }
 
-    /// Reports the states of files from now on; the files of this moment count as untouched for long.
+    /// Reports the states of files from now on. Files that exist now count as unchanged for a long time.
     pub fn settle(&self) {
         let mut state = self.state();
         state.settled = Some(state.clock);
@@ -321,7 +321,7 @@ impl Fake {
     }
 
     fn state(&self) -> MutexGuard<'_, FakeState> {
-        // A failed assertion of a test poisons the lock; the tests that share the sandbox need not fail with it.
+        // A failed assertion poisons the lock; other tests that share the sandbox must not fail because of it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn a_replaced_sandbox_is_gone(context: &CaseContext<'_>) -> Res
     let gone = [ErrorKind::SandboxGone];
     let backend = context.fixture.backend();
     refused("opening the old handle", backend.open(&old).await, &gone)?;
-    // The sandbox that was opened before, too: it must not reach the new incarnation under the old name.
+    // The sandbox that was opened before must not reach the new incarnation under the old name either.
     let old = &context.sandbox;
     refused("stat", old.stat(&path, Follow::Yes).await, &gone)?;
     refused("list", old.list(&path.parent(), 1, 1).await, &gone)?;

@@ -9,7 +9,7 @@ use super::context::{new_file, pieces};
 use super::report::{equal, holds, refused, same_bytes};
 use super::{CaseContext, Stop};
 
-/// Metadata of a regular file under another path, as a check that came too early would have it.
+/// Metadata of a regular file under another path, as an early check would have returned it.
 async fn stale(context: &CaseContext<'_>, path: &SandboxPath) -> Result<Metadata, Stop> {
     let before = context.put("stale", b"12345").await?;
     let file = context.sandbox.stat(&before, Follow::Yes).await?;
@@ -107,7 +107,7 @@ pub(super) async fn a_path_swapped_after_the_check_is_noticed(
 ) -> Result<(), Stop> {
     let path = context.put("checked", b"first").await?;
     let said = context.sandbox.stat(&path, Follow::Yes).await?;
-    // Both exist for a while, so that the second cannot get the inode of the first.
+    // Both exist for a while, so that the second one cannot get the inode of the first one.
     context
         .sh("printf other > other; mv -f other checked")
         .await?;

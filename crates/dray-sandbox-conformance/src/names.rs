@@ -7,7 +7,7 @@ use dray_sandbox::path::SandboxPath;
 use super::report::{equal, holds, refused, same_bytes};
 use super::{CaseContext, Stop};
 
-/// Names that have broken quoting, globbing, splitting or URLs.
+/// Names that break wrong quoting, globbing, word splitting or URLs.
 const HOSTILE_NAMES: &[&str] = &[
     "two words",
     " leading",
@@ -50,7 +50,7 @@ const HOSTILE_NAMES: &[&str] = &[
     "\u{1b}[31mred",
 ];
 
-/// Does everything that can be done with a file, to a file of this name.
+/// Runs every operation on a file with this name.
 async fn whole_life(context: &CaseContext<'_>, path: &SandboxPath) -> Result<(), Error> {
     let shown = path.to_string();
     let wrong = |what: &str| Error::new(ErrorKind::Protocol, format!("{shown}: {what}"));

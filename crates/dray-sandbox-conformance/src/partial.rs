@@ -92,7 +92,7 @@ pub(super) async fn a_dropped_read_leaves_the_sandbox_usable(
     let path = context.put("large", &random(4 << 20)).await?;
     let file = context.sandbox.stat(&path, Follow::Yes).await?;
     for transport in context.sandbox.transports(&file.real_path) {
-        // Several rounds: a connection or a process that is leaked shows only when a limit is reached.
+        // Several rounds: a leaked connection or process shows only when a limit is reached.
         for round in 0..6 {
             let read = Read {
                 transport,
@@ -118,7 +118,7 @@ pub(super) async fn a_dropped_write_leaves_the_sandbox_usable(
         for round in 0..3 {
             let path = context.path(format!("dropped-{}-{round}", transport.as_str()))?;
             let (reached, waiting) = oneshot::channel();
-            // The body never ends, so the write is surely dropped in its middle.
+            // The body never ends, so the write is always dropped before its end.
             let stuck = stream::once(async move {
                 let _ = reached.send(());
                 pending::<Result<Bytes, Error>>().await

@@ -63,7 +63,7 @@ pub(super) async fn a_target_is_replaced_on_request(context: &CaseContext<'_>) -
 
 pub(super) async fn one_of_two_renames_wins(context: &CaseContext<'_>) -> Result<(), Stop> {
     context.needs(|traits| traits.rename)?;
-    // Several rounds, since a race that is lost only sometimes may pass once.
+    // Several rounds, since a race may go well once.
     for round in 0..5 {
         let one = context.put(format!("one-{round}"), b"one").await?;
         let two = context.put(format!("two-{round}"), b"two").await?;

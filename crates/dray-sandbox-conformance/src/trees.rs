@@ -1,5 +1,5 @@
-//! Cases of whole directories, where the sandbox makes or unpacks tars (sandbox-transfer 13). Where it does not, it
-//! only has to say so with the right kind.
+//! Cases of whole directories, where the sandbox makes or unpacks tars (sandbox-transfer 13). Where it cannot, it has
+//! to fail with the right kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Cases of previews: parts of files for people, of one state each, without a copy.
+//! Cases of previews: ranges of files for people, each of one state of the file, without a copy.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::context::random;
 use super::report::{equal, holds, refused, same_bytes};
 use super::{CaseContext, Stop};
 
-/// Above the size up to which files are read whole before they are shown.
+/// Above the size up to which files are read completely before they are shown.
 const LARGE_FILE_BYTES: usize = (1 << 20) + 200_000;
 
 /// An engine on the sandbox of the case, with a policy that allows its directory.
@@ -99,7 +99,7 @@ pub(super) async fn a_link_that_leads_out_is_not_viewed(
     for name in ["bad", "up/etc/hosts"] {
         let path =
             SandboxPath::new([context.directory.as_bytes(), b"/", name.as_bytes()].concat())?;
-        // Where the directory is the root of what is seen, the link leads to a path that does not exist there.
+        // In a view with the directory as its root, the link leads to a path that does not exist.
         let kinds = [
             ErrorKind::OutsideRoot,
             ErrorKind::DeniedPath,
@@ -107,7 +107,7 @@ pub(super) async fn a_link_that_leads_out_is_not_viewed(
         ];
         refused(name, views.pin(&path).await, &kinds)?;
     }
-    // What was a file when it was looked at is a link when it is read.
+    // An entry that was a file at `stat` is a link when it is read.
     let path = context.path("f")?;
     context.sh("printf y > f").await?;
     let pinned = views.pin(&path).await?;

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Key of the organization. Without one every sandbox is refused.
+    /// API key of the organization. Without one every sandbox is refused.
     pub api_key: Secret,
-    /// Where the API is. Default `https://app.daytona.io/api`.
+    /// URL of the API. Default `https://app.daytona.io/api`.
     pub api_url: String,
-    /// Where the toolboxes of all sandboxes are. Default what the API says of each.
+    /// URL of the toolboxes of all sandboxes. Default: the URL that the API reports for each sandbox.
     pub toolbox_url: Option<String>,
     /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
@@ -25,7 +25,8 @@ pub struct Config {
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request left. Default `1m`.
     pub answer_timeout: Period,
-    /// Longest time for one command, which says nothing before its end: a digest of a large file is one. Default `10m`.
+    /// Longest time for one command, for instance for the digest of a large file. Its output arrives only at its end.
+    /// Default `10m`.
     pub command_timeout: Period,
 }
 

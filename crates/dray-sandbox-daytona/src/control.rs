@@ -48,7 +48,7 @@ impl SandboxInfo {
             "destroyed" | "destroying" => ErrorKind::SandboxGone,
             "stopped" | "stopping" | "archived" | "archiving" => ErrorKind::SandboxStopped,
             "paused" | "pausing" => ErrorKind::SandboxPaused,
-            // The toolbox works on in these states; the empty one is an API without the field.
+            // The toolbox works in these states. The empty state is an API that does not report one.
             "started" | "resizing" | "snapshotting" | "forking" | "" => return Ok(self),
             // All other states are transitions, so a later attempt may succeed.
             _ => ErrorKind::Unavailable,
@@ -109,7 +109,8 @@ impl ControlClient {
         Ok(info)
     }
 
-    /// Asks for the key in use, which shows whether it is accepted. Returns when it ends, where it has an end.
+    /// Requests the description of the key in use, which fails if the key is not accepted. Returns the time at which
+    /// the key expires, if it does.
     pub(crate) async fn verify_key(&self) -> Result<Option<Timestamp>, Error> {
         if self.config.api_key.is_empty() {
             return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));

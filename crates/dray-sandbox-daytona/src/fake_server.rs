@@ -101,7 +101,7 @@ impl FakeDaytona {
         Ok(Self { server, clock })
     }
 
-    /// What `api_url` of a client must be.
+    /// The value for `api_url` of a client.
     pub fn url(&self) -> String {
         format!("{}/api", self.server.shared().url())
     }
@@ -111,7 +111,7 @@ impl FakeDaytona {
         Secret::new(FAKE_API_KEY)
     }
 
-    /// Starts a sandbox in an existing directory, in the place of one of the same name; gives its id.
+    /// Starts a sandbox in an existing directory and returns its id. A sandbox with the same name is replaced.
     pub fn run(&self, name: &str, root: &Path) -> String {
         let mut state = self.server.shared().lock();
         state.runs += 1;
@@ -134,7 +134,7 @@ impl FakeDaytona {
         }
     }
 
-    /// Gives a sandbox an end.
+    /// Sets the remaining lifetime of a sandbox.
     pub fn destroy_in(&self, name: &str, life: Duration) {
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let end = self.clock.now_ms().saturating_add(life);
@@ -202,7 +202,7 @@ async fn answer(
         Some(machine) if machine.id == id && machine.state == "started" => machine,
         Some(_) => {
             request.into_reader().digest().await?;
-            // What the proxy answers for a stopped sandbox; a client has to ask the API to learn that.
+            // The proxy's response for a stopped sandbox does not name the cause: a client has to ask the API.
             return Ok(refuse(400, "bad request: failed to get runner info"));
         }
         None => {

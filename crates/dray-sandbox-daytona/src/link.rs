@@ -51,7 +51,7 @@ impl Provider for Link {
 
     const HAS_RANGES: bool = false;
     const HAS_LONG_OUTPUT: bool = false;
-    /// The proxy answers for sandboxes that are stopped or gone in many ways.
+    /// For a sandbox that is stopped or gone, the proxy answers with one of several statuses.
     const DOUBTFUL_KINDS: &'static [ErrorKind] = &[
         ErrorKind::Unavailable,
         ErrorKind::Auth,

@@ -1,4 +1,5 @@
-//! Commands in the sandbox, as its user: one string for a shell in, text out.
+//! Runs commands in the sandbox as its user. The toolbox takes a command as one string for a shell and returns its
+//! output as text.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::link::Link;
 const MAX_COMMAND_BYTES: usize = 131_071;
 /// Most bytes of output of one command.
 const MAX_OUTPUT_BYTES: usize = 2 << 20;
-/// Added to the time of a command for the response to come.
+/// Added to the time limit of a command, so that its response can arrive.
 const RESPONSE_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs commands by the toolbox.

@@ -16,7 +16,7 @@ use crate::wire::{Connection, EngineResponse, Sent, empty, outgoing};
 const PATH_STAT: &str = "x-docker-container-path-stat";
 /// Media type of an upload. A form's type would make the engine drop the body and answer 200 (sandbox-transfer 4.4).
 const TAR_MEDIA_TYPE: &str = "application/x-tar";
-/// Bytes of a path that are escaped: all that could mean something in a query.
+/// Bytes of a path that are escaped: all that could have a meaning in a query.
 const PATH_BYTE_SET: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
@@ -60,7 +60,7 @@ impl PathStat {
         let mtime = wire.mtime.parse::<jiff::Timestamp>().ok();
         Ok(Self {
             kind: kind(wire.mode),
-            // Negative only from an engine that breaks its own contract; no file has such a size.
+            // Only an engine that breaks its own contract reports a negative size.
             size: u64::try_from(wire.size).unwrap_or(0),
             mode: low_bits(wire.mode),
             mtime_ns: mtime.map(jiff::Timestamp::as_nanosecond),
@@ -111,8 +111,8 @@ impl Client {
             *connection = Some(open);
             return Ok(stat);
         }
-        // A response to HEAD has no body and so no reason. Nearly always the path is missing.
-        // Closed before the next request, which has a connection of its own.
+        // A response to HEAD has no body and so no reason; nearly always the path is missing. The connection is closed
+        // first, because the next request opens its own.
         drop(reply);
         if status.as_u16() == 404 {
             // The container may be missing instead, which is another kind of failure.
@@ -146,7 +146,7 @@ impl Client {
             ));
         }
         let encoding = reply.headers.get(CONTENT_ENCODING);
-        // The body would be the compressed tar; a proxy in between may have packed it.
+        // The engine may compress the tar itself, and so may a proxy in between.
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(Error::new(
                 ErrorKind::Protocol,
@@ -167,7 +167,7 @@ impl Client {
         let mut request = self.archive(Method::PUT, container, directory).await?;
         *request.body_mut() = outgoing(tar);
         let mut connection = self.connect().await?;
-        // Without a time limit: the response comes after the last byte, and the owner of the bytes watches their rate.
+        // Without a time limit: the response comes after the last byte, and the owner of the body checks its rate.
         let response = connection.send(request).await?;
         let reply = EngineResponse::new(connection, response);
         if reply.status.is_success() {
@@ -185,7 +185,7 @@ impl Client {
         path: &[u8],
     ) -> Result<Request<Sent>, Error> {
         let version = self.version().await?;
-        // By hand: the client library takes text, and a path may hold any bytes.
+        // By hand, because the client library takes text, and a path may hold any bytes.
         let path = percent_encode(path, PATH_BYTE_SET);
         Request::builder()
             .method(method)

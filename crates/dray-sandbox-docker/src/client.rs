@@ -30,7 +30,7 @@ pub(crate) struct Client {
     answer_timeout: Duration,
     shell_timeout: Duration,
     negotiated: OnceCell<(Docker, String)>,
-    /// Tasks for connections of the library, and for the ending of abandoned commands.
+    /// Tasks that drive connections of the library and end abandoned commands.
     tasks: TaskTracker,
 }
 
@@ -102,7 +102,8 @@ impl Client {
         Ok((text(version.version), text(version.api_version)))
     }
 
-    /// Describes a container. The description has several kilobytes, so it does not lie in the caller's future.
+    /// Describes a container. The description takes several kilobytes, so it is boxed and does not enlarge the caller's
+    /// future.
     pub(crate) async fn inspect(&self, name: &str) -> Result<Box<ContainerInspectResponse>, Error> {
         let docker = self.docker().await?;
         let asked = docker.inspect_container(name, None::<InspectContainerOptions>);
@@ -115,7 +116,7 @@ impl Client {
             .await?;
         let state = known.state.as_ref().and_then(|state| state.status);
         match state {
-            // The engine still knows it, but its file system may be gone at any moment.
+            // The engine still knows it, but its file system may vanish at any moment.
             Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD) => Err(
                 Error::new(ErrorKind::SandboxGone, "the container is being removed"),
             ),
@@ -123,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Requests the engine's version without a version in the path, and settles on the older of both.
+    /// Requests the engine's version, without a version in the path, and uses the older one of both sides.
     async fn negotiate(&self) -> Result<(Docker, String), Error> {
         const ACTIVITY_NAME: &str = "asking the engine for its version";
         // The only path without a version, so that it works before the version is known.
@@ -187,7 +188,7 @@ impl Client {
     }
 }
 
-/// Transport of the library: the way to the engine.
+/// Transport of the library: connects to the engine.
 #[derive(Debug)]
 struct EngineTransport {
     endpoint: Endpoint,
@@ -201,7 +202,7 @@ impl EngineTransport {
         self: Arc<Self>,
         mut request: BollardRequest,
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
-        // A connection for each request: a pooled one may be closed by the engine in the moment it is used.
+        // A new connection for each request: the engine may close a pooled one just when it is used.
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
         // The connection ends with the response, or becomes the stream of a command. Both ends see why it broke.

@@ -1,5 +1,5 @@
-//! Connections to engines on other hosts: TLS with the certificates of the Docker command line, and SSH as it does
-//! it.
+//! Connections to engines on other hosts: TLS with the certificates of the Docker command line, and SSH with the
+//! command that it uses.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,8 @@ fn invalid(what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>
 }
 
 impl TlsEndpoint {
-    /// Connects, and proves both sides to each other. The files are read each time, so that renewed ones count.
+    /// Connects with TLS; each side verifies the other one. The files are read each time, so that renewed certificates
+    /// are used.
     pub(crate) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let directory = self.certificates.clone();
         let config = tokio::task::spawn_blocking(move || client_config(&directory));
@@ -73,7 +74,7 @@ fn client_config(directory: &Path) -> io::Result<ClientConfig> {
         .map_err(|error| invalid("TLS", error))?
         .with_root_certificates(roots);
     let (own, key) = (directory.join("cert.pem"), directory.join("key.pem"));
-    // Either both files or none: one without the other is a mistake that must show.
+    // Either both files or none: one file alone is a mistake that must be reported.
     if !own.exists() && !key.exists() {
         return Ok(builder.with_no_client_auth());
     }
@@ -101,7 +102,7 @@ pub(crate) struct SshCarrier {
 }
 
 impl SshEndpoint {
-    /// Starts the program. A host that cannot be reached shows only in the first response, which does not come.
+    /// Starts the program. A host that cannot be reached is noticed only by the first response, which does not come.
     pub(crate) fn connect(&self) -> io::Result<SshCarrier> {
         let mut command = Command::new(&self.program);
         // Without a terminal, and without a prompt that would wait for a person.

@@ -22,15 +22,15 @@ use crate::fault;
 use end::{EngineCommand, SupervisedEnd};
 use output::CommandStreams;
 
-/// Bytes that are read concurrently.
+/// Capacity of the buffer for output, in bytes.
 const PIPE_CAPACITY_BYTES: usize = 256 * 1024;
 
-/// First pause between two questions whether a command has ended; each is twice as long as the one before.
+/// First pause between two requests whether a command has ended; each pause is twice as long as the last one.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// What the operator reads when the engine cannot even start a shell.
+/// Context of the error when the engine cannot even start a shell.
 pub(crate) const NOT_STARTED: &str = "a program cannot be started";
 
 /// Runs commands in one container.
@@ -50,7 +50,7 @@ impl DockerExec {
         }
     }
 
-    /// Waits for the end of abandoned commands: until then they may make what is looked for.
+    /// Waits for the end of abandoned commands: until then they may still create the files that the caller looks for.
     pub(crate) async fn settle(&self) {
         self.supervisor.settle().await;
     }
@@ -62,7 +62,7 @@ impl Exec for DockerExec {
         Channel::PIPE_CAPABILITIES
     }
 
-    /// A shell in a container that is paused would answer only after it continues.
+    /// Checked first, because the shell of a paused container answers only when the container continues.
     async fn ready(&self) -> Result<(), Error> {
         self.supervisor.settle().await;
         let known = self.client.inspect(&self.container).await?;
@@ -80,8 +80,8 @@ impl Exec for DockerExec {
         Ok(())
     }
 
-    /// The full id is in every path, so a shell belongs to that container. What a command that is being ended may still
-    /// make must be there before a question about it.
+    /// A running shell belongs to this container, because its full id is in every path. Nothing may be under way that
+    /// still changes files: a command that is being ended could.
     fn asks_beside_ready(&self) -> bool {
         self.supervisor.is_settled()
     }
@@ -99,7 +99,7 @@ impl Exec for DockerExec {
             ..ExecConfig::default()
         };
         let id = create(&self.client, &self.container, config).await?;
-        // From here on something may run.
+        // From here on a process may run.
         let control = EngineCommand {
             client: Arc::clone(&self.client),
             container: self.container.clone(),
@@ -139,7 +139,7 @@ type Output = std::pin::Pin<
 >;
 type Input = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
 
-/// Waits until a command has ended and gives its status. Its output has ended, or is not read.
+/// Waits until a command has ended and returns its status. Its output has ended, or is not read.
 async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
     let docker = client.docker().await?;
     let until = Instant::now() + client.response_timeout();

@@ -1,7 +1,7 @@
 //! Refusals of the engine as kinds of failure (sandbox-transfer 1.3).
 //!
-//! The engine distinguishes kinds only by sentences. They are compared where a name from the sandbox cannot stand: at
-//! their beginning and end. The sentence itself goes to the operator's log as the cause; it may hold host paths.
+//! The engine distinguishes kinds only by sentences. They are compared at their beginning and end, where no name from
+//! the sandbox can stand. The sentence itself goes to the operator's log as the cause; it may hold host paths.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -62,7 +62,7 @@ fn kind(status: u16, message: &str) -> ErrorKind {
         let beginning = message.get(..with.len());
         beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(with))
     };
-    // First: a container that is gone explains every other sentence about its files.
+    // First: a missing container also causes every other message about its files.
     if begins("no such container") || is_missing_in_podman(message) {
         return ErrorKind::SandboxGone;
     }
@@ -134,7 +134,7 @@ pub(crate) fn broken(
     Error::new(ErrorKind::Unavailable, doing).caused_by(error)
 }
 
-/// Whether the failure means that no command can be run in the container now.
+/// Whether the failure means that the container runs no commands now.
 pub(crate) fn mute(error: &Error) -> bool {
     error.kind() == ErrorKind::ToolMissing || stopped(error)
 }

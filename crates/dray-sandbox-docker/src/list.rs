@@ -7,8 +7,8 @@ use dray_archive::tar::{Entry as TarEntry, EntryKind, TarRules};
 use dray_sandbox::{Body, Entry, Error, ErrorKind, FileKind, Listing, SandboxPath};
 use dray_sandbox_tree::TarEntries;
 
-/// Reads names and leaves all data out. The engine sends everything beneath the directory, so this is slow for a large
-/// tree; it stops at the limit. Sockets are never in it.
+/// Reads the names in the tar of a directory and skips all content. The engine sends everything beneath the directory,
+/// so this is slow for a large tree; it stops at the limit. A tar never contains sockets.
 pub(crate) async fn list(
     tar: Body,
     directory: &SandboxPath,
@@ -22,7 +22,7 @@ pub(crate) async fn list(
         let Some((path, level)) = place(&header.name, directory)? else {
             continue;
         };
-        // The engine packs the whole tree, so deeper entries are read and passed over.
+        // The engine packs the whole tree, so deeper entries are skipped.
         if level > depth {
             continue;
         }
@@ -70,7 +70,7 @@ fn entry(path: SandboxPath, header: TarEntry) -> Entry {
 
 const fn kind(kind: EntryKind) -> FileKind {
     match kind {
-        // A hard link is a further name of a file that came before.
+        // A hard link is another name of a file that came before.
         EntryKind::File | EntryKind::Contiguous | EntryKind::Sparse | EntryKind::HardLink => {
             FileKind::File
         }

@@ -1,7 +1,7 @@
 //! Mounts of a container that the archive calls cannot see (sandbox-transfer 4.2, R-6).
 //!
-//! The engine reads a container's file system from outside: what exists only in the container's own view is missing
-//! there, and what is written there lies beneath the mount and is not found.
+//! The engine accesses a container's file system from outside: it does not see files that exist only in the container's
+//! own mount namespace, and what it writes there lies beneath the mount, where the container does not find it.
 
 use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
@@ -34,15 +34,15 @@ impl Mounts {
         }
         for mount in known.mounts.iter().flatten() {
             if let Some(path) = &mount.destination {
-                // `--mount type=tmpfs` stands here, `--tmpfs` above.
+                // `--mount type=tmpfs` is listed here, `--tmpfs` is listed above.
                 mounts.add(path, mount.typ.as_deref() != Some("tmpfs"));
             }
         }
         mounts
     }
 
-    /// Adds the real paths of mount points that are reached through links: the engine names them as they were asked
-    /// for.
+    /// Adds the real paths of mount points that are reached through links: the engine reports them as they were
+    /// requested.
     pub(crate) async fn resolve(&mut self, client: &Client, container: &str) -> Result<(), Error> {
         // The engine refuses to mount these over links.
         let points = self.points.iter().skip(EVERY_CONTAINER.len()).cloned();
@@ -52,7 +52,7 @@ impl Mounts {
                     self.points.push((real_path, seen));
                 }
                 Err(error) if error.kind() == ErrorKind::SandboxGone => return Err(error),
-                // A mount point that cannot be resolved is taken to be where the engine says.
+                // A mount point that cannot be resolved counts as being at the path that the engine reports.
                 Ok(_) | Err(_) => {}
             }
         }

@@ -26,7 +26,7 @@ pub(crate) async fn read(
     same(&stat, file)?;
     let mut reader = TarEntries::new(tar, TarRules::Exact);
     let Some(header) = reader.entry().await? else {
-        // The file was there when the head was made, so it was removed since.
+        // The file existed when the head was sent, so it was removed since.
         return Err(changed("an archive without the file"));
     };
     check(&header, file)?;
@@ -46,7 +46,7 @@ pub(crate) async fn read(
                     client,
                     container,
                 } = reading;
-                // First: the engine answers nothing about a container while it sends an archive of it.
+                // First: while the engine sends an archive of a container, it delays every other request about it.
                 drop(reader);
                 Some((Err(reason(&client, &container, error).await), None))
             }
@@ -54,7 +54,7 @@ pub(crate) async fn read(
     })))
 }
 
-/// Refuses files that would block, never end, or be something else.
+/// Refuses files that would block, never end, or are not regular.
 fn regular(kind: FileKind) -> Result<(), Error> {
     match kind {
         FileKind::File => Ok(()),

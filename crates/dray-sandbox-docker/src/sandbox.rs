@@ -27,7 +27,7 @@ use crate::{list, read, user, write};
 /// Smallest file that is read over the archive API although a command could read it. An archive costs the engine less
 /// per byte than the output of a command; a command costs less to start.
 const MIN_ARCHIVE_BYTES: u64 = 16 << 20;
-/// How long a shell that hung is left alone.
+/// How long a shell that hung is not used.
 const HUNG_TIME: Duration = Duration::from_mins(1);
 
 /// A container, opened: the archive calls and the commands together.
@@ -40,7 +40,7 @@ pub(crate) struct DockerSandbox {
     mounts: Mounts,
     commands: ExecFiles<DockerExec>,
     user: OnceCell<ContainerUser>,
-    /// Whether a command failed for want of a shell. An image does not gain one later.
+    /// Whether a command failed because the container has no shell. It will not get one later.
     shell_less: AtomicBool,
     /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
@@ -91,14 +91,14 @@ impl DockerSandbox {
         self.user.get_or_try_init(find).await
     }
 
-    /// Sends the container's shell a request that takes no longer than its response. A shell that hangs is left alone
-    /// for a while; meanwhile the container counts as one without a shell, and the archive calls do what they can.
+    /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
+    /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
     async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
         if let Ok(answered) = timeout(self.shell_timeout, asked).await {
             self.noted(answered)
         } else {
-            // Every request behind this one would wait for the whole timeout as well.
+            // Every following request would wait for the whole time limit as well.
             *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             Err(no_answer())
         }
@@ -117,7 +117,7 @@ impl DockerSandbox {
         hung.is_some_and(|since| since.elapsed() < HUNG_TIME)
     }
 
-    /// Remembers whether commands can be run here.
+    /// Records whether commands can be run here.
     fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         match &result {
             Ok(_) => self.stopped.store(false, Ordering::Relaxed),
@@ -134,7 +134,7 @@ impl DockerSandbox {
         result
     }
 
-    /// The result of reading with a command. Where none can be run now, another transport still reads.
+    /// The result of reading with a command. Where commands cannot run now, another transport can still read.
     fn readable<T>(&self, at: &SandboxPath, read: Result<T, Error>) -> Result<T, Error> {
         match read {
             // `ToolMissing` makes the transfer engine choose the archive API, which works on stopped containers too.
@@ -146,7 +146,7 @@ impl DockerSandbox {
         }
     }
 
-    /// Whether a command can be started now, as far as that is known.
+    /// Whether a command can be started now, as far as is known.
     async fn runs_commands(&self) -> Result<bool, Error> {
         if self.shell_less.load(Ordering::Relaxed) {
             return Ok(false);
@@ -379,7 +379,7 @@ impl Sandbox for DockerSandbox {
         }
         begins_at_the_start(write.offset)?;
         if !self.archived(write.path) {
-            // Beneath a mount it would not be found.
+            // Beneath a mount the container would not find it.
             let unseen = "not for the archive calls";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
         }
@@ -452,8 +452,8 @@ impl Sandbox for DockerSandbox {
         }
     }
 
-    /// Unpacks with a command where one can be run: an upload holds its container until the last byte has come, and
-    /// the source of a tree may be slow, or the same container.
+    /// Unpacks with a command where one can be run: an upload through the archive calls blocks the container until the
+    /// last byte, and the source of a tree may be slow, or be the same container.
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
         let directory = self.seen_directory(path).await?;
         let seen = directory.filter(|directory| self.mounts.sees_all(directory));
@@ -476,7 +476,7 @@ fn begins_at_the_start(offset: u64) -> Result<(), Error> {
     ))
 }
 
-/// The same entries under the path that was requested.
+/// The same entries under the requested path.
 fn under(
     asked: &SandboxPath,
     directory: &SandboxPath,

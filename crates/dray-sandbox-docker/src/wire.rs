@@ -1,8 +1,8 @@
-//! HTTP to the engine, for the calls that the client library does not carry.
+//! HTTP to the engine, for calls that the client library does not support.
 //!
 //! The archive calls need paths that are not UTF-8, a declared length, and answers that are distinguished by their
 //! head. Each transfer has a connection of its own, driven by its reader or writer: dropping it closes it immediately,
-//! which also frees the container that the engine holds meanwhile.
+//! which also unblocks the container, which the engine locks during a transfer.
 
 use std::future::poll_fn;
 use std::io;
@@ -125,7 +125,7 @@ impl Connection {
         });
         let answered = poll_fn(|context| {
             loop {
-                // The request first: it may be answered by what the connection read in the last round.
+                // The request is polled first: the connection may have read its response in the last round.
                 if let Poll::Ready(answered) = sending.as_mut().poll(context) {
                     return Poll::Ready(answered);
                 }
@@ -151,7 +151,7 @@ fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
         return Poll::Pending;
     };
     match running.as_mut().poll(context) {
-        // Requests and bodies under way get the reason themselves.
+        // Requests and bodies under way get the reason from hyper.
         Poll::Ready(_) => {
             *driver = None;
             Poll::Ready(())
@@ -214,7 +214,7 @@ impl EngineResponse {
         }))
     }
 
-    /// Gathers the bytes that are there, up to a piece.
+    /// Collects the bytes that have arrived, up to the size of a chunk.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         let mut gathered = BytesMut::new();
         let mut driven = false;
@@ -262,7 +262,7 @@ struct RefusalBody {
     message: String,
 }
 
-/// The body of an upload. Its length is not declared in the head: a tar marks its own end.
+/// The body of an upload. The head declares no length: a tar marks its own end.
 pub(crate) fn outgoing(body: Body) -> Sent {
     UnsyncBoxBody::new(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
 }

@@ -17,21 +17,22 @@ pub struct Config {
     pub access_token: Secret,
     /// Domain of the provider. Default `e2b.app`.
     pub domain: String,
-    /// Whether sandboxes are reached by one host that distinguishes them by a header, and not each by its own.
+    /// Whether one host serves all sandboxes and distinguishes them by a header. Otherwise each sandbox has a host name
+    /// of its own.
     pub shared_host: bool,
-    /// Where the control API is. Default `https://api.DOMAIN`.
+    /// URL of the control API. Default `https://api.DOMAIN`.
     pub api_url: Option<String>,
-    /// Where the daemons of all sandboxes are. Default by `domain` and `shared_host`.
+    /// URL of the daemons of all sandboxes. Default by `domain` and `shared_host`.
     pub envd_url: Option<String>,
-    /// User in the sandbox that files belong to and commands run as. Default `user`.
+    /// User in the sandbox who owns files and runs commands. Default `user`.
     pub user: String,
-    /// Longest life, from now, that a sandbox is given for a transfer. Default `1h`.
+    /// Longest remaining lifetime that a transfer may give a sandbox. Default `1h`.
     pub longest_life: Period,
     /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
-    /// Longest silence in the middle of a transfer or a command. Default `30s`.
+    /// Longest time without a byte during a transfer or a command. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request left. Default `1m`.
     pub answer_timeout: Period,

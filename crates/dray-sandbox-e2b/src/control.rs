@@ -46,7 +46,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Erro
 impl SandboxInfo {
     /// Identity of this run of a sandbox.
     fn incarnation(&self) -> String {
-        // The id stays when a sandbox is paused and resumed, but the start is another one then.
+        // The id stays the same when a sandbox is paused and resumed, but its start time changes.
         format!("{}/{}", self.id, self.started_at)
     }
 
@@ -106,7 +106,7 @@ impl ControlClient {
         let id = checked(&address.name)?;
         let url = format!("{}/sandboxes/{id}", self.config.api());
         let info: SandboxInfo = self.ask(self.client.get(&url)).await?;
-        // The API gives the id with or without the client's part behind the `-`.
+        // The API returns the id with or without the client id after the `-`.
         if info.id.split('-').next() != id.split('-').next() {
             return Err(Error::new(
                 ErrorKind::Protocol,

@@ -30,7 +30,7 @@ pub(crate) struct Link {
     handle: Handle,
     /// Whether a file can be the body of a request.
     plain_uploads: bool,
-    /// Kills of commands whose callers were dropped.
+    /// Tasks that kill commands whose callers were dropped.
     pub(crate) aftermath: TaskTracker,
     base: String,
     by_header: bool,
@@ -52,7 +52,8 @@ impl Link {
         Self {
             // One host for all sandboxes: the edge needs the id in a header (sandbox-transfer 8.1).
             by_header: config.shared_host || config.envd_url.is_some(),
-            // The API's token first: it belongs to this run, the configured one to an installation.
+            // The API's token comes first: it belongs to this run of the sandbox, the configured one to a whole
+            // installation.
             token: info.token().or(own).cloned(),
             // How the daemon learns the user; the password is empty.
             basic: Secret::new(STANDARD.encode(format!("{}:", config.user))),

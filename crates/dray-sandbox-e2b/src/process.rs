@@ -187,7 +187,7 @@ struct RunningProcess {
 
 impl Drop for RunningProcess {
     fn drop(&mut self) {
-        // Without a runtime the process ends, and the sandbox's own timeout ends the command.
+        // Without a runtime this process is ending; then the sandbox's own timeout ends the command.
         let (Some(pid), Ok(runtime)) = (self.pid.take(), tokio::runtime::Handle::try_current())
         else {
             return;
@@ -197,7 +197,7 @@ impl Drop for RunningProcess {
             let message = json!({ "process": { "pid": pid }, "signal": "SIGNAL_SIGKILL" });
             let told = link.call("process.Process/SendSignal", &message).await;
             if let Err(error) = told
-                // It has ended in the meantime.
+                // The command has ended in the meantime.
                 && error.kind() != ErrorKind::NotFound
             {
                 tracing::debug!(%error, "a command was left to itself");
@@ -277,7 +277,8 @@ impl EndEvent {
             // The daemon's own error comes last: the tail of stderr is cut at its beginning.
             stderr.push_str(&self.error);
         }
-        // A killed command has the signal in words and no exit code, or -1; 137 is what a shell gives for it.
+        // A killed command has no exit code or -1, and names the signal as text. 137 is what a shell reports for
+        // SIGKILL.
         let killed = self.exit_code < 0 || self.status.starts_with("signal:");
         let status = if killed { 137 } else { self.exit_code };
         CommandExit { status, stderr }

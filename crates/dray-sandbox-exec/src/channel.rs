@@ -1,4 +1,4 @@
-//! The least that a sandbox must offer: a way to run a command (sandbox-transfer 11).
+//! The minimum that a sandbox must offer: a channel that runs commands (sandbox-transfer 11).
 
 use std::fmt;
 use std::fmt::Debug;
@@ -87,8 +87,8 @@ pub trait Exec: Debug + Send + Sync {
     /// end. For [`Arguments::Shell`] channels the implementation quotes `argv` with [`super::quote`].
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error>;
 
-    /// Checks whether a command could be started now, before a running shell is used. Waits for what must come
-    /// before. A command that is started needs no such check, since it fails by itself.
+    /// Checks whether a command could be started now, before a running shell is used. Waits for work that must finish
+    /// before it. A command that is started needs no such check, since it fails by itself.
     ///
     /// # Errors
     ///
@@ -97,8 +97,9 @@ pub trait Exec: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether a request that changes nothing may be sent to a shell while [`Self::ready`] is still pending: a
-    /// running shell cannot belong to another incarnation, and it only stays silent while its own is paused.
+    /// Whether a request that changes nothing may be sent to a running shell while [`Self::ready`] is still pending.
+    /// This is safe if a running shell cannot belong to another incarnation and only stays silent while its own sandbox
+    /// is paused.
     fn asks_beside_ready(&self) -> bool {
         false
     }

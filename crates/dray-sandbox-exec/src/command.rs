@@ -1,4 +1,4 @@
-//! Sandboxes that an operator describes by the command line that leads into them.
+//! Sandboxes for which an operator configures a command line that enters them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +24,15 @@ const MAX_INCARNATION_BYTES: usize = 1024;
 pub struct CommandConfig {
     /// Program and arguments that a command is appended to, for instance `["bwrap", "--bind", "/srv/box", "/"]`.
     pub command: Vec<String>,
-    /// Variables of its environment. Nothing else is handed on; without `PATH` the usual system folders are searched.
+    /// Environment variables of the command, which inherits no others. Without `PATH` the usual system directories are
+    /// searched.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Program and arguments, run on this host, whose output identifies this incarnation of the sandbox
-    /// and which fails when there is none. Empty: the sandbox is as lasting as this entry.
+    /// Program and arguments, run on this host, whose output identifies this incarnation of the sandbox and which fails
+    /// when there is none. Empty: there is one incarnation for as long as this entry stays the same.
     #[serde(default)]
     pub incarnation: Vec<String>,
-    /// What passes through the command line.
+    /// What the command line can carry.
     #[serde(default)]
     pub channel: ChannelConfig,
 }
@@ -44,13 +45,14 @@ pub struct CommandConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelConfig {
-    /// Whether the command is appended as one quoted string for a shell, like ssh wants it, and not as arguments.
+    /// Whether the command is appended as one quoted string for a shell, as ssh wants it, and not as separate
+    /// arguments.
     pub shell: bool,
     /// Whether stdout carries any bytes unchanged. A terminal does not.
     pub binary_output: bool,
     /// Whether stdin carries any bytes unchanged.
     pub binary_input: bool,
-    /// Whether stdin exists. Say no for a terminal: it echoes.
+    /// Whether stdin exists. Set it to false for a terminal, which echoes its input.
     pub input: bool,
     /// Whether the end of stdin is passed on.
     pub input_end: bool,
@@ -181,7 +183,7 @@ impl IncarnationGuard for SameIncarnation {
 /// Identity of the incarnation: the output of the operator's command, or a digest of the entry itself.
 async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
     if config.incarnation.is_empty() {
-        // Another command or environment may lead into another sandbox.
+        // Another command or environment may enter another sandbox.
         let entry = format!("{:?} {:?}", config.command, config.environment);
         return Ok(Sha256Digest::of(entry.as_bytes()).to_hex());
     }

@@ -37,7 +37,7 @@ impl TextDecoder {
         })
     }
 
-    /// Decodes all whole groups so far; an incomplete one waits for the next call.
+    /// Decodes all complete groups so far; an incomplete one waits for the next call.
     pub(super) fn feed(&mut self, text: &[u8]) -> Result<Vec<u8>, Error> {
         match str::from_utf8(text) {
             // Lines of base64 are taken whole, which is several times faster than byte by byte.
@@ -53,7 +53,7 @@ impl TextDecoder {
         }
         let group = if self.hex { 2 } else { 4 };
         let whole = self.digits.len() - self.digits.len() % group;
-        // A group may be cut by the end of a piece.
+        // The end of a chunk may cut a group.
         let rest = self.digits.split_off(whole);
         let groups = std::mem::replace(&mut self.digits, rest);
         self.decode(&groups)
@@ -103,7 +103,7 @@ impl GzipExpander {
         }
     }
 
-    /// Expands `squeezed` into pieces of bounded size.
+    /// Expands `squeezed` into chunks of bounded size.
     pub(super) fn feed(&mut self, squeezed: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let mut pieces = Vec::new();
         for step in squeezed.chunks(SQUEEZED_STEP) {
@@ -115,7 +115,7 @@ impl GzipExpander {
         Ok(pieces)
     }
 
-    /// The last piece; checks length and CRC of the gzip stream.
+    /// The last chunk; checks length and CRC of the gzip stream.
     pub(super) fn finish(mut self) -> Result<Option<Vec<u8>>, Error> {
         self.gzip
             .try_finish()

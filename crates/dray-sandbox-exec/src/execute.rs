@@ -1,9 +1,9 @@
 //! Runs a program for a caller: its output as it comes, its standard error up to a limit, and its status.
 //!
-//! A channel carries one stream of output and reports neither standard error nor the status in the same way everywhere.
-//! A script therefore runs the program, holds the beginning of its standard error, and reports both after the output,
-//! behind a line with a nonce. Variables and arguments reach it through its input where there is one, so that they
-//! appear in no list of processes and fill no limit on arguments.
+//! A channel carries one stream of output, and channels differ in how they report standard error and the status.
+//! Therefore a script runs the program, keeps the beginning of its standard error, and prints both after the output,
+//! after a line with a nonce. Where the channel has input, variables and arguments reach the script through it, so that
+//! they appear in no list of processes and count towards no limit on arguments.
 
 mod output;
 mod plan;
@@ -23,7 +23,7 @@ use super::files::ExecFiles;
 use super::reply::Nonce;
 use super::supervisor::CommandControl;
 
-/// Ends the programs of a caller that is gone, by another command on the same channel.
+/// Ends the programs of a dropped caller by another command on the same channel.
 #[derive(Debug)]
 struct ChannelControl<E>(Arc<E>);
 
@@ -49,7 +49,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let plan = ProgramPlan::new(&channel, &nonce, request).await?;
         let limits = plan.limits;
         let mark = format!(".{}", nonce.as_str());
-        // From here on something may run.
+        // From here on a process may run.
         let control = ChannelControl(Arc::clone(&self.exec));
         let command = self.supervisor.watch_text(mark, control);
         let end_guard = command.guard();
@@ -68,7 +68,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 let end = told.await.map_err(|_| {
                     Error::new(ErrorKind::Unavailable, "the output was not read to its end")
                 });
-                // After the end nothing is left to kill, which the command knows by itself.
+                // After the end nothing is left to kill, and the command has recorded that.
                 drop(end_guard);
                 end
             }
@@ -78,7 +78,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether a command may run although it was not started: the response was lost, or makes no sense.
+/// Whether a command may run although its start failed: the response was lost or malformed.
 const fn may_run(failure: ErrorKind) -> bool {
     matches!(
         failure,

@@ -1,11 +1,11 @@
-//! Texts of shells and tools for failures, and the kinds that they mean.
+//! Error messages of shells and tools, and the kinds that they mean.
 
 use dray_sandbox::error::{Error, ErrorKind};
 
 use super::channel::CommandExit;
 
-/// Texts of `strerror` with glibc and with musl, and those of shells in their place. Compared in lower case with the
-/// end of a line, because a line may begin with a name that a user chose.
+/// Texts of `strerror` of glibc and of musl, and the texts that shells use instead. They are compared in lower case
+/// with the end of a line, because a name that a user chose may stand at its beginning.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("no such file or directory", ErrorKind::NotFound),
     ("no such file", ErrorKind::NotFound),
@@ -79,12 +79,12 @@ pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
     })
 }
 
-/// The error for a command that ended without a response. `begun` is whether it had begun one.
+/// The error for a command that ended without a response. `begun` is whether the response had begun.
 pub(super) fn unanswered(exit: &CommandExit, noise: &[u8], begun: bool) -> Error {
     let noise = String::from_utf8_lossy(noise);
     let said = format!("{}\n{}", noise, exit.stderr);
     let kind = match (begun, exit.status) {
-        // A response that began and has no end is short, however the command ended.
+        // A response that began and has no end is truncated, however the command ended.
         (true, _) => ErrorKind::Truncated,
         (false, 126 | 127) => ErrorKind::ToolMissing,
         (false, 0) => ErrorKind::Protocol,

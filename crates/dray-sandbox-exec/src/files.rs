@@ -28,9 +28,9 @@ const DIGEST_SCRIPT: &str = concat!(
     include_str!("script/digest.sh")
 );
 
-/// Files over [`Exec`]. A backend that can run commands delegates to it the operations for which it has no better
-/// way; every method keeps the contract of the method of [`dray_sandbox::Sandbox`] of the same name. A value belongs to one
-/// incarnation: it remembers which programs are there.
+/// Files over [`Exec`]. A backend that can run commands delegates to it the operations for which it has no better way;
+/// every method keeps the contract of the method of [`dray_sandbox::Sandbox`] of the same name. A value belongs to one
+/// incarnation: it remembers which programs the sandbox has.
 #[derive(Debug)]
 pub struct ExecFiles<E> {
     pub(super) exec: Arc<E>,
@@ -64,8 +64,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 
     /// Keeps one shell for request after request: for channels on which starting a command is slow and bytes pass in
-    /// both directions; others may hold back the output of a shell until it ends. The shell ends after 20 s without a
-    /// request, or with the last clone of this.
+    /// both directions; other channels may keep back the output of a shell until it ends. The shell ends after 20 s
+    /// without a request, or with the last clone of this.
     #[must_use]
     pub fn with_persistent_shell(mut self) -> Self {
         self.persistent_shell = Some(Arc::new(PersistentShell::new()));
@@ -93,7 +93,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         self.transports().contains(&transport)
     }
 
-    /// The shell that stays open, where long output of a script may come through it.
+    /// The persistent shell, if it can carry the long output of a script.
     pub(super) fn lends(&self) -> Option<&Arc<PersistentShell>> {
         let channel = self.exec.channel();
         let streams = talks(channel) && channel.longest_output.is_none();
@@ -114,7 +114,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Ok(reply)
     }
 
-    /// Runs a script whose response may be cut at `limit` bytes.
+    /// Runs a script and reads at most `limit` bytes of its response.
     pub(super) async fn ask_up_to(
         &self,
         limit: usize,
@@ -124,7 +124,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ) -> Result<Reply, Error> {
         let exec = self.exec.as_ref();
         match (&self.persistent_shell, stdin) {
-            // Input would be read by the shell itself; only `ask_with_input` knows how to lend it.
+            // The shell itself would read the input; only `ask_with_input` passes it on to a script.
             (Some(persistent_shell), None) if talks(exec.channel()) => {
                 let repeat = repeat(script);
                 persistent_shell
@@ -160,8 +160,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         described(path, follow, &facts, &reply)
     }
 
-    /// See [`dray_sandbox::Sandbox::state`]. Only for file systems whose times this kernel keeps: a file that another
-    /// machine or a program serves may change without them.
+    /// See [`dray_sandbox::Sandbox::state`]. Only for file systems that this kernel writes itself: a file that another
+    /// machine or a program serves may change while its times stay.
     pub async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
         let reply = self.ask(STATE_SCRIPT, &[path.as_bytes()], None).await?;
         reply.check("state")?;
@@ -189,7 +189,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// See [`dray_sandbox::Sandbox::fingerprint`]; the script takes the best program for digests that it finds.
+    /// See [`dray_sandbox::Sandbox::fingerprint`]; the script uses the best digest program that it finds.
     pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         fingerprint_of(&self.ask(DIGEST_SCRIPT, &[path.as_bytes()], None).await?)
     }
@@ -222,8 +222,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
         .boxed())
     }
 
-    /// See [`dray_sandbox::Sandbox::rename`]. Without `replace` a hard link claims the name; where there are none, an empty
-    /// file does that is replaced immediately, which readers may see: then it is not atomic.
+    /// See [`dray_sandbox::Sandbox::rename`]. Without `replace` a hard link claims the name. Where hard links are not
+    /// supported, an empty file claims it and is replaced immediately; readers may see the empty file, so that is not
+    /// atomic.
     pub async fn rename(
         &self,
         from: &SandboxPath,
@@ -262,7 +263,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether a script may be run again when its response was lost. Only a rename differs when it is done twice.
+/// Whether a script may be run again when its response was lost. Only a rename has another effect the second time.
 fn repeat(script: &'static str) -> RetrySafety {
     match script {
         RENAME_SCRIPT => RetrySafety::Never,
@@ -271,7 +272,7 @@ fn repeat(script: &'static str) -> RetrySafety {
     }
 }
 
-/// Whether requests and answers can pass through one shell on this channel.
+/// Whether a shell on this channel can read requests and write responses.
 const fn talks(channel: Channel) -> bool {
     channel.input && channel.binary_input && channel.binary_output
 }
@@ -322,7 +323,7 @@ fn described(
         }
         SandboxPath::new(reply.line("real").unwrap_or_default())?
     };
-    // Pseudo files report that they are empty and give bytes (sandbox-transfer 1.4, rule 2).
+    // Pseudo files report a size of zero and still have content (sandbox-transfer 1.4, rule 2).
     let kind = match facts.kind() {
         FileKind::File if is_pseudo(&reply.text("fs")) => FileKind::Other,
         kind => kind,

@@ -1,4 +1,5 @@
-//! Input of commands: watched for failures, as text where the channel needs it, compressed where that helps.
+//! The input of commands: its failures are recorded, it is encoded as text where the channel needs that, and compressed
+//! where that helps.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -18,7 +19,7 @@ use tokio::sync::Notify;
 const BASE64_LINE_BYTES: usize = 57;
 /// Bytes that are sampled to decide on compression (sandbox-transfer R-3).
 const SAMPLE_BYTES: usize = 64 << 10;
-/// Input of fewer bytes is not worth a second program.
+/// Below this many bytes, compression is not worth a second program.
 const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// Records whether the source of an input failed, so that its error is reported and not that of a command cut short.
@@ -57,7 +58,7 @@ impl WatchedInput {
             () = self.failed.notified() => Err(Error::new(ErrorKind::Unavailable, "the source failed")),
             response = asked => response,
         };
-        // Both branches look: the response may have been ready when the source failed.
+        // Both branches check: the response may have been ready when the source failed.
         match self.slot().take() {
             Some(failure) => Err(failure),
             None => response,

@@ -1,8 +1,9 @@
 //! The universal transport: every system that can run a command can transfer files (sandbox-transfer 11).
 //!
 //! [`ExecFiles`] does all file operations over any implementation of [`Exec`]. [`LocalExec`] runs processes on this
-//! host, and so also the programs that lead into other systems; [`CommandBackend`] makes sandboxes of such command
-//! lines. [`ExecFiles::execute`] runs a program for a caller. [`Supervisor`] kills a command and its children when its caller is gone.
+//! host, which can be programs that run commands on other systems; [`CommandBackend`] makes sandboxes from such command
+//! lines. [`ExecFiles::execute`] runs a program for a caller. [`Supervisor`] kills a command and its children when its
+//! caller is gone.
 //!
 //! ```no_run
 //! use dray_sandbox::{Follow, SandboxPath};

@@ -32,7 +32,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .saturating_add(MIN_OUTPUT_BYTES)
             .min(MAX_OUTPUT_BYTES);
         let channel = self.exec.channel();
-        // Where output is limited, the script must cut.
+        // Where output is limited, the script must stop at the limit.
         let room = match channel.longest_output {
             Some(longest) => longest.saturating_sub(2048).clamp(256, enough),
             None => 0,
@@ -42,11 +42,11 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &depth.clamp(1, MAX_DEPTH).to_string().into_bytes(),
             &room.to_string().into_bytes(),
         ];
-        // Twice as much, because text may be hexadecimal.
+        // Twice as much, because text may be hexadecimal digits.
         let reply = self
             .ask_up_to(enough * 2, LIST_SCRIPT, &arguments, None)
             .await?;
-        // A cut removes the end, where the status stands.
+        // A cut removes the end, which has the status.
         let whole_answer = reply.get("status").is_some() || reply.get("refused").is_some();
         if whole_answer {
             reply.check("text")?;
@@ -73,7 +73,7 @@ fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
         let value = one_line(value);
         match tag.as_str() {
             "e" => {
-                // The words before the path hold no slash.
+                // The fields before the path contain no slash.
                 let slash = value.iter().position(|byte| *byte == b'/');
                 let (said, path) = value.split_at(slash.unwrap_or(value.len()));
                 let said = String::from_utf8_lossy(said);

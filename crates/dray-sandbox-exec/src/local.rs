@@ -1,4 +1,4 @@
-//! Commands as processes on this host, or through a program on this host that leads elsewhere.
+//! Runs commands as processes on this host, or through a program on this host that runs them elsewhere.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// How long to wait for the end of stderr after the program has ended: another process may still hold it open.
 const STDERR_LINGER: Duration = Duration::from_secs(1);
 
-/// Recognizes failures of the way of running commands itself, as opposed to those of the command.
+/// Recognizes failures of the program that runs commands, as opposed to those of the command.
 pub type Failure = fn(&CommandExit) -> Option<Error>;
 
 /// Runs `PREFIX… ARGV…` in a process group of its own, which is killed when its result is not needed any more. The
@@ -73,7 +73,7 @@ impl LocalExec {
         self
     }
 
-    /// Sets the capabilities of the way through the prefix. Its limits are applied here too.
+    /// Sets the capabilities of the channel that the prefix forms. Its limits are applied here too.
     #[must_use]
     pub fn with_channel(mut self, channel: Channel) -> Self {
         self.channel = channel;
@@ -179,7 +179,7 @@ fn output(stdout: ChildStdout, killer: GroupKiller, longest: Option<usize>) -> B
                     Error::new(ErrorKind::Unavailable, "the output broke").caused_by(error)
                 })?;
                 if read == 0 {
-                    // All output was read: the end of the command is awaited by `ended`, not forced.
+                    // All output was read: `ended` awaits the end of the command, which is not forced.
                     killer.disarm();
                     return Ok(None);
                 }
@@ -211,7 +211,7 @@ async fn ended(
         Error::new(ErrorKind::Unavailable, "the command cannot be awaited").caused_by(error)
     })?;
     let stderr = pipes.stderr(STDERR_LINGER).await;
-    // The source is the cause: it made `feed` kill the group, whose status says nothing.
+    // The failed source is the cause: it made `feed` kill the group, so the exit status means nothing.
     if let Some(error) = pipes.source_failure() {
         return Err(error);
     }
@@ -228,7 +228,7 @@ async fn ended(
 fn status_of(status: ExitStatus) -> i32 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code,
-        // As shells report it.
+        // The status that shells report for a signal.
         (None, Some(signal)) => 128 + signal,
         (None, None) => -1,
     }

@@ -1,9 +1,9 @@
-//! Output of `stat` and `ls`, read as metadata.
+//! Parses the output of `stat` and `ls` into metadata.
 
 use dray_sandbox::metadata::{FileKind, State};
 
-/// File systems of this kernel, on disk or in memory, which record every write: ext, XFS, Btrfs, overlay, tmpfs,
-/// ramfs, F2FS, ZFS, bcachefs.
+/// File systems of this kernel, on disk or in memory, that update the times at every write: ext, XFS, Btrfs, overlay,
+/// tmpfs, ramfs, F2FS, ZFS, bcachefs.
 const LOCAL_FILE_SYSTEMS: &[u32] = &[
     0xef53,
     0x5846_5342,
@@ -154,7 +154,7 @@ fn mode_of(letters: &str) -> Option<u32> {
     Some(mode)
 }
 
-/// Whether a file system type, as hexadecimal digits, records every write itself.
+/// Whether a file system with this type, as hexadecimal digits, updates times at every write.
 pub(super) fn keeps_times(magic: &str) -> bool {
     u32::from_str_radix(magic, 16).is_ok_and(|magic| LOCAL_FILE_SYSTEMS.contains(&magic))
 }

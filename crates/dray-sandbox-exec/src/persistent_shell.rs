@@ -1,9 +1,9 @@
 //! One shell that stays open, for request after request.
 //!
-//! Starting a command costs far more than running it: an engine makes a new process in a container, a host runs its
-//! start files. Requests are therefore written as lines to the input of one shell, and each runs in a process of its
-//! own that sees nothing of the others. Responses are distinguished by their nonce. A caller that is dropped in the
-//! middle of a response takes the shell with it, so that nothing keeps running.
+//! Starting a command costs far more than running it: an engine creates a process in a container, and a host runs the
+//! start files of a login shell. Requests are therefore written as lines to the input of one shell, and each runs in a
+//! process of its own, separate from the others. Responses are distinguished by their nonce. When a caller is dropped
+//! in the middle of a response, the shell is ended too, so that nothing keeps running.
 
 mod feed;
 
@@ -33,7 +33,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest line that ends a response, in bytes.
 const LAST_LINE: usize = 64;
 
-/// The place of one waiting shell. A second one ends when its request is done.
+/// Holds at most one waiting shell. A second one ends when its request is done.
 #[derive(Debug)]
 pub(super) struct PersistentShell {
     parked: Arc<Mutex<Option<ShellProcess>>>,
@@ -55,9 +55,9 @@ struct ShellProcess {
 pub(super) enum RetrySafety {
     /// The request changes nothing.
     Harmless,
-    /// The request changes the same when it is done twice.
+    /// Running the request twice has the same effect as running it once.
     Idempotent,
-    /// A second run would do something else.
+    /// Running the request twice has another effect.
     Never,
 }
 
@@ -90,8 +90,8 @@ impl PersistentShell {
         if let Some(shell) = self.take() {
             let asked = self.put(exec, shell, script, arguments, limit);
             match ready_and(exec, repeat, asked).await {
-                // Silence suggests that the shell was gone before it read the line; a rename is not repeated even
-                // then.
+                // No output suggests that the shell was gone before it read the line; even then a rename is not
+                // repeated.
                 Err(lost) if lost.silent && repeat != RetrySafety::Never => {}
                 Err(lost) => return Err(lost.error),
                 Ok(reply) => return Ok(reply),
@@ -103,7 +103,7 @@ impl PersistentShell {
     }
 
     /// Lets the waiting shell, or a new one, run a script whose output is long. The shell waits for the next request
-    /// once everything was read; a caller that is dropped before ends the shell. Standard error is not part of the
+    /// once everything was read; a caller that is dropped before that ends the shell. Standard error is not part of the
     /// output.
     pub(super) async fn run<E: Exec>(
         self: &Arc<Self>,
@@ -162,7 +162,7 @@ impl PersistentShell {
         loop {
             match shell.running.stdout.next().await {
                 Some(Ok(piece)) => {
-                    // The last line may have begun in the piece before.
+                    // The last line may have begun in the previous chunk.
                     let before = output.len().saturating_sub(LAST_LINE);
                     output.extend_from_slice(&piece);
                     if let Some(status) = last_line(&output, before, &nonce) {
@@ -176,7 +176,7 @@ impl PersistentShell {
                             silent: false,
                         });
                     }
-                    // The shell is not parked: it would still be writing the rest of this response.
+                    // The shell is not kept: it would still be writing the rest of this response.
                     if output.len() > limit {
                         return Reply::cut(&output, &nonce).map_err(|error| LostReply {
                             error,
@@ -207,7 +207,7 @@ impl PersistentShell {
             sweeper.spawn(sweep(Arc::downgrade(&self.parked)));
             sweeper
         });
-        // Two requests at the same time opened two shells; the older one ends here.
+        // Two concurrent requests opened two shells; the older one ends here.
         let second = lock(&self.parked).replace(shell);
         // Outside the lock, since dropping a shell ends its command.
         drop(second);
@@ -216,8 +216,8 @@ impl PersistentShell {
 
 impl ShellProcess {
     async fn start<E: Exec>(exec: &E) -> Result<Self, Error> {
-        // Some channels take input only while their output is read. Between two requests no one reads, so the mark
-        // that ends the last input and the next request must both find room.
+        // Some channels take input only while their output is read, and between two requests no task reads it. So the
+        // queue needs room for both the mark that ends the last input and the next request.
         let (input, lines) = mpsc::channel::<Bytes>(2);
         let lines = stream::unfold(lines, async |mut lines| {
             lines.recv().await.map(|line| (Ok(line), lines))
@@ -360,7 +360,7 @@ impl LentShell {
         };
         let piece = piece?;
         let last = piece.len().saturating_sub(LAST_LINE);
-        // Pieces may cut the line anywhere, so the end of the one before is kept.
+        // Chunks may cut the line anywhere, so the end of the previous one is kept.
         self.tail
             .extend_from_slice(piece.get(last..).unwrap_or_default());
         let surplus = self.tail.len().saturating_sub(LAST_LINE);
@@ -368,7 +368,7 @@ impl LentShell {
         if let Some(status) = last_line(&self.tail, 0, &self.nonce)
             && let Some(shell) = self.shell.take()
         {
-            // Before the status is sent: the caller's next request may find the shell waiting.
+            // Before the status is sent, so that the caller's next request finds the shell waiting.
             self.persistent_shell.park(shell);
             if let Some(told) = self.status.take() {
                 // The receiver may be gone; the output does not depend on it.
@@ -393,7 +393,7 @@ async fn ready_and<E: Exec>(
         exec.ready().await.map_err(unready)?;
         return asked.await;
     }
-    // A request that changes nothing may run although the channel is not ready; it saves a round trip otherwise.
+    // A request that changes nothing is sent without waiting for `ready`, which saves a round trip.
     match select(pin!(asked), pin!(exec.ready())).await {
         Either::Left((answered, _)) => answered,
         Either::Right((Ok(()), asked)) => asked.await,
@@ -401,9 +401,9 @@ async fn ready_and<E: Exec>(
     }
 }
 
-/// Ends the shell that waited too long.
+/// Ends the shell when it has waited too long.
 async fn sweep(parked: Weak<Mutex<Option<ShellProcess>>>) {
-    // Weak: the task must not keep the shell alive when the files are gone.
+    // A weak reference: the task must not keep the shell alive when the files are gone.
     loop {
         sleep(IDLE_TIMEOUT / 2).await;
         let Some(parked) = parked.upgrade() else {

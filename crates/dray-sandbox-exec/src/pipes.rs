@@ -1,4 +1,5 @@
-//! The surroundings of a process: stdin is fed, stderr is kept, the group is killed when it is not needed any more.
+//! The pipes and the group of a process: stdin is fed, the end of stderr is kept, and the group is killed when its
+//! result is not needed any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ const STDERR_TAIL_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct ProcessGroup {
     leader: Option<Pid>,
-    /// Whether the leader was waited for; its number may mean another group then.
+    /// Whether the leader was reaped; after that its number may belong to another group.
     reaped: AtomicBool,
 }
 
@@ -32,7 +33,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Records that the leader was waited for.
+    /// Records that the leader was reaped.
     pub(super) fn reaped(&self) {
         self.reaped.store(true, Ordering::SeqCst);
     }

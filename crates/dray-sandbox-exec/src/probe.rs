@@ -30,13 +30,13 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 "the sandbox has no program that reports the user id",
             )
         })?;
-        // `entry` is the home in `/etc/passwd`, for commands that start without `HOME`.
+        // `entry` is the home directory in `/etc/passwd`, for commands that start without `HOME`.
         let home = ["home", "entry"]
             .iter()
             .find_map(|tag| SandboxPath::new(reply.get(tag)?).ok())
             .unwrap_or_else(|| working_directory.clone());
         let tools = tools(&reply);
-        // An earlier probe may have set them; all of them find the same.
+        // An earlier probe may have set them already; all probes find the same.
         let _ = self.tools.set(tools.clone());
         Ok(Probe {
             home,
@@ -50,7 +50,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         })
     }
 
-    /// Whether a program is in the sandbox; asked one time.
+    /// Whether the sandbox has a program; asked once.
     pub(super) async fn has(&self, tool: &str) -> Result<bool, Error> {
         let tools = self
             .tools

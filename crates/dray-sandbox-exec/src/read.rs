@@ -24,8 +24,8 @@ const READ_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
     include_str!("script/read.sh")
 );
-/// Largest file whose digest comes with it. The time that the digest needs beyond the copy passes after the last
-/// byte, without a sign of life.
+/// Largest file whose digest is computed with the copy. If the digest takes longer than the copy, no byte arrives
+/// during the rest.
 const MAX_BESIDE_BYTES: u64 = 1 << 30;
 /// Longest output of one range, also where the channel would take more: 4 MiB as base64.
 const MAX_RANGE: usize = 6 << 20;
@@ -56,7 +56,7 @@ struct ScriptRead<E> {
     size: u64,
     identity: Option<(u64, u64)>,
     position: u64,
-    /// The facts that the first run saw; every later one must see the same.
+    /// The facts of the first run; every later run must find the same.
     facts: Option<String>,
     run: Option<ReadRun>,
 }
@@ -166,7 +166,7 @@ impl<E: Exec> ScriptRead<E> {
         })
     }
 
-    /// Checks that the opened file is the one that was looked at, and the same in every run.
+    /// Checks that the opened file is the one that the caller checked, and the same in every run.
     fn recognise(&mut self, facts: &str) -> Result<(), Error> {
         match &self.facts {
             Some(first) if first != facts => return Err(changed("it changed between two ranges")),
@@ -209,7 +209,7 @@ impl<E: Exec> ScriptRead<E> {
                     if let Some(digest) = &mut run.digest {
                         digest.update(&bytes);
                     }
-                    // The byte beyond the end is counted by the run and not passed on.
+                    // The extra byte counts as received and is not passed on.
                     let room = usize::try_from(self.size - self.position).unwrap_or(usize::MAX);
                     let bytes = bytes.slice(..room.min(bytes.len()));
                     self.position += bytes.len() as u64;
@@ -236,13 +236,13 @@ impl<E: Exec> ScriptRead<E> {
     }
 }
 
-/// Checks that a run brought all that it must.
+/// Checks that a run delivered everything.
 fn close(run: ReadRun, trailer: StreamTrailer) -> Result<(), Error> {
     if trailer.facts != run.stream.facts {
         return Err(changed("it changed while it was read"));
     }
     if run.got > run.remaining {
-        // The facts say that nothing changed, and yet there are more bytes than the size.
+        // The file did not change according to its facts, but it has more bytes than its size.
         return Err(Error::new(ErrorKind::NotRegular, "it has no true size"));
     }
     let expected = run.stream.want.min(run.remaining);

@@ -30,7 +30,7 @@ impl Nonce {
         Self(nonce.to_owned())
     }
 
-    /// The digits, which occur nowhere by chance.
+    /// The hexadecimal digits of the nonce.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -134,8 +134,8 @@ impl Reply {
     }
 
     /// Uses the response that came before the channel broke, if it is complete. A script that fails leaves input
-    /// unread, and some channels break under the input that is still on its way: the script's reason counts, not
-    /// theirs.
+    /// unread, and some channels then break while they carry it: the reason that the script reported counts, not that
+    /// of the channel.
     fn despite(error: Error, output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
         let whole = begin(output, nonce).and_then(|_| Self::parse(output, nonce).ok().flatten());
         match whole {
@@ -216,10 +216,11 @@ impl Reply {
         self.text(tag).parse().ok()
     }
 
-    /// Fails when the script refused, or when its step failed; the record `spoken` holds the words of that step.
+    /// Fails when the script refused, or when its step failed; the record `spoken` holds the error message of that
+    /// step.
     pub(super) fn check(&self, spoken: &str) -> Result<(), Error> {
         let words = self.text(spoken);
-        // A refusal first: it has no status, and its kind is the script's own finding.
+        // A refusal first: it has no status, and the script itself determined its kind.
         if self.get("refused").is_some() {
             let said = self.text("refused");
             let kind = ErrorKind::ALL

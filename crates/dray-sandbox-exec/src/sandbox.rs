@@ -1,4 +1,4 @@
-//! A sandbox that has only a way to run commands.
+//! A sandbox that can only run commands.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub trait IncarnationGuard: Debug + Send + Sync {
     async fn check(&self) -> Result<(), Error>;
 }
 
-/// Commands that run only while the incarnation is the one that was opened (sandbox-transfer R-1).
+/// Runs commands only while the incarnation is the one that was opened (sandbox-transfer R-1).
 #[derive(Clone, Debug)]
 pub struct GuardedExec<E> {
     exec: E,
@@ -65,7 +65,7 @@ pub struct ExecSandbox<E> {
 }
 
 impl<E: Exec + 'static> ExecSandbox<E> {
-    /// Makes a sandbox of an incarnation and the way to run commands in it.
+    /// Makes a sandbox of an incarnation; `exec` runs commands in it.
     pub fn new(handle: Handle, exec: E) -> Self {
         Self {
             handle,

@@ -1,9 +1,9 @@
-//! Commands of any bytes for a wire that carries text only.
+//! Writes commands of any bytes for a wire that carries text only.
 
 use super::quote;
 
-/// A command as text for `eval "exec $(printf %b "$1")"` in a shell: `printf` makes the bytes again, and they are words
-/// in single quotes, so that nothing in them is executed.
+/// A command as text for `eval "exec $(printf %b "$1")"` in a shell: `printf` decodes the bytes, which form words in
+/// single quotes, so that nothing in them is executed.
 pub fn spelled(argv: &[Vec<u8>]) -> String {
     let mut spelled = String::new();
     for word in argv {
@@ -13,12 +13,12 @@ pub fn spelled(argv: &[Vec<u8>]) -> String {
     spelled
 }
 
-/// Bytes as text from which `printf %b` makes them again.
+/// Bytes as text that `printf %b` decodes.
 pub(super) fn escaped(bytes: &[u8]) -> String {
     let mut escaped = String::with_capacity(bytes.len());
     for byte in bytes {
         match byte {
-            // Any other character may mean something to printf or the shell.
+            // Any other character may have a meaning for printf or the shell.
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' | b' ' => {
                 escaped.push(char::from(*byte));
             }

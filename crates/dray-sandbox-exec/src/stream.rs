@@ -1,4 +1,4 @@
-//! A long response, taken as it comes: noise, a beginning, bytes, a trailer (sandbox-transfer 11.4).
+//! A long response that is read as it arrives: noise, a beginning, bytes, a trailer (sandbox-transfer 11.4).
 
 use std::collections::VecDeque;
 
@@ -33,13 +33,13 @@ pub(super) enum StreamEvent {
     End(StreamTrailer),
 }
 
-/// The words of the script after the content.
+/// What the script reports after the content.
 pub(super) struct StreamTrailer {
     /// SHA-256 of the content, where it was requested.
     pub(super) digest: Option<String>,
     /// Facts about the file after it was read.
     pub(super) facts: String,
-    /// The failure for which the content is incomplete.
+    /// The failure that left the content incomplete.
     pub(super) failure: Option<Error>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Stream {
     held: BytesMut,
     trailing: bool,
     ended: bool,
-    /// Whether the script reported that the content broke off.
+    /// Whether the script reported that reading the content failed.
     broken: bool,
     trailer: Option<String>,
     ready: VecDeque<Bytes>,
@@ -201,8 +201,8 @@ impl Stream {
             self.hold(piece);
             return Ok(());
         }
-        // `contains` is a quick search, and most pieces hold no mark.
-        // `@` is in no alphabet of text, so content cannot hold it (sandbox-transfer 11.4).
+        // `contains` is a quick check, and most chunks have no mark. `@` is in no text encoding, so content cannot
+        // contain it (sandbox-transfer 11.4).
         self.trailing |= piece.contains(&b'@');
         let content = if self.held.is_empty() && self.trailing {
             let at = piece.iter().position(|byte| *byte == b'@');
@@ -232,7 +232,7 @@ impl Stream {
     /// Passes on all but the last bytes, which may be the trailer.
     fn hold(&mut self, mut piece: Bytes) {
         if piece.len() >= MAX_TRAILER_BYTES {
-            // Raw bytes may look like anything, so only the end of the stream decides where the trailer begins.
+            // Raw bytes may look like a mark, so only the end of the stream decides where the trailer begins.
             let tail = piece.split_off(piece.len() - MAX_TRAILER_BYTES);
             self.ready.push_back(self.held.split().freeze());
             self.ready.push_back(piece);
@@ -246,10 +246,10 @@ impl Stream {
         }
     }
 
-    /// Splits what was held back when the output ended: content, and the trailer behind it.
+    /// Splits the held bytes when the output has ended: the content, and the trailer after it.
     fn close(&mut self) -> Result<Option<String>, Error> {
         let mark = self.nonce.mark("end ");
-        // A line without its end may be cut, and half a digest must not be compared.
+        // A line without its end may be cut, and a partial digest must not be compared.
         let whole = find_last(&self.held, &mark).filter(|at| {
             let line = self.held.get(*at..).unwrap_or_default();
             line.contains(&b'\n')
@@ -285,7 +285,7 @@ impl Stream {
     }
 
     fn trailer(&self, text: &str, exit: &CommandExit) -> StreamTrailer {
-        // Messages of a shell at its end may look like marks, but never stand on this line.
+        // Messages of a shell at its end may look like marks, but they are never on this line.
         let line = text.lines().next().unwrap_or_default();
         let mut words = line.split_whitespace().skip(2);
         let status = words.next().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Remote commands that outlive their connection: ended when their caller is gone.
 //!
-//! Docker, Kubernetes and Modal promise nothing about a command whose stream was closed. Each command therefore carries
-//! a mark in its environment, which its children inherit, and a second command kills every process that carries it. A
-//! process that clears its own environment escapes.
+//! Docker, Kubernetes and Modal do not end a command whose stream was closed. Each command therefore carries a mark in
+//! its environment, which its children inherit, and a second command kills every process that carries it. A process
+//! that clears its own environment escapes.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,8 @@ use tokio_util::task::TaskTracker;
 pub const MARK_VARIABLE: &str = "DRAY_TRANSFER";
 
 /// Kills every process that carries the mark, until a round finds none. Status 0 when any was found, 1 when none was.
-/// `grep` is faster by far where many processes run, if it knows lines that end with NUL; `read`, which leaves out the
-/// NULs between variables, needs no program but the shell.
+/// `grep` is far faster where many processes run, if it supports lines that end with NUL; the fallback with `read`,
+/// which drops the NULs between variables, needs no program but the shell.
 const KILL_SCRIPT: &str = r#"
 marked() {
   while IFS= read -r line || [ -n "$line" ]; do
@@ -48,7 +48,7 @@ done 2>/dev/null
 [ "$any" = 1 ]
 "#;
 
-/// How often a command is killed that its system reports as running.
+/// Most times that a command is killed which its system reports as running.
 const MAX_KILLS: usize = 20;
 /// Most searches for a command on a system that does not report it: it may not have been started yet.
 const MAX_LOOKS: usize = 3;
@@ -57,20 +57,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the next command waits for the end of those before it.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a system says of a command.
+/// What a system reports about a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandState {
-    /// It runs.
+    /// The command runs.
     Running,
-    /// It has ended. Its children may run.
+    /// The command has ended. Its children may run.
     Ended,
-    /// The system does not know of it: it was never started, or its start is still on the way.
+    /// The system does not know the command: it was never started, or its start is still under way.
     Unknown,
-    /// The system never reports it.
+    /// The system never reports the state of commands.
     Untold,
 }
 
-/// What the supervisor needs of the system that runs a command.
+/// What the supervisor needs from the system that runs a command.
 #[async_trait]
 pub trait CommandControl: Debug + Send + Sync + 'static {
     /// Runs another command beside it, without a mark and without waiting for [`Supervisor::settle`], and gives its
@@ -88,10 +88,11 @@ pub fn new_mark() -> String {
     format!("{:032x}", rand::rng().random::<u128>())
 }
 
-/// Watches over the commands of one sandbox, and counts those that are being killed.
+/// Supervises the commands of one sandbox, and counts those that are being killed.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
-    /// A command that was dropped may still be starting, and what it makes must not come after what follows.
+    /// Number of commands that are being killed. A dropped command may still be starting; the next operation must not
+    /// overlap with it.
     kills: Arc<watch::Sender<usize>>,
     tasks: TaskTracker,
 }
@@ -110,13 +111,14 @@ impl Supervisor {
         *self.kills.borrow() == 0
     }
 
-    /// Waits until no command is being killed, for at most ten seconds: a system that hangs shows that by itself.
+    /// Waits until no command is being killed, for at most ten seconds: if the system hangs, the next operation fails
+    /// anyway.
     pub async fn settle(&self) {
         let mut kills = self.kills.subscribe();
         drop(timeout(SETTLE_TIMEOUT, kills.wait_for(|count| *count == 0)).await);
     }
 
-    /// Watches over a command from the moment before it is started. Must be called within a runtime.
+    /// Supervises a command from the moment before it is started. Must be called within a runtime.
     pub fn watch(&self, mark: &str, control: impl CommandControl) -> Arc<SupervisedCommand> {
         self.watch_text(format!("{MARK_VARIABLE}={mark}"), control)
     }
@@ -161,24 +163,24 @@ impl SupervisedCommand {
         }
     }
 
-    /// Notes that it does not run any more, or never did.
+    /// Records that the command does not run any more, or never ran.
     pub fn set_over(&self) {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that its start was answered with a failure. It may run anyway, when that was the failure of a repeated
-    /// request.
+    /// Records that the start failed. The command may run anyway, if a repeated request failed after the first one
+    /// succeeded.
     pub fn set_start_failed(&self) {
         self.start_failed.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that it ended with this status.
+    /// Records that the command ended with this status.
     pub fn set_ended(&self, status: i32) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
         self.set_over();
     }
 
-    /// The status it ended with.
+    /// The exit status of the command.
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] when it has none.
@@ -204,8 +206,8 @@ impl SupervisedCommand {
         drop(self.supervisor.tasks.spawn_on(killing, &self.runtime));
     }
 
-    /// Kills first and asks then: a command that has ended may have left children, and one that is only starting
-    /// carries no mark yet.
+    /// Kills first and asks for the state afterwards: a command that has ended may have left children, and one that is
+    /// only starting has no mark yet.
     async fn kill_all(&self) -> Result<(), Error> {
         let start_failed = self.start_failed.load(Ordering::SeqCst);
         if start_failed && self.control.state().await? == CommandState::Unknown {
@@ -227,7 +229,7 @@ impl SupervisedCommand {
         Ok(())
     }
 
-    /// Whether any process was found.
+    /// Kills once; returns whether any process was found.
     async fn kill_once(&self) -> Result<bool, Error> {
         let argv = ["sh", "-c", KILL_SCRIPT, "sh", &self.mark].map(str::to_owned);
         match self.control.run_unsupervised(argv.to_vec()).await? {

@@ -1,4 +1,4 @@
-//! The end of standard error.
+//! The last bytes of standard error.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

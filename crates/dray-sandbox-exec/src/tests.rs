@@ -1,4 +1,4 @@
-//! Every operation with every shell and over every kind of channel.
+//! Tests of every operation with every shell and over every kind of channel.
 
 mod broken;
 mod channels;

@@ -1,4 +1,4 @@
-//! Writes new files: over stdin where there is one, otherwise piece by piece as arguments (sandbox-transfer 11.5,
+//! Writes new files: over stdin where the channel has one, otherwise in chunks as arguments (sandbox-transfer 11.5,
 //!
 
 use std::time::Duration;
@@ -24,14 +24,14 @@ const WRITE_SCRIPT: &str = concat!(
 );
 const CHUNK_SCRIPT: &str = include_str!("script/chunk.sh");
 const ROOM_SCRIPT: &str = include_str!("script/room.sh");
-/// Longest piece as an argument: 60 000 characters of base64, well under the limit for one argument.
+/// Longest chunk in an argument: 60 000 characters of base64, well below the limit for one argument.
 const MAX_CHUNK_CHARACTERS: usize = 45_000;
-/// Attempts for a piece whose response is lost.
+/// Attempts for a chunk whose response is lost.
 const MAX_ATTEMPTS: u32 = 3;
-/// How long to search for the reason of a failure that gave none.
+/// Time limit for finding the reason of a failure that reported none.
 const REASON_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The coding of the bytes on their way.
+/// The coding of the bytes on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteCoding {
     None,
@@ -59,7 +59,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 
     /// See [`dray_sandbox::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it
-    /// has `dd` or `tee` and a program for SHA-256; a write that continues another one has none.
+    /// has `dd` or `tee` and a program for SHA-256; a write that continues an earlier one returns none.
     pub async fn write_with_digest(
         &self,
         write: Write<'_>,
@@ -102,7 +102,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let (input, body) = WatchedInput::watch(body);
         let (coding, length, body) = if text {
             let (helps, body) = match input.guard(sample(body)).await? {
-                // Without an end of input the length must be known, and that of gzip is not.
+                // Without a signal for the end of input the script needs the length, and that of gzip is not known
+                // before.
                 (true, body) if channel.input_end => (self.has("gzip").await?, body),
                 (_, body) => (false, body),
             };
@@ -159,8 +160,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Finds the reason for which the response is missing, as far as the disk explains it: a full disk ends a command
-    /// before its input, and the broken channel gives no reason.
+    /// The reason why a response is missing, as far as the disk explains it: a full disk ends a command before its
+    /// input, and the broken channel reports no reason.
     async fn reason(&self, write: &Write<'_>, error: Error) -> Error {
         if !matches!(
             error.kind(),
@@ -182,7 +183,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     async fn write_arguments(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
         let most = self.longest_chunk(&write)?;
         let squeeze = self.has("gzip").await?;
-        // Creates the file exclusively; the pieces are appended to it.
+        // Creates the file exclusively; the chunks are appended to it.
         if write.offset == 0 {
             let nothing = Write { size: 0, ..write };
             let reply = self
@@ -211,8 +212,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Sends one piece, and again when its response is lost: the script compares the offset and adds the piece only
-    /// once.
+    /// Sends one chunk, and again when its response is lost: the script compares the offset, so that the chunk is added
+    /// only once.
     async fn append(
         &self,
         write: &Write<'_>,
@@ -247,10 +248,10 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Err(Error::new(ErrorKind::Unavailable, "no answer"))
     }
 
-    /// Bytes of a piece that fit into the arguments of one command.
+    /// Number of bytes of a chunk that fit into the arguments of one command.
     fn longest_chunk(&self, write: &Write<'_>) -> Result<usize, Error> {
         let channel = self.exec.channel();
-        // Stands for the numbers and words that the real command has in addition.
+        // In place of the numbers and words that the real command has in addition.
         let numbers = [b'9'; 100];
         let bare = command(
             CHUNK_SCRIPT,
@@ -273,7 +274,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether the error means that a response did not come. A refusal would come again.
+/// Whether the error means that a response was lost. A refusal would come again.
 fn may_be_lost(error: &Error) -> bool {
     error.kind() != ErrorKind::RateLimited && matches!(error.kind().again(), Again::BackOff(5))
 }
@@ -282,8 +283,8 @@ fn mode(mode: u32) -> Vec<u8> {
     format!("{:o}", mode & 0o777).into_bytes()
 }
 
-/// Checks that this many bytes are there now. Not every tool reports a full disk in known words, so where fewer bytes
-/// are there and nothing more fits, the disk counts as full.
+/// Checks that the file has this many bytes now. Some tools report a full disk with unknown texts, so the disk counts
+/// as full where fewer bytes were written and no more fit.
 fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
     let lack = lack(reply, size);
     match reply.check("text") {
@@ -309,7 +310,7 @@ fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
     }
 }
 
-/// Bytes that are there, where they are too few and the rest does not fit.
+/// The number of bytes in the file, if they are too few and the rest does not fit.
 fn lack(reply: &Reply, size: u64) -> Option<u64> {
     let found = reply.number("size")?;
     let left = free(&reply.text("free"))?;

@@ -31,11 +31,11 @@ pub fn unanswered(error: HttpError) -> Error {
 
 /// The JSON body of a refusal. One that is not JSON counts as the default.
 pub trait Refusal: DeserializeOwned + Default + Send {
-    /// With the status that it came with.
+    /// Converts to an error. `status` is the HTTP status of the response.
     fn into_error(self, status: u16) -> Error;
 }
 
-/// A refusal that is a sentence.
+/// A refusal that holds nothing but a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct MessageRefusal {
@@ -63,7 +63,7 @@ pub async fn refused<R: Refusal>(response: HttpResponse) -> Error {
     }
 }
 
-/// By the status of HTTP, and by the words where a status stands for several things.
+/// The kind for an HTTP status. `message` decides where a status has several causes.
 pub fn kind_of_status(status: u16, message: &str) -> ErrorKind {
     let known = || kind_of_words(message);
     match status {
@@ -80,7 +80,7 @@ pub fn kind_of_status(status: u16, message: &str) -> ErrorKind {
     }
 }
 
-/// By the words of the provider, or of the system that it passes on.
+/// The kind for a message of the provider, or of the operating system that the provider passes on.
 pub fn kind_of_words(message: &str) -> Option<ErrorKind> {
     let lower = message.to_ascii_lowercase();
     if lower.contains("is a directory") {

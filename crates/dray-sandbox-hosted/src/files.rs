@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use crate::fault::unanswered;
 use crate::provider::Provider;
 
-/// The media type of bytes that are just bytes.
+/// Media type of arbitrary bytes (RFC 2046, section 4.5.1).
 pub const OCTET_STREAM: &str = "application/octet-stream";
 
 /// Opens a regular file from an offset. Only a body that ends without an error is complete.
@@ -20,7 +20,7 @@ pub(crate) async fn download<P: Provider>(
     let path = read.file.real_path.to_text()?;
     let left = read.file.size.saturating_sub(read.offset);
     let mut request = provider.download(path);
-    // No range for a whole file: 206 would be right too, but then the size comes in another header.
+    // No range for a whole file: with a range the response has status 206, and its size is in another header.
     if read.offset > 0 {
         request = request.header("range", &format!("bytes={}-", read.offset));
     }
@@ -40,9 +40,9 @@ pub(crate) async fn download<P: Provider>(
     Ok(Body::new(pieces).exactly(left))
 }
 
-/// Fails unless the response is the requested part of the file that was looked at.
+/// Fails unless the response is the requested part of the file that `stat` described.
 fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Error> {
-    // The client asks for identity; bytes that a proxy compressed would fail the digest later.
+    // The client asks for no encoding; bytes that a proxy compressed would only fail at the digest.
     if response.header("content-encoding").is_some() {
         return Err(Error::new(
             ErrorKind::Protocol,
@@ -90,7 +90,7 @@ fn broken(cause: Cause) -> Error {
     }
 }
 
-/// Fills a file that is there already.
+/// Writes the content of an existing file.
 pub(crate) async fn upload<P: Provider>(
     provider: &P,
     write: Write<'_>,

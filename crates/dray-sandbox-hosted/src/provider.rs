@@ -10,7 +10,7 @@ use dray_sandbox_exec::Exec;
 
 use crate::fault::unanswered;
 
-/// One incarnation of a sandbox, as its provider offers it.
+/// One incarnation of a sandbox at its provider.
 #[async_trait]
 pub trait Provider: Debug + Send + Sync + 'static {
     /// Runs commands as the sandbox user.
@@ -22,10 +22,10 @@ pub trait Provider: Debug + Send + Sync + 'static {
     /// Whether the output of a command may be as long as a tar of a directory.
     const HAS_LONG_OUTPUT: bool;
 
-    /// Kinds of failure that a sandbox may be the cause of that is stopped or gone.
+    /// Kinds of failure that may mean that the sandbox is stopped or gone.
     const DOUBTFUL_KINDS: &'static [ErrorKind];
 
-    /// Which incarnation.
+    /// Handle of the incarnation.
     fn handle(&self) -> &Handle;
 
     /// Life that is left; `None` for a sandbox without an end.
@@ -34,7 +34,7 @@ pub trait Provider: Debug + Send + Sync + 'static {
     /// The state of an incarnation that nothing can be done in now, such as [`ErrorKind::SandboxGone`].
     async fn life_left(&self) -> Result<Option<Duration>, Error>;
 
-    /// Sees to it that the incarnation lives for `needed` more.
+    /// Makes sure that the incarnation lives for `needed` from now.
     ///
     /// # Errors
     /// [`ErrorKind::SandboxGone`] when it does not.
@@ -54,7 +54,7 @@ pub trait Provider: Debug + Send + Sync + 'static {
     /// A request that fills a file.
     fn upload(&self, path: &str, size: u64, body: ByteStream) -> RequestBuilder;
 
-    /// Looks at the response to an upload.
+    /// Checks the response to an upload.
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] when it names another file.
@@ -66,7 +66,7 @@ pub trait Provider: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Renames a file and replaces what has the name. Returns false when the provider has no call for that.
+    /// Renames a file; an existing target is replaced. Returns false when the provider has no call for that.
     ///
     /// # Errors
     /// The call failed. Commands are tried after [`ErrorKind::ToolMissing`], [`ErrorKind::Unavailable`] and

@@ -32,7 +32,7 @@ impl<P: Provider> HostedSandbox<P> {
         }
     }
 
-    /// Fails unless the path still leads to the file of this metadata.
+    /// Fails unless the path still leads to the file with this metadata.
     async fn check(&self, file: &Metadata) -> Result<(), Error> {
         let now = self.commands.stat(&file.real_path, Follow::No).await?;
         match now.kind {

@@ -17,7 +17,7 @@ const MAX_NAMESPACES: usize = 8;
 /// Asks for each right in the configured namespaces, or in all where none is configured.
 pub(crate) async fn check_access(cluster: &Cluster) -> Result<BackendCheck, Error> {
     let configured = &cluster.config().namespaces;
-    // Without namespaces a pod of any may be named; the empty name stands for all of them.
+    // Without configured namespaces, a pod of any namespace may be named; the empty name means all of them.
     let everywhere = [String::new()];
     let namespaces = if configured.is_empty() {
         everywhere.as_slice()

@@ -17,7 +17,7 @@ pub struct Config {
     /// Uses the service account of the pod that this service runs in, at `https://kubernetes.default.svc`, instead of
     /// a file.
     pub in_cluster: bool,
-    /// Namespaces that sandboxes may be in; empty leaves it to the rights of the credentials.
+    /// Namespaces that sandboxes may be in. Empty: every namespace that the credentials allow.
     pub namespaces: Vec<String>,
     /// Image with a shell, `stat`, `mv` and `sha256sum` for an ephemeral container next to a container that has no
     /// shell. Absent: such a container is `tool_missing`. An ephemeral container stays until its pod ends.
@@ -26,9 +26,9 @@ pub struct Config {
     pub ephemeral_timeout: Period,
     /// Longest time for connecting.
     pub connect_timeout: Period,
-    /// Time until the API server begins to answer.
+    /// Longest time until the API server begins to respond.
     pub answer_timeout: Period,
-    /// Time without a frame, answers to pings included, after which a stream is given up.
+    /// Longest time without a frame, responses to pings included, before a stream counts as broken.
     pub idle_timeout: Period,
 }
 
@@ -54,7 +54,7 @@ pub enum ConfigError {
     /// Neither or both of the ways to find the cluster are set.
     #[error("name a kubeconfig or say in_cluster, one of them")]
     Cluster,
-    /// A context is set, but no kubeconfig that would hold it.
+    /// A context is set, but no kubeconfig that could contain it.
     #[error("a context needs a kubeconfig")]
     Context,
     /// A name that a namespace cannot have.
@@ -68,14 +68,14 @@ pub enum ConfigError {
 impl Config {
     /// Checks the settings against each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        // Both at the same time would leave open which cluster is meant.
+        // With both, it would be unclear which cluster is meant.
         if self.kubeconfig.is_some() == self.in_cluster {
             return Err(ConfigError::Cluster);
         }
         if self.context.is_some() && self.in_cluster {
             return Err(ConfigError::Context);
         }
-        // A name that cannot exist would silently permit nothing.
+        // A name that cannot exist would permit nothing without any message.
         let wrong = |name: &&String| !crate::target::is_label(name);
         if let Some(name) = self.namespaces.iter().find(wrong) {
             return Err(ConfigError::Namespace(name.clone()));

@@ -31,13 +31,13 @@ pub(crate) async fn ensure(
     container: &Container,
     image: &str,
 ) -> Result<String, Error> {
-    // In a shared process namespace the first process is not that of the target.
+    // In a shared process namespace the first process does not belong to the target.
     if !pod.has_own_processes() {
         let shared =
             "processes of the pod are shared, so that its containers cannot be distinguished";
         return Err(Error::new(ErrorKind::ToolMissing, shared));
     }
-    // Ephemeral containers cannot be removed, so one is used again as long as it runs.
+    // Ephemeral containers cannot be removed, so a running one is reused.
     let name = match pod.helper(&container.name, image) {
         Some(name) => name.to_owned(),
         None => add(place, container, image).await?,

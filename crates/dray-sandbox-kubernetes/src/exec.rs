@@ -1,6 +1,6 @@
 //! Commands in a container (sandbox-transfer 6.1).
 //!
-//! Nothing promises that a command ends when its stream is closed; [`Supervisor`] ends it.
+//! The API does not promise that a command ends when its stream is closed; [`Supervisor`] ends it.
 
 mod argument;
 mod end;
@@ -22,7 +22,7 @@ use crate::target::Target;
 
 use streams::CommandStreams;
 
-/// Most bytes of all arguments: they are part of a request line that takes 64 KiB, and a byte may need three there.
+/// Most bytes of all arguments: they are part of a request line of at most 64 KiB, in which a byte may take three.
 const MAX_ARGUMENT_BYTES: usize = 19 << 10;
 
 /// Status of a command that was killed.
@@ -53,18 +53,18 @@ impl IncarnationGuard for PodContainer {
     }
 }
 
-/// Runs commands in one container of a place: the one of the sandbox, or one beside it.
+/// Runs commands in one container of the pod: that of the sandbox, or an ephemeral one beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct PodExec {
     place: Arc<PodContainer>,
     container: String,
-    /// Whether the end of stdin can be said.
+    /// Whether the end of stdin can be signalled.
     half_close: Arc<AtomicBool>,
     supervisor: Supervisor,
 }
 
 impl PodExec {
-    /// Runs nothing to see whether anything runs, and how its stdin ends.
+    /// Runs an empty script to check whether commands run, and whether the end of stdin can be signalled.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Exec for PodExec {
         self.supervisor.settle().await;
         let mark = new_mark();
         let counted = self.half_close.load(Ordering::SeqCst);
-        // From here on something may run.
+        // From here on a process may run.
         let command = self.supervisor.watch(&mark, self.clone());
         let guard = command.guard();
         let words = argument::marked(&mark, &argv);
@@ -130,7 +130,7 @@ impl Exec for PodExec {
             }
         })?;
         if counted && !connection.accepted.half_close {
-            // Another version than before: commands must get the length of their input from now on.
+            // The server changed to an older version: from now on commands must be given the length of their input.
             self.half_close.store(false, Ordering::SeqCst);
             if stdin.is_some() {
                 let other = "the server speaks an older protocol than before";
@@ -148,7 +148,7 @@ impl Exec for PodExec {
     }
 }
 
-/// Whether a command may run although its stream did not open: the response was lost, or makes no sense.
+/// Whether a command may run although its stream did not open: the response was lost or malformed.
 fn may_run(failure: ErrorKind) -> bool {
     matches!(
         failure,
@@ -171,7 +171,7 @@ fn body(streams: CommandStreams, guard: KillGuard) -> Body {
     ))
 }
 
-/// How a command ended whose output was read. One that was killed may have died with its container.
+/// The result of a command whose output was read. A killed command may have died with its container.
 async fn ended(
     place: Arc<PodContainer>,
     command: Arc<SupervisedCommand>,

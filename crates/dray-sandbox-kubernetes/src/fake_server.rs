@@ -104,7 +104,7 @@ impl ApiServer {
         SharedState::url(self.server.shared())
     }
 
-    /// Directory for files of a test; the containers have theirs in it.
+    /// Directory for files of a test, which also holds the directories of the containers.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -127,7 +127,7 @@ impl ApiServer {
         Ok(path)
     }
 
-    /// Creates a pod, in place of one of the same name. Every container gets an empty directory.
+    /// Creates a pod; it replaces one of the same name. Every container gets an empty directory.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl ApiServer {
         self.state().token = Some(token.to_owned());
     }
 
-    /// Takes a right away, such as `create pods/exec`, as reviews report it.
+    /// Takes a right away, such as `create pods/exec`, from what access reviews report.
     pub fn forbid(&self, right: &str) {
         self.state().forbidden.push(right.to_owned());
     }
@@ -201,7 +201,7 @@ impl ApiServer {
         });
     }
 
-    /// Changes a pod right after the next request about it that contains `part` was answered from its old state.
+    /// Applies a change to a pod after the next request that contains `part`; that request still gets the old state.
     pub fn after(&self, part: &str, change: impl FnOnce(&mut FakePod) + Send + 'static) {
         self.state().changes.push(PlannedStep {
             part: part.to_owned(),

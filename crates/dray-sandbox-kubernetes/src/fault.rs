@@ -39,8 +39,8 @@ pub(crate) struct StatusCause {
     pub(crate) message: String,
 }
 
-/// Texts and kinds, in lower case; the first match counts, so that specific ones come first. A text about a missing
-/// program is distinguished from one about a container by the words before it.
+/// Texts and kinds, in lower case; the first match counts, so that specific ones come first. The words before it
+/// distinguish a text about a missing program from one about a container.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("executable file not found", ErrorKind::ToolMissing),
     ("no such file or directory", ErrorKind::ToolMissing),
@@ -79,7 +79,7 @@ pub(crate) fn refused(
     let known = kind_of(&text);
     let kind = match code {
         401 | 403 => ErrorKind::Auth,
-        // A 404 may come from the kubelet as well, about a container that is not there now.
+        // A 404 may also come from the kubelet, about a container that does not exist now.
         404 => match known {
             Some(ErrorKind::SandboxStopped) => ErrorKind::SandboxStopped,
             _ => ErrorKind::SandboxGone,
@@ -87,7 +87,7 @@ pub(crate) fn refused(
         429 => ErrorKind::RateLimited,
         400 if text.contains("is not valid for pod") => ErrorKind::Protocol,
         408 | 500..=599 => known.unwrap_or(ErrorKind::Unavailable),
-        // Mostly 400: only the text of a stopped container says more than the code.
+        // Mostly 400; only the message for a stopped container is more specific than the code.
         _ => match known {
             Some(ErrorKind::SandboxStopped) => ErrorKind::SandboxStopped,
             _ => ErrorKind::Protocol,

@@ -4,7 +4,8 @@
 //! - An incarnation is the uid of the pod, the container and its id, so a pod that was created again is another one.
 //! - `fake_server` (feature `fake-server`): an API server on loopback that runs commands for tests.
 //!
-//! What it does not do: it needs no `tar` and no `kubectl`, and believes no exit status that bytes do not confirm.
+//! What it does not do: it needs no `tar` and no `kubectl`, and it does not trust an exit status that the received
+//! bytes do not confirm.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,7 +37,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-// `kube` wants the version of the API to be chosen by its user.
+// `kube` requires its user to choose the version of the API.
 use k8s_openapi as _;
 
 pub use backend::KubernetesBackend;

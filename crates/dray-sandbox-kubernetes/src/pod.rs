@@ -160,7 +160,7 @@ impl Pod {
         });
         let usable = fitting.find(|one| match self.helper_status(&one.name) {
             Some(status) => status.state.terminated.is_none(),
-            // Without a status it was created a moment ago.
+            // Without a status it was created only a moment ago.
             None => true,
         });
         usable.map(|one| one.name.as_str())
@@ -181,7 +181,7 @@ impl Pod {
                 terminated: Some(why),
                 ..
             } => broken(why),
-            // `ErrImagePull` or `ImagePullBackOff`: the caller would mostly wait for its whole timeout.
+            // `ErrImagePull` or `ImagePullBackOff`: waiting would mostly use up the whole timeout.
             ContainerState {
                 waiting: Some(why), ..
             } if why.reason.contains("Image") => broken(why),

@@ -1,8 +1,8 @@
 //! Files of a container, seen from another one beside it, where its root is `/proc/1/root` (sandbox-transfer R-9).
 //!
-//! Links of the container would mean something else where the commands run, so no command ever follows one: every
-//! part of a path is examined by itself and links are resolved here, with the root of the container as the top. A
-//! link that is put in place afterwards leads into the helper, which holds no data.
+//! A command in the helper would resolve links of the container from the helper's own root, so no command follows a
+//! link: this module examines every part of a path separately and resolves links with the root of the container as the
+//! top. A link that is created afterwards leads into the helper, which holds no data.
 
 use std::collections::VecDeque;
 
@@ -19,12 +19,12 @@ pub(crate) const PROCESS_ROOT: &str = "/proc/1/root";
 /// Most links that are followed for one path, as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 
-/// Commands get resolved paths, and `readlink -f` would take the root itself for a link and resolve it to the
-/// helper's.
+/// Commands get resolved paths. `readlink -f` would also resolve `/proc/1/root`, which is a link, so this function
+/// replaces it.
 const RESOLVED_PRELUDE: &str = r#"readlink() { case $1 in -f) printf '%s\n' "$2" ;; *) command readlink "$@" ;; esac; }
 "#;
 
-/// Runs scripts that take paths as they are.
+/// Runs scripts that take paths without resolving them.
 #[derive(Debug)]
 struct LiteralPaths<E>(E);
 
@@ -49,7 +49,7 @@ impl<E: Exec> Exec for LiteralPaths<E> {
             && shell == b"sh"
             && flag == b"-c"
         {
-            // Before the script, so that its own calls find the function.
+            // Before the script, so that its own calls use the function.
             script.splice(..0, RESOLVED_PRELUDE.bytes());
         }
         self.0.run(argv, stdin).await
@@ -66,7 +66,7 @@ pub(crate) struct RootedSandbox<E> {
 }
 
 impl<E: Exec + 'static> RootedSandbox<E> {
-    /// Makes a sandbox of the incarnation and the way to run commands that see its root at `root`.
+    /// Makes a sandbox of the incarnation. `exec` runs commands that see the root of the container at `root`.
     pub(crate) fn new(handle: Handle, exec: E, root: SandboxPath) -> Self {
         Self {
             handle,
@@ -99,7 +99,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
             let found = match self.look(&there).await {
                 Ok(found) => found,
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    // Beneath what is not there, `..` leads nowhere either.
+                    // Beneath a missing directory, `..` leads nowhere either.
                     return match left.iter().try_fold(there, |path, part| path.join(part)) {
                         Ok(path) => Ok(RootedPath {
                             path,

@@ -1,4 +1,4 @@
-//! The backend against the fake server, and the fake server against clients that others wrote.
+//! Tests of the backend with the fake server, and of the fake server with other clients.
 
 mod answers;
 mod clients;

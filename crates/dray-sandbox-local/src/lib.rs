@@ -53,7 +53,7 @@ pub struct LocalOptions {
     pub roots: Vec<PathBuf>,
 }
 
-/// System calls that a kernel or a seccomp profile may refuse. Tests turn them off to take the other way.
+/// System calls that a kernel or a seccomp profile may refuse. Tests disable them to run the fallbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kernel {
     /// `openat2`, since Linux 5.6.
@@ -96,7 +96,7 @@ impl LocalBackend {
             let mut roots = self.options.roots.iter().filter(|root| root.is_absolute());
             roots.any(|root| {
                 path.starts_with(root)
-                    // A root may itself be reached over a link; its real path counts as well.
+                    // A root may be a link itself; its real path counts as well.
                     || std::fs::canonicalize(root).is_ok_and(|root| path.starts_with(root))
             })
         };

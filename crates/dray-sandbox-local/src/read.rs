@@ -32,7 +32,7 @@ pub(super) struct OpenFile {
 }
 
 impl Root {
-    /// Opens a regular file. `checked` is the identity that an earlier look found.
+    /// Opens a regular file. `checked` is the identity that an earlier `stat` found.
     pub(super) fn source(
         &self,
         path: &SandboxPath,
@@ -125,7 +125,7 @@ impl OpenFile {
             let spare = rustix::buffer::spare_capacity(&mut piece);
             match rustix::io::pread(&self.descriptor, spare, at) {
                 Ok(0) => {
-                    // A writer who truncates first and one who does not get the same error.
+                    // A writer that truncates the file first must cause the same error as one that does not.
                     self.unchanged()?;
                     let why = format!("the file ended at {at} of {} bytes", self.seen.size);
                     return Err(Error::new(ErrorKind::Truncated, why));

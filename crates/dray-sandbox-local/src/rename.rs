@@ -49,7 +49,7 @@ impl Root {
                 renamed => return renamed.map_err(failed("rename")),
             }
         }
-        // A second name is as exclusive; between the two calls the file has both.
+        // A link fails on an existing name just as reliably; between the two calls the file has both names.
         rustix::fs::linkat(source, old, target, new, AtFlags::empty()).map_err(failed("link"))?;
         rustix::fs::unlinkat(source, old, AtFlags::empty()).map_err(failed("unlink"))
     }

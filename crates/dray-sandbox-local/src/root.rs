@@ -33,7 +33,8 @@ impl Root {
         let said = SandboxPath::new(said.as_os_str().as_bytes())?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let gone = |errno| Error::new(ErrorKind::SandboxGone, "no such directory").caused_by(errno);
-        // `real` was allowed a moment ago. It is opened from `/` without links, so that it still is that directory.
+        // `real` was checked a moment ago. Opening it from `/` without following links makes sure that it is still that
+        // directory.
         let top = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty());
         let names: Vec<_> = parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
         let descriptor =

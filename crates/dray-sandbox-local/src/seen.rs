@@ -36,7 +36,7 @@ impl FileStat {
 
     fn look(descriptor: impl AsFd, name: &[u8], flags: AtFlags) -> Result<Self, Errno> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-        // A look must not mount a network file system, which may hang.
+        // Reading metadata must not mount a network file system, which may hang.
         let flags = flags | AtFlags::NO_AUTOMOUNT;
         Ok(Self::from_kernel(&rustix::fs::statx(
             descriptor, name, flags, wanted,

@@ -1,4 +1,4 @@
-//! The local backend: the suite of all backends, and what only it can meet.
+//! Tests of the local backend: the conformance suite, and what is special to directories of this host.
 
 mod beneath;
 mod faults;

@@ -82,7 +82,7 @@ impl Root {
         }
         let (uid, gid) = (Uid::from_raw(self.seen.uid), Gid::from_raw(self.seen.gid));
         match rustix::fs::fchown(descriptor, Some(uid), Some(gid)) {
-            // Without the privilege the file stays ours, with the mode that was requested.
+            // Without the privilege the file keeps the user of this process as its owner.
             Ok(()) | Err(Errno::PERM) => Ok(()),
             Err(error) => Err(failed("give a file to the sandbox user")(error)),
         }
@@ -112,7 +112,7 @@ impl Root {
         let mode = Mode::from_raw_mode(0o755);
         match rustix::fs::mkdirat(&directory, name.as_slice(), mode) {
             Ok(()) => {}
-            // Another process was faster; a file or a dangling link is found below.
+            // Another process created it first; `is_directory` detects a file or a dangling link.
             Err(Errno::EXIST) => return self.is_directory(path),
             Err(error) => return Err(failed("make a directory")(error)),
         }
@@ -177,7 +177,7 @@ impl PartialFile {
             if held.len() < CHUNK_BYTES && !ended {
                 continue;
             }
-            // One write at a time, and the next piece is gathered meanwhile.
+            // One write at a time; the next chunk is collected while it runs.
             if let Some(before) = writing.take() {
                 joined(before).await?;
             }

@@ -12,18 +12,18 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Id of the token (`ak-…`). Without one nothing can be reached.
+    /// Id of the token (`ak-…`). Without one no sandbox can be reached.
     pub token_id: String,
     /// Secret of the token (`as-…`).
     #[schemars(with = "String")]
     pub token_secret: Secret,
-    /// Where the provider answers: `https://HOST[:PORT]`, or `http://` for a stand-in on this host.
+    /// URL of the provider: `https://HOST[:PORT]`, or `http://` for a fake server on this host.
     pub server_url: String,
-    /// Certificates (PEM) of authorities to trust instead of the public ones.
+    /// Certificates (PEM) of the authorities that are trusted instead of the public ones.
     pub ca_file: Option<PathBuf>,
     /// Longest time for connecting.
     pub connect_timeout: Period,
-    /// Time for one response that is not waited for by the nature of the question.
+    /// Longest time for one response, except for requests that wait for the end of a command.
     pub answer_timeout: Period,
 }
 

@@ -1,4 +1,4 @@
-//! The control plane: the task of a sandbox, and the way to its router (sandbox-transfer 7.3).
+//! The control plane: finds the task of a sandbox and the router that reaches it (sandbox-transfer 7.3).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Whether its calls are those of the second version.
+    /// Whether its calls are those of the second version of the API.
     fn second(&self) -> bool {
         is_second(&self.sandbox_id)
             || (self.task_id.starts_with("ta-") && self.task_id.ends_with('V'))
@@ -155,7 +155,7 @@ impl ControlClient {
             };
             let request = self.request(message.clone(), &key, &retry, token.clone())?;
             match rpc::unary(self.channel(), path, request, self.settings.response).await {
-                // One time: a credential that was just made and is refused again would be refused forever.
+                // Once: if a new credential is refused as well, every further one would be.
                 Err(status) if second && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.forget(token.as_ref()).await;
@@ -206,7 +206,7 @@ impl ControlClient {
         if self.settings.token_id.is_empty() {
             return Err(Error::new(ErrorKind::Auth, "no token is configured"));
         }
-        // The one that is held would be returned without a request.
+        // A credential that is still held would be returned without a request.
         *self.token.lock().await = None;
         let refused = |status| fault::failed("asking for a credential", &status);
         self.token().await.map(drop).map_err(refused)

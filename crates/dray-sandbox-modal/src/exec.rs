@@ -1,7 +1,7 @@
 //! Commands in a sandbox.
 //!
-//! The id of a command is ours, so that starting it twice starts it once. Nothing in the protocol ends a command;
-//! `dray_sandbox_exec::Supervisor` does.
+//! This side chooses the id of a command, so that a repeated start does not start it again. The protocol cannot end a
+//! command; `dray_sandbox_exec::Supervisor` does.
 
 mod end;
 mod input;
@@ -31,7 +31,7 @@ use output::CommandOutput;
 
 /// Most bytes of all arguments of a command.
 const MAX_ARGUMENT_BYTES: usize = 65_536;
-/// How long standard error may stay open in other hands once a command has ended.
+/// How long to wait for the end of standard error once a command has ended: another process may hold it open.
 const STDERR_LINGER: Duration = Duration::from_secs(2);
 
 /// Runs commands through the router.
@@ -49,7 +49,7 @@ impl ModalExec {
         let start = start(&self.router, exec_id, argv);
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
         match self.router.ask::<_, EmptyMessage>(path, &start).await {
-            // An earlier try whose response was lost.
+            // An earlier attempt succeeded, and its response was lost.
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
             Err(status) => Err(fault::failed("starting a command", &status)),
             Ok(EmptyMessage {}) => Ok(()),
@@ -57,7 +57,7 @@ impl ModalExec {
     }
 }
 
-/// Words that begin a command.
+/// The request that starts a command.
 fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest {
     ExecStartRequest {
         task_id: router.task_id().to_owned(),
@@ -85,7 +85,7 @@ fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// Why the input ended early, for the first caller.
+/// The cause for which the input ended early, for the first caller that asks.
 #[derive(Debug, Default)]
 struct InputFailure {
     told: CancellationToken,
@@ -120,7 +120,7 @@ impl Exec for ModalExec {
         let argv = text(argv)?;
         self.router.supervisor().settle().await;
         let exec_id = Uuid::new_v4().to_string();
-        // From here on dropping it kills the command.
+        // From here on, dropping the guard kills the command.
         let control = RouterCommand {
             router: Arc::clone(&self.router),
             exec_id: exec_id.clone(),
@@ -154,7 +154,7 @@ impl Exec for ModalExec {
     }
 }
 
-/// Standard output, until it ends or the input breaks.
+/// Standard output, until it ends or the input fails.
 fn body(stdout: CommandOutput, reading: KillGuard, broken: Arc<InputFailure>) -> Body {
     let state = Some((stdout, reading, broken));
     Body::new(stream::unfold(state, async |state| {
@@ -181,7 +181,7 @@ fn input_broke(broken: &InputFailure) -> Error {
         .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "the input broke"))
 }
 
-/// The end of a command that is waited for. Dropping it before kills the command.
+/// The end of a command. Dropping it before it resolves kills the command.
 struct CommandEnd {
     router: Arc<Router>,
     exec_id: String,
@@ -212,7 +212,7 @@ async fn ended(
         };
         match heard {
             Some(said) => said?,
-            // What another process holds open is not waited for.
+            // Not awaited any longer: another process may hold it open.
             None => {
                 if let Ok(said) = tokio::time::timeout(STDERR_LINGER, listening).await {
                     said?;

@@ -1,7 +1,7 @@
 //! A fake of the provider: both services, on loopback, with commands that really run.
 //!
-//! Paths in its sandboxes are paths of this host. The server itself plays the file tool, with real processes where
-//! possible, so that they can be killed like any other. The tool's user is that of the test.
+//! Paths in its sandboxes are paths of this host. The server itself implements the file tool, with real processes where
+//! possible, so that they can be killed like any other. The tool runs as the user of the test.
 
 mod command;
 mod fault;
@@ -154,12 +154,12 @@ impl Server {
         }
     }
 
-    /// Adds a fault; it applies to the first call that fits.
+    /// Adds a fault; it applies to the first matching call.
     pub fn arm(&self, fault: Fault) {
         lock(&self.state.faults).push(fault);
     }
 
-    /// Uses up one refusal of a method. Returns whether there was one.
+    /// Removes one planned refusal of a method. Returns whether there was one.
     pub fn take_refusal(&self, method: &str) -> bool {
         fault::refusal(&mut lock(&self.state.faults), method).is_some()
     }
@@ -205,7 +205,7 @@ impl State {
         format!("jwt-{}", self.credential.load(Ordering::SeqCst))
     }
 
-    /// Fails unless the task still runs; returns its end.
+    /// Fails unless the task still runs; returns the token that is cancelled when it ends.
     fn task(&self, task_id: &str) -> Result<CancellationToken, Status> {
         let sandboxes = lock(&self.sandboxes);
         let task = sandboxes.values().find(|task| task.task_id == task_id);

@@ -58,7 +58,7 @@ fn kind(code: Code, policy: bool) -> ErrorKind {
         Code::Unavailable | Code::Cancelled | Code::Internal | Code::Unknown | Code::Aborted => {
             ErrorKind::Unavailable
         }
-        // Without a retry policy the resource stays exhausted, and the same request must not come again.
+        // Without a retry policy the resource stays exhausted, so the request is not repeated.
         Code::ResourceExhausted
         | Code::Ok
         | Code::InvalidArgument

@@ -1,9 +1,8 @@
 //! Files in sandboxes of Modal (sandbox-transfer 7).
 //!
-//! Everything is a command there: the provider's own file tool is one, and what it cannot report (inodes, targets of
-//! links, digests) or do (rename) goes through a shell. Commands go to the router of the worker that runs the
-//! sandbox; both of their streams are read and written by offset, so that a broken connection costs nothing
-//! (sandbox-transfer R-10).
+//! All operations are commands: the provider's file tool is one, and a shell does what the tool cannot report (inodes,
+//! targets of links, digests) or do (rename). Commands go to the router of the worker that runs the sandbox; both of
+//! their streams are read and written by offset, so that a broken connection loses nothing (sandbox-transfer R-10).
 //!
 //! - [`ModalBackend`] finds sandboxes by their ids and opens them; [`Config`] holds the token.
 //! - An incarnation is the id of the sandbox and that of the task that runs it.

@@ -69,7 +69,7 @@ impl Router {
         &self.task.task_id
     }
 
-    /// Ends commands whose caller is gone.
+    /// Kills commands whose callers are gone.
     pub(crate) fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }

@@ -15,11 +15,11 @@ use crate::exec::ModalExec;
 use crate::router::Router;
 use crate::tools::{Tools, regular};
 
-/// The owner's write bit: without it the tool cannot write to the file that was claimed.
+/// The owner's write permission: without it the tool cannot write to the claimed file.
 const OWNER_WRITES: u32 = 0o200;
 
-/// Moves the bytes of files with the file tool and does everything else with a shell; without a shell, with the tool
-/// as far as it goes.
+/// A sandbox that moves the bytes of files with the file tool and does everything else with a shell; without a shell,
+/// it uses the tool for everything that the tool can do.
 #[derive(Clone, Debug)]
 pub(crate) struct ModalSandbox {
     handle: Handle,
@@ -42,7 +42,7 @@ impl ModalSandbox {
         self.stat(path, Follow::No).await
     }
 
-    /// Fails unless the file is still the one that was looked at.
+    /// Fails unless the file is still the one with this metadata.
     async fn same(&self, file: &Metadata) -> Result<(), Error> {
         let changed = |why: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
         let now = match self.look(&file.real_path).await {
@@ -78,7 +78,7 @@ impl ModalSandbox {
         }
         regular(read.file)?;
         self.same(read.file).await?;
-        // Read again, so that the comparison after the read has the identity that is there now.
+        // The comparison after the read needs the identity of now.
         let before = self.look(&read.file.real_path).await?;
         let body = self.tools.read(&before.real_path, before.size).await?;
         let state = Some((body, self.clone(), before));
@@ -96,7 +96,7 @@ impl ModalSandbox {
         })))
     }
 
-    /// Writes with the tool. It writes over anything and through links, so the name is claimed first.
+    /// Writes with the tool. The tool overwrites files and follows links, so the name is claimed first.
     async fn write_by_tool(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
         if write.offset != 0 {
             return Err(Error::new(
@@ -108,15 +108,15 @@ impl ModalSandbox {
             let closed = "the file tool cannot write to a file without write permission";
             return Err(Error::new(ErrorKind::ToolMissing, closed));
         }
-        // The tool takes text; a name that is not UTF-8 has to fail before anything is made.
+        // The tool takes text, so a name that is not UTF-8 fails before anything is created.
         write.path.to_text()?;
         self.claim(write).await?;
         let body = body.exactly(write.size);
-        // The claim is the whole file already; the body must still be empty.
+        // An empty file is complete with the claim; the body must be empty as well.
         if write.size == 0 {
             return body.read_all(0).await.map(drop);
         }
-        // The status of the tool is not proof.
+        // The status of the tool does not prove the write.
         self.tools.write(write.path, body).await?;
         let found = self.look(write.path).await?;
         regular(&found)?;
@@ -132,7 +132,7 @@ impl ModalSandbox {
         Ok(())
     }
 
-    /// Makes an empty file with the right mode, unless something is there.
+    /// Creates an empty file with the right mode, unless the name exists.
     async fn claim(&self, write: Write<'_>) -> Result<(), Error> {
         let nothing = Write {
             transport: Transport::ExecRaw,
@@ -146,7 +146,7 @@ impl ModalSandbox {
         if !missing(&claimed) {
             return claimed;
         }
-        // Without a shell the claim is only a look; another writer may come in between.
+        // Without a shell only `stat` checks the name; another writer may come in between.
         match self.tools.stat(write.path, Follow::No).await {
             Ok(_) => Err(Error::new(ErrorKind::Exists, "the path exists")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -187,7 +187,7 @@ impl Sandbox for ModalSandbox {
                 ..probe?
             });
         }
-        // The tool must be there then, and it runs as root.
+        // Fails when the tool is missing as well. It runs as root.
         self.tools.stat(&SandboxPath::root(), Follow::No).await?;
         Ok(Probe {
             home: SandboxPath::root(),

@@ -38,7 +38,7 @@ struct ToolFailure {
     message: String,
 }
 
-/// Files over the tool.
+/// File operations with the tool.
 #[derive(Debug)]
 pub(crate) struct Tools<E> {
     exec: Arc<E>,
@@ -81,7 +81,7 @@ impl<E: Exec + 'static> Tools<E> {
             match running.stdout.next().await {
                 Some(Ok(piece)) => Some((Ok(piece), Some((running, path)))),
                 Some(Err(error)) => Some((Err(error), None)),
-                // The end of the output alone says nothing: a tool that fails also stops.
+                // The end of the output does not prove success: a tool that fails also stops.
                 None => {
                     let ended = running.end.await;
                     let read = ToolCommand::ReadFile { path: &path };
@@ -90,11 +90,11 @@ impl<E: Exec + 'static> Tools<E> {
                 }
             }
         }));
-        // The tool sends what is there when it reads, which may be another length than before.
+        // The tool sends the present content, which may have another length than before.
         Ok(body.exactly(size))
     }
 
-    /// Writes a file, over one that is there.
+    /// Writes a file; an existing one is overwritten.
     pub(crate) async fn write(&self, path: &SandboxPath, body: Body) -> Result<(), Error> {
         let path = path.to_text()?;
         self.ask(ToolCommand::WriteFile { path }, Some(body))
@@ -168,7 +168,7 @@ impl<E: Exec + 'static> Tools<E> {
         self.ask(make, None).await.map(drop)
     }
 
-    /// Digest of a file that is read back, which proves as much as one made in the sandbox.
+    /// Digest of a file that is read back, which proves as much as one that is computed in the sandbox.
     pub(crate) async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let (real_path, found) = self.resolve(path, Follow::Yes).await?;
         let file = found.metadata(path, real_path);
@@ -202,7 +202,7 @@ fn done(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error> {
         return Ok(());
     }
     let payload: Option<ToolFailure> = serde_json::from_str(exit.stderr.trim()).ok();
-    // Without its JSON the tool was not reached, or it died.
+    // Without its JSON the tool did not run, or it died.
     let Some(payload) = payload else {
         let kind = match exit.status {
             126 | 127 => ErrorKind::ToolMissing,

@@ -1,11 +1,11 @@
-//! Work that is left on a host when the caller of a transfer or command is dropped.
+//! Work that remains on a host when the caller of a transfer or command is dropped.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-/// Background work, awaited only before the same files are changed.
+/// Background work. It is awaited only before the same files are changed.
 #[derive(Clone, Debug)]
 pub(crate) struct BackgroundWork {
     tasks: TaskTracker,
@@ -20,7 +20,7 @@ impl BackgroundWork {
         }
     }
 
-    /// Runs the work in the background. It is given up when the runtime ends, as everything is then.
+    /// Runs the work in the background. It is dropped when the runtime ends.
     pub(crate) fn add(&self, work: impl Future<Output = ()> + Send + 'static) {
         // Called from `drop`, which may happen outside a runtime.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -37,12 +37,12 @@ impl BackgroundWork {
 
     /// Waits until no such work is left, so that a dropped transfer cannot undo the next change.
     pub(crate) async fn settle(&self) {
-        // The sender lives as long as we do.
+        // `self` keeps the sender alive, so waiting cannot fail.
         let _ = self.left.subscribe().wait_for(|left| *left == 0).await;
     }
 }
 
-/// Counts one piece of work until it ends, also by a panic.
+/// Counts one unit of work until it ends, even by a panic.
 struct CountedTask(Arc<watch::Sender<usize>>);
 
 impl CountedTask {

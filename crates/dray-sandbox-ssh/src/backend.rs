@@ -73,7 +73,7 @@ impl Backend for SshBackend {
         "ssh"
     }
 
-    /// The client itself: hosts are named by addresses.
+    /// Checks only the client program, because addresses name the hosts.
     async fn check(&self) -> Result<BackendCheck, Error> {
         let version = client_version(&self.settings.config.program).await?;
         Ok(BackendCheck::Unverified(format!(
@@ -97,7 +97,7 @@ impl Backend for SshBackend {
     }
 }
 
-/// What the client calls itself, on the first line that `ssh -V` prints.
+/// The version that the client reports, on the first line that `ssh -V` prints.
 async fn client_version(program: &Path) -> Result<String, Error> {
     let mut command = Command::new(program);
     command.arg("-V").stdin(Stdio::null()).kill_on_drop(true);

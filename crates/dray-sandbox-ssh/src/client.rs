@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::config::Settings;
 use crate::target::Target;
 
-/// Fast with the AES instructions that servers have, and none that Terrapin (CVE-2023-48795) could be used with.
+/// Ciphers that are fast with the AES instructions of servers and that Terrapin (CVE-2023-48795) does not affect.
 const PREFERRED_CIPHERS: &str =
     "aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr";
 
@@ -111,8 +111,8 @@ impl Client {
         command
     }
 
-    /// Adds the socket of a shared connection. Without `master` the client uses that connection alone: its own way to
-    /// the host is a program that fails.
+    /// Adds the socket of a shared connection. Without `master` the client uses that connection alone: its
+    /// `ProxyCommand` is a program that fails.
     pub(crate) fn socket(command: &mut Command, socket: &Path, master: bool) {
         command.arg("-S").arg(without_tokens(socket));
         if !master {
@@ -161,7 +161,7 @@ impl Client {
         }
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
         if let Some(file) = &self.settings.config.identity_file {
-            // A client without a key must not use the connection of one that has it.
+            // A client without a key must not use the connection of one that has a key.
             let _ = write!(text, "\nwith {}", file.display());
         }
         Ok(place(&text))

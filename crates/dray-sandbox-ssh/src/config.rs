@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Longest path of a Unix socket on Linux, without the NUL (`sun_path`).
 const MAX_SOCKET: usize = 107;
 /// Bytes that are added to the directory: a slash, 16 hexadecimal digits, `.sock`, and the dot and 16 characters that
-/// `ssh` appends while it makes the socket.
+/// `ssh` appends while it creates the socket.
 const SOCKET_NAME: usize = 1 + 16 + 5 + 17;
 
-/// How the key of a host is judged. A changed one is never accepted.
+/// How host keys are checked. A changed key is never accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostKeys {
@@ -40,13 +40,13 @@ impl HostKeys {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Directory of the sockets of shared connections, at most 68 bytes long, made with mode 0700 and refused when it
-    /// is not ours alone; absent uses `/tmp/dray-ssh-UID`.
+    /// Directory of the sockets of shared connections, at most 68 bytes long. It is created with mode 0700, and refused
+    /// when others own it or may enter it; absent uses `/tmp/dray-ssh-UID`.
     pub control_directory: Option<PathBuf>,
     /// File of known host keys, of this deployment alone; absent uses `known_hosts` in the control directory. Keep it
     /// where it outlives a restart of the machine.
     pub known_hosts: Option<PathBuf>,
-    /// How the key of a host is judged: `strict` or `accept-new`.
+    /// How host keys are checked: `strict` or `accept-new`.
     pub host_keys: HostKeys,
     /// The `ssh` program, OpenSSH 8.5 or newer.
     pub program: PathBuf,
@@ -58,11 +58,12 @@ pub struct Config {
     pub directory: Option<String>,
     /// Time for connecting and logging in.
     pub connect_timeout: Period,
-    /// Time without a response after which a channel is given up.
+    /// Longest time without a response before a channel is closed.
     pub idle_timeout: Period,
-    /// Time that a shared connection lives on without use.
+    /// How long an unused shared connection stays open.
     pub persist: Period,
-    /// Shared connections to one host at most; each carries `MaxSessions` channels (10 unless the host says else).
+    /// Most shared connections to one host; each carries `MaxSessions` channels (10 unless the host is configured
+    /// otherwise).
     pub connections: usize,
 }
 
@@ -140,7 +141,7 @@ impl Settings {
             .unwrap_or_else(|| control.join("known_hosts"));
         for path in [&control, &known_hosts] {
             let bytes = path.as_os_str().as_bytes();
-            // `ssh` expands `$` in some paths, and has no escape for a quotation mark inside a quoted option.
+            // `ssh` expands `$` in some paths, and a quoted option has no escape for a quotation mark.
             if bytes.iter().any(|byte| b"\"'\\\n\r$".contains(byte)) {
                 return Err(ConfigError::Path(path.clone()));
             }
@@ -177,13 +178,13 @@ fn check_length(control: &Path) -> Result<(), ConfigError> {
 /// Makes the directory, or checks that an existing one is ours alone.
 fn make_private(control: &Path) -> Result<(), ConfigError> {
     let failed = |error| ConfigError::ControlDirectory(control.to_owned(), error);
-    // The mode is given at creation: a `chmod` afterwards would leave a moment in which others could enter.
+    // The mode is set at creation: after a later `chmod` others could already have entered.
     match fs::DirBuilder::new().mode(0o700).create(control) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed(error)),
     }
-    // Without following links: in `/tmp` another user could have put a link there first.
+    // Without following links: in `/tmp` another user could have created a link first.
     let found = fs::symlink_metadata(control).map_err(failed)?;
     let ours = found.uid() == rustix::process::geteuid().as_raw();
     if !found.is_dir() || !ours || found.mode() & 0o077 != 0 {

@@ -1,4 +1,4 @@
-//! The failures behind the messages of `ssh` (sandbox-transfer 5.5).
+//! Converts the messages of `ssh` to failures (sandbox-transfer 5.5).
 
 use dray_sandbox::{Error, ErrorKind};
 
@@ -9,11 +9,11 @@ pub(crate) enum Refusal {
     Full(Error),
     /// The connection behind the socket is gone.
     Gone(Error),
-    /// A retry over any connection would fail in the same way.
+    /// Another attempt over any connection would fail in the same way.
     Final(Error),
 }
 
-/// Messages and their kinds. The first one that is found counts, so the more specific ones come first.
+/// Messages and their kinds. The first match counts, so the more specific ones come first.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", ErrorKind::Auth),
     ("Host key verification failed", ErrorKind::Auth),
@@ -44,7 +44,7 @@ pub(crate) fn refusal(what: &str, text: &str) -> Refusal {
     if text.contains("session request failed") || text.contains("Session open refused") {
         return Refusal::Full(error);
     }
-    // The last one is what `ProxyCommand=false` leads to when the socket has no listener.
+    // The last message comes from `ProxyCommand=false`, when the socket has no listener.
     let gone = [
         "Control socket connect",
         "mux_client",

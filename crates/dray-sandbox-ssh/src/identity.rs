@@ -16,10 +16,10 @@ pwd -P"#;
 /// Most bytes of the script's output; a longer one is not a path.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
-/// The result of looking at a host.
+/// The result of examining a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostLookup {
-    /// Fingerprint and session directory, in one word.
+    /// Fingerprint and session directory as one word.
     pub(crate) incarnation: String,
     /// Session directory, without links.
     pub(crate) directory: SandboxPath,
@@ -29,7 +29,7 @@ pub(crate) struct HostLookup {
     pub(crate) sftp: bool,
 }
 
-/// Looks at the host over a shell and over SFTP. `directory` is the configured session directory; absent means home.
+/// Examines the host over a shell and over SFTP. `directory` is the configured session directory; absent means home.
 pub(crate) async fn find(
     link: &HostLink,
     shell: &Shell,
@@ -37,7 +37,7 @@ pub(crate) async fn find(
     directory: Option<&SandboxPath>,
 ) -> Result<HostLookup, Error> {
     let fingerprint = link.fingerprint().await?;
-    // Both are asked, because the result also says which of them can be used.
+    // Both are tried, because the result also tells which of them can be used.
     let by_shell = absent(over_shell(shell, directory).await)?;
     let by_sftp = absent(over_sftp(pool, directory).await)?;
     let (commands, files) = (by_shell.is_some(), by_sftp.is_some());
@@ -104,12 +104,12 @@ fn parse(output: &[u8]) -> Option<(String, SandboxPath)> {
     let word = str::from_utf8(line).ok()?.split_whitespace().next()?;
     if !word
         .bytes()
-        // Admits what versions of `stat` print for a birth that they do not know.
+        // Permits the texts that versions of `stat` print for an unknown birth time.
         .all(|byte| byte.is_ascii_digit() || b":.?-W".contains(&byte))
     {
         return None;
     }
-    // Exactly one line break at the end is from `pwd`; others belong to the path.
+    // `pwd` prints exactly one line break at the end; others belong to the path.
     let path = rest.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
     Some((word.to_owned(), SandboxPath::new(path).ok()?))
 }

@@ -1,7 +1,7 @@
 //! Sandboxes behind SSH (sandbox-transfer 5): the system's OpenSSH with shared connections, SFTP over them, and
 //! commands where SFTP is not offered.
 //!
-//! - [`SshBackend`] finds hosts and opens them; [`Config`] says how.
+//! - [`SshBackend`] finds hosts and opens them; [`Config`] has the settings.
 //! - An incarnation is the key that the host proved to have and the session directory, so a rebuilt host is another.
 //!
 //! What it does not do: it holds no password and answers no prompt.

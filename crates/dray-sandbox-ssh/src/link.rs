@@ -1,4 +1,4 @@
-//! The connections to one host, and how a channel finds room on one of them (sandbox-transfer 5.3).
+//! The connections to one host, and the choice of one for each channel (sandbox-transfer 5.3).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) trait ChannelKind: Sync {
 pub(crate) struct HostLink {
     client: Client,
     lines: Vec<LinkConnection>,
-    /// Key that the host must have; the first one seen when nothing else was requested.
+    /// Key that the host must have; without a requested one, the first key that was seen.
     expected: Mutex<Option<String>>,
     generation: AtomicU64,
     /// Notified when no channel is free.
@@ -76,13 +76,13 @@ impl HostLink {
         &self.client
     }
 
-    /// Work that dropped transfers have left on this host.
+    /// Work on this host that dropped transfers left behind.
     pub(crate) fn aftermath(&self) -> &BackgroundWork {
         &self.aftermath
     }
 
-    /// A number that rises with every connection that was found or made: what was known of the
-    /// host must then be checked.
+    /// A number that grows with every connection that was found or made: knowledge about the host must then be checked
+    /// again.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -92,7 +92,7 @@ impl HostLink {
         *self.expected.lock().await = Some(fingerprint.to_owned());
     }
 
-    /// Key of the host, connecting when nothing is connected.
+    /// Fingerprint of the host's key; connects first when there is no connection.
     pub(crate) async fn fingerprint(&self) -> Result<String, Error> {
         // Only the first connection is made here; others are made when a channel finds no room.
         if let Some(line) = self.lines.first() {
@@ -120,7 +120,7 @@ impl HostLink {
                 )
                 .caused_by(full));
             }
-            // Pools on this host close the channels that only wait for their next use.
+            // Pools on this host close their idle channels.
             self.crowded.notify_waiters();
             sleep(pause).await;
             pause *= 2;
@@ -163,8 +163,7 @@ impl HostLink {
                     Err(Refusal::Final(_)) if !line.master.is_alive().await => {}
                     Err(Refusal::Final(error)) => return Err(error),
                 }
-                // Once for each connection: a host that always drops its channels would
-                // otherwise keep this loop going.
+                // Once for each connection: a host that drops every channel would otherwise keep this loop running.
                 lost = true;
                 *line.known.lock().await = None;
             }
@@ -172,7 +171,7 @@ impl HostLink {
         Ok(Err(last))
     }
 
-    /// Ends all connections, also those that other processes use.
+    /// Ends all connections, including those that other processes use.
     pub(crate) async fn close(&self) {
         for line in &self.lines {
             let mut known = line.known.lock().await;
@@ -186,7 +185,7 @@ impl HostLink {
     /// Makes sure that a connection is there and leads to the expected host.
     async fn alive(&self, line: &LinkConnection) -> Result<SocketId, Error> {
         let mut known = line.known.lock().await;
-        // The lock of this line is held throughout, so that one task connects and the others use what it made.
+        // The lock of this line is held throughout, so that one task connects and the others use its connection.
         if let Some(socket) = *known
             && line.master.identity() == Some(socket)
         {
@@ -208,14 +207,14 @@ impl HostLink {
         }
         let socket = line.master.identity();
         *known = socket;
-        // After the key was compared and before the first channel: sandboxes then look at their directory again.
+        // After the key was compared and before the first channel: sandboxes then check their directory again.
         self.generation.fetch_add(1, Ordering::AcqRel);
         tracing::debug!(fresh = connected.fresh, "shared connection is there");
         socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended immediately"))
     }
 }
 
-/// The first connection has the name of the place; others have one of their own.
+/// The first connection has the name of the place; the others have names derived from it.
 fn name(place: &str, index: usize) -> String {
     if index == 0 {
         return place.to_owned();

@@ -1,4 +1,4 @@
-//! Shared connections: one `ssh` master per socket, which outlives us and serves later processes.
+//! Shared connections: one `ssh` master per socket. It outlives this process and serves later ones.
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind as IoKind;
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::client::Client;
 use crate::fault;
 
-/// Time for logging in after the connection is there, and for another process that holds the lock.
+/// Time limit for logging in over an established connection, and for another process that holds the lock.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to take the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -76,7 +76,7 @@ impl Master {
                     fresh: false,
                 });
             }
-            // Without its log the key of the host is unknown, and no handle could name it.
+            // Without its log the key of the host is unknown, so no handle could identify it.
             self.exit(client).await;
         }
         // `ssh -M` shares nothing when a socket is there, and `-E` appends to the log of an earlier host.
@@ -119,7 +119,7 @@ impl Master {
             "LogLevel=INFO",
         ]);
         command.args(["-o", &format!("ControlPersist={persist}")]);
-        // The only way to learn which of the known keys the host has proved: `ssh` has no option that prints it.
+        // The only way to learn which known key the host has proved: `ssh` has no option that prints it.
         command.args(["-o", "LogVerbose=sshconnect.c:verify_host_key():*"]);
         command.arg("-E").arg(&self.log);
         client.host(&mut command);

@@ -19,7 +19,7 @@ use crate::link::HostLink;
 use crate::sftp::{self, ChannelLease, Pool};
 use crate::shell::Shell;
 
-/// Files of one host, over SFTP where it is offered, else over commands.
+/// Files of one host, over SFTP where the host offers it, otherwise over commands.
 #[derive(Debug)]
 pub(crate) struct SshSandbox {
     handle: Handle,
@@ -35,7 +35,7 @@ pub(crate) struct SshSandbox {
 }
 
 impl SshSandbox {
-    /// Connects and looks at the host. With `expected`, every other incarnation is refused.
+    /// Connects and examines the host. With `expected`, every other incarnation is refused.
     pub(crate) async fn open(
         link: Arc<HostLink>,
         directory: Option<SandboxPath>,
@@ -43,7 +43,7 @@ impl SshSandbox {
         expected: Option<&str>,
     ) -> Result<Self, Error> {
         if let Some((fingerprint, _)) = expected.and_then(|expected| expected.split_once(',')) {
-            // Before the first connection: nothing is ever asked of a host with another key.
+            // Before the first connection: no request is sent to a host with another key.
             link.expect(fingerprint).await;
         }
         let shell = Shell::new(Arc::clone(&link));
@@ -69,7 +69,7 @@ impl SshSandbox {
 
     /// A channel to the incarnation that was opened, which is checked again after every new connection.
     async fn sftp(&self) -> Result<ChannelLease, Error> {
-        // First the lease, which may connect and so raise the generation that the check looks at.
+        // The lease comes first: it may connect and so raise the generation that the check compares.
         let lease = self.pool.lease().await?;
         self.check().await?;
         Ok(lease)
@@ -95,7 +95,7 @@ impl SshSandbox {
         }
         // One check for all tasks that find a new connection at the same time.
         let _one = self.checking.lock().await;
-        // Read before the check: a connection that is made during it asks for another one.
+        // Read before the check: a connection that is made during the check requires another check.
         let generation = self.link.generation();
         if self.seen.load(Ordering::Acquire) == generation {
             return Ok(());
@@ -103,7 +103,7 @@ impl SshSandbox {
         let directory = self.directory.as_ref();
         let found = identity::find(&self.link, self.exec.exec(), &self.pool, directory).await?;
         if found.incarnation != self.found.incarnation {
-            // Its channels lead to the host that took the place.
+            // Its channels lead to another host, which replaced the first one.
             self.pool.clear();
             return Err(replaced());
         }
@@ -177,7 +177,7 @@ impl Sandbox for SshSandbox {
                 .as_ref()
                 .is_err_and(|error| error.kind() == ErrorKind::Timeout)
             {
-                // Best effort: a server process that hangs in opening a FIFO would stay forever; the transfer has
+                // Best effort: a server process that hangs while it opens a FIFO would stay forever. The transfer has
                 // failed in any case.
                 let _ = sftp::release(&mut *self.sftp().await?, &read.file.real_path).await;
             }
@@ -187,7 +187,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
-        // A dropped upload may still be writing on the host, and would write over what comes now.
+        // A dropped upload may still be writing on the host, and would overwrite the new file.
         self.link.aftermath().settle().await;
         if write.transport == Transport::Sftp {
             let upload = sftp::UploadTarget {
@@ -209,7 +209,7 @@ impl Sandbox for SshSandbox {
                 found => return found,
             }
         }
-        // Reading it back proves as much as a digest made there.
+        // Reading it back proves as much as a digest computed on the host.
         let file = self.stat(path, Follow::Yes).await?;
         let body = sftp::download(self.sftp().await?, &file, 0).await?;
         let (digest, size) = sftp::digest(body).await?;
@@ -284,7 +284,7 @@ impl SshSandbox {
         Ok(Probe {
             home,
             working_directory: self.found.directory.clone(),
-            // Who logs in owns their home.
+            // The user who logs in owns the home directory.
             uid: found.uid.unwrap_or(0),
             gid: found.gid.unwrap_or(0),
             free,

@@ -1,4 +1,4 @@
-//! One channel of a shared connection: an `ssh` process that hands its pipes to the master.
+//! One channel of a shared connection: an `ssh` process that passes its pipes to the master.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,9 +11,10 @@ use tokio::time::timeout;
 
 /// Most of the last bytes of stderr that are kept.
 const STDERR_TAIL_BYTES: usize = 4096;
-/// Time for the client to end after its channel did.
+/// Time limit for the client to exit after its channel has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// Capacity of the pipes, so that the master continues while we hash or write. Linux limits the sum for each user.
+/// Capacity of the pipes, so that the master continues while this process hashes or writes. Linux limits the total for
+/// each user.
 const PIPE_BYTES: usize = 256 * 1024;
 
 /// A running client. Dropping it closes the channel.
@@ -46,8 +47,8 @@ impl Session {
         if let Some(stdin) = &stdin {
             let _ = rustix::pipe::fcntl_setpipe_size(stdin, PIPE_BYTES);
         }
-        // Read from the beginning: a client that fills the pipe of stderr would stop in the middle of a transfer. A
-        // set, because dropping it ends the task.
+        // Read from the beginning: a client that fills the pipe of stderr would block in the middle of a transfer. A
+        // `JoinSet`, because dropping it ends the task.
         let mut errors = JoinSet::new();
         errors.spawn(tail(stderr));
         Ok((Self { child, errors }, stdin, stdout))
@@ -60,7 +61,7 @@ impl Session {
 
     /// Waits for the end: exit status, where there is one, and the last of stderr.
     pub(crate) async fn end(mut self) -> Result<(Option<i32>, String), Error> {
-        // The output has ended, so only the client's own clean-up is left.
+        // The output has ended, so only the client's own cleanup is left.
         let status = timeout(END_TIMEOUT, self.child.wait())
             .await
             .map_err(|_| Error::new(ErrorKind::Timeout, "ssh does not end"))?

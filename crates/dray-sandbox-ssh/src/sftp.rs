@@ -1,7 +1,7 @@
 //! SFTP version 3 (draft-ietf-secsh-filexfer-02) with the extensions of OpenSSH.
 //!
-//! Written here because names are bytes and must survive: the clients at hand carry paths as UTF-8. A channel serves
-//! one request or one transfer at a time, so ending a transfer means closing its channel.
+//! This project has its own client because names are arbitrary bytes, and the available clients carry paths as UTF-8. A
+//! channel serves one request or one transfer at a time, so ending a transfer means closing its channel.
 
 mod attributes;
 mod change;

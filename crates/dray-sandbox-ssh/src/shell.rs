@@ -1,7 +1,7 @@
 //! Commands on the host, through the login shell of its user.
 //!
-//! What start files print is separated from what the command prints by a line that cannot be guessed. Without a
-//! terminal the server ends no command whose client is gone, so ending one means killing its process group.
+//! A line that cannot be guessed separates the output of start files from that of the command. Without a terminal the
+//! server does not end a command whose client is gone, so its process group is killed.
 
 mod group;
 mod job;
@@ -33,7 +33,7 @@ const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "
 const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
 /// Time for start files to run.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// Most bytes of a command, in which arguments are quoted and our own words are contained.
+/// Most bytes of a command, with the quoted arguments and the words that are added here.
 const MAX_COMMAND_BYTES: usize = 131_071;
 
 /// Runs commands over shared connections.
@@ -138,7 +138,7 @@ impl StartedCommand {
     async fn new(command: Command, begin: &ChannelRequest) -> Result<Self, Refusal> {
         let (session, stdin, mut stdout) =
             Session::start(command, begin.input).map_err(Refusal::Final)?;
-        // From here on it may run, and a caller that drops this future does not know it.
+        // From here on it may run, and a dropped caller does not know that.
         let mut group = ProcessGroup::new(begin.shell.clone(), begin.nonce.clone());
         match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
             Ok(Ok(Some((leader, first)))) => {
@@ -151,7 +151,7 @@ impl StartedCommand {
                     group,
                 })
             }
-            // The output ended before the line came, so the script never ran and nothing is left to kill.
+            // The output ended before the line, so the script never ran and nothing is left to kill.
             Ok(Ok(None)) => {
                 group.is_over();
                 Err(no_shell(session).await)
@@ -203,7 +203,7 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-/// Why a command did not begin.
+/// The reason why a command did not begin.
 async fn no_shell(session: Session) -> Refusal {
     match session.end().await {
         // The client itself fails with 255; anything else came from the host.
@@ -221,7 +221,7 @@ impl Exec for Shell {
     fn channel(&self) -> Channel {
         Channel {
             arguments: Arguments::Shell,
-            // Quoting makes some longer; what gets too long is refused.
+            // Quoting makes some arguments longer; a command that becomes too long is refused.
             longest_arguments: 60_000,
             ..Channel::PIPE_CAPABILITIES
         }

@@ -1,4 +1,4 @@
-//! The parts of an address: a host as `ssh` takes it, and the directory that is the session.
+//! The parts of an address: a host in the form that `ssh` takes, and the session directory.
 
 use dray_sandbox::{Error, ErrorKind, SandboxPath};
 
@@ -20,7 +20,7 @@ impl Target {
     /// refused (CVE-2023-51385).
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         let invalid = |why: &str| Error::new(ErrorKind::InvalidName, why);
-        // The first slash, as neither users nor hosts have one.
+        // The first slash, since neither users nor hosts contain one.
         let (place, directory) = match name.find('/') {
             Some(slash) => {
                 let (place, directory) = name.split_at(slash);
@@ -28,7 +28,7 @@ impl Target {
             }
             None => (name, None),
         };
-        // The last one, as `ssh` does; a user with `@` in it is refused below.
+        // The last `@`, as `ssh` does; a user with `@` in it is refused below.
         let (user, place) = match place.rsplit_once('@') {
             Some((user, place)) => (Some(user.to_owned()), place),
             None => (None, place),
@@ -59,7 +59,7 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
         };
     }
     match place.split_once(':') {
-        // A bare IPv6 address: which of its colons would begin a port is not known.
+        // A bare IPv6 address: it is unclear which of its colons would begin a port.
         Some((_, rest)) if rest.contains(':') => Some((place, None)),
         Some((host, port)) => Some((host, Some(parse_port(port)?))),
         None => Some((place, None)),

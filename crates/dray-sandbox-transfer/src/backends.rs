@@ -13,9 +13,9 @@ use crate::error::Error;
 /// Incarnations that are kept open; the one that was used longest ago is closed for another.
 const MAX_OPEN_SANDBOXES: usize = 256;
 
-/// Longest time that a backend may take to find or to open a sandbox, its own retries included. Above every default
-/// `connect_timeout` with a login and a resumed sandbox behind it; without it, a provider that accepts the connection
-/// and never responds would hold the request until the caller's deadline, and a direct transfer forever.
+/// Longest time that a backend may take to find or to open a sandbox, its own retries included. It is above every
+/// default `connect_timeout` with a login and a resumed sandbox added. Without it, a provider that accepts the
+/// connection and never responds would hold the request until the caller's deadline, and a direct transfer forever.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// What a backend found out about itself last.
@@ -131,12 +131,12 @@ impl Backends {
             open.engines.remove(&oldest);
         }
         let now = open.uses;
-        // The engine that was first stays: it holds what transfers learnt, and the limit of concurrent ones.
+        // The first engine stays: it holds what earlier transfers learnt, and the limit of concurrent ones.
         let (engine, _) = open.engines.entry(handle.clone()).or_insert((engine, now));
         Arc::clone(engine)
     }
 
-    /// Closes an incarnation after a failure that means that it is not what it was.
+    /// Closes an incarnation after a failure that means that it is gone or was replaced.
     pub fn failed(&self, handle: &Handle, kind: ErrorKind) {
         if matches!(
             kind,

@@ -1,4 +1,5 @@
-//! Who may run programs where, how far, and the record that keeps an operation from running its program twice.
+//! The rules of who may run programs in which sandboxes, their limits, and the record that keeps an operation from
+//! running its program twice.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::uploads::UPLOAD_BUCKET;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CommandsConfig {
-    /// Who may run programs in which sandboxes. A request needs one rule that fits; without any, nobody runs anything.
+    /// Who may run programs in which sandboxes. A request needs one matching rule; without rules no program runs.
     /// Default none.
     pub allow: Vec<CommandRule>,
     /// Longest time of one program. The deadline of its call ends it too. Default `10m`.
@@ -36,10 +37,10 @@ pub struct CommandsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommandRule {
-    /// Tenants; `*` stands for any characters, also none.
+    /// Tenants; `*` matches any characters, or none.
     pub tenants: Vec<String>,
-    /// Sandboxes by address, for instance `docker:agent-*`; `*` stands for any characters, also none. `local:` runs
-    /// programs on the host of the service and as its user: nothing confines them to the directory.
+    /// Sandboxes by address, for instance `docker:agent-*`; `*` matches any characters, or none. `local:` runs programs
+    /// on the host of the service and as its user: nothing confines them to the directory.
     pub sandboxes: Vec<String>,
 }
 
@@ -78,7 +79,7 @@ impl CommandsConfig {
         None
     }
 
-    /// Whether any rule is about the tenant.
+    /// Whether any rule names the tenant.
     pub(crate) fn concerns(&self, tenant: &TenantId) -> bool {
         self.allow.iter().any(|rule| rule.is_for(tenant))
     }
@@ -93,7 +94,8 @@ impl CommandsConfig {
         })
     }
 
-    /// The time of a program that asks for so many milliseconds (0: as long as possible), when so much is left.
+    /// The time limit of a program. `asked_ms` is the caller's wish (0: as long as possible), and `left` the time until
+    /// the deadline.
     pub(crate) fn time(&self, asked_ms: u64, left: Duration) -> Duration {
         let most = self.max_time.as_duration().min(left);
         match asked_ms {
@@ -110,7 +112,7 @@ impl CommandRule {
     }
 }
 
-/// Whether the whole text fits a pattern in which `*` stands for any characters.
+/// Whether the whole text matches a pattern in which `*` stands for any characters.
 fn fits(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
@@ -123,7 +125,7 @@ fn fits(pattern: &str, text: &str) -> bool {
         if parts.peek().is_none() {
             return left.ends_with(part);
         }
-        // The first place is the best one: it leaves most for the parts that follow.
+        // The first match is the best one: it leaves most of the text for the parts that follow.
         let Some((_, after)) = left.split_once(part) else {
             return false;
         };
@@ -132,7 +134,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     true
 }
 
-/// Operations that have started a program, in the bucket of uploads, whose records end by themselves.
+/// Operations that have started a program. They are kept in the bucket of uploads, whose records expire.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandLedger {
     keys: KeyValue,

@@ -47,20 +47,21 @@ pub struct Config {
     pub policy: PolicyOptions,
     /// Longest time without a byte before a stream is given up. Default `30s`.
     pub idle_timeout: Period,
-    /// Existing directory for what must be drained immediately. Files there have no name. Default `/tmp`.
+    /// Existing directory for the bytes of transports that must be drained immediately. Files there have no name.
+    /// Default `/tmp`.
     pub spool_folder: PathBuf,
-    /// Most bytes of one transfer in the spool folder. Default `16GiB`.
+    /// Most bytes of one transfer in the spool directory. Default `16GiB`.
     pub spool_limit: ByteSize,
-    /// Largest file that is always digested in the sandbox, at any cost. Default `1024GiB`: every file. Set
-    /// lower, say `2MiB`, larger files in containers and on hosts are proved by their size, inode and times before and
-    /// after, when they were left alone for two seconds on a local file system; receipts say `size_mtime`, and a copy
-    /// takes a fraction of the time.
+    /// Largest file that is always digested in the sandbox, at any cost. Default `1024GiB`: every file. With a lower
+    /// value, say `2MiB`, larger files in containers and on hosts are proved by their size, inode and times before and
+    /// after, if they were not written for two seconds and are on a local file system. Then receipts say `size_mtime`,
+    /// and a copy takes a fraction of the time.
     pub digest_always_up_to: ByteSize,
     /// Largest file whose digest is taken in the sandbox before the transfer as well as after. Default `1GiB`.
     pub digest_before_up_to: ByteSize,
     /// Programs that callers may run in sandboxes. Off by default.
     pub commands: CommandsConfig,
-    /// Links through which people look at files straight from their sandbox.
+    /// Links through which people look at files directly in their sandbox.
     pub preview: PreviewConfig,
     /// Sandboxes that are directories of this host.
     pub local: Local,
@@ -70,7 +71,7 @@ pub struct Config {
     pub ssh: dray_sandbox_ssh::Config,
     /// Instances of Apptainer or Singularity.
     pub apptainer: dray_sandbox_apptainer::Config,
-    /// Sandboxes that a command line leads into, by name.
+    /// Sandboxes that are entered by a command line, by name.
     pub exec: BTreeMap<String, CommandConfig>,
     /// Containers of a Kubernetes cluster.
     pub kubernetes: dray_sandbox_kubernetes::Config,
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_sandbox_opens_under_its_own_name() {
-        // The one kind whose settings must say where it is.
+        // Kubernetes is the only kind whose settings must name the place of its API.
         let mut config = Config::default();
         config.kubernetes.in_cluster = true;
         for kind in BackendKind::ALL {

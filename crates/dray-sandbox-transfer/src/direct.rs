@@ -1,6 +1,6 @@
 //! A sandbox that a command opens for its caller alone. Bytes go straight between the sandbox and files of this host,
 //! without a bus and a store between them: each is read once, hashed on its way and written once. Policy, proof and
-//! receipts are those of the service. It keeps no sessions.
+//! receipts are those of the service. It has no sessions.
 
 mod copy;
 mod listing;
@@ -26,7 +26,7 @@ use crate::service::{Opened, open_address};
 use crate::sessions::token;
 use crate::wire;
 
-/// Advice for a transfer that broke off and whose part is kept.
+/// Advice for a transfer that was interrupted and whose partial file is kept.
 pub const KEPT_ADVICE: &str =
     "What was copied so far is kept; the same command with --resume continues there.";
 
@@ -59,7 +59,7 @@ pub struct PutFile<'a> {
     pub directory: &'a [u8],
     /// Name in the directory, exactly.
     pub name: &'a [u8],
-    /// Policy for a name that is taken: `rename`, `fail` or `overwrite`.
+    /// Policy for a name that exists: `rename`, `fail` or `overwrite`.
     pub collision: &'a str,
     /// Mode bits of the new file.
     pub mode: u32,

@@ -192,7 +192,8 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
         .advice(advice(kind));
     match (error.retry_after(), kind.again()) {
         (Some(delay), _) => fault.retry_after(delay),
-        // The provider named no delay, but the failure passes; a short one keeps callers from repeating immediately.
+        // The provider named no delay, but the failure is temporary; a short delay keeps callers from repeating
+        // immediately.
         (None, Again::BackOff(_)) => fault.retry_after(Duration::from_secs(1)),
         (None, Again::Resolve) if kind != ErrorKind::SandboxGone => {
             fault.retry_after(Duration::from_secs(5))

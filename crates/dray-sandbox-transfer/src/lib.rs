@@ -1,4 +1,4 @@
-//! The sandbox-transfer service: files into and out of sandboxes, with proof. No other service holds what opens
+//! The sandbox-transfer service: files into and out of sandboxes, with proof. No other service has credentials of
 //! sandboxes.
 //!
 //! - [`service`]: the calls that it answers and the work that it consumes.

@@ -1,5 +1,5 @@
-//! One task at a time for each session: placing waiting uploads, because work arrived or because a caller settles
-//! them, happens in turns.
+//! Locks by key, so that one task at a time places the waiting uploads of a session: for work that arrived, or for a
+//! caller that settles them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,12 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 pub(crate) struct Turns(Mutex<HashMap<String, Arc<Lock<()>>>>);
 
 impl Turns {
-    /// Waits for the turn of `key`; the turn ends when the guard is dropped.
+    /// Waits for the lock of `key`, which is released when the guard is dropped.
     pub(crate) async fn take(&self, key: String) -> OwnedMutexGuard<()> {
         let lock = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // A count of 1 means that only this map has the lock. Both happen under the map's own lock.
+            // A count of 1 means that only this map has the lock. Counting and cloning both happen under the map's own
+            // lock.
             turns.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(turns.entry(key).or_default())
         };

@@ -25,7 +25,7 @@ pub(crate) const UPLOAD_BUCKET: &str = "dray_uploads";
 const MAX_WRITE_ATTEMPTS: usize = 16;
 /// Uploads that one session remembers; reported ones are dropped first.
 const MAX_UPLOADS: usize = 200;
-/// State of an upload that has not been put yet; the two below are its ends.
+/// State of an upload that has not been put yet; the next two constants are its final states.
 const WAITING_STATE: &str = "waiting";
 const PLACED_STATE: &str = "placed";
 const FAILED_STATE: &str = "failed";
@@ -246,8 +246,8 @@ impl SandboxTransfer {
         Ok(work)
     }
 
-    /// Puts the waiting uploads into the sandbox, in the order of their arrival. Without a sandbox that can be
-    /// reached they continue waiting; one that can never be put fails with its reason.
+    /// Puts the waiting uploads into the sandbox, in the order of their arrival. Without a reachable sandbox they
+    /// continue to wait; an upload that can never be put fails with its reason.
     pub(crate) async fn place_waiting(
         &self,
         meta: &Meta,

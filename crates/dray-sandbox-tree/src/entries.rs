@@ -1,4 +1,4 @@
-//! Entries of a tar as they are in it.
+//! Reads the entries of a tar without changing their names.
 
 use bytes::Bytes;
 use dray_archive::tar::{
@@ -9,8 +9,8 @@ use dray_sandbox::error::{Error, ErrorKind};
 
 use super::input::{HeldInput, short};
 
-/// Entries of a tar, one after the other, with names as they are written. What an unpacker needs beyond that, such as
-/// limits and safe names, is in [`super::Reader`].
+/// The entries of a tar, one after the other, with names as they are written. [`super::Reader`] adds what an unpacker
+/// needs, such as limits and safe names.
 #[derive(Debug)]
 pub struct TarEntries {
     input: HeldInput,
@@ -20,17 +20,17 @@ pub struct TarEntries {
     padding: u64,
 }
 
-/// What comes next in a tar.
+/// The next item of a tar.
 #[derive(Debug)]
 pub(super) enum TarItem {
     Entry(Entry),
-    /// This many bytes that describe the next entry.
+    /// Bytes of headers that only describe the next entry.
     Overhead(u64),
-    /// A header for all entries after it, and the name that it wanted to give them.
+    /// A header that applies to all entries after it, with the name that it sets, if any.
     Global(Option<Vec<u8>>),
 }
 
-/// What a broken tar means for a transfer.
+/// Converts an error of the decoder to one of transfers.
 pub(super) fn tar_error(error: TarError) -> Error {
     match error {
         TarError::Malformed(why) => Error::new(ErrorKind::Protocol, why),
@@ -39,7 +39,7 @@ pub(super) fn tar_error(error: TarError) -> Error {
 }
 
 impl TarEntries {
-    /// At the beginning of a tar.
+    /// Starts at the beginning of a tar.
     pub fn new(tar: Body, rules: TarRules) -> Self {
         Self {
             input: HeldInput::new(tar),
@@ -49,7 +49,7 @@ impl TarEntries {
         }
     }
 
-    /// The next entry; what is left of the last one is passed over. `None` at a proper end.
+    /// The next entry; unread content of the last one is skipped. `None` at a proper end.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl TarEntries {
         Ok(Some(piece))
     }
 
-    /// Some of what follows the end of the archive.
+    /// Bytes after the end of the archive.
     pub(super) async fn after_end(&mut self) -> Result<Option<Bytes>, Error> {
         self.input.some(u64::MAX).await
     }

@@ -7,7 +7,7 @@ use dray_sandbox::error::Error;
 
 use super::entries::tar_error;
 
-/// The rest of a body, with at most one piece of it held.
+/// The rest of a body, with at most one chunk of it in memory.
 #[derive(Debug)]
 pub(super) struct HeldInput {
     body: Body,
@@ -78,7 +78,7 @@ impl HeldInput {
     }
 }
 
-/// The stream ended in the middle of something.
+/// The error for a stream that ended too early.
 pub(super) fn short() -> Error {
     tar_error(TarError::Truncated)
 }

@@ -1,6 +1,6 @@
 //! Directories as one stream (sandbox-transfer 13).
 //!
-//! - [`Reader`]: members of a tar that a sandbox made, which is read as hostile.
+//! - [`Reader`]: members of an untrusted tar that a sandbox made.
 //! - [`Walk`]: the same from a directory that is listed and read file by file.
 //! - [`tar`], [`zip()`]: the members of either, as a plain tar for a sandbox or a ZIP for a person.
 //!
@@ -40,8 +40,8 @@ pub use zip::zip;
 
 use dray_sandbox::error::Error;
 
-/// Limits for a directory. Entries, bytes of names and bytes in all are limits of the whole: beyond them it fails.
-/// Files that are too large and members that lie too deep are skipped and reported.
+/// Limits for a directory. The limits of entries, of bytes of names and of total bytes apply to the whole directory:
+/// reading fails beyond them. Files that are too large and members that lie too deep are skipped and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Number of files, directories and skipped members.

@@ -1,4 +1,4 @@
-//! Names of members: safe, and each given once.
+//! Names of members: safe, and unique.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,23 +31,23 @@ fn key(parent: Key, part: &[u8]) -> Key {
 
 #[derive(Debug)]
 struct NamedDirectory {
-    /// Another name than it has in the archive.
+    /// The name in the output, where it differs from that in the archive.
     renamed: Option<Box<[u8]>>,
-    /// Whether it was a member itself, not only part of a name.
+    /// Whether it was a member itself, and not only part of another member's name.
     given: bool,
 }
 
-/// Names given so far. Two that a case-insensitive or composing file system takes for one never are.
+/// Names given so far. No two of them are equal for a file system that ignores case or composes characters.
 #[derive(Debug, Default)]
 pub(super) struct UniqueNames {
-    /// By what such a file system sees; the number to try next.
+    /// Keys of names as such a file system compares them, with the number to try next.
     used: HashMap<Key, u32>,
-    /// By the name in the archive.
+    /// Directories, keyed by their names in the archive.
     directories: HashMap<Key, NamedDirectory>,
 }
 
 impl UniqueNames {
-    /// A name for a file: its own, or with a number when that is taken.
+    /// A unique name for a file: its own, or a numbered one if that is taken.
     pub(super) fn file(&mut self, parts: &[&[u8]]) -> Vec<u8> {
         let Some((last, before)) = parts.split_last() else {
             return Vec::new();
@@ -58,14 +58,14 @@ impl UniqueNames {
         name
     }
 
-    /// A name for a directory; `None` when it was given before.
+    /// A unique name for a directory; `None` when the directory was named before.
     pub(super) fn directory(&mut self, parts: &[&[u8]]) -> Option<Vec<u8>> {
         let (mut name, exact, _) = self.enter(parts);
         let directory = self.directories.get_mut(&exact)?;
         if std::mem::replace(&mut directory.given, true) {
             return None;
         }
-        // The slash that `enter` put behind the last part.
+        // `enter` ends the name with a slash.
         name.pop();
         Some(name)
     }
@@ -75,7 +75,8 @@ impl UniqueNames {
         self.used.len()
     }
 
-    /// The name of a directory with a slash at its end, its key by archive name, and by what is seen.
+    /// Enters a directory and its parents. Returns the name with a slash at its end, the key of the name in the
+    /// archive, and the key of the name in the output.
     fn enter(&mut self, parts: &[&[u8]]) -> (Vec<u8>, Key, Key) {
         let (mut exact, mut seen) = (Key::default(), Key::default());
         let mut name = Vec::new();
@@ -84,7 +85,7 @@ impl UniqueNames {
             let given = if let Some(directory) = self.directories.get(&exact) {
                 Cow::from(directory.renamed.clone().map_or(part.to_vec(), Vec::from))
             } else {
-                // Below the parent as it was renamed: `A/x` and `a/x` end in different directories.
+                // Below the parent as it was renamed: `A/x` and `a/x` are in different directories.
                 let claimed = self.claim(seen, part);
                 let directory = NamedDirectory {
                     renamed: (*claimed != **part).then(|| claimed.as_ref().into()),
@@ -104,7 +105,7 @@ impl UniqueNames {
         let wanted = key(parent, folded(part).as_bytes());
         let mut number = match self.used.entry(wanted) {
             Entry::Vacant(free) => {
-                // The first free number of a second file of this name: `report.csv`, `report_2.csv`.
+                // A second file of this name gets the number 2: `report.csv`, `report_2.csv`.
                 free.insert(2);
                 return Cow::Borrowed(part);
             }
@@ -113,7 +114,7 @@ impl UniqueNames {
         loop {
             let other = numbered(part, number);
             number += 1;
-            // The archive may hold a file that is really called `report_2.csv`.
+            // The archive may also contain a file that is called `report_2.csv`.
             if let Entry::Vacant(free) = self.used.entry(key(parent, folded(&other).as_bytes())) {
                 free.insert(2);
                 self.used.insert(wanted, number);
@@ -162,7 +163,7 @@ pub(super) fn text(part: &[u8]) -> String {
     text
 }
 
-/// What file systems that ignore case, composition, and dots and spaces at the end, take a name for.
+/// The form in which file systems compare names that ignore case, composition, and dots and spaces at the end.
 fn folded(part: &[u8]) -> String {
     let text = text(part);
     // HFS+ and APFS compare names after normalisation, so `é` in one and in two code points are one name.
@@ -229,7 +230,7 @@ mod tests {
         let second = unique.file(&[&broken]);
         assert_eq!(second.len(), 255);
         assert!(second.ends_with(b"\xff_2.bin"));
-        // In a ZIP they would be called the same.
+        // Without a number, both would have the same name in a ZIP.
         assert_eq!(unique.file(&[b"x\xff"]), b"x\xff");
         assert_eq!(unique.file(&[b"x%FF"]), b"x%FF_2");
         assert_eq!(unique.file(&[b"y\\z"]), b"y\\z");

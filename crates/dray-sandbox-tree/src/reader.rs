@@ -1,6 +1,6 @@
 //! Reading a tar that a sandbox made (sandbox-transfer 13).
 //!
-//! What the tar says is decoded by [`dray_archive`], strictly; here are limits, safe names and the report.
+//! [`dray_archive`] decodes the tar strictly; this module adds limits, safe names and the report.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,10 +12,10 @@ use super::entries::{TarEntries, TarItem};
 use super::names::{self, UniqueNames};
 use super::{Filter, Kind, Limits, Member, Members, Report, Why};
 
-/// Bytes read after the end of the archive, so that its producer can end too.
+/// Bytes read after the end of the archive, so that its producer can finish.
 const MAX_END_BYTES: u64 = 1 << 20;
 
-/// Members of a hostile tar.
+/// Members of an untrusted tar.
 pub struct Reader {
     tar: TarEntries,
     limits: Limits,
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// Of a tar whose names are relative to the directory, with or without `./` before them.
+    /// Reads a tar whose names are relative to the directory, with or without `./` before them.
     pub fn new(tar: Body, limits: Limits) -> Self {
         Self {
             tar: TarEntries::new(tar, TarRules::Strict),
@@ -83,7 +83,7 @@ impl Reader {
                     }
                 }
                 TarItem::Overhead(size) => self.count_bytes(size)?,
-                // Most say nothing that matters (`git archive` keeps a commit there).
+                // Most of these headers have no effect here (`git archive` keeps a commit id there).
                 TarItem::Global(name) => {
                     self.count_entry()?;
                     if let Some(name) = name {
@@ -96,7 +96,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Judges one entry; `None` when it is passed over.
+    /// Checks one entry; `None` when it is skipped.
     fn member(&mut self, entry: &Entry) -> Result<Option<Member>, Error> {
         self.count_entry()?;
         let (name, size) = (&entry.name, entry.size);
@@ -104,10 +104,10 @@ impl Reader {
             // A caller that can read files one by one skips this one without its bytes.
             self.report.skip(name, Why::TooLarge);
         }
-        // Also for what is skipped: its bytes are read and thrown away, and that work must be bounded too.
+        // Skipped content counts as well: its bytes are read and dropped, and that work must be bounded too.
         self.count_bytes(size)?;
         let kind = match entry.kind {
-            // Old tars mark directories so; a file of that name cannot be created.
+            // Old tars mark directories with a slash at the end of the name; a file of that name cannot be created.
             EntryKind::File if name.ends_with(b"/") => return Ok(self.skip(name, Why::Name)),
             EntryKind::File => Kind::File,
             EntryKind::Directory => Kind::Directory,
@@ -144,7 +144,7 @@ impl Reader {
         None
     }
 
-    /// The name to give a member; none for a directory that needs no mention.
+    /// The name for a member; `None` for a directory that was already listed.
     fn accept(&mut self, name: &[u8], kind: Kind, size: u64) -> Result<Option<Vec<u8>>, Why> {
         let parts = names::parts(name)?;
         if parts.is_empty() {
@@ -208,7 +208,7 @@ impl Reader {
         let mut zeros = true;
         let mut seen = 0;
         while let Some(piece) = self.tar.after_end().await? {
-            // GNU tar fills its last record of 10 KiB with zeros; anything else was hidden behind the end.
+            // GNU tar pads its last record of 10 KiB with zeros; any other bytes were hidden after the end.
             zeros &= piece.iter().all(|byte| *byte == 0);
             seen += piece.len() as u64;
             if seen > MAX_END_BYTES {
@@ -237,7 +237,8 @@ impl Members for Reader {
         if self.state == ReaderState::Ended {
             return Ok(None);
         }
-        // Stays so when the future is dropped half-way: the position in the stream is unknown then.
+        // The state stays `Failed` when the future is dropped in the middle: the position in the stream is unknown
+        // then.
         self.state = ReaderState::Failed;
         let next = self.read_next().await?;
         self.state = match next {

@@ -23,7 +23,7 @@ pub enum Why {
     TooDeep,
     /// Larger than one file may be.
     TooLarge,
-    /// Refused by policy, which goes by names.
+    /// Refused by the policy on names.
     Denied,
     /// It could not be read.
     Unreadable,
@@ -159,7 +159,7 @@ fn printable(name: &[u8]) -> String {
     }
 }
 
-/// Line separators and what turns text around.
+/// Line separators, and characters that change the direction of text.
 const fn is_invisible(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

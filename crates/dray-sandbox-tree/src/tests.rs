@@ -1,4 +1,4 @@
-//! Trees: what hostile tars try, and what other programs say of what we write.
+//! Tests with hostile tars, and with other programs that read what this crate writes.
 
 mod archives;
 mod hostile;
@@ -47,7 +47,7 @@ impl ScriptedTar {
         self.sealed()
     }
 
-    /// Puts the checksum of the last header right, after changing it.
+    /// Changes bytes of the last header and corrects its checksum.
     pub(super) fn changed(mut self, at: usize, bytes: &[u8]) -> Self {
         let begin = self.0.len() - 512 + at;
         self.0[begin..begin + bytes.len()].copy_from_slice(bytes);
@@ -83,14 +83,14 @@ impl ScriptedTar {
         self.member(flag, b"PaxHeaders/x", text.as_bytes())
     }
 
-    /// With its end blocks.
+    /// Appends the end blocks.
     pub(super) fn ended(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0
     }
 }
 
-/// A body of pieces of this size.
+/// A body in chunks of this size.
 pub(super) fn body(bytes: &[u8], piece: usize) -> Body {
     let pieces: Vec<_> = bytes
         .chunks(piece)
@@ -99,7 +99,7 @@ pub(super) fn body(bytes: &[u8], piece: usize) -> Body {
     Body::new(stream::iter(pieces))
 }
 
-/// What came out: names with content, directories with a slash at their end.
+/// Members that were read: names with content, directories with a slash at their end.
 pub(super) type Found = Vec<(String, Vec<u8>)>;
 
 pub(super) async fn all(members: &mut dyn Members) -> Result<Found, Error> {
@@ -119,7 +119,7 @@ pub(super) async fn all(members: &mut dyn Members) -> Result<Found, Error> {
     Ok(found)
 }
 
-/// Reads a tar with default limits, in pieces of several sizes.
+/// Reads a tar with default limits, in chunks of several sizes.
 pub(super) async fn read(tar: &[u8]) -> Result<(Found, Report), Error> {
     let mut last = None;
     for piece in [7, 512, 100_000] {
@@ -162,7 +162,7 @@ pub(super) async fn refusal(tar: &[u8]) -> ErrorKind {
     read(tar).await.unwrap_err().kind()
 }
 
-/// Members at hand.
+/// A list of members that serves as a source.
 pub(super) struct GivenMembers {
     waiting: std::collections::VecDeque<(Member, Vec<u8>)>,
     content: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A directory of a sandbox that cannot make a tar of it: listed once, then read file by file.
+//! Reads a directory of a sandbox that cannot make a tar: it is listed once and then read file by file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Walk {
         root: SandboxPath,
         limits: Limits,
     ) -> Result<Self, Error> {
-        // One level more, so that what lies deeper is reported.
+        // One level more, so that deeper entries are reported.
         let depth = u32::try_from(limits.depth)
             .unwrap_or(u32::MAX)
             .saturating_add(1);
@@ -136,7 +136,7 @@ impl Walk {
 
     /// Starts to read a file; returns its size, or the reason for which it is skipped.
     async fn begin(&mut self, path: &SandboxPath) -> Result<Result<u64, Why>, Error> {
-        // Again, although the listing has it: a link may be there by now.
+        // `stat` again, although the listing has the file: it may be a link by now.
         let file = match self.sandbox.stat(path, Follow::No).await {
             Ok(file) if file.kind == FileKind::File => file,
             Ok(_) => return Ok(Err(Why::Unreadable)),

@@ -10,7 +10,7 @@ use super::{Kind, Member, Members};
 
 pub use dray_archive::tar::Owner;
 
-/// Members as a tar. It fails where the members fail, and then has no end blocks.
+/// Writes members as a tar. When the members fail, it fails too, without the end blocks.
 pub fn tar(members: impl Members + 'static, owner: Owner) -> Body {
     let state = Some(TarWrite {
         members,
@@ -31,7 +31,7 @@ pub fn tar(members: impl Members + 'static, owner: Owner) -> Body {
 struct TarWrite<M> {
     members: M,
     owner: Owner,
-    /// Content of the current member that has not come yet, and the padding after it.
+    /// Bytes of the current member's content that are still to come, and the padding after it.
     left: Option<(u64, u64)>,
 }
 

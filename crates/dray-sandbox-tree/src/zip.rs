@@ -1,7 +1,8 @@
 //! Writing a ZIP as the members come (APPNOTE 6.3.10).
 //!
-//! Sizes and checksums follow the content, in data descriptors. All content is a deflate stream, also where compressing
-//! does not help: then its blocks are stored ones, which readers of streams can end, unlike stored members.
+//! Sizes and checksums follow the content, in data descriptors. All content is a deflate stream. Where compression does
+//! not help, the stream consists of stored blocks: a reader of a stream finds their end, but not that of a stored
+//! member.
 
 mod deflate;
 mod records;
@@ -19,16 +20,16 @@ use records::{CentralHeader, DosTime, LocalHeader};
 const SAMPLE_BYTES: usize = 64 * 1024;
 /// Bytes per chunk, about.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Sizes and offsets from here on need 64 bits; less than 4 GiB, since content that does not compress grows.
+/// Sizes and offsets from here on need 64 bits. It is below 4 GiB, because content that does not compress grows.
 const ZIP64_THRESHOLD_BYTES: u64 = 0xff00_0000;
 
-/// Members as a ZIP. What was skipped is listed in `_skipped.txt` at its end. It fails where the members fail, and then
-/// has no directory, which no reader takes for a whole ZIP.
+/// Writes members as a ZIP. `_skipped.txt` at its end lists what was skipped. When the members fail, it fails too,
+/// without a central directory, so that no reader takes it for a whole ZIP.
 pub fn zip(members: impl Members + 'static) -> Body {
     zip_with(members, ZIP64_THRESHOLD_BYTES)
 }
 
-/// A ZIP that uses 64 bits from `large` bytes on.
+/// A ZIP that uses 64-bit sizes from `large` bytes on.
 pub(super) fn zip_with(members: impl Members + 'static, large: u64) -> Body {
     let writing = ZipWrite {
         members,
@@ -57,7 +58,7 @@ struct ZipWrite<M> {
     out: Vec<u8>,
     /// Number of bytes that were returned.
     written: u64,
-    /// The directory at the end, so far, and its entries.
+    /// The central directory so far, and the number of its entries.
     central: Vec<u8>,
     count: u64,
     /// Names in the top directory that `_skipped.txt` must not take.
@@ -73,7 +74,7 @@ struct OpenMember {
 }
 
 enum MemberContent {
-    /// Not yet decided whether to compress it.
+    /// Content so far, while it is undecided whether to compress it.
     Sample(Vec<u8>),
     Deflate(Box<DeflateStream>),
 }
@@ -88,7 +89,7 @@ impl<M: Members> ZipWrite<M> {
         self.written + self.out.len() as u64
     }
 
-    /// Makes some output; `false` when it was the last.
+    /// Produces some output; `false` once there is no more.
     async fn fill(&mut self) -> Result<bool, Error> {
         while self.out.len() < CHUNK_BYTES {
             if let Some(mut current) = self.current.take() {
@@ -153,7 +154,7 @@ impl<M: Members> ZipWrite<M> {
         Ok(())
     }
 
-    /// The list of what was skipped, the directory, and the end.
+    /// Writes the list of what was skipped, the central directory, and the end record.
     fn finish(&mut self) -> Result<(), Error> {
         let text = self.members.report().text();
         if !text.is_empty() {
@@ -210,7 +211,7 @@ impl OpenMember {
 }
 
 impl MemberContent {
-    /// Decides by the sample, if that was not done yet.
+    /// Decides by the sample whether to compress, if that is not decided yet.
     fn decided(self, out: &mut Vec<u8>) -> DeflateStream {
         match self {
             Self::Deflate(deflate) => *deflate,

@@ -120,7 +120,7 @@ pub struct Write<'a> {
 /// nothing keeps running in the sandbox for it.
 #[async_trait]
 pub trait Sandbox: Debug + Send + Sync {
-    /// The incarnation to which all methods speak.
+    /// Handle of the incarnation that all methods work on.
     fn handle(&self) -> &Handle;
 
     /// Asks what the sandbox offers. The result is not cached here.
@@ -165,12 +165,12 @@ pub trait Sandbox: Debug + Send + Sync {
     /// The bytes of a regular file from `offset`. The body fails with [`ErrorKind::Truncated`] on a short end.
     async fn read(&self, read: Read<'_>) -> Result<Body, Error>;
 
-    /// Whether [`Self::read_with_digest`] is a better way for this than a read and [`Self::fingerprint`] beside it.
+    /// Whether [`Self::read_with_digest`] suits this read better than a read with a [`Self::fingerprint`] beside it.
     fn reads_with_digest(&self, _read: &Read<'_>) -> bool {
         false
     }
 
-    /// A read whose command computes the SHA-256 of the file meanwhile.
+    /// Reads a file with a command that computes its SHA-256 at the same time.
     async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
         // A dropped sender is how a digest that was not computed looks to the caller.
         let (_, none) = oneshot::channel();
@@ -240,13 +240,14 @@ pub trait Sandbox: Debug + Send + Sync {
         replace: bool,
     ) -> Result<bool, Error>;
 
-    /// Makes a directory and its missing parents, mode 0755, owned by the sandbox user. Fine when it exists.
+    /// Makes a directory and its missing parents, mode 0755, owned by the sandbox user. An existing directory is not an
+    /// error.
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error>;
 
     /// Removes a file, or with `recursive` a directory and what is in it. A link is removed, not followed.
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error>;
 
-    /// Reads a directory as a tar stream, made in the sandbox and to be read as hostile (sandbox-transfer 13).
+    /// Reads a directory as a tar stream that is made in the sandbox; its content is untrusted (sandbox-transfer 13).
     ///
     /// # Errors
     ///

@@ -215,7 +215,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// A failure of this kind. `context` is for the operator's log; it may hold what the sandbox said.
+    /// A failure of this kind. `context` is for the operator's log; it may hold text from the sandbox.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
             kind,
@@ -253,8 +253,8 @@ impl Error {
         self.kind
     }
 
-    /// Describes the failure for the operator's log. Never for an agent, since it may hold paths and what the sandbox
-    /// said.
+    /// Describes the failure for the operator's log. Never for an agent, since it may hold paths and text from the
+    /// sandbox.
     pub fn context(&self) -> &str {
         &self.context
     }

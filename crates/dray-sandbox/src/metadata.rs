@@ -163,8 +163,8 @@ impl Transport {
         }
     }
 
-    /// Whether neither a short end nor damage on the way can pass unnoticed, where the sandbox offers a [`State`]:
-    /// bytes are counted against the announced size, and no tool decodes them that skips what it does not understand.
+    /// Whether a truncated or damaged stream is always noticed, in a sandbox that offers a [`State`]: bytes are counted
+    /// against the announced size, and no decoder skips what it does not understand.
     pub const fn is_sound(self) -> bool {
         matches!(self, Self::Archive | Self::Sftp | Self::ExecRaw)
     }
@@ -202,7 +202,8 @@ impl Integrity {
     }
 }
 
-/// Seconds that a file must have been left alone for a later write to show in its times, at any granularity.
+/// Age in seconds from which the times of a file are trusted: a later write changes them then, whatever resolution the
+/// file system has.
 const SETTLED_S: i64 = 2;
 /// Nanoseconds in a second.
 const SECOND_NS: i128 = 1_000_000_000;

@@ -34,8 +34,8 @@ impl SandboxPath {
         for part in path.split(|byte| *byte == b'/') {
             match part {
                 b"" | b"." => {}
-                // Lexically, as the policy reads it. Where `..` follows a link, the sandbox's own answer is checked
-                // again.
+                // Lexically, as the policy reads it. Where `..` follows a link, the path that the sandbox reports is
+                // checked again.
                 b".." => {
                     parts.pop();
                 }

@@ -1,4 +1,4 @@
-//! Files that go along with a request (quickapps 25.1, 25.2).
+//! Files that are sent with a request (quickapps 25.1, 25.2).
 
 use dray_agent::message::Attachment;
 use dray_tool::{FileStorage, ToolFailure, UrlClass};

@@ -35,7 +35,8 @@ pub async fn build_deployments(
         .iter()
         .map(|tool| build_deployment(set, tool, dial, caller))
         .collect();
-    // `buffered` keeps the order of the manifest: a changed list of tools would miss the model's prompt cache (R16).
+    // `buffered` keeps the order of the manifest: a list of tools in another order would miss the model's prompt cache
+    // (R16).
     let mut outcomes = stream::iter(all).buffered(AT_ONCE);
     let mut built = ToolsetResult::default();
     while let Some(outcome) = outcomes.next().await {

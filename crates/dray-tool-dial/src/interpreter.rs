@@ -70,7 +70,7 @@ struct InterpreterTool {
 #[derive(Debug, Default)]
 struct SessionTable {
     open: Option<OpenSession>,
-    /// Sessions that turned out to be closed; they are not tried again.
+    /// Sessions that were found closed; they are not tried again.
     closed: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ impl Tool for InterpreterTool {
         let urls = attachment::attachment_urls(&call.arguments)?;
         let wanted = files::requested_files(turn, &urls).await?;
         let mut outcome = self.run(turn, code, &wanted).await;
-        // Once more with another session. The code did not run in one that is closed.
+        // Once more with another session: code does not run in a closed one.
         if matches!(outcome, Err(InterpreterFailure::Closed)) {
             outcome = self.run(turn, code, &wanted).await;
         }
@@ -154,7 +154,7 @@ impl InterpreterTool {
     }
 }
 
-/// Reported when the session was closed, and so was the one opened in its place.
+/// Reported when the session was closed, and the one opened instead of it as well.
 const SESSION_CLOSED_MESSAGE: &str = "Python Code Interpreter session has been closed. Open a new session to work with Python Code \
                       Interpreter.";
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{attachment, schema};
 
-/// Fields of this crate, which no argument may replace.
+/// Fields that this crate sets itself and that no argument may replace.
 const RESERVED_FIELDS: &[&str] = &[
     "custom_fields",
     "messages",

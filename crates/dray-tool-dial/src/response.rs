@@ -29,7 +29,7 @@ pub(crate) async fn read_answer(
             told.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
         }
     }
-    // Without a finish reason the response was cut, and would look complete.
+    // Without a finish reason the response was cut; it must not look complete.
     if !response.is_finished {
         let cut = Error::new(
             ErrorKind::Broken,
@@ -90,12 +90,12 @@ impl DeploymentResponse {
         Err(HandledFailure::new(text).shown(GENERAL_MESSAGE).into())
     }
 
-    /// A file, or more of one: pieces of a number belong together.
+    /// A file, or more of one: parts with the same number belong together.
     fn file(&mut self, file: &Value) -> Result<(), ToolFailure> {
         let Some(members) = file.as_object() else {
             return Ok(());
         };
-        // Counted piece by piece: many small pieces of one file must not pass the limit.
+        // Counted part by part: many small parts of one file must not pass the limit.
         self.grow(file.to_string().len())?;
         // A file without an index is a separate file.
         let next = self

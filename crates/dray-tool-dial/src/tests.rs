@@ -1,4 +1,4 @@
-//! Complete tools with a scripted DIAL.
+//! Tests of complete tools with a scripted DIAL.
 #![expect(
     clippy::needless_pass_by_value,
     clippy::unnecessary_wraps,

@@ -1,4 +1,4 @@
-//! Calls to other services, and the failures if they do not respond.
+//! Calls of other services, and the failures if they do not respond.
 
 use dray_bus::CallError;
 use dray_proto::export::ExportError;

@@ -21,7 +21,7 @@ use super::stored_names::StoredNames;
 const MAX_CONTEXT_BYTES: ByteSize = ByteSize::mib(16);
 /// Number of messages in the context: all of them.
 const ALL_MESSAGES: u64 = 1 << 20;
-/// How the model reaches files above the limit of one message.
+/// How the model reads files beyond the limit of one message.
 const TOO_MANY_FILES_ADVICE: &str =
     "call read_attachment with the url that the list of attachments gives for them.";
 
@@ -100,7 +100,7 @@ impl ContextBuilder {
             "language": config.reminder_language,
             // The message's list of attachments already contains each file, and a link would differ each time.
             "hideUrls": true,
-            // The list of attachments is all that most models get of media.
+            // For most models, the list of attachments is all that they get of media.
             "keepMedia": false,
             "maxFiles": config.message_files,
             "reach": TOO_MANY_FILES_ADVICE,

@@ -70,7 +70,7 @@ pub fn decode_data_url(url: &str, limit: u64) -> Result<InlineData, InvalidDataU
         .filter(|name| !name.is_empty())
         .unwrap_or("text/plain");
     let is_base64 = parts.any(|part| part.eq_ignore_ascii_case("base64"));
-    // Base64 is percent-encoded as well where its characters mean something in URLs.
+    // Characters of base64 that have a meaning in URLs are percent-encoded as well.
     let decoded = percent_decode_str(body);
     let bytes = if is_base64 {
         // Encoders for mail break lines (RFC 2045 section 6.8).

@@ -1,5 +1,5 @@
-//! Tools over the files of DIAL (quickapps 43.1): paths are relative to the app's own folder and never leave it, an
-//! edit applies to the state that was read, and no file is overwritten unless that is requested.
+//! Tools for the files of DIAL (quickapps 43.1). Paths are relative to the app's own folder and never leave it. An edit
+//! fails if the file changed since it was read, and no file is overwritten unless that is requested.
 
 mod path;
 mod work;
@@ -14,7 +14,7 @@ use super::scope::time_left;
 use super::tools::tool_declaration;
 use super::turn::TurnFiles;
 
-/// The tools over the files of DIAL.
+/// The tools for the files of DIAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DialFileToolKind {
     List,

@@ -1,4 +1,4 @@
-//! The file storage of DIAL as the tools name it: paths as texts, and failures in words for an agent.
+//! The file storage of DIAL for the tools: paths as texts, and failures as sentences for an agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,12 +44,12 @@ impl DriveError {
     pub const fn is_correctable(&self) -> bool {
         match self {
             Self::NotFound | Self::Denied | Self::Invalid | Self::TooLarge { .. } => true,
-            // The arguments were right; the state of the storage was not.
+            // The arguments were valid; the state of the storage was not as expected.
             Self::Conflict | Self::Away(_) => false,
         }
     }
 
-    /// Why a file of at most `limit` bytes was not read, by the cause at its beginning or in its stream.
+    /// Why a file of at most `limit` bytes could not be read, by the cause at its beginning or in its stream.
     pub(crate) fn of_download(cause: Cause, limit: u64) -> Self {
         match cause.downcast::<Error>() {
             Ok(error) => match error.size {
@@ -114,7 +114,7 @@ impl Drive {
         Ok(self.0.list_folder(caller, &folder).await?)
     }
 
-    /// The bytes of a file, at most `limit`; the stream fails beyond.
+    /// The bytes of a file, at most `limit`; beyond that the stream fails.
     pub(crate) async fn open(
         &self,
         caller: &Caller,
@@ -159,7 +159,7 @@ fn file_url(url: &str) -> Result<FileUrl, DriveError> {
 pub enum UploadBody {
     /// Bytes that are here.
     Bytes(Bytes),
-    /// Bytes on their way, and how many.
+    /// A stream of bytes, and its length.
     Stream(ByteStream, u64),
 }
 

@@ -1,4 +1,4 @@
-//! Files on their way out of the session's sandbox.
+//! Copies files out of the session's sandbox.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) struct CopiedFile {
     pub(super) real_path: Vec<u8>,
 }
 
-/// Calls of an export that has this much time.
+/// Calls of an export within this time.
 struct TurnExport<'a> {
     scope: &'a TurnScope,
     time: Duration,

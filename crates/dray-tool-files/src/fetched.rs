@@ -1,4 +1,4 @@
-//! Files of the web, by way of the egress-fetcher: this service opens no connection to an address that an agent chose.
+//! Files of the web, through the egress-fetcher: this service opens no connection to an address that an agent chose.
 
 use std::time::Duration;
 
@@ -52,8 +52,7 @@ pub(super) async fn fetch(
     }
 }
 
-/// A failure about the URL is for the model, which can choose another one. A failure of the fetcher itself is not for
-/// the model.
+/// A failure about the URL goes to the model, which can choose another one. A failure of the fetcher itself does not.
 fn fetch_failure(parameter: &str, url: &str, fault: Fault) -> ToolFailure {
     match Code::of_fault(&fault).filter(|code| code.is_about_url()) {
         Some(code) => {

@@ -1,4 +1,4 @@
-//! Files that messages bring along as `data:` URLs.
+//! Files that messages contain as `data:` URLs.
 
 use dray_agent::message::{Attachment, Message, Role};
 use dray_tool::{FileStorage, UrlClass};

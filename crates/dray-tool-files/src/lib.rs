@@ -7,11 +7,11 @@
 //! - [`TurnFiles`]: the parts of one turn, on behalf of one caller: its scope, its session, the catalog of the
 //!   conversation, storage, loading, delivery.
 //! - [`tools`]: the tools for the model.
-//! - [`dial_files`]: tools over the files of DIAL.
-//! - [`uploads`], [`context`]: a person's files on their way in; [`catalog`]: their ids.
-//! - [`media`]: tags of the final response on their way out.
+//! - [`dial_files`]: tools for the files of DIAL.
+//! - [`uploads`], [`context`]: files that a person sends; [`catalog`]: their ids.
+//! - [`media`]: `MEDIA:` tags in the final response.
 //! - [`offload`]: large results of tools.
-//! - `name_key`: names of stored files, bound to the conversation that brought them.
+//! - `name_key`: names of stored files, bound to their conversation.
 //!
 //! What it does not do: it never puts file content above the inline limit into a bus message, and never connects to an
 //! address from an agent.

@@ -27,7 +27,7 @@ pub(super) struct FileLoader {
 
 impl FileLoader {
     /// The stored file that a reference names: an id of the conversation's files, a file of DIAL, an address, or
-    /// `data:`. Bytes of DIAL's files pass through in pieces.
+    /// `data:`. Bytes of DIAL's files are passed on in chunks.
     pub(super) async fn claim_of(
         &self,
         parameter: &str,
@@ -117,7 +117,7 @@ impl FileLoader {
         }
     }
 
-    /// A file of DIAL, copied into the store piece by piece.
+    /// A file of DIAL, copied into the store chunk by chunk.
     async fn downloaded(
         &self,
         parameter: &str,
@@ -178,7 +178,7 @@ impl FileLoader {
     }
 }
 
-/// The bytes of an attachment's `data`: text of texts, base64 of everything else.
+/// The bytes of an attachment's `data`: the text itself for text types, decoded base64 for everything else.
 pub(super) fn decode_content(data: &str, media_type: &str) -> bytes::Bytes {
     use base64::Engine as _;
 

@@ -33,9 +33,9 @@ pub struct MediaTagFilter {
 /// The end of a response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilteredRest {
-    /// Text that was held back, and the notice on files that were not sent.
+    /// Text that was held back, and the notice about files that were not sent.
     pub text: String,
-    /// Files for the response, where the session has no chat.
+    /// Files for the response, if the session has no chat.
     pub attachments: Vec<Attachment>,
 }
 

@@ -15,7 +15,7 @@ use sha2::Sha256;
 
 /// How the name of a stored file begins.
 pub(super) const NAME_PREFIX: &str = "artifact/";
-/// Hexadecimal digits of the MAC: 128 bits, more than enough where every guess is a request.
+/// Hexadecimal digits of the MAC: 128 bits, more than enough when every guess takes a request.
 const MAC_DIGITS: usize = 32;
 /// Separates this use of the key from every other.
 const KEY_DOMAIN: &[u8] = b"dray stored file name v1";
@@ -57,7 +57,7 @@ impl NameKey {
             tenant.as_str().as_bytes(),
             conversation.as_bytes(),
         ] {
-            // The length first: no two lists of fields are the same bytes.
+            // The length comes first, so that no two lists of fields have the same bytes.
             let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
             mac.update(&length.to_be_bytes());
             mac.update(field);

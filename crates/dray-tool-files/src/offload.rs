@@ -1,5 +1,5 @@
-//! Large results of tools go into a file, and the model gets a notice with the beginning (quickapps 43.3). When the
-//! file cannot be written, the result stays as it is.
+//! Puts large results of tools into files; the model gets a notice with the beginning (quickapps 43.3). If the file
+//! cannot be written, the result stays unchanged.
 
 use bytes::Bytes;
 use dray_agent::manifest::feature::Offload;
@@ -17,7 +17,7 @@ pub const OFFLOAD_DIRECTORY: &str = "offloaded-responses";
 const COMPACTED_DIRECTORY: &str = "compacted-conversations";
 /// Bytes of the beginning that the notice contains.
 const SHOWN_BYTES: usize = 2000;
-/// Tools that read offloaded results back. Their own results are never offloaded.
+/// Tools that read these files. Their own results are never put into files.
 const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
 
 /// A result that was written to a file.
@@ -98,7 +98,7 @@ impl ResultOffloader<'_> {
         }
     }
 
-    /// Keeps old messages of the conversation as a file, and returns a sentence for the model with its name. The same
+    /// Stores old messages of the conversation as a file, and returns a sentence for the model with its name. The same
     /// text results in the same sentence in every turn of the conversation.
     ///
     /// # Errors

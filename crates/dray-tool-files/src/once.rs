@@ -1,4 +1,4 @@
-//! Work that is done once for each name, also when several want it at the same time. Failures are not remembered.
+//! Runs work once for each name, even when several callers need it at the same time. Failures are not cached.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -23,7 +23,7 @@ use super::scope::TurnScope;
 use super::session::SessionBinding;
 use super::storage::{TurnStorage, media_type};
 
-/// Longest wait for the end of a delivery in one question.
+/// Longest wait for the end of a delivery in one request.
 const MAX_OUTCOME_WAIT: Duration = Duration::from_secs(10);
 /// Time for the response after that wait.
 const RESPONSE_GRACE: Duration = Duration::from_secs(3);
@@ -48,7 +48,7 @@ pub(super) struct SendOutcome {
     pub(super) told: String,
     /// Files for the response, without a chat.
     pub(super) attachments: Vec<Attachment>,
-    /// Whether anything arrived or may still arrive.
+    /// Whether any file arrived or may still arrive.
     pub(super) any: bool,
     /// Notice for the user; may be empty.
     pub(super) notice: String,
@@ -79,26 +79,26 @@ impl FileDelivery {
         }
     }
 
-    /// Notes paths that a person has got.
+    /// Records paths of files that a person has received.
     pub(super) fn note_sent(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         // Stored files have no path in the sandbox.
         sent.extend(paths.into_iter().filter(|path| !path.is_empty()));
     }
 
-    /// Paths that a person has got in this turn.
+    /// Paths of files that a person has received in this turn.
     pub(super) fn sent_paths(&self) -> BTreeSet<Vec<u8>> {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.clone()
     }
 
-    /// Whether a person has got this path in this turn.
+    /// Whether a person has received the file at this path in this turn.
     pub(super) fn was_sent(&self, path: &[u8]) -> bool {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.contains(path)
     }
 
-    /// Sends files. `what` identifies this sending within the turn, so that a repetition sends no file twice.
+    /// Sends files. `what` identifies this sending within the turn, so that a repetition does not send a file twice.
     pub(super) async fn dispatch(
         &self,
         what: &str,
@@ -113,7 +113,7 @@ impl FileDelivery {
         }
     }
 
-    /// Hands files to the session's chat and waits for the platform's word.
+    /// Passes files to the session's chat and waits until the platform confirms them.
     async fn deliver(
         &self,
         what: &str,
@@ -137,7 +137,7 @@ impl FileDelivery {
         };
         let left = || end.saturating_duration_since(Instant::now());
         let short = services.config.call_timeout.as_duration();
-        // By this id a repeated turn finds its first delivery and does not make a second one.
+        // With this id a repeated turn finds its first delivery and does not create a second one.
         let meta = self.scope.meta(left().min(short)).with_operation(operation);
         let accepted = services.ask(PeerService::Delivery, &meta, &request).await?;
         let id = accepted.delivery_id;
@@ -153,7 +153,7 @@ impl FileDelivery {
             match asked.await {
                 Ok(report) if report.finished => return self.reported(&report),
                 Ok(_) if left() > RESPONSE_GRACE => {}
-                // Not knowing is not failing: the work is in the stream and continues.
+                // An unknown outcome is not a failure: the work is in the stream and continues.
                 Ok(_) | Err(_) => {
                     return Ok(SendOutcome {
                         told: under_way(&id),
@@ -175,7 +175,7 @@ impl FileDelivery {
             .filter(|file| !is_proven_delivery(file))
             .map(|file| dray_presentation::name::shown_name(&file.name))
             .collect();
-        // An error, not a report: the model must not report an unproven file as delivered.
+        // An error and not a result: the model must not report an unproven file as delivered.
         if !unproven.is_empty() {
             return Err(HandledFailure::new(format!(
                 "The delivery cannot be proved for {}; ask the user whether it arrived before you send it again.",
@@ -217,7 +217,7 @@ impl FileDelivery {
                 Ok(taken) => {
                     let kept = self.attached(&taken.claim, &taken.name, path).await;
                     if kept.is_ok() {
-                        // Both: the model may name the file by either in a `MEDIA:` tag later in the turn.
+                        // Both spellings: the model may use either in a `MEDIA:` tag later in the turn.
                         self.note_sent([path.clone(), taken.real_path]);
                     }
                     kept
@@ -244,7 +244,7 @@ impl FileDelivery {
         Ok(sent)
     }
 
-    /// Keeps a stored file as an attachment, and reports it.
+    /// Stores a file as an attachment and reports it.
     async fn attached(
         &self,
         claim: &Claim,
@@ -306,7 +306,7 @@ const fn attached_state(is_link: bool) -> FileState {
     }
 }
 
-/// Whether a file that is reported as shown has a digest, and the file from the sandbox equals the sent one.
+/// Whether a file that is reported as shown has a digest, and the file from the sandbox equals the one that was sent.
 fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
     let copied = file.transfer.as_ref().is_none_or(|receipt| {
         receipt.error.is_empty()

@@ -1,4 +1,4 @@
-//! References to files in arguments, put in by the file-resolver (quickapps 30).
+//! References to files in arguments, which the file-resolver replaces by content (quickapps 30).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ const MAX_FILE_MULTIPLE: u64 = 8;
 /// Bytes of arguments beside their files.
 const MAX_OTHER_BYTES: u64 = 8 << 20;
 
-/// Puts the content of files in the place of references to them.
+/// Replaces references to files by their content.
 #[derive(Clone, Copy, Debug)]
 pub struct ReferenceResolver<'a> {
     pub(super) scope: &'a TurnScope,
@@ -88,8 +88,8 @@ fn garbled_reply_failure() -> ToolFailure {
     CallFailure::Garbled(PeerService::Documents).into()
 }
 
-/// An argument that the model can correct. The fault describes the problem; `tool_message` already names the argument,
-/// as the loop does for every failure of this kind.
+/// A problem with an argument that the model can correct. The fault describes the problem; `tool_message` adds the name
+/// of the argument, as for every failure of this kind.
 fn parameter_failure(invalid: v1::InvalidParameter) -> ToolFailure {
     match invalid.fault {
         Some(fault) => ToolFailure::parameter(invalid.parameter, fault.message),

@@ -1,4 +1,4 @@
-//! The caller of a turn, and the metadata of every request to another service on its behalf.
+//! The caller of a turn, and the metadata of the requests to other services on its behalf.
 
 use std::time::Duration;
 
@@ -53,18 +53,18 @@ impl TurnScope {
         session.map(ToString::to_string).unwrap_or_default()
     }
 
-    /// The envelope of a question within a call.
+    /// The envelope of a request within a call.
     pub(super) fn meta(&self, time: Duration) -> Meta {
         self.services.meta(time, self.session.as_ref())
     }
 
-    /// The envelope of a short question within a call.
+    /// The envelope of a short request within a call.
     pub(super) fn short(&self, call: &ToolCall) -> Meta {
         let most = self.services.config.call_timeout.as_duration();
         self.meta(time_left(call).min(most))
     }
 
-    /// The id of something that a call does, the same when the call is repeated.
+    /// The id of an action of a call; a repeated call has the same id.
     pub(super) fn operation(&self, what: &str) -> OperationId {
         let session = self.session.as_ref().map_or("", SessionId::as_str);
         let digest = Sha256Digest::of(format!("{session}\0{}\0{what}", self.turn).as_bytes());

@@ -19,7 +19,7 @@ use super::drive::Drive;
 use super::name_key::NameKey;
 use super::url_class::{classify_url, own_path};
 
-/// The way to everything that has to do with files. Cheap to clone; clones share everything.
+/// Connections to all services that handle files. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub struct FileServices {
     /// Connection to the other services.
@@ -102,7 +102,8 @@ impl FileServices {
         reply.map_err(|error| CallFailure::of(peer, error))
     }
 
-    /// Calls a service that may work for minutes. One without heartbeats counts as dead long before the deadline.
+    /// Calls a service that may work for minutes. If it sends no heartbeats, it counts as dead long before the
+    /// deadline.
     pub(super) async fn ask_watched<C: Call>(
         &self,
         peer: PeerService,
@@ -124,7 +125,7 @@ impl FileServices {
         reply.map_err(|error| CallFailure::of(peer, error))
     }
 
-    /// Whether a request for sessions failed a moment ago.
+    /// Whether a request for sessions failed recently.
     pub(super) fn sessions_are_absent(&self) -> bool {
         // A hint that guards no other data, so relaxed ordering is enough.
         self.clock.now_ms() < self.absent_until.load(Ordering::Relaxed)

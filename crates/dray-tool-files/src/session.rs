@@ -35,7 +35,7 @@ impl SessionBinding {
 
     /// The sandbox, chat and directories of the session; an empty record while requests for sessions fail.
     pub async fn bound(&self) -> &v1::Session {
-        // A static, since a reference to it is returned.
+        // A static, because the function returns a reference to it.
         static EMPTY_SESSION: v1::Session = v1::Session {
             session: String::new(),
             sandbox: None,
@@ -45,11 +45,11 @@ impl SessionBinding {
             roots: Vec::new(),
             changed_at_ms: 0,
         };
-        // A binding of this turn is newer than the reported one.
+        // A binding of this turn is newer than the record.
         if let Some(given) = self.given.get() {
             return given;
         }
-        // Failures are not kept: a later call of the turn may reach the service.
+        // Failures are not cached: a later call of the turn may reach the service.
         let found = self.bound.get_or_try_init(async || self.look().await).await;
         found.unwrap_or(&EMPTY_SESSION)
     }
@@ -81,7 +81,8 @@ impl SessionBinding {
                 Ok(v1::Session::default())
             }
             Err(CallFailure::Refused(fault)) if fault.detail == "invalid_session_record" => {
-                // About this session alone: the service works, and sessions of others are requested as before.
+                // The failure is about this session alone: the service works, so sessions of others are requested as
+                // before.
                 tracing::warn!(
                     error = &fault as &dyn std::error::Error,
                     "a turn continues without its session"

@@ -1,4 +1,5 @@
-//! Files of calls, kept where the client can fetch them (quickapps 25.3, 32).
+//! Stores files of calls where the client can fetch them (quickapps 25.3, 32). With DIAL they are stored among the
+//! caller's files; without it in the artifact store, and their URL is a link that expires.
 //!
 //! With DIAL they go into the caller's files; without it into the artifact store, and their URL is a link that expires.
 
@@ -24,13 +25,13 @@ use super::once::OnceMap;
 use super::scope::TurnScope;
 use super::stored_names::StoredNames;
 
-/// Names that are tried beside each other before one is made unlike every other.
+/// Names with a number that are tried before a random one is used.
 const MAX_NUMBERED_NAMES: u32 = 5;
 /// Field of an attachment that names its stored file, so that later turns of its conversation find it when its link has
 /// expired.
 pub(super) const STORED_NAME_FIELD: &str = "key";
 
-/// A file that is kept.
+/// A stored file.
 #[derive(Clone, Debug)]
 pub(super) struct KeptFile {
     /// The attachment as the client gets it.
@@ -40,7 +41,7 @@ pub(super) struct KeptFile {
 }
 
 impl KeptFile {
-    /// How the model can name it: never by a signed link.
+    /// The text by which the model can name it: never a signed link.
     pub(super) fn reference(&self) -> String {
         let key = self
             .attachment
@@ -52,7 +53,7 @@ impl KeptFile {
     }
 }
 
-/// Keeps files of one turn. The same content under the same name is kept once.
+/// Stores files of one turn. The same content under the same name is stored once.
 #[derive(Debug)]
 pub struct TurnStorage {
     scope: Arc<TurnScope>,
@@ -136,7 +137,7 @@ impl TurnStorage {
         }
     }
 
-    /// Keeps a file whose name follows from its content: if the client's files already contain it, it is not written
+    /// Stores a file whose name follows from its content: if the client's files already contain it, it is not written
     /// again under another name.
     pub(super) async fn keep_same(
         &self,
@@ -187,7 +188,7 @@ impl TurnStorage {
             .attachment)
     }
 
-    /// Keeps a stored file; the same file under the same name once per turn.
+    /// Stores a copy of a stored file for the client; the same file under the same name once per turn.
     pub(super) async fn keep_claim(
         &self,
         claim: &Claim,
@@ -222,7 +223,7 @@ impl TurnStorage {
         let mut claim = claim.clone();
         name.clone_into(&mut claim.artifact.name);
         media_type.clone_into(&mut claim.artifact.media_type);
-        // The link downloads under the name in the claim.
+        // A download through the link uses the name in the claim.
         let link = self.scope.services.link(&claim).await?;
         let mut attachment = Attachment {
             kind: non_empty(media_type),
@@ -261,7 +262,7 @@ impl TurnStorage {
         for number in 1..=MAX_NUMBERED_NAMES + 1 {
             let named = match number {
                 1 => name.to_owned(),
-                // So many of one name: this one is like no other.
+                // So many files have this name that this one gets a unique name.
                 _ if number > MAX_NUMBERED_NAMES => {
                     let unique = uuid::Uuid::new_v4().simple().to_string();
                     let (stem, extension) = name::split_stem(name);
@@ -310,7 +311,7 @@ impl TurnStorage {
     }
 }
 
-/// Pieces of a stored file, checked by digest at their end.
+/// Chunks of a stored file; its digest is checked at the end.
 pub(super) fn artifact_stream(reader: ArtifactReader) -> dray_http::ByteStream {
     Box::pin(futures_util::stream::try_unfold(
         reader,
@@ -377,7 +378,7 @@ pub fn clean_name(name: &str) -> String {
     folders.join("/")
 }
 
-/// `quick-app-{digits}{ext}`: by the content, so that the same response is the same each time (R16).
+/// `quick-app-{digits}{ext}`: derived from the content, so that the same response has the same name each time (R16).
 pub(super) fn data_name(inline: &data::InlineData) -> String {
     let digest = Sha256Digest::of(&inline.bytes).to_hex();
     let head = inline
@@ -385,7 +386,7 @@ pub(super) fn data_name(inline: &data::InlineData) -> String {
         .get(..inline.bytes.len().min(kind::HEAD_BYTES))
         .unwrap_or_default();
     let size = u64::try_from(inline.bytes.len()).unwrap_or(u64::MAX);
-    // Texts have no magic bytes, so the declared type decides among them.
+    // Texts have no magic bytes, so the declared type distinguishes them.
     let declared = dray_media_type::usual_extension(&inline.media_type)
         .filter(|extension| matches!(*extension, "html" | "svg" | "csv" | "json" | "md"));
     let extension = declared.or_else(|| kind::detect_kind(head, "", size).extension);

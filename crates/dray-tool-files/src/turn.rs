@@ -54,7 +54,7 @@ pub struct TurnFiles {
     pub catalog: Arc<ConversationCatalog>,
     /// Gives ids to the files of the conversation.
     pub context: ContextBuilder,
-    /// Keeps files where the client can fetch them.
+    /// Stores files where the client can fetch them.
     pub storage: Arc<TurnStorage>,
     /// Sends files to the person.
     pub delivery: Arc<FileDelivery>,
@@ -121,7 +121,7 @@ impl TurnFiles {
     pub async fn data_url(&self, attachment: &Attachment, limit: ByteSize) -> Option<String> {
         let services = &self.scope.services;
         let name = attachment.rest.get(STORED_NAME_FIELD)?.as_str()?;
-        // By the name with its MAC: attachments of models may name anything.
+        // Checked by the name with its MAC, because attachments of models may contain any name.
         let claim = self.loader.names.named_claim(name, "").await.ok()??;
         if claim.artifact.size > limit.as_u64() {
             return None;
@@ -140,12 +140,12 @@ impl TurnFiles {
         let kind = attachment.kind.as_deref().unwrap_or_default();
         let name = attachment.rest.get(STORED_NAME_FIELD);
         if let Some(name) = name.and_then(Value::as_str) {
-            // By the name with its MAC: attachments of models may name anything.
+            // Checked by the name with its MAC, because attachments of models may contain any name.
             let claim = self.loader.names.named_claim(name, title).await.ok()??;
             return Some(labelled(claim, kind, title));
         }
         let data = attachment.data.as_deref().filter(|data| !data.is_empty())?;
-        // Content of models is base64 for pictures, text for other types.
+        // Content of models is base64 for pictures, and plain text for other types.
         let bytes = if kind.starts_with("image/") {
             STANDARD.decode(data).ok()?
         } else {

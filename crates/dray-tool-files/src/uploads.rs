@@ -1,4 +1,4 @@
-//! Files of a person on their way into the session's sandbox, before the first call of a tool (platform-delivery 11).
+//! Puts files that a person sent into the session's sandbox, before the first call of a tool (platform-delivery 11).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::loader::FileLoader;
 use super::scope::TurnScope;
 use super::session::SessionBinding;
 
-/// Files that are fetched at one time.
+/// Files that are fetched concurrently.
 const AT_ONCE: usize = 4;
 /// Most files of one message.
 const MAX_FILES: usize = 50;
@@ -94,7 +94,7 @@ impl UploadPlacer<'_> {
             .operation(&format!("upload/{position}/{content}"));
         let work = v1::PlaceUpload {
             session: self.scope.session_text(),
-            // Published without a claim as well: the service then writes the line on the missing file.
+            // Published without a claim as well: the service then writes the line about the missing file.
             claim: claim.map(Into::into),
             name: name.clone(),
             position: u32::try_from(position).unwrap_or(u32::MAX),
@@ -139,7 +139,8 @@ impl UploadPlacer<'_> {
             match reply {
                 Ok(reply) => {
                     for upload in reply.uploads {
-                        // Not only this message's: files that arrived through the session's chat are settled here, too.
+                        // Not only those of this message: files that arrived through the session's chat are settled
+                        // here too.
                         pending.remove(&upload.operation_id);
                         told.push((upload.position, upload.context_line));
                     }

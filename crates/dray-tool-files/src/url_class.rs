@@ -13,7 +13,7 @@ pub(super) fn classify_url(drive: Option<&Drive>, url: &str) -> UrlClass {
     }
     let bare = trimmed.trim_start_matches('/');
     if begins_with(bare, "files/") {
-        // DIAL is not configured, but no other class fits.
+        // DIAL is not configured, but no other class matches.
         return UrlClass::Dial;
     }
     if begins_with(trimmed, "data:") {
@@ -39,7 +39,7 @@ pub(super) fn own_path(drive: Option<&Drive>, url: &str) -> Option<String> {
     let bare = trimmed.trim_start_matches('/');
     if begins_with(bare, "files/") {
         let rest = bare.get("files/".len()..).unwrap_or_default();
-        // In one spelling: `FILES/…` is a path of DIAL as well (quickapps 32).
+        // In canonical spelling: `FILES/…` is a path of DIAL as well (quickapps 32).
         return Some(format!("files/{rest}"));
     }
     drive.own(trimmed)

@@ -1,8 +1,8 @@
 //! The client that the official conformance suite of MCP starts: `cargo xtask conformance`.
 //!
 //! It connects to the server as an agent's tool set, lists the tools, and calls each of them. Arguments are those that
-//! the scenario gives, or values that the tool's schema allows. Its person accepts every form with the defaults, and signs
-//! in wherever a page redirects without asking. It has no model.
+//! the scenario gives, or values that the tool's schema allows. Its fake user accepts every form with the defaults, and
+//! signs in wherever a page redirects without a question. It has no model.
 #![expect(
     clippy::print_stderr,
     reason = "the suite shows the errors of a client that failed"
@@ -30,14 +30,14 @@ use dray_tool_mcp::{
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-/// Name of the tool set, which every tool's name begins with.
+/// Name of the tool set, with which the name of every tool begins.
 const SET_NAME: &str = "suite";
 /// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Largest file of a call, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Files of results go nowhere: scenarios look at requests.
+/// Files of results are discarded, because scenarios only check requests.
 #[derive(Debug)]
 struct DiscardingStorage;
 
@@ -60,14 +60,14 @@ impl FileStorage for DiscardingStorage {
     }
 }
 
-/// Where the suite expects the browser to return. Nothing listens there: the address itself has the code.
+/// The address to which the suite redirects the browser. Nothing listens there: the address itself contains the code.
 const REDIRECT_URI: &str = "http://localhost:3000/callback";
 /// The id of a client with a metadata document, as the suite knows it.
 const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
-/// How names of scenarios begin whose client has credentials of its own.
+/// The beginning of the names of scenarios whose client has credentials of its own.
 const CLIENT_CREDENTIALS_PREFIX: &str = "auth/client-credentials";
 
-/// A person who accepts everything.
+/// A fake user who accepts everything.
 #[derive(Debug)]
 struct WillingPerson {
     browser: HttpClient,
@@ -89,7 +89,7 @@ impl SignInPort for WillingPerson {
     async fn authorize(&self, _: &Caller, page: &SignInPage) -> Result<String, SignIn> {
         let opened = self.browser.get(&page.url).send(&|_| {}).await;
         let opened = opened.map_err(|_| SignIn::Failed)?;
-        // The page of the suite asks nothing and sends the browser back.
+        // The page of the suite redirects the browser without a question.
         opened
             .header("location")
             .map(str::to_owned)
@@ -168,7 +168,7 @@ async fn run_scenario(
             deadline: Instant::now() + CALL_TIMEOUT,
         };
         let name = &tool.declaration().name;
-        // A tool that fails is not a client that fails.
+        // A failing tool does not mean that the client fails.
         match tool.call(call, &turn).await {
             Ok(output) => eprintln!("{name}: {}", output.content),
             Err(failure) => eprintln!("{name}: {failure:?}"),
@@ -196,7 +196,7 @@ fn authorization(scenario: &str, context: &Value) -> Value {
 
 type PlannedCall<'a> = (&'a Arc<dyn Tool>, Map<String, Value>);
 
-/// The calls of the scenario, or one of each tool.
+/// The calls of the scenario, or one call of each tool.
 fn planned_calls<'a>(tools: &'a [Arc<dyn Tool>], context: &Value) -> Vec<PlannedCall<'a>> {
     let Some(calls) = context["toolCalls"].as_array() else {
         let schemas: Vec<_> = tools

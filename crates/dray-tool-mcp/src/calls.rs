@@ -1,5 +1,5 @@
-//! One call of a tool, from the request to its result: rounds of questions (MCP 2026-07-28, `input_required`) and tasks
-//! (`io.modelcontextprotocol/tasks`) on the way.
+//! One call of a tool, from the request to its result, with rounds of questions (MCP 2026-07-28, `input_required`) and
+//! tasks (`io.modelcontextprotocol/tasks`) in between.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::wire::CLOSE_TIMEOUT;
 /// Most rounds of questions in one call.
 const MAX_ROUNDS: usize = 10;
 
-/// Time between two looks at a task, when the server names none.
+/// Time between two polls of a task, if the server names none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bounds of the time that a server may name.
+/// Bounds of the poll interval that a server may name.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -36,7 +36,8 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) enum CallEnd {
     /// The tool ran.
     Done(Box<CallToolResult>),
-    /// The tool waits for answers of the user. The result is there where it continued without them (MCP 2025-11-25).
+    /// The tool waits for answers of the user. A result is included if the call continued without them (MCP
+    /// 2025-11-25).
     Pending(PendingCall, Option<Box<CallToolResult>>),
 }
 
@@ -51,7 +52,7 @@ impl McpSession {
     ) -> Result<CallEnd, SessionError> {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         if let Some(trace) = trace {
-            // SEP-414: for programs as well, which have no headers.
+            // SEP-414: in the message, because programs have no headers.
             params.set_traceparent(&trace.traceparent);
             if !trace.tracestate.is_empty() {
                 params.set_tracestate(&trace.tracestate);
@@ -73,7 +74,8 @@ impl McpSession {
         }
         let active = self.handler().begin_call(questions);
         for _ in 0..MAX_ROUNDS {
-            // Without a limit of its own: a caller whose time is over drops the future, and that cancels the call.
+            // Without a time limit of its own: when the caller's time is over, it drops the future, which cancels the
+            // call.
             let called = self.peer().call_tool_once(params.clone()).await;
             let called = match called.map_err(|error| self.failure(error)) {
                 Err(SessionError::PagesRequired(data)) => return visit(tool, &data, questions),
@@ -93,9 +95,10 @@ impl McpSession {
                 CallToolResponse::InputRequired(wanted) => {
                     let asked = wanted_questions(&wanted).map_err(SessionError::Odd)?;
                     if asked.is_empty() {
-                        // Only time is wanted (SEP-2322): the state alone goes back.
+                        // The server only wants more time (SEP-2322): the request is sent again with the state alone.
                         tokio::time::sleep(DEFAULT_POLL_INTERVAL).await;
-                        // The answers were taken with the last request; sent again, they would answer a new question.
+                        // The answers were sent with the last request; if they were sent again, they would answer a new
+                        // question.
                         params.input_responses = None;
                         params.request_state = wanted.request_state;
                         continue;
@@ -135,7 +138,7 @@ impl McpSession {
         mut answered: HashSet<String>,
         questions: &CallQuestions,
     ) -> Result<CallEnd, SessionError> {
-        // A caller that leaves drops this future; the guard then cancels the task at its server.
+        // A caller that stops waiting drops this future; the guard then cancels the task at its server.
         let mut guard = TaskGuard::new(Arc::clone(self), id);
         loop {
             let state = self.peer().get_task(GetTaskParams::new(id)).await;
@@ -157,7 +160,7 @@ impl McpSession {
                 }
                 TaskPayload::InputRequired { input_requests } => {
                     let mut wanted = InputRequiredResult::new(Some(input_requests), None);
-                    // A server may show a question until it has taken the answer (SEP-2663).
+                    // A server may return a question until it has processed the answer (SEP-2663).
                     let open = wanted.input_requests.get_or_insert_default();
                     open.retain(|key, _| !answered.contains(key));
                     let asked = wanted_questions(&wanted).map_err(SessionError::Odd)?;
@@ -237,7 +240,7 @@ fn task_failure(error: &JsonObject) -> SessionError {
     }
 }
 
-/// Cancels a task whose caller no longer waits.
+/// Cancels a task for which no caller waits any longer.
 struct TaskGuard {
     session: Arc<McpSession>,
     id: String,

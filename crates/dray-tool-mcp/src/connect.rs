@@ -38,7 +38,7 @@ pub enum McpToolset<'a> {
     },
 }
 
-/// What tool sets of all kinds say about their tools.
+/// The settings for tools that tool sets of all kinds have.
 struct ToolsetOptions<'a> {
     common: &'a Common,
     allowed: Option<&'a Vec<String>>,
@@ -49,7 +49,7 @@ struct ToolsetOptions<'a> {
 
 impl<'a> McpToolset<'a> {
     fn shared(self) -> ToolsetOptions<'a> {
-        // The three types have these fields, but no trait in common.
+        // The three types have the same fields, but no trait in common.
         macro_rules! of {
             ($set:expr) => {
                 ToolsetOptions {
@@ -89,7 +89,7 @@ pub async fn connect_all(
 ) -> Vec<ToolsetResult> {
     let first = join_all(
         sets.iter()
-            // Boxed, since the future of a whole set-up is large (`clippy::large_futures`).
+            // Boxed, because the future of the whole set-up is large (`clippy::large_futures`).
             .map(|set| Box::pin(begin_set(*set, caller, options))),
     )
     .await;
@@ -98,7 +98,7 @@ pub async fn connect_all(
         .enumerate()
         .filter_map(|(at, begun)| Some((at, begun.wants_sign_in()?.id.clone())))
         .collect();
-    // One batch, so that the person is asked once for all sets (quickapps 28).
+    // One batch, so that the user is asked once for all sets (quickapps 28).
     let outcomes = sign_in(&unauthorised, caller, options).await;
     let mut begun: Vec<Option<FirstAttempt>> = first.into_iter().map(Some).collect();
     let again = unauthorised.iter().zip(outcomes).map(|((at, _), outcome)| {
@@ -192,7 +192,7 @@ async fn begin_set(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -
     FirstAttempt { label, outcome }
 }
 
-/// One batch for all; `None` where no client could be asked.
+/// One batch for all; `None` if no client can be asked.
 async fn sign_in(
     unauthorised: &[(usize, String)],
     caller: &Caller,
@@ -205,7 +205,7 @@ async fn sign_in(
     };
     let mut ids: Vec<String> = Vec::new();
     for (_, id) in unauthorised {
-        // Two sets may be the same toolset; the person signs in once.
+        // Two sets may be the same toolset; the user signs in once.
         if !ids.contains(id) {
             ids.push(id.clone());
         }
@@ -306,7 +306,7 @@ fn set_tools(
     built
 }
 
-/// Tools for the server's resources and prompts, where the manifest asks for them.
+/// Tools for the server's resources and prompts, if the manifest requests them.
 fn feature_tools(
     set: McpToolset<'_>,
     label: &str,

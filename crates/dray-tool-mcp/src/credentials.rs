@@ -1,4 +1,4 @@
-//! Which headers go to a server (quickapps 27.1, R2).
+//! Decides which headers a server gets (quickapps 27.1, R2).
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -23,7 +23,7 @@ const PROTOCOL_HEADERS: [&str; 9] = [
     "last-event-id",
 ];
 
-/// Headers of a server by address: what is configured, then what the caller may give, which overrides nothing.
+/// Headers for a server by address: first the configured ones, then those of the caller, which override nothing.
 pub(crate) async fn of_server(
     url: &str,
     authorization: Option<&McpAuthorization>,
@@ -32,7 +32,7 @@ pub(crate) async fn of_server(
 ) -> Result<Vec<(String, Secret)>, WireError> {
     let mut headers = Vec::new();
     match authorization {
-        // A sign-in gives the token of `oauth` later.
+        // A sign-in adds the token of `oauth` later.
         None | Some(McpAuthorization::Oauth(_)) => {}
         Some(McpAuthorization::Basic(basic)) => {
             headers.push(bearer_like("Basic", &basic_credentials(basic)));
@@ -50,7 +50,7 @@ pub(crate) async fn of_server(
         .dial
         .as_ref()
         .is_some_and(|dial| dial.origin().owns(url));
-    // The token of the user goes to the exact origin of DIAL only (R2).
+    // The token of the user is sent only to the exact origin of DIAL (R2).
     if is_dial && let Some(own) = &caller.authorization {
         add_header(&mut headers, "authorization", own.expose());
     }
@@ -95,7 +95,7 @@ fn add_header(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
         || PROTOCOL_HEADERS
             .iter()
             .any(|own| own.eq_ignore_ascii_case(name));
-    // In contrast to the backend, where forwarded headers override configured ones (quickapps 44.3).
+    // In contrast to the backend, in which forwarded headers override configured ones (quickapps 44.3).
     if !is_taken {
         headers.push((name.to_owned(), Secret::new(value)));
     }

@@ -1,4 +1,4 @@
-//! Arguments that take files of DIAL (quickapps 27.5): the tool set gets the right to read them, for this request.
+//! Arguments that take files of DIAL (quickapps 27.5): the tool set gets the permission to read them, for this request.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 
 use crate::server::KnownToolset;
 
-/// Beginning of a reference to a file by its address. The pipeline takes it off top-level arguments only.
+/// Beginning of a reference to a file by its address. The pipeline removes it from top-level arguments only.
 const BY_ADDRESS: &str = "file:url::";
 
-/// Most references and alternatives of a schema that are followed for one value, one below the other.
+/// Most references and alternatives of a schema that are followed for one value, one after the other.
 const MAX_SCHEMA_HOPS: usize = 64;
-/// Most parts of a schema that are looked at for one call. The schema is the server's: alternatives that refer to the
-/// whole schema would otherwise multiply at each hop, and this search waits for nothing, so no timeout ends it.
+/// Most parts of a schema that are examined for one call. The schema comes from the server: alternatives that refer to
+/// the whole schema would otherwise multiply at each hop, and no timeout ends this search, because it never waits.
 const MAX_SCHEMA_VISITS: usize = 10_000;
 
 /// The arguments of a tool that its schema marks with `"dial_url": true`: a text or a list of texts.
@@ -28,7 +28,7 @@ pub(crate) fn dial_url_parameters(schema: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-/// Checks the files, grants all of them with one call, and leaves their bare URLs in the arguments.
+/// Checks the files, grants access to all of them with one call, and leaves their bare URLs in the arguments.
 pub(crate) async fn grant_files(
     schema: &Value,
     arguments: &mut Map<String, Value>,
@@ -37,7 +37,7 @@ pub(crate) async fn grant_files(
     storage: &Arc<dyn FileStorage>,
 ) -> Result<(), ToolFailure> {
     let mut urls = Vec::new();
-    // Moved out and back, since JSON pointers need one `Value`.
+    // Moved out and back, because JSON pointers need a single `Value`.
     let mut all = Value::Object(std::mem::take(arguments));
     for (pointer, name) in file_places(schema, &all)? {
         let Some(Value::String(text)) = all.pointer_mut(&pointer) else {
@@ -81,12 +81,12 @@ pub(crate) async fn grant_files(
     })
 }
 
-/// Where texts stand that take files, at any depth: JSON pointers in the order of the arguments, and the names of the
+/// The places of texts that take files, at any depth: JSON pointers in the order of the arguments, and the names of the
 /// parameters as the model knows them, such as `document.file`.
 ///
 /// # Errors
 ///
-/// The schema has too many parts to look at: a place that is not found would be a file that is not shared.
+/// The schema has too many parts to examine: a file at a place that is not found would not be shared.
 fn file_places(schema: &Value, arguments: &Value) -> Result<Vec<(String, String)>, ToolFailure> {
     let mut search = UrlSearch {
         root: schema,
@@ -108,8 +108,8 @@ struct UrlSearch<'a> {
 }
 
 impl<'a> UrlSearch<'a> {
-    /// Looks at one value with the part of the schema that describes it. Descends with the value, so a schema that
-    /// refers to itself ends where the value does; `hops` bounds what is followed without descending.
+    /// Examines one value with the part of the schema that describes it. It descends with the value, so a schema that
+    /// refers to itself ends where the value does; `hops` limits what is followed without descending.
     fn visit(&mut self, schema: &'a Value, value: &Value, pointer: &str, name: &str, hops: usize) {
         self.visits_left = self.visits_left.saturating_sub(1);
         let Some(left) = hops.checked_sub(1).filter(|_| self.visits_left > 0) else {
@@ -146,7 +146,7 @@ impl<'a> UrlSearch<'a> {
                     let Some(member) = members.get(key) else {
                         continue;
                     };
-                    // RFC 6901 section 3: `~` first, or the escape of `/` would be escaped again.
+                    // RFC 6901, section 3: `~` first; otherwise the escape of `/` would be escaped again.
                     let segment = key.replace('~', "~0").replace('/', "~1");
                     let name = match name {
                         "" => key.clone(),

@@ -1,4 +1,4 @@
-//! Failures on the way to a server and back.
+//! Failures of the connection to a server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,22 +10,23 @@ use thiserror::Error;
 use crate::oauth::{Challenge, SignInError};
 use crate::wire::ServerAddress;
 
-/// A message that did not make it, or whose answer did not. The texts are fit for an agent: no address, no path.
+/// A message that was not sent, or whose response did not arrive. The texts are suitable for an agent: no address, no
+/// path.
 #[derive(Debug, Error)]
 pub(crate) enum WireError {
-    /// An HTTP status that is not a success. The server did not take the message.
+    /// An HTTP status that is not a success. The server did not accept the message.
     #[error("the server answered with HTTP status {0}")]
     Status(u16),
-    /// As [`Self::Status`], 401 or 403, with what the server asks for.
+    /// As [`Self::Status`], 401 or 403, with the challenge of the server.
     #[error("the server answered with HTTP status {}", .0.status)]
     Challenged(Box<Challenge>),
-    /// The server surely did not get the whole message.
+    /// The server certainly did not get the whole message.
     #[error("the server cannot be reached")]
     NotSent(#[source] Cause),
     /// The server may have got it; the connection ended before the answer.
     #[error("the connection ended before the answer came")]
     Broken(#[source] Option<Cause>),
-    /// Nothing came for too long.
+    /// No bytes arrived for too long.
     #[error("the server did not answer in time")]
     Idle,
     /// An answer longer than this many bytes.
@@ -37,7 +38,7 @@ pub(crate) enum WireError {
 }
 
 impl WireError {
-    /// Whether the server surely did nothing, so that the message may be sent again.
+    /// Whether the server certainly did nothing, so that the message may be sent again.
     pub(crate) const fn is_unsent(&self) -> bool {
         // 404 means that the server does not know the session (MCP, streamable HTTP).
         matches!(self, Self::NotSent(_) | Self::Status(404))
@@ -59,7 +60,7 @@ impl From<dray_http::HttpError> for WireError {
     }
 }
 
-/// Why a connection that carries all answers ended; returned to callers that find it closed.
+/// The reason why a connection that carries all responses ended; returned to callers that find it closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CloseReason(Arc<Mutex<Option<WireError>>>);
 
@@ -87,7 +88,7 @@ const PAGES_REQUIRED: i32 = -32042;
 /// A failure of a session or of one of its calls.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
-    /// The message or its answer was lost on the way.
+    /// The message or its response was lost.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The server answered with an error of JSON-RPC.
@@ -104,16 +105,16 @@ pub(crate) enum SessionError {
     /// The server named its versions of MCP, and none of them is known here.
     #[error("the server speaks no version of MCP that is known here")]
     NoCommonVersion,
-    /// The server answered, but not as MCP says.
+    /// The response of the server violates MCP.
     #[error("the server does not answer as an MCP server: {0}")]
     Odd(&'static str),
     /// The operator's limit of running programs is reached, and none of them is idle.
     #[error("too many programs are running; another attempt later may work")]
     TooManyPrograms,
-    /// The sign-in that the server asks for failed.
+    /// The sign-in that the server requires failed.
     #[error(transparent)]
     SignIn(#[from] SignInError),
-    /// Took longer than set-up may.
+    /// The set-up took too long.
     #[error("the server did not answer in time")]
     Late,
 }
@@ -128,7 +129,7 @@ impl SessionError {
         }
     }
 
-    /// What the server asks for before it continues.
+    /// The server's requirement before it continues.
     pub(crate) const fn challenge(&self) -> Option<&Challenge> {
         match self {
             Self::Wire(WireError::Challenged(challenge)) => Some(challenge),
@@ -149,17 +150,17 @@ impl SessionError {
         )
     }
 
-    /// Whether a server that was requested its versions may still work when a session begins with `initialize`.
+    /// Whether a server that did not name its versions may still work when a session begins with `initialize`.
     pub(crate) const fn permits_initialize(&self, target: &ServerAddress) -> bool {
         match self {
             Self::NoCommonVersion => true,
-            // Some programs end when the first message is not `initialize`.
+            // Some programs exit when the first message is not `initialize`.
             Self::Wire(WireError::Broken(_)) => matches!(target, ServerAddress::Stdio { .. }),
             _ => false,
         }
     }
 
-    /// Whether the server surely did nothing.
+    /// Whether the server certainly did nothing.
     pub(crate) const fn is_unsent(&self) -> bool {
         matches!(self, Self::Wire(error) if error.is_unsent())
     }
@@ -184,7 +185,7 @@ impl SessionError {
         match error {
             ClientInitializeError::TransportError { error, .. } => of_wire(error.error),
             ClientInitializeError::ConnectionClosed(_) => close_reason.cause().into(),
-            // The first failure says only that the server does not know `server/discover`.
+            // The first failure only means that the server does not know `server/discover`.
             ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
                 Self::of_start(*fallback, close_reason)
             }
@@ -198,7 +199,7 @@ impl SessionError {
     }
 }
 
-/// The failure of a transport, as it left the transport of ours or the client below the one of `rmcp`.
+/// The failure of a transport, either of this crate or of the client below that of `rmcp`.
 fn of_wire(error: Box<dyn std::error::Error + Send + Sync>) -> SessionError {
     let error = match error.downcast::<WireError>() {
         Ok(error) => return SessionError::Wire(*error),

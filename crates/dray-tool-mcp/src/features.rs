@@ -1,5 +1,5 @@
 //! Resources and prompts of a server as tools: lists, the content of a resource, the messages of a prompt. They are
-//! offered where the manifest asks for them and the server has them.
+//! offered if the manifest requests them and the server has them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a server asks and reports outside of its responses.
+//! Handles requests and notifications of a server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ pub(crate) struct CallQuestions {
 }
 
 impl CallQuestions {
-    /// Asks all questions, one after another; `None` without a way to ask.
+    /// Asks all questions one after another; `None` if no user can be asked.
     pub(crate) async fn ask_all(&self, questions: &QuestionMap) -> Option<AnswerMap> {
         let port = self.port.as_ref()?;
         let mut answers = AnswerMap::new();
@@ -53,7 +53,7 @@ impl CallQuestions {
         known.find_map(|(known, answer)| (known == *question).then_some(answer))
     }
 
-    /// A call that waits for these answers, with those that were given before.
+    /// A call that waits for these answers, together with earlier answers.
     pub(crate) fn pending(
         &self,
         tool: &str,
@@ -71,7 +71,7 @@ impl CallQuestions {
     }
 }
 
-/// A call that runs, with the questions during it that could not be answered.
+/// A running call, with the questions that could not be answered during it.
 #[derive(Debug)]
 pub(crate) struct ActiveCall {
     questions: CallQuestions,
@@ -97,15 +97,15 @@ impl ActiveCall {
     }
 }
 
-/// What this client says of itself, and what it hears from the server.
+/// The capabilities of this client, and its handling of messages from the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionHandler {
     has_changed_tools: Arc<AtomicBool>,
-    /// Calls of this session: a request of the server does not say which of them it belongs to.
+    /// Running calls of this session: a request of the server does not name the call to which it belongs.
     calls: Arc<Mutex<Vec<Arc<ActiveCall>>>>,
 }
 
-/// Keeps a call among those that run until it is dropped.
+/// Keeps a call in the list of running calls until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ActiveCallGuard {
     handler: SessionHandler,
@@ -120,7 +120,7 @@ impl Drop for ActiveCallGuard {
 }
 
 impl SessionHandler {
-    /// Whether the server has reported other tools than those at its beginning.
+    /// Whether the server has reported a changed list of tools.
     pub(crate) fn has_changed_tools(&self) -> bool {
         self.has_changed_tools.load(Ordering::Relaxed)
     }

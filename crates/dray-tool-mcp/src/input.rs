@@ -1,5 +1,5 @@
-//! Calls that wait for input of the user (MCP 2026-07-28, `input_required`, and `elicitation/create` of 2025-11-25): what
-//! is kept of them, so that any process can continue the call with the answers.
+//! Calls that wait for input of the user (MCP 2026-07-28, `input_required`, and `elicitation/create` of 2025-11-25):
+//! the data with which any process can continue the call with the answers.
 
 use dray_tool::{
     AnswerMap, HandledFailure, QuestionMap, ToolFailure, ToolQuestion, UserAnswer, UserQuestion,
@@ -13,7 +13,7 @@ use crate::questions::question_of_request;
 /// A call that waits for answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingCall {
-    /// Address of the server, so that no other one gets the answers.
+    /// Address of the server, so that no other server gets the answers.
     pub(crate) server: String,
     /// The tool, by its name at the server.
     pub(crate) tool: String,
@@ -28,7 +28,7 @@ pub(crate) struct PendingCall {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResumePoint {
-    /// The call is sent again with the answers, and with the state that the server gave.
+    /// The call is sent again with the answers, and with the state that the server returned.
     Repeat {
         #[serde(skip_serializing_if = "Option::is_none")]
         state: Option<String>,
@@ -37,12 +37,12 @@ pub(crate) enum ResumePoint {
     Task { id: String },
     /// The call is sent again, and the server asks again (MCP 2025-11-25).
     Ask,
-    /// The call is sent again when the user has done what the server asks for. The server gets no answer
-    /// (MCP 2025-11-25, `URLElicitationRequiredError`).
+    /// The call is sent again when the user has done what the server requires. The server gets no answer (MCP
+    /// 2025-11-25, `URLElicitationRequiredError`).
     Visit,
 }
 
-/// What a result wants: questions for the user, or what this client does not offer.
+/// The requirements of a result: questions for the user, or a capability that this client does not offer.
 pub(crate) fn wanted_questions(result: &InputRequiredResult) -> Result<QuestionMap, &'static str> {
     let requests = result.input_requests.iter().flatten();
     let questions = requests.map(|(key, request)| {
@@ -54,7 +54,7 @@ pub(crate) fn wanted_questions(result: &InputRequiredResult) -> Result<QuestionM
 }
 
 impl PendingCall {
-    /// The question for the pipeline. `is_over` when the call has ended without the answers.
+    /// The question for the pipeline. `is_over` is set when the call has ended without the answers.
     pub(crate) fn question(&self, is_over: bool) -> ToolQuestion {
         ToolQuestion {
             questions: self.questions.clone(),
@@ -67,7 +67,7 @@ impl PendingCall {
     ///
     /// # Errors
     ///
-    /// The tool is another server's or another one by now: the answers are not for it.
+    /// The tool now belongs to another server or has changed: the answers are not for it.
     pub(crate) fn read(resume: Value, server: &str, tool: &str) -> Result<Self, ToolFailure> {
         let pending: Option<Self> = serde_json::from_value(resume).ok();
         pending

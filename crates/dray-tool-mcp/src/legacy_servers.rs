@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a server counts as one with `initialize` before it is asked again.
+/// How long a server is assumed to begin with `initialize` before it is asked again.
 const MAX_AGE: Duration = Duration::from_hours(1);
 
-/// Most servers that are remembered: manifests of callers name their own.
+/// Most servers that are remembered, because manifests of callers name their own.
 const MAX_SERVERS: usize = 1000;
 
 /// Addresses of servers that speak no version of MCP after 2025-11-25, so that a session with one begins without the
@@ -28,7 +28,7 @@ impl LegacyServers {
         if servers.len() >= MAX_SERVERS && !servers.contains_key(&address) {
             servers.clear();
         }
-        // The first time counts, or a server in use would never be asked again.
+        // The time of the first entry is kept; otherwise a server in use would never be asked again.
         let at = servers.entry(address).or_insert_with(Instant::now);
         if at.elapsed() >= MAX_AGE {
             *at = Instant::now();

@@ -2,17 +2,17 @@
 //!
 //! - [`connect_all`]: the servers of one request, connected concurrently, as tools and issues.
 //! - [`McpToolset`]: a server by address, one that DIAL knows, or an application of DIAL.
-//! - [`McpOptions`]: what the operator decides: programs, headers that may continue, limits.
-//! - [`ProgramPool`]: programs that run, each for one conversation.
+//! - [`McpOptions`]: the operator's settings: programs, headers that may be forwarded, limits.
+//! - [`ProgramPool`]: running programs, each for one conversation.
 //! - [`LegacyServers`]: servers that are known to speak no version of MCP after 2025-11-25.
 //!
 //! A session over HTTP belongs to one request and one server, and ends with the tools that use it. A session with a
-//! program belongs to one conversation and ends when it was idle for a while. A call is made again only when the server
-//! surely did nothing with the first one.
+//! program belongs to one conversation and ends when it was idle for a while. A call is repeated only when the server
+//! certainly did nothing with the first one.
 //!
 //! - [`QuestionPort`], [`SignInPort`], [`SignInKeeper`]: how users are asked during a call, and how they sign in to a server.
 //!
-//! What it does not do: it offers the server no sampling and no roots, and shows nothing to users itself.
+//! What it does not do: it offers the server no sampling and no roots, and it shows nothing to users itself.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Sign-in to remote servers with OAuth (MCP, authorization): discovery from the challenge of a 401 or 403 (RFC 9728,
 //! RFC 8414), the authorization code with PKCE for users, client credentials for programs, further scopes on demand.
-//! The protocol is `rmcp`'s; the connections, the trust in authorization servers and the lifetime of tokens are ours.
+//! `rmcp` implements the protocol; this module decides about connections, the trust in authorization servers and the
+//! lifetime of tokens.
 
 mod backend;
 mod kept;
@@ -40,7 +41,7 @@ const CLIENT_NAME: &str = "Drayage";
 /// Shows sign-in pages to users.
 #[async_trait]
 pub trait SignInPort: fmt::Debug + Send + Sync {
-    /// Where authorization servers send the browser back to, as they know it.
+    /// The redirect URI, exactly as authorization servers know it.
     fn redirect_uri(&self) -> &str;
 
     /// Shows the page to the user behind this caller, and returns the address that the browser was sent back to, with
@@ -61,7 +62,7 @@ pub struct SignInPage {
     pub url: String,
 }
 
-/// Which authorization servers may be connected to: remote servers name them.
+/// Decides which authorization servers may be connected to, because remote servers name them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IssuerTrust {
     /// Those at the origin of the server, and those that the manifest names.
@@ -77,7 +78,7 @@ pub struct OAuthOptions {
     /// Shows sign-in pages while a request waits.
     pub port: Option<Arc<dyn SignInPort>>,
     /// Keeps sign-ins between requests, where no page can be shown while a request waits and the principal is known.
-    /// Without it and without [`Self::port`] only clients with credentials of their own sign in.
+    /// Without both this and [`Self::port`], only clients with credentials of their own can sign in.
     pub keeper: Option<Arc<dyn SignInKeeper>>,
     /// The conversation to which pages of this request belong; empty where there is none.
     pub conversation: String,
@@ -91,7 +92,7 @@ pub struct OAuthOptions {
     pub sign_ins: SignIns,
 }
 
-/// What a server that refused a request asks for.
+/// The challenge of a server that refused a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Challenge {
     /// 401 or 403.
@@ -103,7 +104,7 @@ pub(crate) struct Challenge {
 /// Why a sign-in failed.
 #[derive(Debug, Error)]
 pub(crate) enum SignInError {
-    /// The user has no way to see a sign-in page.
+    /// The user cannot be shown a sign-in page.
     #[error("no page can be shown to the user")]
     NoPort,
     /// The user signs in at this page before a later request.
@@ -140,15 +141,15 @@ pub(crate) struct RemoteSignIn {
     client: OauthClient,
     client_metadata_url: Option<String>,
     backend: Arc<OAuthBackend>,
-    /// Keeps the sign-in of this owner, where the caller is known.
+    /// Stores the sign-in of this owner, if the caller is known.
     kept: Option<(Arc<dyn SignInKeeper>, SignInOwner)>,
     /// States of pages that this process made and did not show or keep yet.
     states: CapturedStates,
-    /// Where they are kept, tokens are renewed by one process at a time.
+    /// If sign-ins are stored, one process at a time renews tokens.
     renewals: Arc<RenewalGate>,
     /// Locked during a sign-in, so that concurrent calls ask the user once.
     manager: Mutex<Option<AuthorizationManager>>,
-    /// Exchanges of secrets that work once. They continue when the request that needs them is cancelled.
+    /// Exchanges of secrets that can be used once. They continue when the request that needs them is cancelled.
     exchanges: TaskTracker,
 }
 
@@ -181,7 +182,7 @@ impl RemoteSignIn {
     /// The sign-in that an earlier process or another replica made; `None` without one.
     async fn restored(&self) -> Option<AuthorizationManager> {
         let (keeper, owner) = self.kept.as_ref()?;
-        // Looked up first: without tokens nothing is asked of any server.
+        // Looked up first: without tokens no server is contacted.
         let tokens = keeper.load_tokens(owner).await.ok()??;
         let restoring = async {
             let mut manager = self.new_manager(self.states.clone()).await?;
@@ -190,7 +191,7 @@ impl RemoteSignIn {
             }
             let stored: rmcp::transport::auth::StoredCredentials = serde_json::from_str(&tokens)
                 .map_err(|error| AuthError::CredentialStoreError(error.to_string()))?;
-            // With the secret of the manifest, which the store does not have.
+            // With the secret from the manifest, which the store does not have.
             manager
                 .configure_client(self.client_config(&stored.client_id, keeper.redirect_uri()))?;
             Ok(manager)
@@ -228,8 +229,8 @@ impl RemoteSignIn {
         }
     }
 
-    /// Exchanges the code of a sign-in that the user confirmed, to the end even if this future is dropped: a code works
-    /// once (RFC 6749 section 4.1.2).
+    /// Exchanges the code of a sign-in that the user confirmed. The exchange is completed even if this future is
+    /// dropped, because a code can be used once (RFC 6749, section 4.1.2).
     async fn exchange_confirmed(
         self: &Arc<Self>,
         confirmed: &ConfirmedSignIn,
@@ -246,8 +247,8 @@ impl RemoteSignIn {
         })
     }
 
-    /// Exchanges a code. What the server says now must be what the page was made for: another issuer means that the
-    /// code would go to a stranger.
+    /// Exchanges a code. The authorization server must still be the one for which the page was made: with another
+    /// issuer, the code would be sent to a stranger.
     async fn exchange_code(
         &self,
         confirmed: &ConfirmedSignIn,
@@ -287,14 +288,14 @@ impl RemoteSignIn {
         Ok(manager)
     }
 
-    /// Signs in as the server asks. `refused` is the token that it did not accept. The user has `wait` for it.
+    /// Signs in as the server requires. `refused` is the token that it did not accept. The user has `wait` for it.
     pub(crate) async fn sign_in(
         self: &Arc<Self>,
         challenge: &Challenge,
         refused: Option<Secret>,
         asking: &UserPrompt<'_>,
     ) -> Result<Secret, SignInError> {
-        // Renews what is due in a task of its own; the look below then finds tokens that last.
+        // Renews expiring tokens in a task of its own; the check below then finds valid tokens.
         self.token().await;
         let mut slot = self.manager.lock().await;
         let known = slot.take();
@@ -318,7 +319,7 @@ impl RemoteSignIn {
                         return Ok(token);
                     }
                 }
-                // A code works once: a second look at the same confirmation begins anew with a page.
+                // A code can be used once: if the same confirmation is used again, a new page is opened.
                 Err(error) => tracing::info!(%error, "a confirmed sign-in was not exchanged"),
             }
         }
@@ -407,7 +408,7 @@ impl RemoteSignIn {
         Ok(session.auth_manager)
     }
 
-    /// Keeps what the exchange needs, and ends with the address of the page.
+    /// Stores what the exchange needs, and ends with the address of the page.
     async fn keep_page(
         &self,
         page: &SignInPage,
@@ -441,7 +442,7 @@ impl RemoteSignIn {
         }
     }
 
-    /// Names a server that was not trusted, which `rmcp` reports as a failure of its own.
+    /// Names the server that was not trusted, which `rmcp` reports as a failure of its own.
     fn checked<T>(&self, outcome: Result<T, AuthError>) -> Result<T, SignInError> {
         outcome.map_err(|error| match self.backend.take_untrusted() {
             Some(host) => SignInError::Untrusted(host),
@@ -450,7 +451,7 @@ impl RemoteSignIn {
     }
 }
 
-/// The user behind a call, and the way to them.
+/// The user of a call, and how the user can be asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserPrompt<'a> {
     pub(crate) port: Option<&'a Arc<dyn SignInPort>>,

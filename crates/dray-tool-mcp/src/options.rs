@@ -24,8 +24,8 @@ const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for a person who signs in, by default.
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Longest wait for the versions of a program by default. Most programs that do not know the question refuse it
-/// immediately; those that ignore it pay this wait with each start.
+/// Longest wait for the versions of a program by default. Most programs that do not know the request refuse it
+/// immediately; those that ignore it cause this wait at each start.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a program runs without a call by default.
@@ -41,7 +41,7 @@ pub struct ProgramCommand {
     pub command: String,
     /// Its arguments, without the program itself.
     pub args: Vec<String>,
-    /// All of its environment: nothing of the service's own goes there.
+    /// Its complete environment: no variable of the service is passed on.
     pub env: BTreeMap<String, Secret>,
     /// Working directory; that of the service if absent.
     pub cwd: Option<PathBuf>,
@@ -58,8 +58,8 @@ pub struct McpOptions {
     pub programs: ProgramPool,
     /// The servers that are known to begin with `initialize`.
     pub legacy_servers: LegacyServers,
-    /// The conversation whose programs are used, with whose it is: who has the same text shares running programs.
-    /// Without it a program ends with its request.
+    /// Key of the running programs: the conversation and its owner. Callers with the same key share programs. Without
+    /// one a program ends with its request.
     pub conversation: Option<String>,
     /// The caller by a name that stays the same from one request to the next; sign-ins are kept under it.
     pub principal: Option<String>,
@@ -67,7 +67,7 @@ pub struct McpOptions {
     pub questions: Option<Arc<dyn QuestionPort>>,
     /// Sign-ins to remote servers.
     pub oauth: OAuthOptions,
-    /// Longest wait for the versions of a program, which is then begun with `initialize`.
+    /// Longest wait for the versions of a program; after that, the session begins with `initialize`.
     pub discovery_timeout: Duration,
     /// Longest set-up of one server, listing included.
     pub setup: Duration,

@@ -1,4 +1,4 @@
-//! The server behind a tool set: its address, its credentials, and how users sign in to it.
+//! Finds the server of a tool set: its address, its credentials, and how users sign in to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::server::{KnownToolset, ServerTarget};
 use crate::texts::unknown_set_text;
 use crate::wire::{AccessToken, HttpSettings, ServerAddress};
 
-/// Longest silence of a server that works on a call; the call's own limit comes before it.
+/// Longest silence of a server during a call; the limit of the call itself is shorter.
 const MAX_CALL_SILENCE: Duration = Duration::from_hours(1);
 
 /// Address of a program: this and its name.
@@ -31,13 +31,13 @@ pub(crate) enum ToolsetError {
     Disabled,
     /// A message for the builder; it names the cause.
     Said(String),
-    /// The connection or the list of tools failed. The target is kept for the attempt after a sign-in.
+    /// The connection or the list of tools failed. The target is kept for another attempt after a sign-in.
     Failed(Arc<ServerTarget>, SessionError),
     /// The credentials could not be obtained, so no server was contacted.
     Early(SessionError),
 }
 
-/// The server of a set, before anything is sent to it. The label becomes the display name where the manifest has none.
+/// The server of a set, before anything is sent to it. The label becomes the display name if the manifest has none.
 pub(crate) async fn prepare_target(
     set: McpToolset<'_>,
     label: &mut String,
@@ -163,7 +163,7 @@ async fn known_target(
     };
     let found = dial.toolset(caller, &entry.dial_id).await;
     let found = found.map_err(|refused| ToolsetError::Said(unknown_set_text(label, &refused)))?;
-    // The display name serves only where the manifest has no name (quickapps 46).
+    // The display name is used only if the manifest has no name (quickapps 46).
     let is_sse = found.is_sse();
     if label == DEFAULT_SET_NAME {
         *label = found.display_name;

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use crate::error::SessionError;
 use crate::session::{McpSession, ServerOffer};
 
-/// How long a list of tools counts that a program gave right after its start.
+/// How long a list of tools is used that a program returned right after its start.
 const MAX_LIST_AGE: Duration = Duration::from_mins(10);
 
-/// Longest and shortest time between two looks for programs to end.
+/// Longest and shortest time between two checks for idle programs.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A conversation, with whose it is, and the name of a program.
+/// A conversation with its owner, and the name of a program.
 type ProgramKey = (String, String);
 
 /// Running programs by conversation. Cheap to clone.
@@ -37,7 +37,7 @@ struct ProgramsInner {
 #[derive(Debug, Default)]
 struct ProgramsState {
     programs: HashMap<ProgramKey, Arc<ProgramSlot>>,
-    /// The tools of each program, as it gave them before its first call.
+    /// The tools of each program, as returned before its first call.
     lists: HashMap<String, (Instant, ServerOffer)>,
     is_closed: bool,
 }
@@ -59,12 +59,12 @@ impl ProgramSlot {
     }
 }
 
-/// Whether no task starts a program or waits for its answer.
+/// Whether no task starts the program or waits for its response.
 fn is_idle(program: &Arc<ProgramSlot>) -> bool {
     if Arc::strong_count(program) > 1 {
         return false;
     }
-    // A lock that is held means that the program is being started or forgotten.
+    // If the lock is held, the program is being started or removed.
     program.session.try_lock().is_ok_and(|session| {
         session
             .as_ref()
@@ -102,7 +102,7 @@ impl ProgramPool {
                 () = tokio::time::sleep(interval) => self.end_idle(),
             }
         }
-        // Taken out under the lock, ended without it.
+        // Removed under the lock, and ended after it is released.
         let ended = {
             let mut state = self.state();
             state.is_closed = true;
@@ -169,7 +169,7 @@ impl ProgramPool {
     pub(crate) fn has_changed_tools(&self, conversation: &str, name: &str) -> bool {
         let key = (conversation.to_owned(), name.to_owned());
         let program = self.state().programs.get(&key).cloned();
-        // A lock that is held means that the program is being started or forgotten.
+        // If the lock is held, the program is being started or removed.
         program.is_some_and(|program| {
             let current = program.session.try_lock();
             current.is_ok_and(|current| {
@@ -186,14 +186,14 @@ impl ProgramPool {
         (at.elapsed() < MAX_LIST_AGE).then(|| listed.clone())
     }
 
-    /// Keeps the tools of a program. They must be those of a program that served no call yet: nothing of a caller is in
-    /// them.
+    /// Stores the tools of a program. They must be from a program that has served no call yet, so that they contain
+    /// nothing of a caller.
     pub(crate) fn keep_list(&self, name: &str, listed: &ServerOffer) {
         let entry = (Instant::now(), listed.clone());
         self.state().lists.insert(name.to_owned(), entry);
     }
 
-    /// The place of a program; makes room by ending the program that was idle longest.
+    /// The place of a program. If there is no free place, the program that was idle longest is ended.
     fn program(&self, key: &ProgramKey) -> Result<Arc<ProgramSlot>, SessionError> {
         let mut ended = None;
         let mut state = self.state();
@@ -216,7 +216,7 @@ impl ProgramPool {
             state.programs.insert(key.clone(), Arc::clone(&program));
         }
         drop(state);
-        // Ends outside of the lock.
+        // The program ends after the lock is released.
         drop(ended);
         Ok(program)
     }
@@ -226,7 +226,7 @@ impl ProgramPool {
         if state
             .programs
             .get(key)
-            // Another call may have put a new one there.
+            // Another call may have stored a new one.
             .is_some_and(|known| Arc::ptr_eq(known, program))
         {
             state.programs.remove(key);

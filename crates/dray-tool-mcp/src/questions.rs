@@ -8,7 +8,7 @@ use dray_tool::{AnswerMap, QuestionMap, UserAnswer, UserQuestion};
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction, InputRequest};
 use serde_json::{Value, json};
 
-/// Most questions of one call that go through the conversation.
+/// Most questions of one call that are asked in the conversation.
 pub(crate) const MAX_QUESTIONS: usize = 8;
 
 /// Asks users of servers' questions while a call waits.
@@ -21,7 +21,7 @@ pub trait QuestionPort: fmt::Debug + Send + Sync {
     async fn ask(&self, toolset: &str, question: &UserQuestion, caller: &Caller) -> UserAnswer;
 }
 
-/// The question in a request of a server; `None` for requests that are for no user.
+/// The question in a request of a server; `None` for requests that need no user.
 pub(crate) fn question_of_request(request: &InputRequest) -> Option<UserQuestion> {
     match request {
         InputRequest::Elicitation(request) => question_of_params(&request.params),
@@ -29,7 +29,7 @@ pub(crate) fn question_of_request(request: &InputRequest) -> Option<UserQuestion
     }
 }
 
-/// As [`question_of_request`], of a request that stands alone (MCP 2025-11-25).
+/// As [`question_of_request`], for a request outside of a result (MCP 2025-11-25).
 pub(crate) fn question_of_params(params: &ElicitRequestParams) -> Option<UserQuestion> {
     match params {
         ElicitRequestParams::FormElicitationParams {
@@ -74,7 +74,7 @@ pub(crate) fn required_pages(data: &Value) -> QuestionMap {
 pub(crate) fn elicit_result(question: &UserQuestion, answer: UserAnswer) -> ElicitResult {
     let action = match answer {
         UserAnswer::Accepted(values) => match question.completed(values) {
-            // The content of an answer to a URL stays empty: what the user does there is not for the client.
+            // The answer about a URL has no content: what the user does there must not reach the client.
             Ok(_) if matches!(question, UserQuestion::Url { .. }) => {
                 return ElicitResult::new(ElicitationAction::Accept);
             }
@@ -87,7 +87,7 @@ pub(crate) fn elicit_result(question: &UserQuestion, answer: UserAnswer) -> Elic
                     reason,
                     "an answer to a question of an MCP server is not valid"
                 );
-                // To decline would say that the user refused.
+                // `decline` would mean that the user refused.
                 ElicitationAction::Cancel
             }
         },
@@ -103,7 +103,7 @@ pub(crate) fn input_responses(
     mut answers: AnswerMap,
 ) -> rmcp::model::InputResponses {
     let responses = questions.iter().map(|(key, question)| {
-        // Each question needs an answer, or the server waits for the missing one.
+        // Each question needs an answer; otherwise the server would wait for the missing one.
         let answer = answers.remove(key).unwrap_or(UserAnswer::Cancelled);
         (key.clone(), json!(elicit_result(question, answer)))
     });

@@ -1,5 +1,5 @@
-//! The result of a call (quickapps 27.3): texts for the model, files kept where the client can fetch them. For
-//! content that is not taken the model gets a sentence.
+//! The result of a call (quickapps 27.3): texts for the model, and files stored where the client can fetch them.
+//! Content that is not supported is replaced by a sentence for the model.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -59,7 +59,7 @@ pub(crate) async fn result_output(
                     ));
                     continue;
                 }
-                // After the check of the type, so that numbers have no gaps.
+                // After the check of the type, so that the numbers have no gaps.
                 let name = names.next(&media_type);
                 attachments.push(keep_file(storage, &name, &media_type, bytes).await?);
             }
@@ -110,14 +110,14 @@ fn is_supported(rules: &AttachmentRules, media_type: &str) -> bool {
         .any(|pattern| matching::matches_pattern(Some(media_type), pattern))
 }
 
-/// Whether a linked resource can become a file: it is the server's own, and of a type and size that are taken.
+/// Whether a linked resource can become a file: it belongs to the server, and has an accepted type and size.
 fn is_readable(link: &Resource, rules: &AttachmentRules, server: &ServerTarget) -> bool {
-    // An address of the web is for those who can open it; a server need not read it for us (MCP, resources).
+    // The user can open an address of the web; the server need not read it (MCP, resources).
     let is_web =
         url::Url::parse(&link.uri).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     let type_fits = link.mime_type.as_deref();
     let type_fits = type_fits.is_none_or(|media_type| is_supported(rules, media_type));
-    // Base64 makes three bytes to four. A response that is too long would end the session with a program.
+    // Base64 encodes three bytes as four. A response that is too long would end the session with a program.
     let limit = u64::try_from(server.settings.limit / 4 * 3).unwrap_or(u64::MAX);
     let size_fits = link.size.is_none_or(|bytes| bytes < limit);
     !is_web && type_fits && size_fits
@@ -183,7 +183,7 @@ fn read_resource(contents: ResourceContents, tool: &str) -> Result<ResultBlock, 
         ResourceContents::TextResourceContents {
             mime_type, text, ..
         } => {
-            // MCP leaves the type of a resource to the server's choice.
+            // The server decides whether a resource has a type (MCP).
             let media_type = mime_type.unwrap_or_else(|| "text/plain".to_owned());
             Ok(ResultBlock::File(media_type, text.into()))
         }

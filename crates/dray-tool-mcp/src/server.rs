@@ -1,5 +1,5 @@
-//! A server during one request: at most one session at a time, begun again when it was lost. The session of a program
-//! may be one of an earlier request of the same conversation.
+//! A server during one request: at most one session at a time, which is begun again if it was lost. The session of a
+//! program may come from an earlier request of the same conversation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,7 +131,7 @@ impl ServerTarget {
         Ok((session, true))
     }
 
-    /// Forgets a session that did not work, unless another one has replaced it.
+    /// Drops a session that did not work, unless another one has replaced it.
     async fn forget(&self, broken: &Arc<McpSession>) {
         if let Some(pooled) = &self.pooled {
             let pool = &pooled.pool;
@@ -188,14 +188,15 @@ impl ServerTarget {
                 return Err(error);
             }
         };
-        // Only of a fresh program: a later list may depend on what a caller did with it.
+        // Only from a fresh program: a later list may depend on what a caller did with it.
         if let Some(pooled) = self.pooled.as_ref().filter(|_| is_new) {
             pooled.pool.keep_list(&pooled.name, &listed);
         }
         Ok(listed)
     }
 
-    /// Calls a tool; once more when the server cannot have run it: its session was gone, or a person had to sign in.
+    /// Calls a tool. The call is repeated once if the server cannot have run it: its session was gone, or a user had to
+    /// sign in.
     pub(crate) async fn call(
         &self,
         tool: &str,
@@ -229,19 +230,19 @@ impl ServerTarget {
         self.attempt(tool, arguments, questions).await
     }
 
-    /// Whether a sign-in may lead to another outcome.
+    /// Whether a sign-in may change the outcome.
     fn can_sign_in_after(&self, error: &SessionError) -> bool {
         self.sign_in.is_some() && error.challenge().is_some()
     }
 
-    /// Sends the token of an earlier sign-in with what follows.
+    /// Adds the token of an earlier sign-in to the following requests.
     async fn use_token(&self) {
         if let Some(sign_in) = &self.sign_in {
             self.settings.token.set(sign_in.token().await);
         }
     }
 
-    /// Signs in as the server asks.
+    /// Signs in as the server requires.
     async fn answer_challenge(
         &self,
         challenge: Option<&Challenge>,
@@ -265,7 +266,7 @@ impl ServerTarget {
         Ok(())
     }
 
-    /// Reads a resource that the result of a call links to. Not repeated: the link itself remains.
+    /// Reads a resource to which the result of a call links. Not repeated: the link itself remains.
     pub(crate) async fn read(&self, uri: &str) -> Result<Vec<ResourceContents>, SessionError> {
         let (session, _) = self.session().await?;
         session.read(uri).await

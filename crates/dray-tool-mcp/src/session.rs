@@ -50,8 +50,8 @@ pub(crate) struct McpSession {
 }
 
 impl McpSession {
-    /// Opens the transport and performs the handshake: that of 2026-07-28, and `initialize` when the server does not
-    /// know it.
+    /// Opens the transport and performs the handshake: first that of 2026-07-28, then `initialize` if the server does
+    /// not know it.
     pub(crate) async fn start(
         target: &ServerAddress,
         settings: &HttpSettings,
@@ -59,7 +59,7 @@ impl McpSession {
     ) -> Result<Self, SessionError> {
         let address = target.address();
         let handshake = target.handshake();
-        // Remembered, so that a server of an earlier version costs one handshake and not two at each start.
+        // Remembered, so that a server of an earlier version needs one handshake and not two at each start.
         let started = if legacy.contains(&address) {
             let mode = ClientLifecycleMode::Initialize;
             Self::open(target, settings, mode, &handshake).await
@@ -69,7 +69,7 @@ impl McpSession {
                 legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
             };
             match Self::open(target, settings, negotiated, &handshake).await {
-                // The program knows nothing else than what it was asked first, and was slow to say so.
+                // The program knows only the first request, and was slow to report that.
                 Err(_) if handshake.has_late_discovery() => {
                     let discover = ClientLifecycleMode::Discover {
                         preferred_versions: vec![ProtocolVersion::LATEST],
@@ -89,7 +89,7 @@ impl McpSession {
             Ok(session) if session.has_initialize() && !handshake.has_late_discovery() => {
                 legacy.insert(address);
             }
-            // Another attempt asks again: the server may have been replaced.
+            // The next attempt asks again, because the server may have been replaced.
             _ => legacy.remove(&address),
         }
         started
@@ -168,7 +168,7 @@ impl McpSession {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    /// Whether the server has reported other tools than those at its beginning.
+    /// Whether the server has reported a changed list of tools.
     pub(crate) fn has_changed_tools(&self) -> bool {
         self.handler().has_changed_tools()
     }
@@ -181,7 +181,7 @@ impl McpSession {
         self.service.service()
     }
 
-    /// The failure of a request, with what is known of the connection.
+    /// The failure of a request, together with the known state of the connection.
     pub(crate) fn failure(&self, error: ServiceError) -> SessionError {
         SessionError::of_service(error, &self.close_reason)
     }
@@ -197,7 +197,7 @@ impl McpSession {
         }
     }
 
-    /// All tools, page by page. A cursor that comes again ends the list.
+    /// All tools, page by page. A repeated cursor ends the list.
     pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
         let info = self.peer().peer_info();
         let capabilities = info.as_ref().map(|info| &info.capabilities);
@@ -236,7 +236,7 @@ impl McpSession {
         let read = self.service.peer().read_resource_once(params).await;
         match read.map_err(|error| self.failure(error))? {
             ReadResourceResponse::Complete(result) => Ok(result.contents),
-            // A link is read for a result that is there already, so no user is asked.
+            // A link is read for an existing result, so no user is asked.
             _ => Err(SessionError::Odd("its response is not a resource")),
         }
     }
@@ -248,7 +248,7 @@ impl McpSession {
         let listed = self.peer().list_resources(Some(page)).await;
         let listed = listed.map_err(|error| self.failure(error))?;
         let templates = if is_first {
-            // Servers may have none, and say so with an error.
+            // Servers may have none, and report that with an error.
             let templates = self.peer().list_resource_templates(None).await;
             templates.ok().map(|listed| listed.resource_templates)
         } else {
@@ -282,7 +282,7 @@ impl McpSession {
             return Err(SessionError::Odd("it asks before it gives a prompt"));
         };
         let messages = got.messages.into_iter().flat_map(|message| {
-            // A tool result has no roles, and without them the model cannot tell question and answer apart.
+            // A tool result has no roles, and without them the model cannot distinguish question and answer.
             let role = format!("{}:", json!(message.role).as_str().unwrap_or_default());
             [ContentBlock::text(role), message.content]
         });
@@ -290,7 +290,7 @@ impl McpSession {
     }
 }
 
-/// Hears of changed tools from a server of 2026-07-28, which reports them only to who asks for it.
+/// Subscribes to changes of tools at a server of 2026-07-28, which reports them only to subscribers.
 async fn listen_to_tools(peer: Peer<RoleClient>, handler: SessionHandler) {
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
     let mut changes = match peer.listen(filter).await {

@@ -1,4 +1,4 @@
-//! Against the official Python package, and against a scripted server that misbehaves.
+//! Tests with the official Python package, and with a scripted server that misbehaves.
 
 mod asking;
 mod credentials;

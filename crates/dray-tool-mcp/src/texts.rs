@@ -15,7 +15,7 @@ pub(crate) fn missing_set(label: &str, message: String) -> ToolsetResult {
     }
 }
 
-/// As [`missing_set`], for a failed connection. A set whose user has to sign in says so to the user.
+/// As [`missing_set`], for a failed connection. If the user has to sign in, the message is for the user.
 pub(crate) fn failed_set(label: &str, error: &SessionError) -> ToolsetResult {
     let mut missing = missing_set(label, error_text(label, error));
     if let SessionError::SignIn(SignInError::Waiting(_)) = error {
@@ -52,7 +52,7 @@ pub(crate) fn error_text(label: &str, error: &SessionError) -> String {
     }
 }
 
-/// The texts of quickapps 28, for sign-ins of our own.
+/// The texts of quickapps 28, for sign-ins of this crate.
 fn sign_in_text(label: &str, error: &SignInError) -> String {
     match error {
         SignInError::NoPort => {
@@ -76,7 +76,7 @@ fn sign_in_text(label: &str, error: &SignInError) -> String {
     }
 }
 
-/// What the user does before the tools of a set are there.
+/// What the user has to do before the tools of a set are available.
 pub(crate) fn waiting_text(label: &str, page: &str) -> String {
     format!(
         "Toolset '{label}' requires sign-in: open {page} in your browser, and send the code that it shows at the end"

@@ -58,7 +58,7 @@ impl Tool for McpTool {
             .values()
             .all(|answer| matches!(answer, UserAnswer::Accepted(_)));
         if pending.resume == ResumePoint::Visit && !has_agreed {
-            // The server waits for nothing: the call has failed, and is not sent again.
+            // The server waits for nothing: the call has failed and is not sent again.
             let text = "The tool needs the user to visit a page, and the user did not. It was not called again.";
             return Err(HandledFailure::new(text).into());
         }
@@ -75,7 +75,7 @@ impl McpTool {
         given: Option<(PendingCall, AnswerMap)>,
     ) -> Result<ToolOutput, ToolFailure> {
         let mut arguments = call.arguments;
-        // Before the call: the server reads the files with rights that it gets here.
+        // Before the call: the server reads the files with the permissions that it gets here.
         dial_url::grant_files(
             &self.declaration.parameters,
             &mut arguments,
@@ -126,7 +126,7 @@ impl McpTool {
             None => ToolOutput::text("The tool asks the user.", "text/plain"),
             Some(result) => match self.output(*result, turn).await {
                 Ok(output) => output,
-                // As a text: a failure would hide the question, on whose answer the next call depends.
+                // As a text: a failure would hide the question, and the next call depends on its answer.
                 Err(ToolFailure::Failed(failed)) => ToolOutput::text(failed.text, "text/plain"),
                 Err(other) => return Err(other),
             },

@@ -1,6 +1,6 @@
-//! The three transports to a server, each one of `rmcp`: streamable HTTP over `dray-http`, programs over lines of their
-//! standard streams, and the server-sent events of 2024-11-05, which `rmcp` does not have. Every response is bounded, no redirect or
-//! proxy is followed, and each failure says whether the server may have acted.
+//! The three transports to a server: streamable HTTP of `rmcp` over `dray-http`, programs over lines of their standard
+//! streams, and the server-sent events of 2024-11-05, which `rmcp` does not have. Every response is bounded, no
+//! redirect or proxy is followed, and each failure tells whether the server may have acted.
 
 mod events;
 mod legacy;
@@ -45,7 +45,7 @@ pub(crate) enum ServerAddress {
 }
 
 impl ServerAddress {
-    /// The address as a manifest writes it.
+    /// The address in the form of a manifest.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Streamable(url) | Self::Sse(url) => url.clone(),
@@ -69,7 +69,7 @@ impl ServerAddress {
 pub(crate) struct HttpSettings {
     pub(crate) client: HttpClient,
     pub(crate) headers: Vec<(String, Secret)>,
-    /// The token of a sign-in, beside the headers.
+    /// The token of a sign-in, in addition to the headers.
     pub(crate) token: AccessToken,
     /// Most bytes of one answer.
     pub(crate) limit: usize,
@@ -88,7 +88,7 @@ impl HttpSettings {
     }
 }
 
-/// The access token of one server, which a sign-in replaces while a session lasts. Clones share it.
+/// The access token of one server, which a sign-in can replace during a session. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessToken(Arc<Mutex<Option<Secret>>>);
 
@@ -120,7 +120,7 @@ fn refusal(response: &dray_http::HttpResponse) -> WireError {
 /// The messages in a body: one, or a batch of them.
 fn parse_messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> {
     let all = match value {
-        // Batches exist in MCP 2025-03-26 alone.
+        // Only MCP 2025-03-26 has batches.
         Value::Array(all) => all,
         one => vec![one],
     };

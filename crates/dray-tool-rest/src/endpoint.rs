@@ -147,7 +147,7 @@ fn check_url(text: &str) -> Result<(), String> {
     if authority.is_empty() || authority.contains(is_odd) {
         return wrong("has no plain host after `://`");
     }
-    // In the parsed address too, which may have decoded the braces.
+    // In the parsed address too, in which braces may have been decoded.
     let has_braces =
         |text: &str| text.contains(['{', '}']) || text.to_ascii_lowercase().contains("%7b");
     if has_braces(authority) || has_braces(url.authority()) {
@@ -167,7 +167,7 @@ fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
         ));
     }
     let texts = [&slot.constant, &slot.default];
-    // Checked here and not in a call, so that the builder gets the problem and not a user.
+    // Checked here and not in a call, so that the builder learns about the problem and not a user.
     let all_fit = texts
         .into_iter()
         .flatten()

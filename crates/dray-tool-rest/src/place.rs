@@ -72,7 +72,7 @@ pub(crate) fn fill_template<'a>(
     Ok(filled)
 }
 
-/// How many segments of the path of a URL mean another place: parsers take `..` and `%2e%2e` for the same.
+/// How many segments of the path of a URL lead to another place: parsers treat `..` and `%2e%2e` alike.
 pub(crate) fn dot_segments(url: &str) -> usize {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let is_dots = |segment: &&str| {

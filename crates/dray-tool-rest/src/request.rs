@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::endpoint::{ArgumentSlot, PreparedEndpoint};
 use crate::place;
 
-/// A request before it is sent. Made again when a token was refused.
+/// A request before it is sent. It is built again when a token was refused.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedRequest {
     method: http::Method,
@@ -49,7 +49,7 @@ impl PreparedRequest {
             };
             if slot.place == ParameterPlace::Url {
                 let text = value_sent.as_ref().map(place::value_text);
-                // An empty value would make another path: `/a//b`.
+                // An empty value would change the path: `/a//b`.
                 path.push((slot, text.filter(|text| !text.is_empty())));
             } else if let Some(value) = value_sent {
                 prepared.put(slot, value)?;
@@ -62,7 +62,7 @@ impl PreparedRequest {
     fn put(&mut self, slot: &ArgumentSlot, value: Value) -> Result<(), ToolFailure> {
         match slot.place {
             ParameterPlace::Body => {
-                // `null` too: JSON has it as a value, whereas a query or a header leaves it out.
+                // `null` too: it is a value in JSON, whereas a query or a header leaves it out.
                 self.body.insert(slot.key.clone(), value);
             }
             ParameterPlace::Query if !value.is_null() => {
@@ -142,7 +142,7 @@ fn fill_address(
     };
     let url = filled
         .map_err(|key| HandledFailure::new(format!("Missing required URL parameter: {key}")))?;
-    // Authors may write dots, values must not add any (path traversal).
+    // Authors may write dots, but values must not add any (path traversal).
     if place::dot_segments(&url) > place::dot_segments(template) {
         let name = path.first().map_or("", |(slot, _)| slot.argument.as_str());
         let why = "a part of the path must not be `.` or `..`";

@@ -15,8 +15,8 @@ use crate::{body, failure};
 /// Most bytes of a refusal that are read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// Most bytes that are put into the attachment itself when they cannot be kept elsewhere: messages go to the model, to
-/// the client and back again with every turn.
+/// Most bytes that are put into the attachment itself when they cannot be stored elsewhere: every turn sends messages
+/// to the model, to the client and back again.
 const MAX_INLINE_BYTES: usize = 256 << 10;
 
 /// The rules for responses.
@@ -169,7 +169,7 @@ async fn refusal_failure(mut response: HttpResponse, content_type: &str) -> Tool
     let is_cut = refusal.len() > MAX_REFUSAL_BYTES;
     refusal.truncate(MAX_REFUSAL_BYTES);
     let text = if is_cut {
-        // A letter may have been cut in two.
+        // The cut may have split a character.
         Some(String::from_utf8_lossy(&refusal).into_owned())
             .filter(|_| body::decode_text(b"", content_type).is_some())
     } else {

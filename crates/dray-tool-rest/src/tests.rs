@@ -1,4 +1,4 @@
-//! Endpoints over a real connection to a fake server, through the pipeline of calls.
+//! Tests of endpoints over a real connection to a fake server, through the pipeline of calls.
 
 mod answers;
 mod fixture;

@@ -133,7 +133,7 @@ async fn request_token(
     deadline: Instant,
 ) -> Result<CachedToken, ToolFailure> {
     let mut response = send_token_request(client, http, deadline, false).await?;
-    // RFC 6749 section 2.3.1: the header must be supported, the body may be.
+    // RFC 6749, section 2.3.1: servers must support the header and may support the body.
     if matches!(response.status(), 400 | 401) {
         response = send_token_request(client, http, deadline, true).await?;
     }

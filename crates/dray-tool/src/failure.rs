@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A call that gave no result.
 #[derive(Debug, Error)]
 pub enum ToolFailure {
-    /// An argument is wrong and the model can correct it: bypasses the configured strategies (quickapps 19.4).
+    /// An argument is wrong and the model can correct it; the configured strategies do not apply (quickapps 19.4).
     #[error("Parameter {name} is invalid: {message}")]
     Parameter {
         /// Name of the argument, as the model wrote it.
@@ -77,7 +77,7 @@ impl From<HandledFailure> for ToolFailure {
 }
 
 impl ToolFailure {
-    /// An argument that the model can correct.
+    /// A problem with an argument that the model can correct.
     pub fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Parameter {
             name: name.into(),

@@ -87,7 +87,7 @@ impl FakeTool {
     }
 }
 
-/// Counts that it was dropped.
+/// Counts how often it was dropped.
 struct DropCounter(Arc<Mutex<u32>>);
 
 impl Drop for DropCounter {
@@ -182,5 +182,5 @@ pub(crate) fn test_turn() -> Turn {
     Turn::new(Caller::default(), "s", Vec::new(), Arc::new(NoStorage), 1)
 }
 
-/// Long enough for every call of a test that is not about time.
+/// Longer than any call of a test that is not about time.
 pub(crate) const AMPLE_TIMEOUT: Duration = Duration::from_mins(10);

@@ -20,8 +20,8 @@ pub enum FallbackDecision {
     Raise,
 }
 
-/// Tries the strategies in order; the first that applies and gives an outcome wins. After a timeout only strategies
-/// with a trigger apply.
+/// Tries the strategies in order; the first one that applies and gives an outcome is used. After a timeout only
+/// strategies with a trigger apply.
 pub fn decide_fallback(fallback: &Fallback, error: &str, timed_out: bool) -> FallbackDecision {
     fallback
         .strategies

@@ -11,7 +11,7 @@ pub struct SetupIssue {
     pub tool: Option<String>,
     /// The name of the tool set, or of the tool set to which the tool belongs.
     pub toolset: Option<String>,
-    /// What is wrong, for the builder; no secret, no inner address.
+    /// The problem, for the builder; contains no secret and no internal address.
     pub message: String,
     /// More lines, shown in a fence.
     pub details: Vec<String>,
@@ -20,7 +20,7 @@ pub struct SetupIssue {
 }
 
 impl SetupIssue {
-    /// An issue of a tool set as such, not of one tool.
+    /// An issue of a whole tool set and not of one tool.
     pub fn of_set(toolset: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             tool: None,

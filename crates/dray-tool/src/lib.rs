@@ -1,7 +1,7 @@
 //! The interface of all tools of an agent.
 //!
 //! - [`Tool`]: what the model sees, the rules of its calls, and the call itself.
-//! - [`Turn`]: what one chat request offers to the calls made on its behalf.
+//! - [`Turn`]: the context of one chat request for the calls made on its behalf.
 //! - [`FileStorage`]: files of results and of arguments, kept where the client can fetch them.
 //! - [`ArgumentResolver`]: arguments with references to files.
 //! - [`EventSink`] and [`StageWriter`]: what the client sees while it waits.
@@ -9,7 +9,7 @@
 //! - [`SetupIssue`]: why a tool of the manifest cannot be used.
 //! - [`pipeline`]: one call from the text of its arguments to the message for the model; `matching`, `fallback`,
 //!   `timeout` and `stage` are its rules.
-//! - [`naming`]: names that models accept, each once.
+//! - [`naming`]: names that models accept, each used once.
 //!
 //! What it does not do: it implements no protocol. REST, DIAL and MCP have separate crates, and the loop that calls the
 //! model is in the orchestrator.

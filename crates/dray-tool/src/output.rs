@@ -21,7 +21,8 @@ pub struct ToolOutput {
     pub usage: Vec<ModelUsage>,
     /// Whether the text was already written to the stage as it was received.
     pub streamed: bool,
-    /// What the tool asks the user before it goes on. The rest is then the result for the case that no one answers.
+    /// The tool's question to the user before the call continues. The other fields are then the result for the case
+    /// that no one answers.
     pub question: Option<ToolQuestion>,
 }
 

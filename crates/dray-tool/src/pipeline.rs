@@ -35,7 +35,7 @@ const MARKDOWN_MEDIA_TYPE: &str = "text/markdown";
 /// Media type of a result without one.
 const PLAIN_MEDIA_TYPE: &str = "text/plain";
 
-/// Longest timeout of a call; a longer one counts as this.
+/// Longest timeout of a call; a longer one is reduced to this.
 const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// Settings of all calls of a request.
@@ -54,7 +54,7 @@ pub struct ToolRequest<'a> {
     pub id: &'a str,
     /// JSON text; it may be malformed. Empty text means `{}`.
     pub arguments: &'a str,
-    /// Answers of the user, of a call that asked and continues.
+    /// Answers of the user, for a call that asked and now continues.
     pub answered: Option<&'a AnsweredQuestion>,
 }
 
@@ -73,7 +73,7 @@ pub struct CompletedCall {
     pub failed: bool,
     /// Duration of the call.
     pub milliseconds: u64,
-    /// What the tool asks the user; the message is then the result for the case that no one answers.
+    /// The tool's question to the user; the message is then the result for the case that no one answers.
     pub question: Option<ToolQuestion>,
 }
 
@@ -131,7 +131,7 @@ pub async fn run_call(
     let mut show = CallStage::open(rules, written, settings.level, sink).await?;
     match running.result(&mut show, turn, resolve).await? {
         Ok(output) => running.succeeded(show, output).await,
-        // A tool that writes to its stage fails when the client leaves; that is not a failure of the tool.
+        // A tool that writes to its stage fails when the client disconnects, which is not a failure of the tool.
         Err(_) if sink.is_gone() => Err(RequestEnd::Gone(ClientGone)),
         Err(failure) => running.failed(show, failure).await,
     }
@@ -139,7 +139,7 @@ pub async fn run_call(
 
 /// The result of a call of a tool that does not exist (R10).
 pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall {
-    // The name is a model's text: it is put on one line and cut.
+    // The model chose the name, so it is put on one line and cut.
     let name = crate::stage::value::value_line(&Value::from(name), 64);
     let known = if valid.is_empty() {
         "This agent has no tools.".to_owned()
@@ -162,14 +162,14 @@ struct RunningCall<'a> {
 }
 
 impl RunningCall<'_> {
-    /// Puts files in place of references and calls the tool, both within the limit.
+    /// Replaces references by files and calls the tool, both within the time limit.
     async fn result(
         &self,
         show: &mut CallStage<'_>,
         turn: &Turn,
         resolve: &dyn ArgumentResolver,
     ) -> Result<Result<ToolOutput, ToolFailure>, ClientGone> {
-        // Cannot overflow, since the limit was cut to a year. Fetching files counts as time of the call.
+        // Cannot overflow, because the limit is at most a year. Fetching files counts as time of the call.
         let deadline = self.begun + self.limit;
         let by_reference = &self.tool.rules().by_reference;
         let resolving =

@@ -19,10 +19,10 @@ pub enum UserQuestion {
     Form {
         /// Text for the user, by the tool.
         message: String,
-        /// JSON schema of the form: an object whose properties are texts, numbers, booleans or choices.
+        /// JSON schema of the form: an object with properties that are texts, numbers, booleans or choices.
         schema: Value,
     },
-    /// Something that the user does at a page of the web. Show the whole address, and open it only when the user agrees.
+    /// An action of the user at a web page. Show the whole address, and open it only when the user agrees.
     Url {
         /// Text for the user, by the tool.
         message: String,
@@ -38,20 +38,21 @@ pub enum UserAnswer {
     /// The values of the form; empty for a page. Values that are left out become the defaults of the form.
     #[serde(rename = "accept")]
     Accepted(Map<String, Value>),
-    /// The user does not want to answer, and the tool may continue without.
+    /// The user does not answer, and the tool may continue without an answer.
     #[serde(rename = "decline")]
     Declined,
-    /// The user wants the call to end.
+    /// The user cancels the call.
     #[serde(rename = "cancel")]
     Cancelled,
 }
 
-/// What a call asks the user before it goes on.
+/// The question of a call to the user before it continues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolQuestion {
     /// The questions; at least one.
     pub questions: QuestionMap,
-    /// How the call continues, for [`Tool::resume`](crate::Tool::resume) alone. It may hold what only the tool may see.
+    /// How the call continues, only for [`Tool::resume`](crate::Tool::resume). It may contain what only the tool may
+    /// see.
     pub resume: Value,
     /// Whether the call has ended as if the user had cancelled, with the output as its result.
     pub is_over: bool,
@@ -175,7 +176,7 @@ fn is_allowed(property: &Value, value: &Value) -> bool {
     }
 }
 
-/// What a field takes, for people.
+/// The values that a field takes, for people.
 pub fn accepted_values(property: &Value) -> String {
     let list = |choices: Vec<&Value>| {
         let texts: Vec<_> = choices.iter().map(ToString::to_string).collect();

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use crate::ToolFailure;
 
-/// Replaces `file:{base64|text|url|data}::…` in the arguments of a call by content, with the rights of one caller. The
-/// orchestrator's implementation calls the file-resolver.
+/// Replaces `file:{base64|text|url|data}::…` in the arguments of a call by content, with the permissions of one caller.
+/// The orchestrator's implementation calls the file-resolver.
 #[async_trait]
 pub trait ArgumentResolver: std::fmt::Debug + Send + Sync {
     /// Gives the arguments with content. `tool` is for limits and logs.

@@ -1,4 +1,4 @@
-//! The way of a response's events to the client.
+//! The channel that carries a response's events to the client.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ const MAX_WAITING_EVENTS: usize = 64;
 #[error("the client is gone")]
 pub struct ClientGone;
 
-/// The way to the client, shared by everything that works on one response. Cheap to clone.
+/// The channel to the client, shared by everything that works on one response. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EventSink {
     events: mpsc::Sender<Event>,
@@ -26,7 +26,8 @@ pub struct EventSink {
 }
 
 impl EventSink {
-    /// A way to the client and its end. When the end is dropped, every send fails with [`ClientGone`].
+    /// Creates a channel to the client and its receiving end. When that end is dropped, every send fails with
+    /// [`ClientGone`].
     pub fn new() -> (Self, mpsc::Receiver<Event>) {
         let (events, end) = mpsc::channel(MAX_WAITING_EVENTS);
         let sink = Self {
@@ -56,7 +57,7 @@ impl EventSink {
         self.events.is_closed()
     }
 
-    /// Closes the stages that were to stay open until now.
+    /// Closes the stages that stayed open until now.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Files of calls, kept where the client can fetch them (quickapps 25).
+//! Stores files of calls where the client can fetch them (quickapps 25).
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -39,7 +39,7 @@ impl ToolDeclaration {
 /// How the stage of a call looks (quickapps 22.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StageStyle {
-    /// Request as a line for each argument, response as it streams.
+    /// The request with one line per argument, and the response as it streams.
     Deployment,
     /// Request and response in fences.
     #[default]

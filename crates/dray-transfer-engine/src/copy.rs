@@ -85,7 +85,7 @@ impl CopiedBytes {
         }
     }
 
-    /// Whether a digest of the sandbox is that of these bytes.
+    /// Whether a digest of the sandbox equals that of these bytes.
     pub(super) fn agrees(&self, fingerprint: &Fingerprint) -> bool {
         match fingerprint {
             Fingerprint::Sha256(sha256, size) => *size == self.bytes && *sha256 == self.sha256(),
@@ -125,7 +125,8 @@ pub(super) struct Limits {
     pub(super) spool: Option<Spool>,
 }
 
-/// Copies a stream to its end into the sink. Afterwards `seen` describes what the sink has, also after a failure.
+/// Copies a stream to its end into the sink. Afterwards `seen` describes the bytes that the sink has, also after a
+/// failure.
 pub(super) async fn copy(
     body: Body,
     seen: &mut CopiedBytes,
@@ -146,7 +147,7 @@ pub(super) async fn copy(
     // Both run in this task: a dropped copy drops the stream, and with it the remote process.
     let both = async {
         match select(fill, empty).await {
-            // The stream has ended, but the sink may still have the rest of the queue to take.
+            // The stream has ended, but the queue may still hold bytes for the sink.
             Either::Left(((), empty)) => empty.await,
             Either::Right((emptied, _)) => emptied,
         }
@@ -192,16 +193,16 @@ pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle:
             Ok(None) => break Ok(()),
         }
     };
-    // Closed before the end is reported: the sandbox is free again while the sink still works.
+    // Closed before the end is reported: the sandbox is free again while the sink still writes.
     drop(body);
     queue.end(result);
 }
 
-/// Waits for the next piece with bytes in it: empty ones are not progress.
+/// Waits for the next chunk that is not empty: an empty chunk is not progress.
 async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
     loop {
         match body.next().await {
-            // A stream of empty pieces must not keep the timer of the idle window from firing.
+            // A stream of empty chunks must not keep the idle timer from firing.
             Some(Ok(piece)) if piece.is_empty() => tokio::task::yield_now().await,
             next => return next,
         }
@@ -219,13 +220,13 @@ async fn empty(
     while let Some(mut rest) = queue.pop().await.map_err(TransferError::transport)? {
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
-            // Cleared first: a write that fails or is dropped leaves a digest that counts too much.
+            // Cleared first: if a write fails or is dropped, the digest covers more bytes than the sink has.
             seen.settled = false;
             seen.update(&piece);
             sink.write(piece).await.map_err(TransferError::host)?;
             seen.settled = true;
             progress.moved(seen.bytes, size);
-            // Hashing is work of the CPU; other tasks of this thread have their turn between two chunks.
+            // Hashing uses the CPU; other tasks of this thread run between two chunks.
             if !rest.is_empty() {
                 tokio::task::yield_now().await;
             }

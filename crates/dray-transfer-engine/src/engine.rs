@@ -35,7 +35,7 @@ pub struct Engine {
 /// Knowledge from earlier transfers.
 #[derive(Debug, Default)]
 pub(super) struct TransferMemory {
-    /// Transports that were given up, with the reason, by direction (`true` for out of the sandbox).
+    /// Transports that are not used any more, with the reason, by direction (`true` for out of the sandbox).
     pub(super) given_up: BTreeMap<(bool, Transport), ErrorKind>,
     /// Whether a file could be renamed at the last attempt; `None` before the first.
     pub(super) renames: Option<bool>,
@@ -269,7 +269,7 @@ impl Engine {
     }
 
     /// Chooses the best usable transport that was not given up. When all were given up by earlier transfers, chooses
-    /// the best of them, because the cause may have passed. Adds the transports that were left out to `skipped`.
+    /// the best of them, because the cause may be gone. Adds the transports that were left out to `skipped`.
     pub(super) fn choose(
         &self,
         direction: TransferDirection,

@@ -1,5 +1,5 @@
-//! Files of this host as the ends of a transfer. They are hashed and written on another thread than the one that
-//! moves the bytes, so that the host's digest costs no time of its own.
+//! Files of this host as source or sink of a transfer. They are hashed and written on another thread than the one that
+//! moves the bytes, so that the digest on the host takes no additional time.
 
 mod partial;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use self::partial::PartialFile;
 use super::peer::{Sink, Source};
 
-/// Bytes that are gathered before they are hashed and written; as many may be on their way to the disk meanwhile.
+/// Bytes that are collected before they are hashed and written; as many may be written at the same time.
 const BATCH_BYTES: usize = 512 << 10;
 /// Longest read of a source, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -48,7 +48,7 @@ impl FileWriter {
 
 /// The name that content has until all of it is proved.
 enum TemporaryName {
-    /// The name is removed with the sink.
+    /// The name is removed when the sink is dropped.
     Dropped(TempPath),
     /// The name stays when the transfer is interrupted.
     Kept(PathBuf),
@@ -77,16 +77,16 @@ impl TemporaryName {
 }
 
 /// A file of this host that gets its name when all of it is proved. Until then it has a temporary name in the same
-/// directory and mode 0600; the temporary file is removed on drop. In the end its owner may execute it if the owner
-/// of the source may. It is not synced to the disk, like the output of `cp`.
+/// directory and mode 0600; the temporary file is removed on drop. The finished file is executable for its owner if the
+/// source is. Like the output of `cp`, it is not synced to the disk.
 pub struct FileSink {
     target: PathBuf,
-    /// `None` before the first byte of a resumable file, and once it has its name or was removed.
+    /// `None` before the first byte of a resumable file, and once it has its final name or was removed.
     temporary: Option<TemporaryName>,
     file: Option<Arc<File>>,
-    /// Identity of the content of a resumable file; `None` for one that does not stay.
+    /// Identity of the content of a resumable file; `None` for one that is removed on drop.
     origin: Option<Vec<u8>>,
-    /// The reason for which the part of an earlier transfer was thrown away.
+    /// The reason why the partial file of an earlier transfer was discarded.
     restarted: Option<&'static str>,
     replace: bool,
     /// Whether the owner may execute the file in the sandbox.
@@ -105,7 +105,7 @@ impl std::fmt::Debug for FileSink {
 }
 
 impl FileSink {
-    /// Makes a sink for the file of this name. An existing file is replaced in the end.
+    /// Makes a sink for the file of this name. An existing file is replaced at the end.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl FileSink {
         })
     }
 
-    /// Makes a sink that keeps its part beside the target when the transfer is interrupted, for the next one to
+    /// Makes a sink that keeps its partial file beside the target when the transfer is interrupted, for the next one to
     /// continue. `origin` identifies what is copied, for instance the sandbox and the path in it.
     pub fn resumable(target: impl Into<PathBuf>, origin: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -146,20 +146,21 @@ impl FileSink {
         }
     }
 
-    /// Changes the sink so that a file which has the name by the end is [`ErrorKind::Exists`] and stays.
+    /// Changes the sink so that it fails with [`ErrorKind::Exists`] if a file has the name at the end, and leaves that
+    /// file unchanged.
     #[must_use]
     pub const fn exclusive(mut self) -> Self {
         self.replace = false;
         self
     }
 
-    /// The reason for which the part of an earlier transfer was thrown away and everything is copied again; `None`
-    /// when it was not.
+    /// The reason why the partial file of an earlier transfer was discarded and everything is copied again; `None` when
+    /// it was not.
     pub const fn restarted(&self) -> Option<&'static str> {
         self.restarted
     }
 
-    /// Opens the partial file of a resumable sink, one time.
+    /// Opens the partial file of a resumable sink, once.
     async fn open_partial(&mut self, of: &Metadata) -> Result<(), Error> {
         let Some(origin) = self.origin.clone().filter(|_| self.file.is_none()) else {
             return Ok(());
@@ -187,7 +188,7 @@ impl FileSink {
 
     /// Waits until the last batch is written, and starts the next one.
     async fn hand_over(&mut self) -> Result<(), Error> {
-        // One batch at a time: the digest must see the bytes in their order.
+        // One batch at a time: the digest must get the bytes in their order.
         let mut output = self.written().await?;
         let batch = std::mem::take(&mut self.batch);
         self.gathered = 0;
@@ -211,8 +212,8 @@ fn blocking_result<T>(joined: Result<io::Result<T>, tokio::task::JoinError>) -> 
         .map_err(|error| failed(&error))
 }
 
-/// Converts an error of this host. A full disk is distinguished: waiting does not help there, and the sandbox did not
-/// fail.
+/// Converts an error of this host. A full disk has a kind of its own: repeating does not help there, and the sandbox
+/// did not fail.
 fn failed(error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
@@ -232,8 +233,8 @@ impl Sink for FileSink {
         self.open_partial(file).await?;
         self.executable = file.mode & 0o100 != 0;
         if self.writing.is_some() {
-            // A batch that is written after the file was cut would leave bytes of the old copy.
-            // Its failure concerns bytes that are void now.
+            // A batch that is written after the file was truncated would leave bytes of the old copy. If it fails, that
+            // failure concerns bytes that are discarded anyway.
             drop(self.written().await);
         }
         (self.batch, self.gathered) = (Vec::new(), 0);
@@ -328,7 +329,7 @@ impl Sink for FileSink {
             drop(self.written().await);
         }
         if let Some(TemporaryName::Kept(path)) = self.temporary.take() {
-            // The open file is freed with its last descriptor.
+            // The space of the file is freed with its last descriptor.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -372,7 +373,8 @@ struct SourceRead {
 }
 
 impl FileSource {
-    /// Wraps an open regular file of this size. Reads use positions of their own, so its cursor does not matter.
+    /// Wraps an open regular file of this size. Reads use their own positions, so the cursor of the file does not
+    /// matter.
     pub fn new(file: File, size: u64) -> Self {
         Self::shared(Arc::new(file), size)
     }
@@ -401,7 +403,7 @@ impl FileSource {
         *self.sha256.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the digest of the whole file. It must be the same every time.
+    /// Records the digest of the whole file. It must be the same in every read.
     fn note(&self, sha256: Sha256) -> Result<(), Error> {
         let sha256 = Sha256Digest::from_bytes(sha256.finalize().into());
         let mut known = self.sha256.lock().unwrap_or_else(PoisonError::into_inner);

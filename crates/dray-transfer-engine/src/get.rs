@@ -23,18 +23,18 @@ use super::{GetResult, TransferFailure, prove};
 use crate::policy::{Finding, TransferDirection, Verdict};
 use crate::receipt::Receipt;
 
-/// Files of fewer bytes are transferred before the remaining life of a sandbox matters.
+/// Below this size in bytes, a transfer does not check the remaining life of the sandbox.
 const SHORT_FILE_BYTES: u64 = 8 << 20;
-/// Bytes per second that any transfer may be expected to reach when life is reserved for it.
+/// Bytes per second that a transfer usually reaches, for reserving life.
 const LIKELY_RATE: u64 = 8 << 20;
-/// Bytes per second below which a transfer is given up (sandbox-transfer 1.6).
+/// Bytes per second below which a transfer fails (sandbox-transfer 1.6).
 const LEAST_RATE: u64 = 256 << 10;
 
 impl Engine {
-    /// Copies a regular file into a sink, with proof. Policy is checked before and after the sandbox resolved the
-    /// path, size and kind before the file is opened; the digest in the sandbox, before and after, must be that of
-    /// the bytes that arrived. The copy is retried, resumed and moved to another transport as sandbox-transfer 1.3
-    /// says.
+    /// Copies a regular file into a sink, with proof. The policy is checked before and after the sandbox resolved the
+    /// path, and size and kind before the file is opened. The digests in the sandbox, before and after the copy, must
+    /// equal that of the received bytes. The copy is retried, resumed and moved to another transport as
+    /// sandbox-transfer 1.3 says.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl Engine {
         Duration::from_mins(1) + Duration::from_secs(size / LEAST_RATE)
     }
 
-    /// Reserves life for moving this many bytes. Fails only for a sandbox that will be gone.
+    /// Reserves life for moving this many bytes. Fails only if the sandbox will be gone before.
     pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
         if size < SHORT_FILE_BYTES {
             return Ok(());
@@ -135,7 +135,7 @@ pub(super) const fn cannot_run(kind: ErrorKind) -> bool {
     )
 }
 
-/// Whether the bytes that arrived before this failure are still good.
+/// Whether the bytes that arrived before this failure can be kept.
 pub(super) const fn interrupted(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -228,7 +228,7 @@ impl GetOperation<'_> {
         let partial = partial.await?;
         let partial = self.fetch(partial, transport).await?;
         let (partial, integrity) = self.prove(partial).await?;
-        // Without a digest, the bytes of two transfers are joined by nothing that proves them to be of one content.
+        // Without a digest nothing proves that the bytes of two transfers belong to one content.
         if partial.continued && integrity == Integrity::SizeMtime {
             let error = "the sandbox cannot verify the bytes of an earlier transfer";
             return Err(TransferError::transport(Error::new(
@@ -239,7 +239,7 @@ impl GetOperation<'_> {
         self.publish(partial, integrity).await
     }
 
-    /// Metadata of the file now, after the checks whether it may be read at all. Nothing is opened before.
+    /// Metadata of the file now, checked for whether the file may be read at all. The file is not opened before.
     async fn look(&self) -> Result<Metadata, TransferError> {
         let sandbox = &self.engine.sandbox;
         let file = self
@@ -263,8 +263,8 @@ impl GetOperation<'_> {
         Ok(file)
     }
 
-    /// Continues what an earlier attempt or transfer left, if it is still the same file; else begins from the
-    /// start.
+    /// Continues what an earlier attempt or transfer left, if it is still the same file; otherwise begins from
+    /// the start.
     async fn begin(
         &mut self,
         file: Metadata,
@@ -294,7 +294,7 @@ impl GetOperation<'_> {
                 seen.ask(&*self.sink);
             }
             Some(mut body) => {
-                // A digest of the sink counts these bytes already.
+                // The digest of the sink includes these bytes already.
                 seen.ask(&*self.sink);
                 // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
                 while let Some(piece) = body.next().await {
@@ -344,7 +344,7 @@ impl GetOperation<'_> {
         let after = self
             .with_retries(|| engine.fingerprint(&file.real_path, file.size))
             .await?;
-        // Digests that agree decide alone; otherwise the file may have changed or the bytes be damaged.
+        // Equal digests decide alone; otherwise the file may have changed, or the bytes may be damaged.
         let stable = if prove::needs_stat(before, after.as_ref(), seen) {
             let now = self
                 .with_retries(|| engine.answer(engine.sandbox.stat(path, Follow::Yes)))
@@ -359,7 +359,7 @@ impl GetOperation<'_> {
         }
     }
 
-    /// Repeats a request until it succeeds or the schedule ends it. A file that has vanished counts as changed.
+    /// Repeats a request until it succeeds or the schedule ends it. A file that is gone counts as changed.
     async fn with_retries<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, TransferError>
     where
         F: Future<Output = Result<T, Error>>,
@@ -387,7 +387,7 @@ impl GetOperation<'_> {
     ) -> Result<ProvenCopy, TransferError> {
         let UnprovenCopy { file, seen, .. } = &mut partial;
         let policy = self.options.policy;
-        // Both names, because either the link or its target may be named like a key.
+        // Both names, because the link or its target may be named like a key.
         for path in [self.path, &file.real_path] {
             policy.check_key_file(path, &seen.head, seen.has_private_key())?;
         }
@@ -419,7 +419,7 @@ fn changed(why: &str) -> Error {
     Error::new(ErrorKind::ChangedDuringTransfer, why)
 }
 
-/// Whether the file is one like those of `/proc`, which report that they are empty and give bytes.
+/// Whether the file is like those of `/proc`, which report a size of zero and have content.
 fn pseudo(file: &Metadata, failure: &TransferError) -> bool {
     file.size == 0 && failure.error.kind() == ErrorKind::ChangedDuringTransfer
 }

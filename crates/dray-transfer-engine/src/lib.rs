@@ -4,7 +4,7 @@
 //! - [`Engine`]: belongs to one opened incarnation and lives as long as that. It checks policy before a byte moves,
 //!   counts and hashes, retries, chooses another transport, cleans up, and always returns a [`Receipt`].
 //! - [`policy`]: the roots, the deny list and the scan for secrets.
-//! - [`receipt`]: how a transfer went, and what its claim rests on.
+//! - [`receipt`]: how a transfer went, and the evidence for it.
 //!
 //! What it does not do: it keeps nothing on disk beyond a transfer and knows no store, bus or platform.
 //!
@@ -22,7 +22,7 @@
 //! # Ok::<(), dray_sandbox::Error>(())
 //! ```
 //!
-//! A file comes out through an engine like this:
+//! A file is copied out of a sandbox like this:
 //!
 //! ```text
 //! let engine = Engine::new(backend.open(&handle).await?, EngineOptions::default());
@@ -68,7 +68,7 @@ use dray_types::Sha256Digest;
 
 use policy::Finding;
 
-/// A file that came out of a sandbox.
+/// A file that was copied out of a sandbox.
 #[derive(Clone, Debug)]
 pub struct GetResult {
     /// Metadata of the file when it was read.
@@ -77,13 +77,13 @@ pub struct GetResult {
     pub size: u64,
     /// Digest of the bytes that the sink received.
     pub sha256: Sha256Digest,
-    /// The secret that its content suggests, when policy lets that pass with a warning.
+    /// The secret that its content suggests, if policy lets the file pass with a warning.
     pub warning: Option<Finding>,
     /// How the transfer went.
     pub receipt: Receipt,
 }
 
-/// A file that is in its place in a sandbox.
+/// A file that was put into a sandbox.
 #[derive(Clone, Debug)]
 pub struct PutResult {
     /// The path of the file, with its links resolved.
@@ -92,9 +92,9 @@ pub struct PutResult {
     pub size: u64,
     /// Digest of the file, equal to that of the source.
     pub sha256: Sha256Digest,
-    /// Whether the file got another name than the one asked for.
+    /// Whether the file got another name than the requested one.
     pub renamed: bool,
-    /// Whether the same content was there already and nothing was written.
+    /// Whether the same content existed already, so that nothing was written.
     pub existed: bool,
     /// Temporary files that could not be removed; for the operator.
     pub left: Vec<SandboxPath>,
@@ -107,7 +107,7 @@ pub struct PutResult {
 pub struct TransferFailure {
     /// Failure that ended it.
     pub error: Error,
-    /// Whether the caller cancelled; the kind of `error` then means nothing.
+    /// Whether the caller cancelled; then the kind of `error` has no meaning.
     pub cancelled: bool,
     /// Temporary files that could not be removed; for the operator.
     pub left: Vec<SandboxPath>,

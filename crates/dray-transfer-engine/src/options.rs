@@ -8,27 +8,27 @@ use crate::policy::Policy;
 /// Options of an engine, for all kinds of transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Longest time without a byte before a stream is given up. Default 30 s.
+    /// Longest time without a byte before a stream counts as broken. Default 30 s.
     pub idle: Duration,
     /// Longest time for a response that is not a stream, such as `stat`. Default 60 s.
     pub response_timeout: Duration,
     /// First pause before a retry. The pause doubles each time, up to 30 s, and the actual wait is random between
     /// zero and the pause. Default 1 s.
     pub backoff: Duration,
-    /// Files of up to this many bytes are always digested in the sandbox. Larger ones are too, unless the sandbox
-    /// reports cheaply that they were not touched ([`dray_sandbox::Sandbox::state`]) and the transport hides no damage;
+    /// Files of up to this many bytes are always digested in the sandbox. Larger ones are too, unless the sandbox can
+    /// report their state without reading them ([`dray_sandbox::Sandbox::state`]) and the transport shows every damage;
     /// the receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
     pub digest_always_up_to: u64,
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
     /// (sandbox-transfer 12).
     pub digest_before_up_to: u64,
-    /// Files of more bytes than this, which the sandbox reports to have been left alone
+    /// Files of more bytes than this, which have not been written for a while according to the sandbox
     /// ([`dray_sandbox::Sandbox::state`]), are digested once, beside the copy, with their state compared before and
     /// after; the receipt then says `sha256_beside`. Smaller ones are digested twice, which costs less than the two
     /// states. Default 1 MiB.
     pub digest_twice_up_to: u64,
-    /// Whether the digest before is computed while the copy runs. This costs no extra time. That the bytes
-    /// are those of the file after the copy is proved in any case. Default true.
+    /// Whether the digest before is computed while the copy runs. This costs no extra time. The digest after the copy
+    /// proves the bytes in any case. Default true.
     pub digest_while_reading: bool,
     /// Existing directory for streams that must be drained to disk. Files there have no name. Default `/tmp`.
     pub spool_dir: PathBuf,
@@ -66,13 +66,13 @@ pub struct GetOptions<'a> {
 pub struct PutOptions<'a> {
     /// Paths that may be written.
     pub policy: &'a Policy,
-    /// What happens when the name is taken by another file.
+    /// What happens when another file has the name.
     pub collision: Collision,
     /// Mode bits; set-id and sticky are never set. Usually 0o644.
     pub mode: u32,
-    /// Names this operation in temp names, so that no two operations share one: ASCII letters and digits, at most 40.
+    /// Part of the names of temporary files, so that no two operations share one: ASCII letters and digits, at most 40.
     pub operation: &'a str,
-    /// Counts the workers on the operation, so that a late predecessor never writes the temporary file of its
+    /// Number of the worker on the operation, so that a late predecessor never writes the temporary file of its
     /// successor; the files of the last few are removed. From 2^32 on it is a time in milliseconds, which has no
     /// predecessors.
     pub epoch: u64,

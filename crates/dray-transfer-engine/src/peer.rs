@@ -7,18 +7,17 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{Metadata, Transport};
 use dray_types::Sha256Digest;
 
-/// The destination of a get. Calls come in the order `begin`, `write`…, and again from `begin` when a copy starts
-/// again, then `finish`, `abort` or `interrupt`, one of them and one time. Nothing may be published before `finish`.
+/// The destination of a get. The calls are `begin` and then `write` repeatedly, again from `begin` when a copy starts
+/// again, and at the end exactly one of `finish`, `abort` and `interrupt`. Nothing may be published before `finish`.
 ///
 /// A failure of a sink ends the transfer: a retry inside the sink would otherwise be retried again here.
 #[async_trait]
 pub trait Sink: Send + Sync {
-    /// Starts a copy of this file. Bytes that were written before are void.
+    /// Starts a copy of this file. Bytes that were written before are discarded.
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error>;
 
-    /// Returns the bytes of this very file, from its first one on, that an interrupted transfer left in the sink;
-    /// they count as written. `None` when there are none: `begin` follows then. Called at most one time, before the
-    /// first copy.
+    /// Returns the first bytes of exactly this file that an interrupted transfer left in the sink; they count as
+    /// written. `None` when there are none; then `begin` follows. Called at most once, before the first copy.
     async fn resume(&mut self, _file: &Metadata) -> Result<Option<Body>, Error> {
         Ok(None)
     }
@@ -26,14 +25,14 @@ pub trait Sink: Send + Sync {
     /// Takes the next bytes, of any number.
     async fn write(&mut self, piece: Bytes) -> Result<(), Error>;
 
-    /// Waits until [`Self::sha256`] counts all that was written. A sink that works on another thread reports its
+    /// Waits until [`Self::sha256`] covers all bytes that were written. A sink that works on another thread reports its
     /// failures here at the latest.
     async fn flush(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Digest of all that was written since `begin`, as of the last [`Self::flush`], from a sink that computes it
-    /// anyway, from `begin` to `finish`. The engine then does not compute it a second time.
+    /// Digest of all bytes since `begin`, as of the last [`Self::flush`], if the sink computes one anyway; it must then
+    /// do so from `begin` to `finish`. The engine does not compute a second one.
     fn sha256(&self) -> Option<Sha256Digest> {
         None
     }
@@ -75,10 +74,10 @@ pub trait Progress: Send + Sync {
     fn moved(&self, _done: u64, _of: u64) {}
 }
 
-/// The observer that ignores everything.
+/// The observer that ignores all reports.
 impl Progress for () {}
 
-/// Longest piece of a source in memory, so that it moves as a file does.
+/// Longest chunk that a source in memory yields, so that it behaves like a file.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes in memory as a source.
@@ -142,7 +141,7 @@ impl VecSink {
 #[async_trait]
 impl Sink for VecSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
-        // A copy starts again after a failure; the bytes before are void then.
+        // A copy starts again after a failure; the earlier bytes are discarded.
         self.bytes.clear();
         Ok(())
     }

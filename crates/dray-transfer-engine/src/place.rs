@@ -9,17 +9,17 @@ use dray_sandbox::path::{MAX_NAME_BYTES, SandboxPath};
 use super::engine::Engine;
 use crate::policy::{Policy, TransferDirection};
 
-/// An epoch of at least this value is a time in milliseconds, not the count of a worker, so there is no earlier worker to
-/// clean up after.
+/// From this value on, an epoch is a time in milliseconds and not the number of a worker, so there is no earlier worker
+/// to clean up after.
 pub(super) const TIME_EPOCHS: u64 = 1 << 32;
-/// The epoch of temporary files that stay for a later put of the same content to continue.
+/// The epoch of temporary files that are kept for a later put of the same content.
 pub(super) const KEPT_EPOCH: u64 = TIME_EPOCHS;
 /// Longest operation in a temporary name, in letters and digits.
 const MAX_OPERATION: usize = 40;
 
 impl Engine {
-    /// Makes a directory and its missing parents, and returns it with its links resolved. One that
-    /// exists is returned as it is.
+    /// Makes a directory and its missing parents, and returns it with its links resolved. An existing directory is
+    /// returned unchanged.
     ///
     /// # Errors
     ///
@@ -33,8 +33,8 @@ impl Engine {
         self.directory(policy, path).await
     }
 
-    /// The directory with its links resolved, made when it is missing. Policy is checked before anything is made,
-    /// with the path that would result.
+    /// The directory with its links resolved; it is created if it is missing. Before that, policy is checked for the
+    /// path that would result.
     pub(super) async fn directory(
         &self,
         policy: &Policy,
@@ -71,7 +71,7 @@ impl Engine {
         }
         policy.check(&real, TransferDirection::Inbound)?;
         self.answer(self.sandbox.make_directory(&real)).await?;
-        // Another process may have made one of the missing parts as a link meanwhile.
+        // Another process may have created a link in place of a missing part.
         let made = self.answer(self.sandbox.stat(&real, Follow::Yes)).await?;
         policy.check(&made.real_path, TransferDirection::Inbound)?;
         Ok(made.real_path)
@@ -101,8 +101,8 @@ pub(super) fn numbered(raw: &[u8], number: u32) -> Vec<u8> {
     whole
 }
 
-/// Makes the temporary name `.<name>.<operation>.<epoch>[.<attempt>].part`. Every attempt has its own, so that a
-/// write which was given up and still runs cannot damage the next.
+/// Makes the temporary name `.<name>.<operation>.<epoch>[.<attempt>].part`. Every attempt has its own name, so that an
+/// abandoned write that still runs cannot damage the next one.
 pub(super) fn temp(
     directory: &SandboxPath,
     raw: &[u8],
@@ -110,7 +110,7 @@ pub(super) fn temp(
     epoch: u64,
     attempt: u32,
 ) -> Result<SandboxPath, Error> {
-    // Dots separate the parts of the name, so the operation must not hold any.
+    // Dots separate the parts of the name, so the operation must not contain any.
     let operation: String = operation
         .chars()
         .filter(char::is_ascii_alphanumeric)

@@ -25,18 +25,18 @@ use dray_sandbox::path::SandboxPath;
 pub enum TransferDirection {
     /// Out of the sandbox. Names that suggest credentials are refused.
     Outbound,
-    /// Into the sandbox. A user may hand an agent a `credentials.json`; only directories are checked.
+    /// Into the sandbox. A user may give an agent a `credentials.json`, so only directories are checked.
     Inbound,
 }
 
-/// The paths that may be reached in one sandbox: [`PolicyOptions`] bound to its places.
+/// The paths that may be accessed in one sandbox: [`PolicyOptions`] with its home and directories filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// A path must lie beneath one of these.
     pub(crate) roots: Vec<SandboxPath>,
-    /// Those of the roots that an operator wrote as absolute paths.
+    /// The roots that an operator configured as absolute paths.
     pub(crate) written: Vec<SandboxPath>,
-    /// Homes of the sandbox user, as reported and as resolved; empty when unknown.
+    /// Homes of the sandbox user, as reported and with links resolved; empty when unknown.
     pub(crate) homes: Vec<SandboxPath>,
     /// Patterns that the operator lifts from the deny list.
     pub(crate) allow: Vec<Pattern>,
@@ -60,7 +60,7 @@ impl Pattern {
     fn matches(&self, path: &SandboxPath) -> bool {
         match self {
             Self::Beneath(ancestor) => path.is_beneath(ancestor),
-            // Every part: what lies in a directory of this name is covered too.
+            // Every part is compared: entries of a directory with this name are covered too.
             Self::Name(name) => path
                 .as_bytes()
                 .split(|byte| *byte == b'/')
@@ -70,8 +70,8 @@ impl Pattern {
 }
 
 impl Policy {
-    /// Allows what lies beneath `roots`, less the deny list. The home of the sandbox user counts as unknown, so that
-    /// its entries match at any depth.
+    /// Allows all paths beneath `roots` that the deny list does not refuse. The home of the sandbox user counts as
+    /// unknown, so that deny entries for homes match at any depth.
     pub fn beneath(roots: impl IntoIterator<Item = SandboxPath>) -> Self {
         let roots: Vec<SandboxPath> = roots.into_iter().collect();
         Self {
@@ -91,18 +91,18 @@ impl Policy {
         self
     }
 
-    /// The directories beneath which paths may lie.
+    /// The directories beneath which paths must lie.
     pub fn roots(&self) -> &[SandboxPath] {
         &self.roots
     }
 
-    /// Whether a path may be reached. Callers check the path as written and again the resolved one.
+    /// Whether a path may be accessed. Callers check the path as written, and again after its links were resolved.
     ///
     /// # Errors
     ///
     /// [`Refusal`], which converts to an [`Error`] of kind [`ErrorKind::DeniedPath`] or [`ErrorKind::OutsideRoot`].
     pub fn check(&self, path: &SandboxPath, direction: TransferDirection) -> Result<(), Refusal> {
-        // What an operator lifts is lifted from the deny list alone; the roots still hold.
+        // `allow` lifts entries of the deny list only; the roots still apply.
         if !self.allow.iter().any(|pattern| pattern.matches(path))
             && let Some(rule) = self.denied(path, direction)
         {
@@ -122,10 +122,10 @@ impl Policy {
         })
     }
 
-    /// Whether a file with the name of a key may leave. `head` holds its first [`Self::KEY_FILE_HEAD_BYTES`] bytes, or all there
-    /// are; `has_private_key` is the result of [`Scanner::has_private_key`] for the whole file, where the whole was
-    /// scanned: a key is behind the certificate of a bundle, or behind the attributes that `openssl pkcs12`
-    /// writes.
+    /// Whether a file with the name of a key may leave the sandbox. `head` holds its first
+    /// [`Self::KEY_FILE_HEAD_BYTES`] bytes, or all of them. `has_private_key` is the result of
+    /// [`Scanner::has_private_key`], if the whole file was scanned: in a bundle the key follows the certificate, and
+    /// after `openssl pkcs12` it follows attributes.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Policy {
         has_private_key: bool,
     ) -> Result<(), Refusal> {
         let lifted = self.allow.iter().any(|pattern| pattern.matches(path));
-        // A `*.pem` is mostly a certificate, so the name alone does not refuse it.
+        // A `*.pem` is usually a certificate, so the name alone does not refuse it.
         if lifted || !deny::may_be_key(path.name()) || !(has_private_key || is_private_key(head)) {
             return Ok(());
         }
@@ -148,12 +148,12 @@ impl Policy {
         })
     }
 
-    /// Bytes of the beginning that [`Self::check_key_file`] looks at.
+    /// Bytes at the beginning of a file that [`Self::check_key_file`] reads.
     pub const KEY_FILE_HEAD_BYTES: usize = 256;
 
-    /// Decides about a file in which this was found.
+    /// Decides about a file in which this secret was found.
     pub fn judge(&self, path: &SandboxPath, finding: Option<Finding>) -> Verdict {
-        // A closure, because most files hold nothing and the patterns then need no look.
+        // A closure, because most files contain no secret, so that the patterns are rarely needed.
         let lifted = || self.allow.iter().any(|pattern| pattern.matches(path));
         match (finding, self.content) {
             (Some(finding), ContentAction::Warn) if !lifted() => Verdict::Warn(finding),
@@ -167,7 +167,7 @@ impl Policy {
         if self.deny.iter().any(|pattern| pattern.matches(path)) {
             return Some("deny".to_owned());
         }
-        // Names count only on the way out: a user may give an agent a file that an agent may not send.
+        // Names count only on the way out: a user may give an agent a file that the agent may not send.
         deny::place(path, &self.homes, &self.written).or_else(|| {
             (direction == TransferDirection::Outbound)
                 .then(|| deny::secret_name(path))

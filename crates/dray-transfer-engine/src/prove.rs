@@ -28,7 +28,8 @@ pub(super) fn needs_stat(
     }
 }
 
-/// How sure it is that the bytes are those of the file. `stable` says whether size, time and identity stayed.
+/// How sure it is that the received bytes are those of the file. `stable` says whether size, time and identity stayed
+/// the same.
 ///
 /// # Errors
 ///
@@ -50,17 +51,17 @@ pub(super) fn judge(
     match (before, after) {
         (Some(before), Some(after)) => {
             if seen.agrees(before) && seen.agrees(after) {
-                // The weaker of the two counts: a CRC does not become stronger beside a SHA-256.
+                // The weaker digest counts: a CRC does not become stronger beside a SHA-256.
                 return Ok(
                     strength(before, Integrity::Sha256).min(strength(after, Integrity::Sha256))
                 );
             }
-            // Digests that differ from each other mean a change, even if size and time stayed.
+            // Two different digests mean a change, even if size and time stayed the same.
             differ(before == after && stable)
         }
         (None, Some(after)) if seen.agrees(after) => Ok(strength(after, Integrity::Sha256After)),
         (None, Some(_)) => differ(stable),
-        // No program can be run any more: the digest before and unchanged metadata are all there is.
+        // No program can run any more: only the digest before and unchanged metadata are left as evidence.
         (Some(before), None) if stable && !seen.agrees(before) => Err(ErrorKind::Corrupted),
         (_, None) if stable => Ok(Integrity::SizeMtime),
         (_, None) => differ(false),

@@ -55,9 +55,9 @@ impl Engine {
     }
 
     /// Puts a file with a transfer that a later one may continue: when it is cancelled, interrupted or killed, the
-    /// written part keeps its temporary name, and the next put with the same [`PutOptions::operation`] continues
-    /// there. That word must therefore identify the content. A digest of the whole file decides whether both parts
-    /// belong together; if they do not, it is written again from the beginning. A later put into the same directory
+    /// written part keeps its temporary name, and the next put with the same [`PutOptions::operation`] continues there.
+    /// The operation must therefore identify the content. A digest of the whole file decides whether the parts belong
+    /// together; if they do not, the file is written again from the beginning. A later put into the same directory
     /// removes what is not continued within a day. [`PutOptions::epoch`] is ignored.
     ///
     /// # Errors
@@ -293,7 +293,7 @@ impl<'a> PutOperation<'a> {
         }
         match self.write(&path, offset).await {
             Err(failure) if failure.error.kind() == ErrorKind::Exists => {
-                // A crash before this process left it: the name holds the operation and the epoch of this put.
+                // Left by an earlier process that crashed: the name contains the operation and the epoch of this put.
                 self.discard(&path).await?;
                 let error = Error::new(ErrorKind::Unavailable, "a temp file was there already");
                 Err(TransferError::transport(error.caused_by(failure.error)))

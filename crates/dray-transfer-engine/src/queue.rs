@@ -48,16 +48,16 @@ impl Spool {
     }
 }
 
-/// A queue with one writer and one reader, in the order of a pipe.
+/// A queue with one writer and one reader. It keeps the order of the bytes.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<QueueState>,
-    /// Signals bytes to take, or the end.
+    /// Signals that there are bytes to take, or the end.
     filled: Notify,
-    /// Signals room in memory.
+    /// Signals that there is room in memory.
     taken: Notify,
     spool: Option<Spool>,
-    /// Longest time without room, where there is no spool.
+    /// Longest time without room, if there is no spool.
     stall_timeout: Option<Duration>,
 }
 
@@ -91,7 +91,7 @@ impl Queue {
         }
     }
 
-    /// The same queue; its writer fails with [`ErrorKind::Timeout`] when the reader takes nothing for so long.
+    /// The same queue, whose writer fails with [`ErrorKind::Timeout`] when the reader takes no bytes for this long.
     pub(super) const fn with_stall_timeout(mut self, stall_timeout: Duration) -> Self {
         self.stall_timeout = Some(stall_timeout);
         self
@@ -108,7 +108,7 @@ impl Queue {
                 return Ok(());
             }
             match &self.spool {
-                // Once bytes are in the spool, later ones must follow them there: the order is that of a pipe.
+                // Once bytes are in the spool, later ones must follow them there, to keep the order.
                 Some(spool) if self.spools() || !self.room_in_time().await => {
                     return self.spool(spool, piece).await;
                 }
@@ -118,7 +118,7 @@ impl Queue {
         }
     }
 
-    /// Waits for the reader to take something.
+    /// Waits until the reader takes something.
     async fn room(&self) -> Result<(), Error> {
         let taken = self.taken.notified();
         let Some(stall_timeout) = self.stall_timeout else {
@@ -169,16 +169,16 @@ impl Queue {
         }
     }
 
-    /// Keeps a piece in memory if there is room and the spool is empty.
+    /// Keeps a chunk in memory if there is room and the spool is empty.
     fn hold(&self, piece: &Bytes) -> bool {
         let mut state = self.state();
-        // A piece of any length fits an empty queue; else a large one would wait forever.
+        // A chunk of any length fits an empty queue; otherwise a large one would wait forever.
         let room = state.held == 0 || state.held + piece.len() <= MAX_HELD_BYTES;
         if !room || state.read < state.written {
             return false;
         }
         state.held += piece.len();
-        // Shares the bytes; the caller still owns the piece when it has to go to the spool.
+        // Shares the bytes; the caller still owns the chunk if it has to go to the spool.
         state.pieces.push_back(piece.clone());
         self.filled.notify_one();
         true
@@ -187,7 +187,8 @@ impl Queue {
     async fn spool(&self, spool: &Spool, piece: Bytes) -> Result<(), Error> {
         let (file, at) = {
             let mut state = self.state();
-            // All is read back: the file is written from its beginning again, so it grows no larger than its backlog.
+            // All bytes were read back: the file is written from its beginning again, so that it grows no larger than
+            // its backlog.
             if state.read == state.written {
                 (state.read, state.written) = (0, 0);
             }
@@ -216,7 +217,7 @@ impl Queue {
 
     fn next(&self) -> ReaderStep {
         let mut state = self.state();
-        // Pieces in memory are older than the spool: they are held only while it is empty.
+        // Chunks in memory are older than the spool: they are kept there only while it is empty.
         if let Some(piece) = state.pieces.pop_front() {
             state.held -= piece.len();
             return ReaderStep::Piece(piece);
@@ -244,7 +245,7 @@ fn read(file: &File, at: u64, length: usize) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-/// Runs disk work on a thread where it may block.
+/// Runs disk work on a thread that may block.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {
@@ -378,7 +379,7 @@ mod tests {
                 let options = EngineOptions::default();
                 let queue = Queue::new(Some(Spool::from(&options)));
                 let (mut pushed, mut popped) = (0, 0);
-                // Repeats after a prime, so that no two places in a piece look the same for long.
+                // The period is a prime, so that no two places in a chunk are equal for long.
                 let all: Vec<u8> = (0..251_u8).cycle().take(MAX_HELD_BYTES).collect();
                 let content = |from: usize, length: usize| Bytes::copy_from_slice(&all[from % 251..][..length]);
                 for (push, length) in steps {

@@ -9,28 +9,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Receipt {
-    /// The transport that brought it; with a failure the last one tried. `None` when nothing was moved.
+    /// The transport that moved the bytes; after a failure the last one that was tried. `None` when nothing was moved.
     pub transport: Option<Transport>,
     /// Copies that were begun or continued. 0 when the file was there already or was refused before the first byte.
     pub attempts: u32,
-    /// Transports that were given up, in this transfer or an earlier one with the same incarnation.
+    /// Transports that were not used any more, after failures in this transfer or an earlier one with the same
+    /// incarnation.
     pub skipped: Vec<Skipped>,
     /// Size of the file in bytes; after a failure the bytes that arrived in the last attempt.
     pub bytes: u64,
     /// Digest of the file; `None` unless the transfer succeeded.
     #[serde(with = "hexadecimal")]
     pub sha256: Option<Sha256Digest>,
-    /// What the claim rests on that both sides are equal; `None` unless the transfer succeeded.
+    /// The evidence that both sides are equal; `None` unless the transfer succeeded.
     pub integrity: Option<Integrity>,
-    /// Whether readers in the sandbox never saw half a file. Set only by a put that wrote.
+    /// Whether readers in the sandbox could never see a partial file. Set only by a put that wrote.
     pub atomic: Option<bool>,
-    /// Whether an interrupted copy was continued where it broke off.
+    /// Whether an interrupted copy was continued at its offset.
     pub resumed: bool,
     /// Milliseconds from the first step to the last, waiting for a turn and between attempts included.
     pub milliseconds: u64,
 }
 
-/// A transport that was given up, with the reason.
+/// A transport that is not used any more, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The transport that is not tried any more.

@@ -25,12 +25,12 @@ pub(super) struct TransferError {
     pub(super) stage: Stage,
 }
 
-/// The stage of a failure, which decides who is to blame.
+/// The stage of a failure, which decides what caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// A request to the sandbox that is not a stream.
     Control,
-    /// The stream of bytes, for which its transport answers.
+    /// The stream of bytes over a transport.
     Transport,
     /// The sink, the source or policy on this host.
     Host,
@@ -76,9 +76,9 @@ pub(super) struct Schedule<'a> {
     failures: BTreeMap<ErrorKind, u32>,
     corrupted: BTreeMap<Transport, u32>,
     pauses: u32,
-    /// Bytes that had been moved when failures were last forgiven.
+    /// Bytes that had been moved when the count of interruptions was last reset.
     mark: u64,
-    /// The failure for which the last transport was given up.
+    /// The failure after which the last transport was not used any more.
     given_up_for: Option<Error>,
 }
 
@@ -111,7 +111,8 @@ impl<'a> Schedule<'a> {
         })
     }
 
-    /// Records that a copy continues with this many bytes moved. A copy that got well ahead may break again.
+    /// Records that a copy continues with this many bytes moved. After enough progress, earlier interruptions do not
+    /// count any more.
     pub(super) fn continued(&mut self, through: u64) {
         if through >= self.mark.saturating_add(MIN_PROGRESS_BYTES) {
             self.mark = through;
@@ -130,9 +131,9 @@ impl<'a> Schedule<'a> {
         let kind = error.kind();
         let transport = receipt.transport.filter(|_| stage == Stage::Transport);
         match (kind, transport) {
-            // Final already: failures of sinks and sources, and errors that this schedule returned before.
+            // Final: failures of sinks and sources, and errors that this schedule returned before.
             _ if stage == Stage::Host => return Err(error),
-            // Immediately, without a pause: the next transport has not failed yet.
+            // Without a pause, because the next transport has not failed yet.
             (ErrorKind::ToolMissing | ErrorKind::Protocol, Some(transport)) => {
                 self.give_up(transport, error, receipt);
                 return Ok(());
@@ -146,7 +147,7 @@ impl<'a> Schedule<'a> {
                 }
             }
             _ => {
-                // One budget for all passing failures: a peer must not get five attempts for each kind.
+                // One budget for all temporary failures: a peer must not get five attempts for each kind.
                 let shared = match kind {
                     ErrorKind::ChangedDuringTransfer | ErrorKind::Corrupted => kind,
                     _ => ErrorKind::Unavailable,
@@ -173,7 +174,7 @@ impl<'a> Schedule<'a> {
         self.given_up_for = Some(error);
     }
 
-    /// Waits: the back-off doubles, with full jitter; a delay that the provider asks for is the minimum.
+    /// Waits. The back-off doubles, with full jitter; a delay that the provider requests is the minimum.
     async fn pause(&mut self, error: &Error) {
         let longest = self
             .engine

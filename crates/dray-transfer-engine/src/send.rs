@@ -1,4 +1,4 @@
-//! One stream from a source into a sandbox, watched from the outside.
+//! Writes one stream from a source into a sandbox, and supervises its progress.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +43,7 @@ impl Engine {
             }
         };
         let result = self.watched(writing, watched, write.size, progress).await;
-        // Looked at after the write ended: the backend reports a failed source only as a failed body.
+        // Read after the write has ended: the backend reports a failed source only as a failed body.
         let blamed = blame.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (result, blamed) {
             (_, Some(error)) => Err(TransferError::host(error)),
@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// Waits for a write as long as bytes flow; after the last byte, as long as the size allows.
+    /// Waits for a write while bytes flow; after the last byte, for as long as the size allows.
     async fn watched<T>(
         &self,
         writing: impl Future<Output = Result<T, Error>>,
@@ -63,7 +63,7 @@ impl Engine {
         let mut writing = std::pin::pin!(writing);
         let deadline = Instant::now() + Self::total(size);
         let mut idle = Instant::now() + self.options.idle;
-        // Without bytes to send only the end is awaited, and the idle window does not apply.
+        // Without bytes to send, only the end of the write is awaited, without the idle timeout.
         let mut flowing = *taken.borrow() < size;
         loop {
             let until = if flowing {
@@ -73,7 +73,7 @@ impl Engine {
             };
             tokio::select! {
                 biased;
-                // The result first: a write that ended must not be reported as idle.
+                // The result is polled first: a write that has ended must not be reported as idle.
                 result = &mut writing => return result,
                 changed = taken.changed(), if flowing => {
                     let done = *taken.borrow_and_update();
@@ -90,7 +90,8 @@ impl Engine {
     }
 }
 
-/// Passes the same bytes on and publishes how many were taken. Too few or too many are the source's fault.
+/// Passes the bytes on unchanged and publishes how many were taken. If there are too few or too many, the source has
+/// failed.
 fn watch(body: Body, size: u64, taken: watch::Sender<u64>, blame: Blame) -> Body {
     let offset = *taken.borrow();
     let state = Some((body, offset, taken, blame));

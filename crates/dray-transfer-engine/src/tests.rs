@@ -1,4 +1,5 @@
-//! The engine against a sandbox that misbehaves. Time is paused, so that windows and pauses cost nothing.
+//! Tests of the engine with a sandbox whose failures are scripted. Time is paused, so that timeouts and pauses take no
+//! time.
 
 mod engine;
 mod get;
@@ -89,7 +90,7 @@ impl EngineFixture {
         (got, sink)
     }
 
-    /// A get that must go well and give what the file holds now.
+    /// Gets a file, which must succeed, and returns its present content.
     async fn got(&self, file: &str) -> (GetResult, RecordingSink) {
         let (got, sink) = self.get(file).await;
         assert_eq!(
@@ -99,7 +100,7 @@ impl EngineFixture {
         (got.unwrap(), sink)
     }
 
-    /// A get that must fail, and with what.
+    /// Gets a file, which must fail, and returns the failure.
     async fn refused(&self, file: &str) -> (ErrorKind, Receipt) {
         let failed = self.get(file).await.0.unwrap_err();
         (failed.error.kind(), failed.receipt)
@@ -147,7 +148,7 @@ impl EngineFixture {
             .await
     }
 
-    /// What lies in `/work`, temp files included.
+    /// Names of all files in `/work`, temporary files included.
     fn work(&self) -> Vec<String> {
         let paths = self.fake.paths();
         paths
@@ -158,7 +159,7 @@ impl EngineFixture {
     }
 }
 
-/// A sink that remembers how it was used and can fail.
+/// A sink that records how it was used and can fail.
 #[derive(Default)]
 struct RecordingSink {
     bytes: Vec<u8>,
@@ -200,7 +201,7 @@ impl Sink for RecordingSink {
     }
 }
 
-/// Lets other tasks run until something holds, or long enough to be sure that it never will.
+/// Lets other tasks run until a condition holds, or long enough to be sure that it never will.
 async fn until(holds: impl Fn() -> bool) {
     for _ in 0..1_000_000 {
         if holds() {

@@ -68,7 +68,7 @@ pub struct GotTree {
     pub skipped: tree::Report,
     /// The secret that some file's content suggests, when policy lets that pass with a warning.
     pub warning: Option<Finding>,
-    /// How the transfer went. Every file had the size that was announced for it, and no more is proved.
+    /// How the transfer went. Every file had its announced size; nothing more is proved.
     pub receipt: Receipt,
 }
 
@@ -151,15 +151,15 @@ impl GetOperation<'_> {
                 Err(trouble) => trouble,
             };
             if trouble.stage != Stage::Host {
-                // A tar holds the bytes of a file that is too large, zeros of a sparse one included; a walk leaves
-                // the file out unread.
+                // In a tar, the content of a file that is too large has to be read, zeros of a sparse one included; a
+                // walk skips the file.
                 let oversized =
                     trouble.error.kind() == ErrorKind::TooLarge && self.skips_oversized();
                 if !self.walk && (oversized || makes_no_tar(trouble.error.kind())) {
                     self.walk = true;
                     continue;
                 }
-                // A directory fails for its members; no transport is given up for it.
+                // The failure concerns members of the directory, so no transport counts as failed.
                 trouble.stage = Stage::Control;
             }
             schedule.after(trouble, &mut self.receipt).await?;
@@ -184,7 +184,7 @@ impl GetOperation<'_> {
         let skipped = members.report();
         self.skipped = Some(skipped.clone());
         let body = match self.options.format {
-            // One archive passes through, member by member; it is never on the disk as a whole.
+            // The archive passes through, member by member; the whole of it is never on the disk.
             TreeFormat::Zip => tree::zip(members),
             TreeFormat::Tar => tree::tar(members, Owner::default()),
         };
@@ -195,7 +195,8 @@ impl GetOperation<'_> {
         let mut seen = CopiedBytes::new(u64::MAX);
         let limits = Limits {
             size: None,
-            // Left out members take time and give no byte; the streams below have idle windows of their own.
+            // Members that are left out take time without giving a byte; the streams below have idle timeouts of their
+            // own.
             idle: total,
             deadline: Instant::now() + total,
             spool: None,
@@ -208,7 +209,7 @@ impl GetOperation<'_> {
             .finish(sha256, size)
             .await
             .map_err(TransferError::host)?;
-        // No digest of each member is requested: sizes are all that was compared.
+        // The digests of members are not requested: only their sizes were compared.
         self.receipt.sha256 = Some(sha256);
         self.receipt.integrity = Some(Integrity::SizeMtime);
         let (files, warning) = tally.read();

@@ -1,6 +1,6 @@
 //! Parts of files for a person who looks at them, without a copy on this host (previews).
 //!
-//! A view, unlike a transfer, has no retries and no receipt. What holds is that a response is of one state of the file:
+//! A view, unlike a transfer, has no retries and no receipt. It guarantees that a response is of one state of the file:
 //! the file is pinned before the first byte, and its last bytes leave only when it is still the pinned one.
 
 use std::ops::Range;
@@ -24,20 +24,20 @@ use super::prove;
 use super::queue::{Queue, Spool};
 use crate::policy::{MAX_SCANNED_BYTES, Policy, Scanner, Verdict};
 
-/// Longest wait for the turn of a view.
+/// Longest wait until a view may run.
 const VIEW_TURN_TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest time for which a viewer may take no bytes. A film that is paused asks again with a range.
+/// Longest time for which a viewer may take no bytes. After a pause, a video player requests the rest with a range.
 const VIEWER_STALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of a file below which all of it is read, scanned and proved before the first byte leaves.
 const WHOLE_FILE_BYTES: u64 = MAX_SCANNED_BYTES;
 
-/// A path as it was when it was looked at.
+/// A path and its state at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedPath {
     /// Its metadata, after links were followed.
     pub metadata: Metadata,
-    /// What changes with every write, also when the modification time is set back; `None` where the sandbox does not
-    /// report it, and for everything but files.
+    /// A text that changes with every write, even when the modification time is set back; `None` where the sandbox does
+    /// not report it, and for everything but files.
     pub marker: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl PinnedPath {
 }
 
 impl Engine {
-    /// Looks at a path, when policy permits it. Two looks of the same state are equal.
+    /// Reads the state of a path that the policy permits. Two results for the same state are equal.
     ///
     /// # Errors
     ///
@@ -88,13 +88,13 @@ impl Engine {
     /// Reads `range` of a pinned file, which must be inside its size. The first byte of the body comes only after the
     /// sandbox opened the file; the last ones come only when the file is still as it was pinned. Files of up to
     /// [`MAX_SCANNED_BYTES`] are read whole first and pass the rules about content; larger ones are not scanned, as
-    /// with [`Engine::get`]. Where no transport can begin at an offset, the bytes before the range are read and left
-    /// out. Dropping the body ends the reading in the sandbox, and so does a viewer that takes nothing for 15 s.
+    /// with [`Engine::get`]. Where no transport can begin at an offset, the bytes before the range are read and
+    /// dropped. Dropping the body ends the reading in the sandbox, and so does a viewer that takes nothing for 15 s.
     ///
     /// # Errors
     ///
-    /// Refusals of policy, [`ErrorKind::NotRegular`], [`ErrorKind::RateLimited`] when too many views are at work, and
-    /// failures of the sandbox. The body fails with [`ErrorKind::ChangedDuringTransfer`] when the file changed.
+    /// Refusals of policy, [`ErrorKind::NotRegular`], [`ErrorKind::RateLimited`] when too many views run, and failures
+    /// of the sandbox. The body fails with [`ErrorKind::ChangedDuringTransfer`] when the file changed.
     pub async fn read_pinned(
         self: &Arc<Self>,
         policy: &Policy,
@@ -155,7 +155,7 @@ impl Engine {
         )))
     }
 
-    /// The whole content of a small file, after the rules about content, and when it is still the pinned file.
+    /// The whole content of a small file, after the rules about content, if it is still the pinned file.
     async fn read_small(&self, policy: &Policy, pinned: &PinnedPath) -> Result<Bytes, Error> {
         let file = &pinned.metadata;
         let _turn = self.view_turn().await?;
@@ -185,7 +185,7 @@ impl Engine {
         Ok(content.into())
     }
 
-    /// Refuses a large file that is named like a key and begins like one, whichever part of it is asked for.
+    /// Refuses a large file that is named like a key and begins like one, whichever range of it is requested.
     async fn check_large_key_file(
         &self,
         policy: &Policy,
@@ -193,7 +193,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let file = &pinned.metadata;
         let named = [&file.path, &file.real_path];
-        // A key as content stands for any key: without one of its names there is nothing to read.
+        // Checked as if the content were a key: where even that is permitted, nothing has to be read.
         let is_open = |path: &&SandboxPath| policy.check_key_file(path, &[], true).is_ok();
         if named.iter().all(is_open) {
             return Ok(());
@@ -267,7 +267,7 @@ impl Engine {
     }
 }
 
-/// A range on its way to a viewer.
+/// A range that is being sent to a viewer.
 struct RangeView {
     engine: Arc<Engine>,
     policy: Policy,
@@ -275,11 +275,11 @@ struct RangeView {
     queue: Arc<Queue>,
     /// The task that reads; dropping it closes the stream of the sandbox.
     filling: JoinSet<()>,
-    /// Bytes before the range that are still to be left out.
+    /// Bytes before the range that are still to be dropped.
     skip: u64,
-    /// Bytes of the range that did not come yet.
+    /// Bytes of the range that have not arrived yet.
     left: u64,
-    /// The last bytes that came: they leave when more come, or when the file proved to be unchanged.
+    /// The last received bytes: they are passed on when more arrive, or when the file has proved to be unchanged.
     held: Option<Bytes>,
 }
 
@@ -303,7 +303,7 @@ impl RangeView {
                 return Ok(Some((ready, Some(self))));
             }
         }
-        // Closed before the last look, so that the sandbox is free and the proof covers every read.
+        // Closed before the last check, so that the sandbox is free and the check covers every read.
         self.filling.abort_all();
         self.engine.still_pinned(&self.policy, &self.pinned).await?;
         Ok(self.held.take().map(|last| (last, None)))

@@ -1,8 +1,8 @@
 //! The evidence that is collected before a copy, to prove the copy later (sandbox-transfer 12).
 //!
-//! A digest needs another read of the file, by a program in the sandbox. A file that was left alone for a while needs
-//! none: a write shows in its times, which no process in the sandbox can set back. A transfer that reads the same
-//! file between two equal states has read its content, if the transport loses nothing.
+//! A digest needs another read of the file, by a program in the sandbox. A file that was not written for a while needs
+//! none: a write changes its times, which no process in the sandbox can set back. If the states before and after a
+//! transfer are equal, and the transport loses nothing, the received bytes are the content of the file.
 
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
@@ -19,7 +19,7 @@ pub(super) enum IntegrityBaseline {
     Pending,
     /// A digest that is known; `None` where none could be computed, or none was wanted.
     Digest(Option<Fingerprint>),
-    /// The state of a file that has been left alone; an equal state afterwards proves that it did not change.
+    /// The state of a file that has settled; an equal state afterwards proves that it did not change.
     Unchanged(State),
     /// Such a state, with a digest that is computed while the copy runs.
     UnchangedWithDigest(State, Option<Fingerprint>),
@@ -49,7 +49,7 @@ impl IntegrityBaseline {
 }
 
 impl Engine {
-    /// Chooses the evidence for a get: the cheapest that is enough. Bytes of an earlier transfer (`continued`) are
+    /// Chooses the evidence for a get: the cheapest sufficient kind. Bytes of an earlier transfer (`continued`) are
     /// proved only by a digest.
     ///
     /// # Errors
@@ -90,12 +90,12 @@ impl Engine {
         self.options.digest_while_reading && size > self.options.digest_twice_up_to
     }
 
-    /// The state of the file that was looked at, if it has been left alone.
+    /// The state of the file with this metadata, if it has settled.
     async fn settled(&self, file: &Metadata) -> Result<Option<State>, Error> {
         let state = match self.answer(self.sandbox.state(&file.real_path)).await {
             Ok(state) => state,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
-            // The cause affects digests as well, and those have errors of their own.
+            // The cause affects digests as well, and they report errors of their own.
             Err(_) => return Ok(None),
         };
         Ok(Some(state).filter(|state| state.is_settled() && is_of(state, file)))
@@ -122,8 +122,7 @@ impl Engine {
     }
 }
 
-/// Whether the state is that of the file that was looked at. Backends that report no fractions of a second report
-/// zero.
+/// Whether the state belongs to the file with this metadata. Backends without fractions of a second report zero.
 fn is_of(state: &State, file: &Metadata) -> bool {
     let same_time = |modified: i128| {
         let exact = modified.rem_euclid(SECOND_NS) != 0;

@@ -1,4 +1,5 @@
-//! Section 8 by literal: every blocked range, first and last address, and everything worth stealing.
+//! Section 8 with literal addresses: every blocked range, with its first and last address, and every service that an
+//! attacker would want.
 
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;

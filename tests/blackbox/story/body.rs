@@ -1,4 +1,4 @@
-//! Sections 11, 13 and 14: hostile responses end as what they are, in time, and leave no file.
+//! Sections 11, 13 and 14: hostile responses end with the right error, in time, and leave no file.
 
 use super::{pattern, public, raw};
 use crate::expect::FetchExpectation;
@@ -72,7 +72,7 @@ fn limits_hold_on_what_arrives_and_on_what_is_stored() {
             (limited("/gzip/50001", 50_000), large.clone()),
             (limited("/bomb/20000000", 100_000), large.clone()),
             (limited("/endless", 1_000_000), large.clone()),
-            // Without a limit it is 10 MiB, and more than the ceiling cannot be asked for (C-2).
+            // Without a limit it is 10 MiB, and a request cannot exceed the ceiling (C-2).
             (FetchCommand::new(public("/bytes/10485761")), large.clone()),
             (
                 limited("/bytes/200001", 9_000_000)

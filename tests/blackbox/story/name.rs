@@ -1,4 +1,4 @@
-//! Sections 6 and 7 by name: DNS answers with internal addresses, alone, beside public ones, or behind an alias.
+//! Sections 6 and 7 with names: DNS returns internal addresses, alone, beside public ones, or behind an alias.
 
 use std::net::IpAddr;
 

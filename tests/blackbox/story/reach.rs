@@ -43,7 +43,7 @@ fn public_servers_are_reached_over_both_families() {
     );
 }
 
-/// URLs, and the addresses that they lead to: also the nearest neighbours of blocked ranges.
+/// URLs, and the addresses to which they lead, including the nearest neighbours of blocked ranges.
 const REACHED_URLS: [(&str, &str); 23] = [
     ("http://93.184.216.34/", PUBLIC_ADDRESSES),
     ("http://93.184.216.34:8080/a/b?c=d#e", PUBLIC_ADDRESSES),

@@ -1,4 +1,4 @@
-//! Section 12: a redirect leads nowhere that the agent could not have gone.
+//! Section 12: a redirect cannot reach what the agent could not have reached.
 
 use serde_json::{Map, json};
 
@@ -18,7 +18,7 @@ fn no_blocked_address_is_reached_by_a_redirect() {
         let (written, name) = (range::host(*address), format!("r{number}.example.com"));
         let kind = if address.is_ipv4() { "A" } else { "AAAA" };
         zone.insert(name.clone(), json!([{kind: [address]}]));
-        // Straight to the address, and to a name that has it, in turns of the ways to write a location.
+        // Directly to the address, and to a name that resolves to it, in all forms of a `Location` in turn.
         let location = if number % 2 == 0 {
             format!("http://{written}/secret")
         } else {

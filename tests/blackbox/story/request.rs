@@ -1,4 +1,4 @@
-//! Section 10: exactly these bytes leave, on every hop.
+//! Section 10: exactly these bytes are sent, on every hop.
 
 use serde_json::json;
 
@@ -45,7 +45,7 @@ fn a_request_has_only_its_six_fields() {
     );
 }
 
-/// Field names are equal in any case; everything else is equal to the letter.
+/// Field names are compared ignoring case; everything else is compared exactly.
 fn same(heads: &[String], wanted: &[String]) -> bool {
     let folded = |head: &String| {
         head.split("\r\n")

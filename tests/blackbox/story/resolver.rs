@@ -1,4 +1,4 @@
-//! Section 7: who is asked, what is asked, and what happens to bad answers.
+//! Section 7: which servers are asked, what they are asked, and what happens to bad responses.
 
 use serde_json::json;
 

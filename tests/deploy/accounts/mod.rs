@@ -1,5 +1,5 @@
-//! The accounts file on a real server: every line works, everything else is refused, for every identity
-//! (messaging-reliability 18 and 19.12).
+//! Tests of the accounts file on a real server: every permission works, and everything else is refused, for every
+//! identity (messaging-reliability 18 and 19.12).
 
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.DIRECT.GET.KV_dray_sessions", &[]),
 ];
 
-/// Subscriptions that would let another user listen in.
+/// Subscriptions with which another user could read messages.
 const EAVESDROPPING_SUBJECTS: &[(&str, Option<&str>)] = &[
     (">", None),
     ("*", None),
@@ -154,7 +154,7 @@ const EAVESDROPPING_SUBJECTS: &[(&str, Option<&str>)] = &[
     ("$SYS.>", None),
 ];
 
-/// Every subject worth trying to publish on.
+/// Every subject that is tried for publishing.
 fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
     let mut subjects: Vec<String> = DANGEROUS_SUBJECTS
         .iter()
@@ -162,7 +162,7 @@ fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
         .collect();
     for line in identities.iter().flat_map(|identity| &identity.publish) {
         let example = example(line);
-        // Beside what a line admits: one token more, one token less.
+        // In addition to a permitted subject: one with a token more, and one with a token less.
         subjects.push(format!("{example}.more"));
         if let Some((less, _)) = example.rsplit_once('.') {
             subjects.push(less.to_owned());
@@ -320,7 +320,7 @@ fn ask(client: &mut WireClient, subject: &str, headers: &str, payload: &Value) -
     serde_json::from_slice(&reply.payload).unwrap()
 }
 
-/// Streams made by the identity whose job that is.
+/// Streams, made by the identity that has this task.
 fn provisioned(server: &AccountsServer) -> WireClient {
     let mut provisioner = server.client("provisioner");
     for (name, subjects) in [
@@ -424,7 +424,7 @@ fn only_the_provisioner_changes_streams_and_it_deletes_none() {
             assert_eq!(answer.is_ok(), updates, "{}: {subject}", identity.user);
         }
     }
-    // The provisioner may ask for an update, so that a topology can grow; what holds messages stays.
+    // The provisioner may request an update, so that a topology can grow; streams with messages stay.
     let info = ask(
         &mut provisioner,
         "$JS.API.STREAM.INFO.DRAY_WORK",
@@ -468,7 +468,7 @@ fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
     assert_eq!(reply["stream"], "DRAY_EVENT", "{reply}");
     assert_eq!(publisher.next().payload, b"\"done\"");
 
-    // Acknowledged with an answer, as the product does it.
+    // Acknowledged with a response, as the product does it.
     resolver.request(&work.reply, "", b"+ACK").unwrap();
     let consumer = "$JS.API.CONSUMER.INFO.DRAY_WORK.file-resolver";
     let consumer = ask(&mut resolver, consumer, "", &Value::Null);

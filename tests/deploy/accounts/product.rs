@@ -1,4 +1,4 @@
-//! The product itself under these permissions: what it does is allowed, and a refusal would be noticed.
+//! Tests of the product itself with these permissions: its operations are permitted, and a refusal would be noticed.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn bus(server: &AccountsServer, user: &str) -> Bus {
         .unwrap()
 }
 
-/// A server with everything that the product needs, made by the identity whose job that is.
+/// A server with everything that the product needs, made by the identity that has this task.
 async fn provisioned() -> AccountsServer {
     let server = AccountsServer::start();
     let provisioner = bus(&server, "provisioner").await;
@@ -50,7 +50,7 @@ fn meta() -> Meta {
     Meta::new(TenantId::new("acme").unwrap(), deadline)
 }
 
-/// Ready, which also means that the server refused nothing so far.
+/// Checks that it is ready, which also means that the server refused nothing so far.
 #[track_caller]
 fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
@@ -184,7 +184,7 @@ async fn the_sweeper_ends_abandoned_work() {
     let server = provisioned().await;
     let publisher = bus(&server, "publisher-acme").await;
     let work = v1::ToolCallRequested::default();
-    // Its deadline is long over.
+    // Its deadline has passed long ago.
     let late = meta().with_deadline(Deadline::from_unix_ms(1));
     publisher.publish_work(&late, &work).await.unwrap();
     let sweeper = bus(&server, "sweeper").await;

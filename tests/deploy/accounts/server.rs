@@ -77,7 +77,7 @@ impl AccountsServer {
         }
         let address = address
             .unwrap_or_else(|| panic!("nats-server did not start:\n{}", log_lines.join("\n")));
-        // A log that is not read stops the server.
+        // If the log is not read, the server blocks.
         let shared_log = Arc::new(Mutex::new(log_lines));
         let reader = std::thread::spawn({
             let shared_log = Arc::clone(&shared_log);
@@ -101,7 +101,7 @@ impl AccountsServer {
         self.address
     }
 
-    /// What the log says of refused subjects and logins.
+    /// The lines in the log about refused subjects and logins.
     pub(in crate::deploy) fn violations(&self) -> Vec<String> {
         let log = self.log.lock().unwrap();
         log.iter()
@@ -125,7 +125,7 @@ impl AccountsServer {
 
 impl Drop for AccountsServer {
     fn drop(&mut self) {
-        // Already gone is gone.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if let Some(reader) = self.reader.take() {

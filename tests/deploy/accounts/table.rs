@@ -1,8 +1,9 @@
-//! The shipped accounts file as data: who may publish where, and who may subscribe in which queue group.
+//! The shipped accounts file as data: which identity may publish on which subjects, and subscribe in which queue
+//! groups.
 
 use super::super::read;
 
-/// One identity with everything it may do.
+/// One identity with all of its permissions.
 pub(super) struct AccountIdentity {
     pub(super) user: String,
     pub(super) publish: Vec<String>,
@@ -44,7 +45,7 @@ pub(super) fn identities() -> Vec<AccountIdentity> {
     identities
 }
 
-/// Whether a pattern admits a subject without wildcards.
+/// Whether a pattern matches a subject without wildcards.
 pub(super) fn admits(pattern: &str, subject: &str) -> bool {
     let mut subject = subject.split('.');
     for token in pattern.split('.') {
@@ -58,7 +59,7 @@ pub(super) fn admits(pattern: &str, subject: &str) -> bool {
     subject.next().is_none()
 }
 
-/// A subject that a pattern admits.
+/// A subject that matches a pattern.
 pub(super) fn example(pattern: &str) -> String {
     pattern
         .split('.')

@@ -1,8 +1,7 @@
-//! A NATS client of a few lines that says what the server answered, word for word.
+//! A small NATS client that returns the exact responses of the server.
 //!
-//! The real client hides a refused publish (it is an event, and the caller waits until its timeout), so it cannot tell a
-//! refusal from an outage. Here every command is followed by a PING, and what is before the PONG is the
-//! answer.
+//! The real client hides a refused publish (it is an event, and the caller waits until its timeout), so it cannot tell
+//! a refusal from an outage. Here every command is followed by a PING, and everything before the PONG is the response.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -22,12 +21,12 @@ pub(super) struct WireClient {
 pub(super) struct WireMessage {
     /// On the identity's inbox, and not on a subscription of the test.
     private: bool,
-    /// Where an answer is awaited; empty when nowhere.
+    /// The subject on which a response is awaited; empty if none is.
     pub(super) reply: String,
     pub(super) payload: Vec<u8>,
 }
 
-/// What the server said against it.
+/// The errors that the server sent.
 pub(super) type Refusal = String;
 
 impl WireClient {
@@ -139,7 +138,7 @@ impl WireClient {
         }
     }
 
-    /// Keeps a message whose first line this is.
+    /// Stores a message whose first line this is.
     fn take(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         if !matches!(words[0], "MSG" | "HMSG") {

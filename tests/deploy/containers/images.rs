@@ -14,7 +14,7 @@ use crate::support;
 
 const BUSYBOX_PROGRAM: &str = "/bin/busybox";
 
-/// What `gcr.io/distroless/cc-debian12` has of the libraries that a Rust program may need.
+/// Libraries of `gcr.io/distroless/cc-debian12` that a Rust program may need.
 const DISTROLESS_LIBRARIES: [&str; 8] = [
     "ld-linux-aarch64.so.1",
     "ld-linux-x86-64.so.2",
@@ -26,8 +26,8 @@ const DISTROLESS_LIBRARIES: [&str; 8] = [
     "librt.so.1",
 ];
 
-/// `cargo` in the image that builds: checks that everything the binary was built from is in the build context, and puts
-/// the binary that was built before in its place.
+/// `cargo` in the image that builds: checks that every file from which the binary was built is in the build context,
+/// and copies the binary that was built before.
 const CARGO_SCRIPT: &str = r#"#!/bin/sh
 set -eu
 [ "$*" = "build --locked --profile dist --package dray" ] || { echo "not expected: cargo $*" >&2; exit 1; }
@@ -102,7 +102,8 @@ fn base_images() -> Vec<String> {
         .collect()
 }
 
-/// What a binary was built from, relative to the workspace, a line each: Cargo writes it beside the binary.
+/// Files from which a binary was built, relative to the workspace, one per line: Cargo writes the list beside the
+/// binary.
 fn sources(binary: &Path) -> String {
     let file = binary.with_extension("d");
     let text = fs::read_to_string(&file)
@@ -170,7 +171,7 @@ impl ImageRoot {
     fn add_program(&self, program: &Path, path: &str) {
         let target = self.path(path);
         fs::copy(program, &target).unwrap();
-        // Debug builds are large; without `strip` they only take longer.
+        // Debug builds are large; without `strip` copying only takes longer.
         let _ = Command::new("strip").arg(&target).output();
         for library in libraries(program) {
             self.add_file(&library);

@@ -22,7 +22,7 @@ const START_TIMEOUT: Duration = Duration::from_mins(4);
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What an operator and the build of the image read.
+/// Files that an operator and the build of the image read.
 const REPOSITORY_FILES: [&str; 11] = [
     ".cargo",
     ".dockerignore",
@@ -110,14 +110,14 @@ impl OperatorMachine {
         command
     }
 
-    /// Lines for a shell in the copy of the repository.
+    /// Runs lines in a shell in the copy of the repository.
     pub(super) fn shell(&self, lines: &str) -> Command {
         let mut command = self.command("sh");
         command.args(["-euc", lines]);
         command
     }
 
-    /// What the lines write; they must succeed.
+    /// The output of the lines, which must succeed.
     #[track_caller]
     pub(super) fn run(&self, lines: &str) -> String {
         support::stdout(&mut self.shell(lines))
@@ -128,7 +128,7 @@ impl OperatorMachine {
         self.run(&format!("echo '{line}' >> .env"));
     }
 
-    /// Starts what does not end by itself, such as `docker compose up`.
+    /// Starts a command that does not end by itself, such as `docker compose up`.
     pub(super) fn start_in_foreground(&self, lines: &str, log: &str) -> ComposeUp {
         let log = self.directory.path().join(log);
         let file = File::create(&log).unwrap();
@@ -214,14 +214,14 @@ impl ComposeUp {
         assert!(ended.is_none(), "it ended ({ended:?}):\n{}", self.log());
     }
 
-    /// Ctrl-C at the terminal, and its end.
+    /// Sends Ctrl-C at the terminal, and waits for the end.
     pub(super) fn interrupt(mut self) {
         self.check_running();
         assert!(self.signal("INT"));
         self.process.wait().unwrap();
     }
 
-    /// A terminal signals the whole group of the foreground. Whether it could be signalled.
+    /// Signals the whole foreground group, as a terminal does. Returns whether it could be signalled.
     fn signal(&self, signal: &str) -> bool {
         let kill = format!("kill -s {signal} -- -{}", self.process.id());
         let sent = Command::new("sh").args(["-c", &kill]).status();

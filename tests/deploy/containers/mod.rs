@@ -20,18 +20,18 @@ use machine::{OperatorMachine, operator_commands};
 mod images;
 mod machine;
 
-/// Services of Compose that have a way to public addresses.
+/// Services of Compose that can connect to public addresses.
 const WITH_WAY_OUT: [&str; 3] = ["egress-fetcher", "platform-delivery", "orchestrator"];
 
-/// The end of the last command of `deploy/README.md` for one machine, which tests exchange for others.
+/// The end of the last command of `deploy/README.md` for one machine, which tests replace.
 const RESOLVE_COMMAND: &str = r#"resolve --arguments '{"plain": "text"}'"#;
 
 /// Tool calls that are in flight when the process is killed.
 const CALLS_IN_FLIGHT: usize = 24;
-/// As many of them fetch at the same time: the fetcher's limit for one host.
+/// Number of them that fetch at the same time: the fetcher's limit for one host.
 const FETCHES_PER_HOST: usize = 4;
 
-/// Containers that stay; the two others make topology and access keys and end.
+/// Containers that keep running; two others create the topology and the access keys, and end.
 fn permanent() -> Vec<&'static str> {
     SERVICE_NAMES.into_iter().chain(["nats", "minio"]).collect()
 }
@@ -55,7 +55,7 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     operator_commands_succeed(&machine, &publish, &call);
     up.interrupt();
 
-    // The second start finds what the first one has made.
+    // The second start finds what the first one created.
     machine.set("EXTERNAL_URL_FETCH_ENABLED=true");
     let mut up = machine.start_in_foreground("docker compose up", "second.log");
     machine.wait_until_healthy(&mut up, &permanent()).await;
@@ -70,7 +70,7 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     nothing_is_left(&machine);
 }
 
-/// What `deploy/README.md` shows after the start.
+/// The output that `deploy/README.md` shows after the start.
 fn operator_commands_succeed(machine: &OperatorMachine, publish: &str, call: &str) {
     let printed = machine.run(&format!("{publish}{call}"));
     let printed: Vec<Value> = serde_json::Deserializer::from_str(&printed)
@@ -141,7 +141,7 @@ fn only_three_services_reach_the_outside(machine: &OperatorMachine) {
     }
 }
 
-/// Neither servers nor services report a missing permission.
+/// Checks that neither servers nor services report a missing permission.
 fn nothing_was_refused(machine: &OperatorMachine) {
     let log = machine
         .run("docker compose logs --no-color 2>&1")
@@ -187,7 +187,7 @@ fn calls_survive_the_kill_of_a_resolver(machine: &OperatorMachine, outside: &mut
     );
 }
 
-/// The smallest of sorted times that this many percent do not exceed.
+/// The smallest value that at least this many percent of the sorted times do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent).div_ceil(100) - 1]
 }
@@ -217,7 +217,7 @@ fn every_call_ended_once(machine: &OperatorMachine) {
         let call = call.unwrap_or_else(|| panic!("{event}")).to_owned();
         assert!(calls.insert(call), "ended twice: {event}");
     }
-    // Two of the README's path.
+    // Two of the commands in the README.
     assert_eq!(calls.len(), CALLS_IN_FLIGHT + 2);
 }
 

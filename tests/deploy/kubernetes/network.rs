@@ -1,5 +1,6 @@
-//! Who reaches whom: the network policies evaluated as a cluster does. A connection is allowed when some policy of the
-//! sender allows it to leave and some policy of the receiver allows it to arrive; pods without policies allow all.
+//! Which pods reach which: evaluates the network policies as a cluster does. A connection is allowed when some policy
+//! of the sender allows it to leave and some policy of the receiver allows it to arrive; pods without policies allow
+//! all.
 
 use std::sync::LazyLock;
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::FILE_TEXT;
 
-/// What the model says at the end.
+/// The final text of the model.
 pub(super) const FINAL_TEXT: &str = "Reading is done.";
-/// Most calls: an agent that starts its servers in the background has the tool only after some.
+/// Most calls: an agent that starts its servers in the background offers the tool only after a few.
 const MAX_CALLS: usize = 500;
 
 /// The model of one test.
@@ -27,7 +27,7 @@ struct ModelState {
     results: Vec<String>,
 }
 
-/// What the model does next.
+/// The next response of the model.
 enum NextStep {
     Call,
     Say,
@@ -66,7 +66,7 @@ async fn answer(
         "/v1/responses" => response_events(&step, tool),
         "/v1/messages" => message_events(&step, tool),
         "/v1/chat/completions" => completion_events(&step, tool),
-        // Lists of models and counts of tokens, which agents do without.
+        // Requests for lists of models and for token counts, which agents send without being asked.
         _ => return Ok(fake_server::json_reply(404, &json!({}))),
     };
     Ok(fake_server::bytes_reply(

@@ -48,7 +48,7 @@ fn breaches_of(root: &Path, present: &FileDescriptorSet) -> anyhow::Result<Vec<S
     Ok(compare::breaking_changes(&released, present))
 }
 
-/// Descriptors without comments and positions, which change without any harm.
+/// Descriptors without comments and positions, whose changes are harmless.
 fn without_comments(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
     for file in &mut descriptors.file {
         file.source_code_info = None;

@@ -22,7 +22,7 @@ pub(super) struct AlertRule {
 /// How soon a person has to look.
 #[derive(Clone, Copy)]
 enum AlertSeverity {
-    /// Immediately: work or an invariant is at stake.
+    /// Immediately: work could be lost, or an invariant is violated.
     Critical,
     /// In working hours.
     Warning,

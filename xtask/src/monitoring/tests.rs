@@ -1,4 +1,4 @@
-//! The generated files against the declaration, against `promtool`, and against the runbooks.
+//! Tests the generated files against the declaration, with `promtool`, and against the runbooks.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Names, edits, and skeletons of throw-away names in a copy of the work tree.
+//! Tests of names, of edits, and of skeletons with invented names in a copy of the work tree.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -172,7 +172,7 @@ fn skeletons_of_every_kind_are_tidy_and_are_written_once() {
             "{written:?}"
         );
     }
-    // The rules of edges are compiled in, so they do not contain the throw-away name.
+    // The rules of edges are compiled in, so they do not contain the invented name.
     let is_unknown_crate = |breach: &String| {
         breach.ends_with("has no line in xtask/src/tidy/edges.rs: say what it may depend on")
             || breach.contains(" must not depend on ") && breach.ends_with(THROW_AWAY_NAME)

@@ -63,7 +63,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     Ok(sources)
 }
 
-/// Adds the Rust files below one folder, without generated and built ones.
+/// Adds the Rust files below one directory, without generated and built ones.
 fn collect_sources(
     root: &Path,
     folder: &Path,

@@ -262,7 +262,7 @@ enum DefinitionKind {
 
 /// The names that a line of code defines.
 fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
-    // Comments may speak of a name that code must not define.
+    // Comments may mention a name that code must not define.
     let code = line.split("//").next().unwrap_or_default();
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     let mut words = code

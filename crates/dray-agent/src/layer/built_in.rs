@@ -29,7 +29,7 @@ pub fn built_in() -> LayerSet {
     let mut layers = LayerSet::default();
     for (path, content) in BUILT_IN_FILES {
         let added = layers.add(path, content);
-        // The files are part of the program; a test reads them all.
+        // The files are compiled into the program, and a test reads them all.
         debug_assert!(matches!(added, Ok(true)), "{path} is an entry");
     }
     layers

@@ -46,11 +46,11 @@ pub fn apply_patch(
 }
 
 fn find_refusals(key: &str, change: &Value, at: &str, refusals: &mut Vec<RefusedPatch>) {
-    // RFC 6901 section 3: `~` first, or the escape of `/` would be escaped again.
+    // RFC 6901, section 3: `~` first; otherwise the escape of `/` would be escaped again.
     let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
     if key == "type" {
         refusals.push(RefusedPatch { pointer });
-        // Values below it are refused with it.
+        // Values below it are refused together with it.
         return;
     }
     match change {
@@ -79,11 +79,11 @@ fn merge_patch(target: &mut Value, patch: &Map<String, Value>) {
     for (key, change) in patch {
         match change {
             Value::Null => {
-                // `remove` would move the last member into the gap, and the order of arguments reaches the model.
+                // `remove` would move the last member into the gap, and the model sees the order of arguments.
                 members.shift_remove(key);
             }
             Value::Object(inner) => {
-                // Merged even into a missing member, because a `null` inside deletes and must not be inserted.
+                // A missing member is merged too, because a `null` inside the patch deletes and must not be inserted.
                 merge_patch(members.entry(key.clone()).or_insert(Value::Null), inner);
             }
             other => {
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(patched(&template, &json!({"allowed_tools": ["b"]})), done);
     }
 
-    /// JSON with few keys, so that they meet; no `type`.
+    /// JSON with few different keys, so that they often match; no `type`.
     fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![Just(Value::Null), any::<i8>().prop_map(Value::from)];
         leaf.prop_recursive(4, 24, 4, |inner| {

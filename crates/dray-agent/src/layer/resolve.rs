@@ -20,7 +20,7 @@ mod tests;
 pub struct TemplateFailure {
     /// Name of the template.
     pub template: String,
-    /// The fault of the template or its patch.
+    /// The problem of the template or its patch.
     pub cause: TemplateFailureCause,
 }
 
@@ -31,7 +31,7 @@ pub enum TemplateFailureCause {
     Missing(EntryKind),
     /// The manifest changes members that it must not change.
     Refused(Vec<RefusedPatch>),
-    /// The template does not fit its type after the changes.
+    /// The template with the changes does not match its type.
     Invalid(Vec<ManifestProblem>),
     /// The template refers to itself, directly or through others.
     Endless,
@@ -101,7 +101,7 @@ impl LayerSet {
     ) -> Result<&'a str, TemplateFailure> {
         match prompt {
             SystemPrompt::Custom { content, .. } => Ok(content),
-            // As in the backend, which never loads it (quickapps 6.2).
+            // Like the backend, which never loads it (quickapps 6.2).
             SystemPrompt::Dial { .. } => Ok(""),
             SystemPrompt::Predefined { template, .. } => self
                 .text(EntryKind::Prompt, template)

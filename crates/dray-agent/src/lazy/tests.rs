@@ -1,4 +1,4 @@
-//! Files that the model asks for.
+//! Tests of files that the model requests.
 
 use serde_json::{Value, json};
 

@@ -10,9 +10,9 @@ use super::default_true;
 /// Files of results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct AttachmentRules {
-    /// Types that are kept; all if absent, see [`Self::supported`].
+    /// Types of files that are kept; all if absent, see [`Self::supported`].
     pub supported_types: Option<Vec<String>>,
-    /// Types that the user sees too, see [`Self::propagated`].
+    /// Types of files that the user sees too, see [`Self::propagated`].
     pub propagate_types_to_choice: Option<Vec<String>>,
     /// Replacements of media types: the type of a file, and the type that is used instead.
     pub media_type_substitution: Option<BTreeMap<String, String>>,
@@ -34,7 +34,7 @@ impl AttachmentRules {
 }
 
 fn or_default<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'a str> {
-    // `null` equals an absent member (quickapps 6.5); an empty list does not.
+    // `null` equals an absent member (quickapps 6.5), but an empty list does not.
     given.map_or_else(
         || default.to_vec(),
         |given| given.iter().map(String::as_str).collect(),
@@ -44,7 +44,7 @@ fn or_default<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'
 /// What to do when a call fails.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Fallback {
-    /// Tried in order; the first that applies wins.
+    /// The strategies are tried in order; the first match applies.
     #[serde(default = "continue_always")]
     pub strategies: Vec<Strategy>,
     /// Whether the stage shows the error.
@@ -63,7 +63,7 @@ impl Default for Fallback {
 
 /// One way to deal with a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-// `retry` needs `instructions`, and the check knows no keyword for a condition between members.
+// `retry` requires `instructions`, for which JSON Schema checks here have no keyword.
 #[schemars(extend("x-rule" = "strategy"))]
 pub struct Strategy {
     /// The action.
@@ -75,7 +75,7 @@ pub struct Strategy {
     pub trigger_on: Option<Trigger>,
 }
 
-/// What is done about a failure.
+/// The reaction to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategyKind {
@@ -83,7 +83,7 @@ pub enum StrategyKind {
     Continue,
     /// The request ends.
     Stop,
-    /// The model is asked to try again.
+    /// The model is asked to repeat the call with changes.
     Retry,
     /// The request ends without another call of the model.
     HardStop,

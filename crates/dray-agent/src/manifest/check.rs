@@ -1,18 +1,17 @@
-//! Checks a document against the schema of a type and finds every problem, where reading into the type would stop
-//! at the first. Supports only the keywords that the schemas of [`super::Manifest`]
-//! and its parts use.
+//! Checks a document against the schema of a type and finds every problem, whereas deserialization would stop at the
+//! first one. Supports only the keywords that the schemas of [`super::Manifest`] and its parts use.
 
 use std::fmt;
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
-/// A fault at one place of a document. Prints as `path: reason`; never shows a value, which may be a secret.
+/// A problem at one place of a document. Prints as `path: reason`; never shows a value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestProblem {
     /// Keys and indices from the root, joined by dots; empty for the root.
     pub path: String,
-    /// The fault, as a predicate of the path: `is required`.
+    /// The problem, as the predicate of a sentence about the path: `is required`.
     pub reason: String,
 }
 
@@ -48,7 +47,7 @@ impl CheckReport {
 #[derive(Debug)]
 pub(super) struct ManifestSchema(pub(super) Value);
 
-/// The reason why no variant fits, with the key that it is about, if any.
+/// The reason why no variant matches, with the key that it is about, if any.
 pub(super) struct VariantMismatch(Option<&'static str>, String);
 
 impl ManifestSchema {
@@ -167,7 +166,7 @@ impl ManifestSchema {
             let path = join_member_path(path, key);
             match member_schema(chain, key) {
                 Some(schema) => self.check(schema, value, &path, report),
-                // A warning, not a problem: manifests outlive releases.
+                // A warning and not a problem: manifests are used with several releases.
                 None if is_described => report.unknown.push(path),
                 None => {}
             }
@@ -185,7 +184,7 @@ fn fitting_alternative<'s>(
         return Ok(None);
     }
     let others: Vec<_> = either.iter().filter(|schema| !is_null(schema)).collect();
-    // The problems of a single alternative are more helpful than the message that none fits.
+    // The problems of the only alternative help more than the message that none matches.
     if let [only] = others[..] {
         return Ok(Some(only));
     }
@@ -233,7 +232,7 @@ fn chosen_variant<'s>(
     let given = value.get("type");
     let found = variants
         .iter()
-        // Without the first condition a variant without a tag would fit a value without a type.
+        // Without the first condition, a variant without a tag would match a value without a type.
         .find(|variant| given.is_some() && tag(variant) == given);
     found.map(Some).ok_or_else(|| {
         let tags: Vec<_> = variants.iter().filter_map(tag).collect();
@@ -254,7 +253,7 @@ fn one_of(values: &[&Value]) -> String {
 }
 
 fn must_be(what: &str, value: &Value) -> String {
-    // Its kind and never the value, which may be a secret.
+    // The kind and never the value, which may be a secret.
     let actual = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -266,7 +265,7 @@ fn must_be(what: &str, value: &Value) -> String {
     format!("must be {what}, not {actual}")
 }
 
-/// The first keyword of one schema that the value itself breaks. Members and items are not checked.
+/// The first keyword of one schema that the value itself violates. Members and items are not checked.
 fn broken_keyword(schema: &Map<String, Value>, value: &Value) -> Option<String> {
     if let Some(kind) = schema.get("type").filter(|kind| !is_of(kind, value)) {
         let kinds = kind
@@ -337,7 +336,7 @@ fn is_of(kind: &Value, value: &Value) -> bool {
     }
 }
 
-/// Checks a rule that JSON Schema cannot express. Returns the member that breaks it, with the reason.
+/// Checks a rule that JSON Schema cannot express. Returns the member that violates it, with the reason.
 fn broken_rule(rule: &str, value: &Value) -> Option<(&'static str, &'static str)> {
     let text = |key| value.get(key).and_then(Value::as_str);
     match rule {

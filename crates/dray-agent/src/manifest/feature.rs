@@ -1,4 +1,4 @@
-//! Switches of single abilities, and starters (quickapps 6.6, 6.7).
+//! Settings of single features, and starters (quickapps 6.6, 6.7).
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -22,9 +22,9 @@ pub struct Features {
     pub stage_display: StageDisplay,
     /// Tools over the files of DIAL; off unless given.
     pub dial_files: Option<DialFiles>,
-    /// Large results of tools are put into files; before `tool_call_result_offload` of `dial_files`.
+    /// Large results of tools are put into files. Takes precedence over `tool_call_result_offload` of `dial_files`.
     pub result_offload: Option<Offload>,
-    /// Old messages of long conversations are put into a file; as the service is configured if absent.
+    /// Old messages of long conversations are put into a file; if absent, the service's configuration decides.
     pub compaction: Option<Compaction>,
     /// The tool that reads pages of the web; off unless given.
     // Read from the schema: `prepare` sets the member to `null` and `publish` hides it while previews are off.
@@ -54,7 +54,7 @@ impl Default for Features {
 /// The time of day for the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Timestamp {
-    /// How it is delivered to the model.
+    /// How the time is delivered to the model.
     #[serde(default)]
     pub injection_strategy: InjectionStrategy,
 }
@@ -66,11 +66,11 @@ impl Timestamp {
     }
 }
 
-/// How information that the model did not ask for is delivered.
+/// How information that the model did not request is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum InjectionStrategy {
-    /// As the result of a tool call that it seems to have made.
+    /// As the result of a tool call that the model did not make.
     ToolCall {},
 }
 
@@ -100,7 +100,7 @@ pub struct ExternalUrlFetch {
 /// Which stages are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct StageDisplay {
-    /// The least important that is.
+    /// The least important stages that are shown.
     #[serde(default)]
     pub level: StageLevel,
 }
@@ -134,7 +134,7 @@ pub struct DialFiles {
 pub struct Offload {
     /// Whether they are.
     pub enabled: Option<bool>,
-    /// From which size on, in bytes.
+    /// Size from which results are put into files, in bytes.
     #[schemars(range(min = 1, max = i64::MAX))]
     pub size_threshold: Option<u64>,
     /// Tools whose results stay.
@@ -147,7 +147,7 @@ pub struct Compaction {
     /// Whether they are; on if absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
-    /// From how many tokens of a prompt on, as they are estimated; the service's if absent.
+    /// Estimated tokens of a prompt from which messages are compacted; the service's if absent.
     #[schemars(range(min = 1_000, max = 4_294_967_295_u32))]
     pub threshold_tokens: Option<u32>,
 }
@@ -158,7 +158,7 @@ pub struct WebFetch {
     /// Whether there is one.
     #[serde(default)]
     pub enabled: bool,
-    /// Largest answer that is given as text, in bytes.
+    /// Largest response that is given as text, in bytes.
     #[schemars(range(min = 1, max = i64::MAX))]
     pub max_inline_size: Option<u64>,
 }
@@ -177,7 +177,7 @@ pub struct ConversationStarters {
     /// What is above them.
     #[serde(default = "select_an_action")]
     pub intro_text: String,
-    /// Whether nothing can be typed.
+    /// Whether the user can only choose a starter and cannot type.
     #[serde(default)]
     pub chat_message_input_disabled: bool,
     /// Whether the text is sent immediately.
@@ -193,7 +193,7 @@ pub struct ConversationStarters {
 pub struct Starter {
     /// What is on it.
     pub title: String,
-    /// What it says for the user.
+    /// The text that the user sees.
     pub text: String,
 }
 

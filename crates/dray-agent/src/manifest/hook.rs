@@ -14,7 +14,7 @@ pub enum Hook {
     Tool(ToolHook),
 }
 
-/// A call of a tool that no model asked for.
+/// A call of a tool that no model requested.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct ToolHook {
     /// The point at which it is called.
@@ -23,7 +23,7 @@ pub struct ToolHook {
     pub tool: String,
     /// Arguments of the call; none if absent.
     pub arguments: Option<Map<String, Value>>,
-    /// When its result goes into the conversation.
+    /// When its result is added to the conversation.
     #[serde(default)]
     pub mode: HookMode,
     /// Whether it is used; a disabled entry counts as absent.
@@ -51,7 +51,7 @@ impl HookEvent {
     }
 }
 
-/// When the result of a hook goes into the conversation.
+/// When the result of a hook is added to the conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HookMode {

@@ -23,8 +23,8 @@ pub struct Orchestrator {
     /// How files reach the model.
     #[schemars(extend("x-preview" = true))]
     pub attachment_strategy: Option<AttachmentStrategy>,
-    /// Parameters that clients of the plain endpoint may set; those of `OpenAI`'s API if absent. Other names may stand
-    /// here too: such parameters go to the model as they are.
+    /// Parameters that clients of the plain endpoint may set; those of `OpenAI`'s API if absent. Other names are
+    /// allowed too: such parameters are sent to the model unchanged.
     pub client_parameters: Option<Vec<String>>,
 }
 
@@ -65,19 +65,19 @@ impl Orchestrator {
     }
 }
 
-/// A deployment and what is sent with each call.
+/// A deployment and the parameters of each call.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Deployment {
     /// Its id; `name` in early manifests.
-    // `prepare` renames the key before the check, which knows the present name only.
+    // `prepare` renames the key before the check, which knows only the current name.
     #[schemars(extend("x-alias" = "name"))]
     pub deployment_id: String,
-    /// What is sent with each call.
+    /// Parameters that are sent with each call.
     #[serde(default)]
     pub parameters: Parameters,
 }
 
-/// Sampling and the like; what is absent is not sent.
+/// Sampling and similar parameters; absent ones are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameters {
     /// Randomness, 0 to 2.
@@ -116,7 +116,7 @@ pub struct Parameters {
     pub custom_fields: Option<CustomFields>,
 }
 
-/// What DIAL adds to the body of a call.
+/// Members that DIAL adds to the body of a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CustomFields {
     /// Settings of the deployment, by its own schema.
@@ -176,6 +176,6 @@ impl Default for SystemPrompt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum AttachmentStrategy {
-    /// The model asks for the content of those it wants.
+    /// The model requests the content of those files that it needs.
     LazyOnDemand {},
 }

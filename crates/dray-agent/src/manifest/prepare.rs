@@ -14,7 +14,7 @@ impl ManifestSchema {
         preview: bool,
         warnings: &mut Vec<String>,
     ) {
-        // Silent: the check that follows reports it.
+        // No warning here: the check that follows reports it.
         let Ok(chain) = self.applicable(schema, value) else {
             return;
         };
@@ -72,7 +72,7 @@ fn rename_legacy_keys(chain: &[&Map<String, Value>], object: &mut Map<String, Va
         let Some(alias) = schema.get("x-alias").and_then(Value::as_str) else {
             continue;
         };
-        // In a manifest that has both, the present name wins, and the check names the other one as unknown.
+        // In a manifest with both, the current name applies, and the check reports the other one as unknown.
         if !object.contains_key(key)
             && let Some(value) = object.shift_remove(alias)
         {

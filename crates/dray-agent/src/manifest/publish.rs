@@ -29,14 +29,14 @@ pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     }
     remove_private_keys(&mut schema, settings.preview);
     let mut definitions = take_definitions(&mut schema);
-    // DIAL wants no `$ref` directly under `properties` (quickapps 6).
+    // DIAL does not accept `$ref` directly under `properties` (quickapps 6).
     inline_properties(&mut schema, &definitions);
-    // After previews were removed and properties were put in place: both leave unused definitions.
+    // After previews were removed and properties inlined: both leave unused definitions.
     keep_reachable(&schema, &mut definitions);
     if let Some(root) = schema.as_object_mut() {
         root.insert("$schema".to_owned(), json!(META_SCHEMA));
         root.insert("$id".to_owned(), json!(id));
-        // Last, after everything that refers to it.
+        // Last, after everything that refers to the definitions.
         root.insert("$defs".to_owned(), Value::Object(definitions));
     }
     schema
@@ -80,7 +80,7 @@ fn allow_default(schema: &mut Value, id: &str) {
         .get_mut("required")
         .and_then(Value::as_array_mut)
     {
-        // A member with a default must not be required, or editors would insist on it.
+        // A member with a default must not be required; otherwise editors would demand it.
         required.retain(|key| key != "deployment");
     }
     let deployment = orchestrator.pointer_mut("/properties/deployment");
@@ -121,7 +121,7 @@ fn take_definitions(schema: &mut Value) -> Map<String, Value> {
     }
 }
 
-/// Puts definitions in place of references directly under `properties` of the root.
+/// Replaces references directly under `properties` of the root by their definitions.
 fn inline_properties(schema: &mut Value, definitions: &Map<String, Value>) {
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for (_, property) in properties.into_iter().flatten() {
@@ -148,7 +148,7 @@ fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
         match value {
             Value::Object(members) => {
                 if let Some(name) = members.get("$ref").and_then(definition_name)
-                    // Each definition once: a recursive one would never end the loop.
+                    // Each definition once: a recursive one would make the loop endless.
                     && reached.insert(name.to_owned())
                 {
                     open.extend(definitions.get(name));

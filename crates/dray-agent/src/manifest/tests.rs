@@ -17,7 +17,7 @@ fn example() -> Value {
     serde_json::from_str(rest.split_once("```").unwrap().0).unwrap()
 }
 
-/// The least manifest, with a few members changed.
+/// The smallest valid manifest, with some members changed.
 fn least(pointer: &str, value: Value) -> Value {
     let mut document = json!({
         "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": [], "features": {},

@@ -89,7 +89,7 @@ pub struct ResponseAsAttachment {
     /// Which types are; all if empty.
     #[serde(default)]
     pub content_types: Vec<String>,
-    /// Whether the model sees the text too.
+    /// Whether the model sees the text as well.
     #[serde(default = "default_true")]
     pub include_body_as_content: bool,
 }
@@ -121,7 +121,7 @@ pub struct DescribedDeployment {
     pub deployment: Deployment,
     /// Its instructions.
     pub system_prompt: Option<String>,
-    /// What it learns of the session.
+    /// What the deployment gets from the session.
     #[serde(default)]
     pub content_propagation: ContentPropagation,
     /// What tools share.
@@ -129,7 +129,7 @@ pub struct DescribedDeployment {
     pub common: Common,
 }
 
-/// What a deployment learns of the session.
+/// What a deployment gets from the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ContentPropagation {
     /// Earlier calls of the same tool.
@@ -186,15 +186,15 @@ pub struct Function<P> {
 
 /// The arguments of a function: a JSON schema of an object.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-// `in_order` reads members through `Value`, which lends nothing, so `P` must own what it holds. The types around this
-// one inherit the bound.
+// `in_order` reads members through `Value`, from which nothing can be borrowed, so `P` must own its data. The types
+// that contain this one inherit the bound.
 #[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
 pub struct Arguments<P> {
     /// Each argument, in the order of the manifest.
     #[serde(default, deserialize_with = "in_order")]
     #[schemars(with = "BTreeMap<String, P>")]
     pub properties: Vec<(String, P)>,
-    /// Those that must be given.
+    /// Names of the required arguments.
     #[serde(default)]
     pub required: Vec<String>,
     /// All else.
@@ -224,13 +224,13 @@ pub struct RestParameter {
     /// How its value is shown.
     pub display: Option<ParameterDisplay>,
     /// The value of a constant.
-    // With `deserialize_with` serde no longer takes an absent member for `None`; `default` restores that.
+    // With `deserialize_with` serde no longer reads an absent member as `None`; `default` restores that.
     #[serde(rename = "const", default, deserialize_with = "deserialize_present")]
     pub constant: Option<Value>,
     /// The value when the model gives none.
     #[serde(default, deserialize_with = "deserialize_present")]
     pub default: Option<Value>,
-    /// All else of its schema.
+    /// All other members of its schema.
     #[serde(flatten)]
     pub schema: Map<String, Value>,
 }
@@ -283,7 +283,7 @@ where
     D: Deserializer<'de>,
     P: serde::de::DeserializeOwned,
 {
-    // This map keeps the order of the document, which stages and models see.
+    // This map keeps the order of the document, which stages and models show.
     Map::<String, Value>::deserialize(deserializer)?
         .into_iter()
         .map(|(name, value)| Ok((name, serde_json::from_value(value)?)))
@@ -291,7 +291,7 @@ where
         .map_err(serde::de::Error::custom)
 }
 
-/// A value that is present, even `null`, which serde would read as absent.
+/// A value that is present, including `null`, which serde would read as absent.
 fn deserialize_present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {

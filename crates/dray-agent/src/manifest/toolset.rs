@@ -17,7 +17,7 @@ pub enum ToolSet {
     RestApi(RestApi),
     /// Deployments of DIAL.
     DialDeployment(DialDeployment),
-    /// What the service does itself.
+    /// Tools that the service runs itself.
     Internal(Internal),
     /// An MCP server by address.
     Mcp(Mcp),
@@ -70,7 +70,7 @@ pub enum RestAuthorization {
     Bearer(Bearer),
     /// OAuth 2.0 client credentials (RFC 6749 section 4.4).
     ClientIdSecret(ClientIdSecret),
-    /// A key in a place of its own.
+    /// A key in a header, a query parameter or a body field.
     ApiKey {
         /// The key.
         key: Secret,
@@ -138,7 +138,7 @@ pub struct DialDeployment {
     pub tools: Vec<DeploymentTool>,
 }
 
-/// What the service does itself.
+/// Tools that the service runs itself.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Internal {
     /// Name of the set.
@@ -168,7 +168,7 @@ pub struct Mcp {
     pub prompts: bool,
     /// The tools that are offered; all if absent. Those for resources and prompts always are.
     pub allowed_tools: Option<Vec<String>>,
-    /// Of the tools that are offered those that hooks alone may call, by their own names: they are hidden from models.
+    /// Names of those offered tools that only hooks may call: they are hidden from models.
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
@@ -178,10 +178,10 @@ pub struct Mcp {
 
 /// An MCP server.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-// Address and protocol depend on each other, and the check knows no keyword for that.
+// Address and protocol depend on each other, for which JSON Schema checks here have no keyword.
 #[schemars(extend("x-rule" = "mcp-server"))]
 pub struct McpServer {
-    /// Its address; of a program of the operator `stdio:` and its name there.
+    /// Its address; for a program of the operator, `stdio:` and its configured name.
     pub url: String,
     /// What it speaks.
     pub protocol: McpProtocol,
@@ -189,7 +189,7 @@ pub struct McpServer {
     pub authorization: Option<McpAuthorization>,
 }
 
-/// How an MCP server is spoken to.
+/// The transport of an MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpProtocol {
@@ -218,7 +218,7 @@ pub enum McpAuthorization {
         /// Name of the header.
         name: String,
     },
-    /// OAuth 2.1 as MCP uses it: the server says where users or programs sign in.
+    /// OAuth 2.1 as MCP uses it: the server names where users or programs sign in.
     Oauth(OauthClient),
 }
 
@@ -264,12 +264,12 @@ pub struct DialMcp {
     /// What tool sets share.
     #[serde(flatten)]
     pub common: Common,
-    /// What the author thinks it speaks; DIAL knows better.
+    /// Transport, as the author believes; DIAL's own information takes precedence.
     #[serde(default)]
     pub transport: DialTransport,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
-    /// Of the tools that are offered those that hooks alone may call, by their own names: they are hidden from models.
+    /// Names of those offered tools that only hooks may call: they are hidden from models.
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
@@ -277,7 +277,7 @@ pub struct DialMcp {
     pub fallback_configuration: Option<Fallback>,
 }
 
-/// How DIAL speaks to an MCP server.
+/// Transport between DIAL and an MCP server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum DialTransport {
@@ -298,12 +298,12 @@ pub struct DialApp {
     pub common: Common,
     /// Its id.
     pub deployment_id: String,
-    /// What it is spoken to by.
+    /// Protocol for calls of the application.
     #[serde(default)]
     pub transport: AppTransport,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
-    /// Of the tools that are offered those that hooks alone may call, by their own names: they are hidden from models.
+    /// Names of those offered tools that only hooks may call: they are hidden from models.
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
@@ -328,14 +328,14 @@ pub struct AgentSet {
 pub struct AgentRef {
     /// Name of a local manifest.
     pub agent: String,
-    /// What it is for; the model decides by it.
+    /// Description, by which the model decides when to call it.
     pub description: Option<String>,
     /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
 }
 
-/// What an application is spoken to by.
+/// Protocol for calls of an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppTransport {

@@ -1,5 +1,5 @@
-//! The order of roles in a request (quickapps 10): `(system)? (user assistant)* user`, with everything that breaks
-//! it reported together.
+//! The order of roles in a request (quickapps 10): `(system)? (user assistant)* user`. All violations are reported
+//! together.
 
 use thiserror::Error;
 
@@ -28,7 +28,7 @@ pub enum ShapeViolation {
     /// No message of a user.
     #[error("Messages array must contain at least one user message.")]
     NoUser,
-    /// The other side should speak.
+    /// Another role is expected here.
     #[error("Message at index {index}: expected role '{expected}', got '{actual}'.")]
     Alternation {
         /// Place in the array, from 0.
@@ -38,7 +38,7 @@ pub enum ShapeViolation {
         /// Role of the message there.
         actual: Role,
     },
-    /// The last word is not the user's.
+    /// The last message is not of the user.
     #[error("Messages array must end with a user message, but index {index} has role '{role}'.")]
     End {
         /// Place in the array, from 0.
@@ -117,7 +117,7 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     violations
 }
 
-/// Roles at positions where they are never allowed.
+/// Messages whose role is never allowed at their position.
 fn misplaced_roles(roles: &[Role]) -> Vec<ShapeViolation> {
     let judge = |(index, role): (usize, &Role)| match role {
         Role::System if index > 0 => Some(ShapeViolation::LateSystem { index }),
@@ -127,7 +127,7 @@ fn misplaced_roles(roles: &[Role]) -> Vec<ShapeViolation> {
     roles.iter().enumerate().filter_map(judge).collect()
 }
 
-/// Speakers out of turn. After one, the next turn follows who really spoke.
+/// Messages out of turn. After one, the next expected role follows from the actual role.
 fn alternation_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     let mut violations = Vec::new();
     let mut expected = Role::User;

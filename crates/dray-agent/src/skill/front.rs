@@ -13,7 +13,7 @@ pub(super) struct FrontMatter {
     pub(super) repaired: bool,
 }
 
-/// Reads the front matter of a document. With `repairs`, values with colons that are not quoted are taken as text.
+/// Reads the front matter of a document. With `repairs`, unquoted values with colons are read as text.
 pub(super) fn read_front_matter(markdown: &str, repairs: bool) -> Result<FrontMatter, String> {
     let (before, yaml) = split_front_matter(markdown).ok_or_else(|| NO_FRONT_MATTER.to_owned())?;
     let (value, repaired) = match parse_yaml(yaml) {
@@ -38,7 +38,7 @@ pub(super) fn read_front_matter(markdown: &str, repairs: bool) -> Result<FrontMa
 type YamlLocation = Option<(u64, u64)>;
 
 fn parse_yaml(yaml: &str) -> Result<Value, YamlLocation> {
-    // `y`, `no` and their like are words.
+    // `y`, `no` and similar words are text and not booleans.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(yaml, options)
         .map_err(|error| error.location().map(|at| (at.line(), at.column())))
@@ -67,7 +67,7 @@ fn split_front_matter(markdown: &str) -> Option<(u64, &str)> {
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {
             let start = markdown.len() - rest.len();
-            // Counted in the whole document, so that messages name the author's own lines.
+            // Counted in the whole document, so that messages name the line numbers that the author sees.
             let before = markdown.get(..start)?.matches('\n').count();
             return Some((u64::try_from(before).ok()?, rest.get(..end)?));
         }
@@ -103,7 +103,7 @@ fn quote_colon_values(yaml: &str) -> Option<String> {
     changed.then(|| lines.join("\n"))
 }
 
-/// Whether a value is plain text but for its colons.
+/// Whether a value would be plain text without its colons.
 fn needs_quotes(key: &str, value: &str) -> bool {
     let is_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let key = key.trim_start();

@@ -1,4 +1,4 @@
-//! Skills that a manifest names join those of the service (quickapps 36).
+//! Adds the skills that a manifest names to those of the service (quickapps 36).
 
 use std::collections::HashSet;
 
@@ -26,8 +26,8 @@ pub struct LoadedSkills {
     pub warnings: Vec<SkillIssue>,
 }
 
-/// Adds fetched skills to those of the service, in the order of the manifest. Of equal addresses the first one counts;
-/// of equal names the service's, otherwise the first.
+/// Adds fetched skills to those of the service, in the order of the manifest. Of equal addresses the first one counts.
+/// Of equal names, that of the service counts, otherwise the first one.
 pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
     let mut learned = LoadedSkills {
         skills: predefined.to_vec(),
@@ -45,7 +45,7 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
         };
         let parsed = content.and_then(|markdown| parse_lenient(&markdown));
         let kept = parsed.and_then(|ParsedSkill { skill, warnings }| {
-            // After parsing, for the name is inside of the document.
+            // After parsing, because the name is inside the document.
             refuse_taken_name(&skill.name, &learned.skills, predefined.len())?;
             Ok((skill, warnings))
         });

@@ -1,4 +1,5 @@
-//! A document becomes a skill: strictly for those that ship with a service, leniently for those that people write.
+//! Parses a document into a skill: strictly for skills that are part of a service, leniently for those that people
+//! write.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,7 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
             "its description exceeds {DESCRIPTION_LIMIT} characters"
         ));
     }
-    // Cut and not refused, in contrast to the other limits (quickapps 35.1).
+    // Shortened and not refused, in contrast to the other limits (quickapps 35.1).
     if let Some(needs) = &mut skill.compatibility
         && let Some((end, _)) = needs.char_indices().nth(COMPATIBILITY_LIMIT)
     {
@@ -113,7 +114,7 @@ fn read_skill(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
 fn scalar_text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
-        // YAML reads a version such as `1.0` as a number, where the author means text.
+        // YAML reads a version such as `1.0` as a number, although the author means text.
         Value::Number(_) | Value::Bool(_) => value.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
     };
@@ -179,6 +180,6 @@ fn is_longer_than(text: &str, limit: usize) -> bool {
 fn is_name(name: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.split('-')
-        // An empty part is a hyphen at an end or after another one.
+        // An empty part means a hyphen at an end or after another one.
         .all(|part| !part.is_empty() && part.bytes().all(is_word))
 }

@@ -360,7 +360,7 @@ proptest! {
 
     #[test]
     fn descriptions_with_colons_survive_as_they_are(words in prop::collection::vec("[a-z\"\\\\']{1,6}", 2..6)) {
-        // A quote first would be a quoted value.
+        // A value that begins with a quote would be a quoted value.
         let text = format!("x{}", words.join(": "));
         let parsed = parse_lenient(&document(&format!("name: a\ndescription: {text}"))).unwrap();
         prop_assert_eq!(parsed.skill.description, text);

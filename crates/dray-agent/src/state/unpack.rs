@@ -32,7 +32,7 @@ pub enum HistoryNotice {
         index: usize,
         /// The item, from 0.
         item: usize,
-        /// The fault of the item; never a part of its content.
+        /// The problem of the item; never a part of its content.
         reason: &'static str,
     },
     /// Calls without results, or results without calls, were left out of it.
@@ -129,7 +129,7 @@ fn keep_whole_rounds(rounds: &mut Vec<Message>) {
                 return false;
             };
             if message.role == Role::Assistant {
-                // The results that follow share the fate of their round.
+                // The results that follow are treated like their round.
                 kept = !message.calls().is_empty() && super::is_answered(message, after);
             }
             kept
@@ -141,7 +141,7 @@ fn keep_whole_rounds(rounds: &mut Vec<Message>) {
         .iter_mut()
         .filter(|message| message.content.is_none())
     {
-        // Packing dropped a content of `null`, and not every service accepts a message without one.
+        // Packing removed a `null` content, and some services refuse a message without a content.
         message.content = Some(Content::Text(String::new()));
     }
 }

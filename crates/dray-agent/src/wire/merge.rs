@@ -9,8 +9,8 @@ pub struct MergedAnswer {
 }
 
 impl MergedAnswer {
-    /// Adds the next chunk: members merge key by key, texts append, numbers and `null` give way, arrays merge by the
-    /// `index` of their elements.
+    /// Adds the next chunk: objects merge key by key, texts are appended, arrays merge by the `index` of their
+    /// elements, other values are replaced, and `null` has no effect.
     pub fn add(&mut self, chunk: Value) {
         let Value::Object(chunk) = chunk else { return };
         for (key, value) in chunk {
@@ -83,7 +83,7 @@ fn merge_delta(whole: &mut Value, more: Value) {
                     let index = element.get("index");
                     index.is_some() && known.get("index") == index
                 };
-                // Deltas usually extend the newest item.
+                // Most deltas extend the newest item.
                 match whole.iter_mut().rev().find(same) {
                     Some(known) => merge_delta(known, element),
                     None => whole.push(element),

@@ -1,4 +1,4 @@
-//! Chunks of answers, and answers made of chunks.
+//! Tests of the chunks of answers, and of answers merged from chunks.
 
 use proptest::prelude::*;
 use serde_json::json;

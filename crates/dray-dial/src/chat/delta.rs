@@ -102,7 +102,7 @@ impl ChunkDelta {
             return read;
         };
         read.content = delta_content(delta);
-        // Two names of one thing: of DeepSeek and vLLM, and of OpenRouter and Ollama.
+        // Two names for the same member: the first of DeepSeek and vLLM, the second of OpenRouter and Ollama.
         read.reasoning =
             text_member(delta, "reasoning_content").or_else(|| text_member(delta, "reasoning"));
         read.refusal = text_member(delta, "refusal");
@@ -166,7 +166,7 @@ fn delta_attachments(holder: &Value) -> Vec<Attachment> {
         .filter_map(|attachment| {
             // An attachment of an unknown form must not make the response fail.
             let mut attachment: Attachment = serde_json::from_value(attachment.clone()).ok()?;
-            // It counts in this response; the response to the client numbers its attachments itself.
+            // The index counts within this response; the response to the client numbers its attachments itself.
             attachment.rest.shift_remove("index");
             Some(attachment)
         })

@@ -19,7 +19,7 @@ pub struct ChatStream {
     response: HttpResponse,
     decoder: SseDecoder,
     events: VecDeque<String>,
-    /// Set until the response is known to be events, and if it is one document.
+    /// `Some` while the form of the response is unknown, and while it is one document.
     document: Option<Vec<u8>>,
     is_known: bool,
     split_pairs: SplitPairs,

@@ -15,7 +15,7 @@ const FIRST_SURROGATE: u32 = 0xD800;
 /// Number of surrogates; the first half of them are high.
 const SURROGATE_COUNT: u32 = 0x800;
 
-/// Halves that wait for the next chunk, by the place of their text.
+/// Halves that wait for the next chunk, by the position of their text in the chunk.
 #[derive(Debug, Default)]
 pub(super) struct SplitPairs {
     waiting: HashMap<String, char>,

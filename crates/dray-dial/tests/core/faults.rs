@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{file, start};
 
-/// Status of every call, made with the caller.
+/// Makes every call for this caller and returns their statuses.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn every_call(core: &DialClient, me: &Caller) -> Vec<(&'static str, Option<u16>)> {
     let file = file("files/b/a");

@@ -1,4 +1,4 @@
-//! The client against the fake DIAL Core, faults included.
+//! Tests of the client with the fake DIAL Core, faults included.
 
 #![cfg(test)]
 

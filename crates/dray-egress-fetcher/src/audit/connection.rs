@@ -40,7 +40,7 @@ impl ProxyProtocol {
     }
 }
 
-/// What an event is about.
+/// The stage of the connection that an event reports.
 #[derive(Clone, Copy, Debug)]
 enum ConnectionStage {
     Refused(&'static str, &'static str, &'static str),
@@ -48,14 +48,14 @@ enum ConnectionStage {
     Closed(ConnectionEnd),
 }
 
-/// One connection under audit. One that is dropped is recorded as cancelled, in the stage in which it was.
+/// One connection under audit. If it is dropped, it is recorded as cancelled, in the stage that it had reached.
 #[derive(Debug)]
 pub struct AuditedConnection {
     auditor: Auditor,
     metrics: ProxyMetrics,
     meta: Meta,
     protocol: ProxyProtocol,
-    /// What is known of the target, kept up to date while the connection is opened.
+    /// The facts about the target, kept up to date while the connection is opened.
     pub record: FetchRecord,
     /// Server name of the `ClientHello`.
     pub server_name: String,
@@ -121,7 +121,7 @@ impl AuditedConnection {
         let steps = self.record.steps.steps().iter().rev();
         let mut refusing = steps.filter(|judged| judged.refusal.is_some());
         let is_port = self.record.hops.last().is_some_and(|hop| {
-            // The ports of the proxy are judged after those of the policy, which allowed it.
+            // The ports of the proxy are checked after those of the policy, which allowed this one.
             hop.code == Some(dray_guard::Code::PortNotAllowed)
         });
         match refusing.next() {

@@ -84,7 +84,7 @@ pub(super) fn audit_event(
     event
 }
 
-/// Who asked, and what the policy files decided.
+/// The caller, and the decisions of the policy files.
 fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecord) {
     event.tenant_id = meta.tenant.to_string();
     if let Some(app) = &meta.app {
@@ -97,7 +97,7 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
     if let Some(decision) = &record.decision {
         event.decided_by = decision.rule.to_string();
     }
-    // A quota that refused is what decided.
+    // A quota that refused the request counts as the decision.
     if let Some(quota) = &record.quota {
         event.decided_by = quota.to_string();
     }
@@ -170,7 +170,8 @@ fn reported_addresses(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
     reported
 }
 
-/// Shortens what a hostile server or a long configuration can make long, so that the stream always takes the event.
+/// Shortens parts that a hostile server or a long configuration can make long, so that the event always fits the
+/// stream.
 fn fit_event_size(event: &mut v1::EgressAudit) {
     // Every turn shortens a list, so the loop ends.
     while encoded_bytes(event) > MAX_BYTES {

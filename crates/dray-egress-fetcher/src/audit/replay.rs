@@ -5,7 +5,8 @@ use dray_guard::ruleset::{Caller, ObservedPart};
 use dray_guard::{CanonicalUrl, Code, RequestKind, RuleSet};
 use dray_proto::v1;
 
-/// Refusals by the policy files: another policy may decide otherwise. Every other refusal of these phases stays.
+/// Codes of refusals by the policy files, about which another policy may decide otherwise. Other refusals in these
+/// phases stay.
 const POLICY_CODES: [Code; 3] = [Code::PolicyDenied, Code::QuotaExceeded, Code::Overloaded];
 
 /// Judges the request of `event` by both policies; `None` stands for no policy files. An event that is not about a request

@@ -29,7 +29,7 @@ const MAX_USER_AGENT_BYTES: usize = 128;
 pub struct CompiledConfig {
     /// The operator's switches, allowlist, ports and ranges: the cap that no message can widen (I-5).
     pub admin: AdminPolicy,
-    /// What the judge knows without looking at the machine.
+    /// The part of the judge's knowledge that does not depend on this machine.
     pub judge: JudgeConfig,
     /// Time and size of one fetch.
     pub settings: FetchLimits,
@@ -50,7 +50,7 @@ pub(super) struct ProblemCollector(pub(super) Vec<ConfigProblem>);
 impl ProblemCollector {
     /// The value, or its default and a problem with `field`.
     pub(super) fn read<T: Default, E: Display>(&mut self, field: &str, value: Result<T, E>) -> T {
-        // The default only lets the checks continue: with a problem recorded, the result is thrown away.
+        // The default only lets the checks continue: with a recorded problem, the result is discarded.
         value.unwrap_or_else(|error| {
             self.0.push(ConfigProblem::new(field, error.to_string()));
             T::default()
@@ -67,7 +67,7 @@ impl ProblemCollector {
         value.as_duration()
     }
 
-    /// An item that says nothing is a mistake: the restriction that it stands for would be missing.
+    /// An empty item is a mistake: the restriction that it should express would be missing.
     fn not_blank(&mut self, field: &str, items: &[String]) {
         if items.iter().any(|item| item.trim().is_empty()) {
             self.0.push(ConfigProblem::new(field, "has an empty item"));
@@ -141,7 +141,7 @@ impl Config {
 
     fn admin(&self, checks: &mut ProblemCollector) -> AdminPolicy {
         let host_allowlist = match self.host_allowlist.as_deref() {
-            // An empty list could mean "none" as well as "all"; neither guess is safe (P-4).
+            // An empty list could mean "none" or "all", and neither guess is safe (P-4).
             Some([]) => {
                 checks.0.push(ConfigProblem::new(
                     "host_allowlist",
@@ -245,7 +245,7 @@ impl Config {
                     "user_agent",
                     "must be 1 to 128 printable ASCII characters without blanks around them",
                 ));
-                // Stands in until `compile` returns the problem; it is never sent.
+                // A placeholder until `compile` returns the problem; it is never sent.
                 HeaderValue::from_static("dray")
             }
         }

@@ -39,13 +39,14 @@ pub struct ProxyConfig {
     /// Accepts TLS handshakes with an encrypted `ClientHello`, which can hide the name of another server. Chromium and
     /// Firefox need it, since they send a meaningless one to every server.
     pub allow_encrypted_hello: bool,
-    /// Connections at the same time. One tenant gets another one while it has fewer than are free, so at most half.
+    /// Connections at the same time. A tenant gets another one only while it holds fewer than are free, so at most half
+    /// of them.
     pub max_tunnels: u32,
     /// Connections at the same time for one session.
     pub max_per_session: u32,
     /// Connections at the same time to one host, and to one address.
     pub max_per_host: u32,
-    /// Connections that wait for a place.
+    /// Connections that wait for a slot.
     pub max_queue: u32,
     /// Clients at the same time that have not shown a token yet; a quarter of them from one address.
     pub max_unidentified: u32,

@@ -1,4 +1,4 @@
-//! Every variable of section 20, and everything that stops a start.
+//! Tests of every variable of section 20, and of every mistake that stops a start.
 
 use dray_service::config::{ConfigError, ConfigLoader, ConfigSources, Environment};
 
@@ -100,7 +100,7 @@ fn p_4_blank_allowlists_are_unset_and_others_must_name_a_host() {
         hosts.as_mut().unwrap().sort();
         assert_eq!(hosts, expected);
     }
-    // An address is an entry that refuses what it would allow (P-2), not a process that does not start.
+    // An address in the list refuses the hosts that it would allow (P-2); it does not stop the start.
     let address = accepts("HOST_ALLOWLIST", "10.0.0.1").host_allowlist;
     assert_eq!(address, Some(vec!["10.0.0.1".to_owned()]));
     refuses(
@@ -355,7 +355,7 @@ fn i_9_no_setting_opens_loopback_link_local_metadata_or_shared_space() {
         );
         refuses("NAT64_PREFIXES", &[network]);
     }
-    // All settings together still leave them closed.
+    // All other settings together do not open these.
     let open = Config {
         enabled: true,
         allowed_ports: "any".to_owned(),

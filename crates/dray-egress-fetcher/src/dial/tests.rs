@@ -1,5 +1,5 @@
-//! Kernel sockets on loopback. The judge pins no loopback address, so the socket is tried below it; racing is
-//! tested over the in-memory network.
+//! Tests with kernel sockets on loopback. The judge pins no loopback address, so the socket is tested below it; the
+//! in-memory network tests the race.
 
 use std::net::Ipv4Addr;
 
@@ -54,7 +54,8 @@ async fn t_6_dropping_early_resets_instead_of_reading_on() {
 
 #[test]
 fn t_3_no_proxy_can_be_set_anywhere() {
-    // The whole crate reads no environment and knows no proxy: the only way out is `new_socket` above.
+    // The whole crate reads no environment variables and knows no outgoing proxy: `new_socket` above is the only way to
+    // connect.
     let sources = [
         include_str!("../dial.rs"),
         include_str!("../hop.rs"),

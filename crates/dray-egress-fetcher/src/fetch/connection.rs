@@ -18,7 +18,7 @@ use crate::record::FetchRecord;
 pub struct OpenConnection {
     /// The connected and checked stream.
     pub io: Box<dyn Io>,
-    /// What it was opened for.
+    /// The URL for which it was opened.
     pub url: CanonicalUrl,
     /// What the policy files decided about it; `None` without files.
     pub decision: Option<RuleDecision>,

@@ -14,7 +14,7 @@ pub struct PolicyExplanation {
     pub steps: StepLog,
     /// The failure that a fetch would have; `None` when nothing that was judged refuses it.
     pub refusal: Option<FetchFailure>,
-    /// Whether nothing is left to judge. `false`: the host is a name that was not looked up.
+    /// Whether nothing is left to judge. `false` if the host is a name that was not looked up.
     pub complete: bool,
     /// SHA-256 (hex) of the policy files; empty without them.
     pub rules_digest: String,
@@ -22,7 +22,7 @@ pub struct PolicyExplanation {
     pub decided_by: String,
     /// The quota that has no room; empty where all have.
     pub quota: String,
-    /// What would have refused it if it were not only tried; empty without.
+    /// The rule or limit in report-only mode that would have refused the request; empty without one.
     pub reported_by: String,
 }
 

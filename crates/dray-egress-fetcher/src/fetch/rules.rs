@@ -1,5 +1,5 @@
-//! What bounds one fetch: the rules and quotas of the policy files, the limits of its request, and what they demand of a
-//! response.
+//! The bounds of one fetch: the rules and quotas of the policy files and the limits of its request, with what they
+//! require of a response.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -159,7 +159,7 @@ pub(super) fn quota_failure(
     if failure.code != Code::QuotaExceeded {
         return failure;
     }
-    // No byte more: what was counted already says which quota it is.
+    // Charges no byte: the bytes that were counted before show which quota it is.
     match quota.map(|quota| quota.charge(0)) {
         Some(Err(exceeded)) => {
             record.quota = Some(exceeded.limit);

@@ -68,7 +68,7 @@ pub struct FetchJob {
     pub app: String,
     /// Who asks, for the rules of the policy files.
     pub caller: Caller,
-    /// How it asks, for the rules of the policy files.
+    /// The kind of the request, for the rules of the policy files.
     pub kind: RequestKind,
     /// Most bytes; 0 for the default (C-2).
     pub size_limit: u64,
@@ -101,7 +101,7 @@ pub struct FetchedFile {
     pub status: u16,
 }
 
-/// A fetch that brought no file.
+/// A fetch that returned no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchFailure {
     /// The reason, for logs, audit and metrics.

@@ -1,4 +1,4 @@
-//! Response heads, rule by rule.
+//! Tests of response heads, rule by rule.
 
 use http::{HeaderValue, StatusCode};
 

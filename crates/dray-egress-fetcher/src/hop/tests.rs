@@ -1,4 +1,4 @@
-//! Raw bytes against the HTTP layer: what is sent, and what is refused of what comes.
+//! Tests of the HTTP layer with raw bytes: what it sends, and what it refuses.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! Whenever something becomes free, the waiting hop is chosen whose tenant runs least, then whose app runs least, then
 //! whose host runs least for that app; equals take turns, and the oldest goes first. Hops that cannot run anyway,
-//! because their app, host or address is at its limit, are passed over.
+//! because their app, host or address is at its limit, are skipped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -228,7 +228,7 @@ impl SlotTable {
             }
         }
         for QueuedFetch { claim, grant } in granted {
-            // A hop that has just given up gives the slot back, which finds the next one.
+            // If the waiting hop has just given up, its slot is returned and finds the next hop.
             drop(grant.send(self.grant(claim)));
         }
     }
@@ -272,9 +272,9 @@ impl SlotState {
         Some(waiter)
     }
 
-    /// Makes room for one more in a full queue. The candidate is the newest waiter of the tenant that waits most, and
-    /// within a tenant of the app that waits most. It goes only if its tenant (or app, within one tenant) still has
-    /// as many waiters afterwards as the newcomer's.
+    /// Makes room for one more hop in a full queue. The candidate for removal is the newest waiting hop of the tenant
+    /// with the most waiting hops, and within one tenant of the app with the most. It is removed only if its tenant (or
+    /// app, within one tenant) still has as many waiting hops afterwards as that of the new hop.
     fn make_room(
         &mut self,
         claim: &SlotClaim,

@@ -15,7 +15,7 @@ const FAILURE_THRESHOLD: usize = 5;
 const FAILURE_WINDOW: Duration = Duration::from_mins(1);
 /// Time for which an open breaker refuses.
 const OPEN_DURATION: Duration = Duration::from_secs(30);
-/// Entries that are kept; beyond, those that no longer matter are removed, then the oldest.
+/// Most entries that are kept. Beyond that, entries that no longer matter are removed first, then the oldest ones.
 const MAX_ENTRIES: usize = 4096;
 
 /// Consecutive failures, by host and port. Clones share them.
@@ -94,7 +94,7 @@ impl CircuitBreaker {
         record.failed(now);
     }
 
-    /// A response came, and its body to its end where it was wanted.
+    /// A response arrived, and its body to the end if it was wanted.
     pub fn succeeded(&self, target: &str) {
         // Failures have to be consecutive, so one success clears them.
         self.lock().remove(target);
@@ -114,7 +114,8 @@ impl CircuitBreaker {
     }
 }
 
-/// Removes entries that no longer matter. If all do, the oldest closed one goes, or else the oldest open one.
+/// Removes entries that no longer matter. If all of them do, the oldest closed one is removed, or else the oldest open
+/// one.
 fn make_room(hosts: &mut HashMap<String, HostFailures>, now: Instant) {
     hosts.retain(|_, record| record.matters(now));
     if hosts.len() < MAX_ENTRIES {

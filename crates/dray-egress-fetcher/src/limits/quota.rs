@@ -14,7 +14,7 @@ use dray_types::Clock;
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
-/// Counters above which those of past days are forgotten.
+/// Number of counters above which those of past days are removed.
 const MAX_COUNTERS: usize = 10_000;
 
 /// A quota is used up.
@@ -23,7 +23,7 @@ const MAX_COUNTERS: usize = 10_000;
 pub struct QuotaExceeded {
     /// The role with the name of its limit, `ROLE/LIMIT`.
     pub limit: Arc<RuleName>,
-    /// When it refills; `None` for one that is free when a request ends.
+    /// Time until it refills; `None` for one that becomes free when a request ends.
     pub refills_in: Option<Duration>,
 }
 
@@ -85,7 +85,7 @@ impl QuotaCounters {
         let hour = Some(Duration::from_millis(HOUR_MS - now_ms % HOUR_MS));
         let day = Some(Duration::from_millis(DAY_MS - now_ms % DAY_MS));
         let rows = [
-            // Those that refill last come first: an earlier time would be of no use.
+            // Those that refill last come first: an earlier time would not help the caller.
             (
                 "requests_per_day",
                 limits.requests_per_day,
@@ -148,7 +148,7 @@ impl Drop for LeaseState {
 }
 
 fn lock(counters: &SharedCounters) -> MutexGuard<'_, QuotaCounters> {
-    // Counts stay whole when a holder panics.
+    // Counts stay consistent when a holder panics.
     counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! Slots: who waits for whom, and that every slot comes back.
+//! Tests of slots: which hop waits for which, and that every slot is returned.
 
 use std::net::IpAddr;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Files that change, break, are replaced and come back.
+//! Tests of policy files that change, break, are replaced and come back.
 
 use std::os::unix::fs::symlink;
 
@@ -43,7 +43,7 @@ impl WatchedPolicy {
         self.fetcher.rules().unwrap().digest().to_owned()
     }
 
-    /// Reads as often as the files take to rest.
+    /// Reads as often as it takes until the files count as stable.
     async fn look_twice(&mut self) {
         for _ in 0..2 {
             self.watcher.look(&self.fetcher).await;
@@ -61,7 +61,7 @@ async fn a_changed_file_is_taken_over_once_two_reads_agree() {
     assert_eq!(policy.digest(), digest_of(DENY_ALL));
     policy.write("policy.toml", "default = \"al");
     policy.watcher.look(&policy.fetcher).await;
-    // The writer goes on: what was read before was half of the file.
+    // The writer continues: what was read before was half of the file.
     policy.write("policy.toml", ALLOW_ALL);
     policy.watcher.look(&policy.fetcher).await;
     assert_eq!(policy.digest(), digest_of(DENY_ALL));
@@ -111,7 +111,7 @@ async fn a_replaced_link_is_followed_as_mounted_volumes_replace_theirs() {
     fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
     policy.look_twice().await;
     assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
-    // A link into nothing is a file that cannot be read.
+    // A dangling link is a file that cannot be read.
     symlink("gone", folder.join("..new")).unwrap();
     fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
     policy.look_twice().await;

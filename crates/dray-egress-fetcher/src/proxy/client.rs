@@ -55,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
         }
     }
 
-    /// Reads until `parse` finds a message in the bytes so far, and uses the bytes of that message.
+    /// Reads until `parse` finds a message in the bytes so far, and consumes the bytes of that message.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
             while rest.read(&mut sink).await? > 0 {}
             Ok::<(), io::Error>(())
         };
-        // The client may be gone, which changes nothing.
+        // The client may be gone already, which does not matter.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
     }
 }
@@ -101,7 +101,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
         let count = self.ahead.len().min(buffer.remaining());
         buffer.put_slice(&self.ahead.split_to(count));
         if self.ahead.is_empty() {
-            // A tunnel lives long: its first bytes must not keep their buffer.
+            // A tunnel lives long, so the buffer of its first bytes is freed.
             self.ahead = BytesMut::new();
         }
         Poll::Ready(Ok(()))

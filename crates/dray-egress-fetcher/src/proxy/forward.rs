@@ -246,7 +246,7 @@ fn target_head(
         .0;
     let mut fields = request.fields.clone();
     remove_hop_fields(&mut fields);
-    // The proxy itself asks for the body, and states its length again.
+    // The proxy requests the body itself, and declares its length itself.
     fields.remove(EXPECT);
     fields.remove(CONTENT_LENGTH);
     fields.remove(HOST);
@@ -273,7 +273,7 @@ fn remove_hop_fields(fields: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        // Framing is not a matter of one recipient: without it a body would have another length.
+        // The framing does not belong to one hop: without it a body would have another length.
         .filter(|name| name != CONTENT_LENGTH)
         .collect();
     for name in HOP_BY_HOP_FIELDS.iter().chain(&named) {

@@ -1,4 +1,4 @@
-//! Reads the head of a proxy request strictly (RFC 9112): one way to read it, or none.
+//! Reads the head of a proxy request strictly (RFC 9112): a head that can be read in two ways is refused.
 //!
 //! `httparse` splits the head; what it is lenient about is refused before it sees the text: a bare CR or LF, folded
 //! lines, and everything that two recipients could frame differently (`Transfer-Encoding` with `Content-Length`, several
@@ -87,7 +87,8 @@ pub enum HeadError {
 
 /// Returns the length of the head with its empty line, once it is complete.
 ///
-/// `searched` is the length that an earlier call has looked at, so that a head which drips in is searched once.
+/// `searched` is the length that an earlier call has looked at, so that no byte of a head that arrives slowly is
+/// searched twice.
 pub fn head_length(bytes: &[u8], searched: usize) -> Option<usize> {
     // The empty line may have begun in the bytes before.
     let from = searched.saturating_sub(3);
@@ -123,7 +124,7 @@ pub fn parse_head(head: &[u8]) -> Result<ProxyRequest, HeadError> {
     let fields = field_map(parsed.headers)?;
     let is_http_10 = minor == 0;
     let hosts = fields.get_all(HOST).iter().count();
-    // HTTP/1.0 has no such field, and some tunnel clients still speak it.
+    // HTTP/1.0 has no such field, and some clients still use it for tunnels.
     if hosts > 1 || (hosts == 0 && !is_http_10) {
         return Err(HeadError::Host);
     }
@@ -185,7 +186,7 @@ pub fn tunnel_url(
     Ok(url)
 }
 
-/// Refuses line ends that only some recipients take for one, and fields that continue in the next line.
+/// Refuses line ends that only some recipients accept, and fields that continue in the next line.
 fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
     let mut previous = 0;
     for (index, byte) in head.iter().enumerate() {
@@ -226,7 +227,7 @@ fn field_map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
     Ok(map)
 }
 
-/// RFC 9112, section 6.3, without its repairs: what a recipient may repair, two recipients repair differently.
+/// RFC 9112, section 6.3, without its repairs: two recipients may repair a message differently.
 fn request_framing(
     method: &Method,
     is_http_10: bool,

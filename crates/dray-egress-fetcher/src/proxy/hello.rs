@@ -55,13 +55,13 @@ pub enum HelloError {
 ///
 /// [`HelloError`], as soon as it is certain.
 pub fn read_client_hello(bytes: &[u8]) -> Result<Option<ClientHello>, HelloError> {
-    // The verdict does not depend on how many bytes one read brought.
+    // The result must not depend on how many bytes one read returned.
     let bytes = bytes.get(..MAX_HELLO_BYTES).unwrap_or(bytes);
     let mut rest = FieldReader(bytes);
     let mut message = Vec::new();
     loop {
         let Some(fragment) = next_fragment(&mut rest)? else {
-            // Each fragment was whole, so the message needs more bytes than there may be.
+            // Every fragment was complete, so the message needs more bytes than the limit.
             if bytes.len() >= MAX_HELLO_BYTES {
                 return Err(HelloError::TooLong);
             }
@@ -83,7 +83,7 @@ pub fn read_client_hello(bytes: &[u8]) -> Result<Option<ClientHello>, HelloError
                 let body = message.get(4..).unwrap_or_default();
                 return parse_body(body).map(Some).ok_or(HelloError::Malformed);
             }
-            // A client has nothing to add to this record before the server's response.
+            // The client may add nothing to this record before the server's response.
             Some(_) => return Err(HelloError::Malformed),
         }
     }
@@ -91,7 +91,7 @@ pub fn read_client_hello(bytes: &[u8]) -> Result<Option<ClientHello>, HelloError
 
 /// Takes the fragment of the next handshake record; `None` while it is not complete.
 fn next_fragment<'a>(rest: &mut FieldReader<'a>) -> Result<Option<&'a [u8]>, HelloError> {
-    // Each byte is checked as soon as it is there: other protocols are not kept waiting for more.
+    // Each byte is checked as soon as it arrives, so that clients of other protocols are refused without a wait.
     match rest.0.first() {
         None => return Ok(None),
         Some(&HANDSHAKE_RECORD) => {}

@@ -1,4 +1,4 @@
-//! The listener of the proxy: accepts, bounds, drains.
+//! The listener of the proxy: accepts clients, limits their number, and drains connections at the end.
 
 use std::collections::HashMap;
 use std::io;
@@ -93,7 +93,7 @@ impl RunningProxy {
 
 impl Drop for RunningProxy {
     fn drop(&mut self) {
-        // A service that was not stopped in order leaves no listener behind.
+        // Closes the listener of a service that was not stopped in order.
         self.stop.cancel();
         self.abort.cancel();
     }
@@ -111,7 +111,8 @@ struct AcceptLoop {
 impl AcceptLoop {
     async fn run(self, listener: TcpListener) {
         let sizes = self.proxy.settings().sizes;
-        // Clients that are served, wait, or show who they are. Beyond, they wait in the backlog of the kernel.
+        // Clients that are served, that wait, and that have not shown a token. Further clients wait in the backlog of
+        // the kernel.
         let most = sizes.global + sizes.queue + self.proxy.settings().max_unidentified;
         let permits = Arc::new(Semaphore::new(most));
         let accepting = async {
@@ -137,7 +138,7 @@ impl AcceptLoop {
             self.proxy
                 .metrics()
                 .refused(UNKNOWN_PROTOCOL, refusal.code());
-            // Dropped without a word: writing to a client that floods would cost more than it does.
+            // Closed without a response: writing to a client that floods would cost more than it does.
             return;
         };
         let options = SockRef::from(&stream).set_tcp_user_timeout(Some(USER_TIMEOUT));

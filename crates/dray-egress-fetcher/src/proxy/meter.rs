@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::dial::Io;
 use crate::limits::QuotaLease;
 
-/// Longest silence after one side has closed its direction: most such connections are forgotten ones.
+/// Longest silence after one side has closed its direction: most of these connections are abandoned.
 pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Most bytes of a connection in each direction.
@@ -100,7 +100,7 @@ impl ByteCounts {
     /// Waits until no byte has passed for `limit`, or for [`HALF_CLOSED_TIMEOUT`] once one side has closed.
     pub async fn idle(&self, limit: Duration) {
         loop {
-            // Looked at again each time, since a half-close shortens the wait.
+            // Read again each time, since a half-close shortens the wait.
             let is_half_closed = self.0.half_closed.load(Ordering::Relaxed);
             let limit = if is_half_closed {
                 limit.min(HALF_CLOSED_TIMEOUT)
@@ -191,7 +191,8 @@ impl AsyncRead for TargetStream {
             buffer.set_filled(before);
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
         }
-        // What is beyond the limit is cut, and the next read fails: it may find the end, so the limit is noted now.
+        // Bytes beyond the limit are cut and the next read fails. That read might find the end of the stream, so the
+        // limit is recorded now.
         let passed = count.min(left);
         if passed < count {
             let _ = self.counts.exceed(LimitReached::Down);
@@ -224,7 +225,7 @@ impl AsyncWrite for TargetStream {
             .up
             .fetch_add(written as u64, Ordering::Relaxed);
         self.counts.note_activity();
-        // These bytes are on their way; the error ends the connection.
+        // These bytes have been sent; the error ends the connection.
         self.charge(written as u64)?;
         Poll::Ready(Ok(written))
     }

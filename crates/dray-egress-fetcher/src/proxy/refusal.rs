@@ -17,7 +17,7 @@ use crate::error::FetchPhase;
 /// A refusal, or the failure of a connection that was not open yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyRefusal {
-    /// The request head is not one that has a single reading.
+    /// The request head has more than one reading.
     #[error("the request head was refused")]
     Head(#[source] HeadError),
     /// The messages of SOCKS5 are not valid or not supported.

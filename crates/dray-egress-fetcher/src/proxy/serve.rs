@@ -61,7 +61,7 @@ enum ClientRequest {
     Socks(String),
 }
 
-/// Why a client was not identified: the refusal and the last bytes for it. `None` for one that is gone.
+/// Why a client was not identified: the refusal and the last bytes for it. `None` for a client that is gone.
 type Unserved = Option<(ProxyRefusal, Vec<u8>)>;
 
 impl ForwardProxy {
@@ -92,7 +92,7 @@ impl ForwardProxy {
         &self.settings
     }
 
-    /// The places of connections, which have nothing to do with those of fetches.
+    /// The slots of connections, which are separate from those of fetches.
     pub const fn admission(&self) -> &FetchAdmission {
         &self.admission
     }
@@ -138,7 +138,7 @@ impl ForwardProxy {
                     cause,
                     "refused a client of the proxy"
                 );
-                // The place is held: a client that is refused again and again is one that is not identified.
+                // The place is held meanwhile: a client that is refused again and again counts as unidentified.
                 client.close_with(&last).await;
                 return;
             }
@@ -166,7 +166,7 @@ impl ForwardProxy {
             end,
             client.read_message(|bytes| Ok::<_, ()>(bytes.first().map(|byte| (*byte, 0)))),
         );
-        // A client that says nothing gets no answer.
+        // A client that sends nothing gets no response.
         let Ok(Ok(first)) = first.await else {
             return Err(None);
         };
@@ -368,7 +368,7 @@ impl ForwardProxy {
             url: url.to_string(),
             app_policy: identity.policy(),
             tenant: identity.tenant.to_string(),
-            // The session has the share of places that an app has among fetches.
+            // A session has the share of slots that an app has among fetches.
             app: identity.session.to_string(),
             caller: identity.caller(),
             kind,
@@ -393,7 +393,7 @@ impl ForwardProxy {
         })
     }
 
-    /// Runs an open connection until it ends by itself or has to.
+    /// Runs an open connection until it ends by itself or must be ended.
     pub(super) async fn watch(
         &self,
         work: impl Future<Output = ConnectionEnd>,

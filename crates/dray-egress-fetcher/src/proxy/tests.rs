@@ -1,4 +1,4 @@
-//! The proxy over the in-memory network: real sockets on the side of the client, audit events over the bus.
+//! Tests of the proxy with the in-memory network: clients use real sockets, and audit events go over the bus.
 
 mod audit;
 mod clients;

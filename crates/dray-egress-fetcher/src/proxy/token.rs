@@ -46,7 +46,7 @@ impl ProxyIdentity {
         }
     }
 
-    /// Who asks, for the rules of the policy files.
+    /// The caller, for the rules of the policy files.
     pub fn caller(&self) -> Caller {
         Caller {
             tenant: self.tenant.to_string(),
@@ -167,7 +167,7 @@ impl TokenKeys {
         let token = std::str::from_utf8(token).ok()?;
         let (signed, code) = token.rsplit_once('.')?;
         let code = URL_SAFE_NO_PAD.decode(code).ok()?;
-        // In constant time, and before anything of the claims is looked at.
+        // In constant time, and before any claim is read.
         let keys = std::iter::once(&self.current).chain(&self.previous);
         let is_ours = keys
             .map(|key| key.clone().chain_update(signed).verify_slice(&code).is_ok())

@@ -25,7 +25,7 @@ impl RequestedOrigin {
             Some((scheme, rest)) if is_scheme(scheme, rest) => (scheme.to_ascii_lowercase(), rest),
             _ => (String::new(), redacted.as_str()),
         };
-        // Browsers read any number of slashes and backslashes before the host, so the probable target is behind them.
+        // Browsers accept any number of slashes and backslashes before the host, so the probable target follows them.
         let after = rest.trim_start_matches(['/', '\\']);
         let is_opaque =
             !scheme.is_empty() && after.len() == rest.len() && default_port(&scheme) == 0;

@@ -22,7 +22,8 @@ use super::{DnsError, Resolver};
 
 /// Time after which one more server is asked, beside those that have not answered.
 const HEDGE_DELAY: Duration = Duration::from_millis(400);
-/// Time that is left of the DNS phase when a family gives up, so that one silent family cannot hide the other (D-3).
+/// Time of the DNS phase that is left over when a family gives up, so that one silent family cannot hide the other
+/// (D-3).
 const MAX_MARGIN: Duration = Duration::from_millis(50);
 
 /// Resolves over UDP and TCP with the servers that it was given, and no others.
@@ -73,11 +74,11 @@ impl HickoryResolver {
         }
     }
 
-    /// Asks one question: the server that answered last, beside it the next one after [`HEDGE_DELAY`] or as soon as
-    /// one failed, and so on. The first valid answer of any server counts. It has no deadline of its own; the caller
-    /// sets one.
+    /// Asks one question: first the server that answered last, then the next one after [`HEDGE_DELAY`] or as soon as
+    /// one has failed, and so on, concurrently. The first valid response of any server counts. It has no deadline of
+    /// its own; the caller sets one.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<DnsResponse, DnsError> {
-        // A hint alone, which orders the servers and publishes no other data.
+        // Only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();
         let mut waiting = servers.clone().skip(first).chain(servers.take(first));
@@ -96,7 +97,7 @@ impl HickoryResolver {
                     }
                     Err(error) => {
                         failure.get_or_insert(error);
-                        // A failed server leaves the next one nothing to wait for.
+                        // After a failure the next server is asked without a wait.
                         next_at = Instant::now();
                     }
                 },
@@ -155,7 +156,7 @@ struct FamilyResult {
     addresses: Vec<IpAddr>,
     /// The end of the chain does not exist at all.
     missing: bool,
-    /// The chain was left at an alias that the judge refuses, or that is one too many.
+    /// The chain was left at an alias that the judge refuses, or at one alias too many.
     stopped: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The real resolver against a scripted DNS server on loopback, over UDP and TCP.
+//! Tests of the real resolver with a scripted DNS server on loopback, over UDP and TCP.
 
 use std::collections::HashSet;
 use std::io::Write as _;

@@ -132,7 +132,7 @@ pub(crate) fn step_name(step: PolicyStep) -> &'static str {
     dray_proto::NamedCode::name(StepText::of(step).code)
 }
 
-/// What a step applies.
+/// The setting that a step applies.
 struct StepText {
     code: v1::PolicyStep,
     rule: &'static str,

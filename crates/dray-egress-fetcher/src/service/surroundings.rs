@@ -1,4 +1,4 @@
-//! What the judge has to know of the machine and of the product's own parts (egress-security 8.4): own interface
+//! What the judge has to know about the machine and about the product's own parts (egress-security 8.4): own interface
 //! addresses, DNS servers, and the addresses of protected names. Read at start and every 60 s.
 
 use std::collections::HashMap;
@@ -50,10 +50,10 @@ impl OwnAddresses {
         }
     }
 
-    /// Reads everything and builds a judge. It fails when anything cannot be learnt that was not known before (I-4).
+    /// Reads everything and builds a judge. Fails when something that was never known before cannot be learnt (I-4).
     pub(super) async fn look(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
-        // Loopback is blocked as what it is; the audit event should say loopback.
+        // Loopback is blocked as loopback, and the audit event should say so.
         config.own_addresses =
             own::interface_addresses(Path::new(own::PROC_NET)).map_err(|error| {
                 StartError::with_source("could not read the addresses of this machine", error)
@@ -68,7 +68,7 @@ impl OwnAddresses {
         for peer in &self.peers {
             let name = host_of(peer);
             if let Err(error) = learn_addresses(&mut self.known, name).await {
-                // One of several servers may be gone; those that are there are what we talk to.
+                // One of several servers may be gone; the product uses those that are there.
                 tracing::warn!(name, %error, "could not look up a peer");
             }
         }
@@ -76,7 +76,7 @@ impl OwnAddresses {
         Ok(Judge::new(config))
     }
 
-    /// Reads everything again each minute until `stop`; what cannot be learnt stays as it was.
+    /// Reads everything again each minute until `stop`; what cannot be read stays as it was.
     pub(super) async fn watch(mut self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
         while stop
             .run_until_cancelled(tokio::time::sleep(REFRESH_INTERVAL))
@@ -213,7 +213,7 @@ mod tests {
         };
         assert!(!blocked(&fetcher));
         tokio::join!(watching, async {
-            // paused clock: the next look is due
+            // paused clock: the next read is due
             tokio::time::sleep(REFRESH_INTERVAL + Duration::from_secs(1)).await;
             stop.cancel();
         });

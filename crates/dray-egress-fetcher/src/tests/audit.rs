@@ -1,4 +1,4 @@
-//! Audit events and metrics of real calls (sections 18 and 19).
+//! Tests of audit events and metrics of real calls (sections 18 and 19).
 
 use dray_testkit::http::ResponseScript;
 use dray_types::Sha256Digest;

@@ -1,4 +1,4 @@
-//! Audit events in full, and the counters of what goes wrong, over calls through a host.
+//! Tests of complete audit events, and of the counters of failures, with calls through a host.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ async fn s_4_what_the_process_itself_talks_to_cannot_be_fetched() {
     assert_eq!(fake_network.dialled(), Vec::<String>::new());
 }
 
-/// A gzip body over TLS, late in every phase that can be late.
+/// A gzip body over TLS, delayed in every phase.
 fn late(authority: &Authority, fake_network: &FakeNetwork) {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(b"hello").unwrap();

@@ -1,4 +1,4 @@
-//! Calls while something is broken: no audit stream, torn transfers, cancelled callers, a store that is down.
+//! Tests of calls while something fails: no audit stream, broken transfers, cancelled callers, a store that is down.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl BareService {
 }
 
 fn walk(folder: &Path, files: &mut Vec<String>) {
-    // Folders come and go while uploads are under way.
+    // Directories appear and disappear while uploads are under way.
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -142,7 +142,7 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
     let mut request = fetch_request("http://files.example.org/");
     request.size_limit_bytes = 50 << 20;
     let fetching = Box::pin(bare.fetch(request));
-    // The upload and its first part: one that is only just being begun is left to the sweep.
+    // The upload and its first part: an upload that has only just begun is left to the sweep.
     let staged = dray_testkit::eventually("the first part", async || {
         (bare.files().len() >= 2).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Connections and TLS over the whole pipeline (section 9).
+//! Tests of connections and TLS over the whole pipeline (section 9).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Every phase of section 14 ends in time, with its own name.
+//! Tests that every phase of section 14 ends in time, and is reported by its own name.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ async fn section_14_cancellation_drops_the_connection() {
     );
     assert_eq!(record.counts.wire, 3, "the record tells how far it came");
     assert!(record.end.is_none());
-    // Every place is free again.
+    // Every slot is free again.
     for _ in 0..4 {
         fixture.fake_network.peer(
             PUBLIC_ADDRESS,

@@ -71,7 +71,7 @@ async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() 
     }
 }
 
-/// A sink whose store hangs when it is to remove something.
+/// A sink whose store hangs when it has to remove something.
 struct StuckSink(HashingSink<Vec<u8>>);
 
 impl ByteSink for StuckSink {
@@ -105,7 +105,7 @@ async fn section_14_removing_a_part_does_not_outlast_the_fetch() {
     let denied = fetcher.fetch(&hurried, &mut sink, &mut record).await;
     assert_eq!(denied.unwrap_err().code, Code::Timeout);
     assert_eq!(started.elapsed(), Duration::from_secs(2));
-    // With time left, removing has five seconds, after two retries.
+    // With time left, removing may take five seconds, after two retries.
     fixture
         .fake_network
         .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
@@ -189,7 +189,8 @@ async fn section_18_a_failed_connection_records_the_dialled_addresses() {
     assert_eq!(hop.peer, None);
 }
 
-/// Answers one request with `head`; once that was `read`, breaks the TLS session with a record that cannot be decrypted.
+/// Responds to one request with `head`; once `read` resolves, it breaks the TLS session with a record that cannot be
+/// decrypted.
 async fn garble(
     far: DuplexStream,
     acceptor: TlsAcceptor,
@@ -244,7 +245,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
     }
 }
 
-/// A sink that takes nothing.
+/// A sink that accepts no bytes.
 struct FullSink;
 
 impl ByteSink for FullSink {
@@ -259,7 +260,7 @@ impl ByteSink for FullSink {
     async fn discard(&mut self) {}
 }
 
-/// Notes the largest piece.
+/// Records the size of the largest chunk.
 #[derive(Default)]
 struct LargestChunkSink(usize);
 

@@ -1,4 +1,4 @@
-//! Explaining a judgement: it follows the judgement of a fetch, step by step, and connects to nothing.
+//! Tests of explaining a judgement: it has the same steps as the judgement of a fetch, and connects to nothing.
 
 use dray_guard::{AppPolicy, HostPatterns, PolicyStep, RuleOwner};
 use dray_proto::v1::{self, StepVerdict};
@@ -106,7 +106,7 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
                         let last = explained.steps.steps().last().unwrap();
                         assert_eq!(last.refusal, Some(refused.code), "{case}");
                     }
-                    // Only what comes after the judgement is left to fail.
+                    // The fetch can only fail at something after the judgement.
                     (None, Err(failed)) => {
                         let phase = failed.phase.as_str();
                         assert!(["connect", "tls"].contains(&phase), "{case}: {phase}");

@@ -1,5 +1,5 @@
-//! The in-memory network: scripted names, scripted servers at public addresses, and a note of everything that was asked
-//! and dialled.
+//! The in-memory network: scripted names, scripted servers at public addresses, and a record of all queries and
+//! connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -46,17 +46,17 @@ pub(crate) enum FakePeer {
     Handed(tokio::sync::mpsc::UnboundedSender<tokio::io::DuplexStream>),
     /// Never answers a SYN.
     Hangs,
-    /// Accepts and never says a word.
+    /// Accepts and never sends a byte.
     Mute,
     /// The kernel reports another peer than the one that was dialled.
     Impostor(SocketAddr),
     /// The address is one of this machine: the kernel connects to it from itself.
     Itself(ScriptedResponder),
-    /// The dialer has a bug.
+    /// The dialer panics.
     Panics,
 }
 
-/// What DNS says when a name is requested.
+/// The result of DNS for a name.
 pub(crate) type DnsReply = Result<DnsAnswer, DnsError>;
 
 #[derive(Default)]
@@ -69,7 +69,7 @@ struct NetworkState {
     running: Mutex<JoinSet<io::Result<()>>>,
 }
 
-/// The network. Clones are the same one.
+/// The network. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct FakeNetwork(Arc<NetworkState>);
 
@@ -95,7 +95,7 @@ impl FakeNetwork {
         self.set_dns_answers(name, vec![Ok(answer(name, &[], addresses))]);
     }
 
-    /// What DNS says about `name`, one after the other; the last one stays.
+    /// Sets the results of DNS for `name`, one after the other; the last one is repeated.
     pub(crate) fn set_dns_answers(&self, name: &str, replies: Vec<DnsReply>) {
         self.0
             .names

@@ -1,4 +1,4 @@
-//! Limits of section 15 over the whole pipeline.
+//! Tests of the limits of section 15 over the whole pipeline.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::fake_network::*;
 use crate::fetch::FetchJob;
 use crate::limits::AdmissionLimits;
 
-/// A server that needs ten seconds for everything.
+/// Adds a server that takes ten seconds for every response.
 fn slow(fixture: &FetcherFixture) {
     fixture.fake_network.serve(
         PUBLIC_ADDRESS,
@@ -22,7 +22,7 @@ fn slow(fixture: &FetcherFixture) {
     );
 }
 
-/// Seconds after which each of `requests` was answered, and its code.
+/// Starts all requests together. Returns the seconds after which each was answered, and its code.
 async fn together(fixture: &FetcherFixture, requests: &[FetchJob]) -> Vec<(u64, &'static str)> {
     let fetcher = fixture.fetcher();
     let started = Instant::now();

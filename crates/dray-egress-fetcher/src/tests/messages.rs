@@ -1,4 +1,4 @@
-//! Every code of section 17 is reached through the pipeline, with its sentence to the letter.
+//! Tests that the pipeline reaches every code of section 17, with exactly its sentence.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::resolve::DnsError;
 
 const SECRET_URL: &str = "http://files.example.org/a.txt?q=secret#part";
 
-/// The sentence that transport failures begin with.
+/// The beginning of the sentences for transport failures.
 const FAILURE_PREFIX: &str = "External URL http://files.example.org/a.txt could not be fetched.";
 
 fn check(outcome: &FetchResult, code: &str, message: &str) {

@@ -1,4 +1,4 @@
-//! The whole pipeline in an in-memory network with paused time: nothing here touches a socket unless it says so.
+//! Tests of the whole pipeline in an in-memory network with paused time. Tests that use a socket say so.
 
 #[cfg(feature = "service")]
 mod audit;

@@ -1,4 +1,4 @@
-//! Redirect chains (section 12), every hop judged again.
+//! Tests of redirect chains (section 12), in which every hop is judged again.
 
 use dray_guard::{HostPatterns, MaxRedirects, PrivateRanges};
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};

@@ -1,4 +1,4 @@
-//! Resolving and pinning over the whole pipeline (section 7).
+//! Tests of resolving and pinning over the whole pipeline (section 7).
 
 use dray_testkit::http::ResponseScript;
 

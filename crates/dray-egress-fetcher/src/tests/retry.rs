@@ -1,5 +1,5 @@
-//! Attempts after the first one: which failures are worth one, how long it waits, and that the rest of a body is the
-//! rest of the same file.
+//! Tests of retries: which failures are retried, how long the wait is, and that the rest of a body belongs to the same
+//! file.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn answers(fixture: &FetcherFixture, scripts: Vec<ResponseScript>) -> ScriptedRe
     })
 }
 
-/// Nothing at all, then the end of the connection.
+/// No bytes, then the end of the connection.
 fn closed() -> ResponseScript {
     ResponseScript(vec![ResponseStep::Drop])
 }
@@ -33,7 +33,7 @@ fn busy(status: u16, retry_after: &str) -> ResponseScript {
     ))
 }
 
-/// A head with this length and tag, and the begin of the body.
+/// A head with this length and tag, and the beginning of the body.
 fn broken(length: usize, fields: &str, begin: &[u8]) -> ResponseScript {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
     ResponseScript::raw([head.as_bytes(), begin].concat())

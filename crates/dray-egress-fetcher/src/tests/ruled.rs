@@ -1,4 +1,4 @@
-//! Fetches under the rules of policy files.
+//! Tests of fetches under the rules of policy files.
 
 use std::sync::Arc;
 
@@ -248,7 +248,7 @@ async fn a_tenant_over_its_quota_learns_when_it_refills_and_nothing_is_dialled()
     assert_eq!(fault.retry, minute);
     assert_eq!(refused.record.quota.unwrap().name, "acme/requests_per_hour");
     assert_eq!(fixture.fake_network.dialled(), Vec::<String>::new());
-    // A refusal counts nothing, and the next hour is a new one.
+    // A refusal is not counted, and the next hour starts from zero.
     assert_eq!(
         run(&fetcher, &job_of("umbrella", &job.url)).await.code(),
         "ok"

@@ -1,4 +1,4 @@
-//! The service as a caller sees it: through the bus, with a real store.
+//! Tests of the service from a caller's point of view: through the bus, with a real store.
 
 use std::time::Duration;
 

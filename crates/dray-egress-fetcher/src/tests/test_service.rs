@@ -20,7 +20,7 @@ pub(crate) struct TestService {
     _folder: tempfile::TempDir,
 }
 
-/// `set` are fields of the service's section, or whole paths of other sections.
+/// Starts the service. `set` are fields of its section, or whole paths of other sections.
 pub(crate) async fn start_service(fake_network: &FakeNetwork, set: &[(&str, &str)]) -> TestService {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");

@@ -1,4 +1,4 @@
-//! Trust and sessions below the pipeline; handshakes over the pipeline are in `tests/connection.rs`.
+//! Tests of trust and sessions below the pipeline. `tests/connection.rs` tests handshakes over the pipeline.
 
 use dray_guard::CanonicalUrl;
 use dray_testkit::tls::{Authority, Offer};

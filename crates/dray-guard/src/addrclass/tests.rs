@@ -1,4 +1,4 @@
-//! Every row of 8.1, 8.2 and 8.4 at its borders, and all of IPv4 against a table written on its own.
+//! Tests every row of 8.1, 8.2 and 8.4 at its borders, and all of IPv4 with an independent table.
 
 use super::*;
 

@@ -6,7 +6,7 @@ use url::Url;
 
 use super::{CanonicalUrl, Host};
 
-/// Whether the WHATWG parser saw in the same text what we saw.
+/// Whether the WHATWG parser reads the text in the same way.
 pub(super) fn with_whatwg(url: &CanonicalUrl, parsed: &Url) -> bool {
     let same_host = match (parsed.host(), &url.host) {
         (Some(url::Host::Domain(domain)), Host::Name(name)) => {
@@ -16,7 +16,7 @@ pub(super) fn with_whatwg(url: &CanonicalUrl, parsed: &Url) -> bool {
         }
         (Some(url::Host::Ipv4(address)), Host::Ip(ours)) => IpAddr::V4(address) == *ours,
         (Some(url::Host::Ipv6(address)), Host::Ip(ours)) => {
-            // The WHATWG parser keeps IPv4-mapped addresses as IPv6; ours are unwrapped already (8.3).
+            // The WHATWG parser keeps IPv4-mapped addresses as IPv6; ours are IPv4 already (8.3).
             IpAddr::V6(address).to_canonical() == *ours
         }
         _ => false,

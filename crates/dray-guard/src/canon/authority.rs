@@ -41,7 +41,7 @@ impl<'a> UrlAuthority<'a> {
             };
             (RawHost::Bracketed(address), port)
         } else {
-            // At the first colon: a second one lands in the port and is refused there.
+            // At the first colon: a second one becomes part of the port and is refused there.
             match authority.split_once(':') {
                 Some((host, port)) => (RawHost::Plain(host), Some(port)),
                 None => (RawHost::Plain(authority), None),
@@ -68,7 +68,7 @@ impl<'a> UrlAuthority<'a> {
 
 /// Reads a host without brackets: an IPv4 address in its printed form, or a name (U-6 to U-8).
 fn plain_host(text: &str) -> Result<(Host, bool), Code> {
-    // Mapped first: full-width digits become an address, and must then fail as an address.
+    // Mapped first: full-width digits become an address, which must then be refused as an address.
     let mapped = name::map_uts46(text)?;
     if is_address_like(&mapped) {
         // The standard parser takes four decimal octets without leading zeros: the printed form and nothing else.
@@ -94,7 +94,7 @@ fn is_address_like(host: &str) -> bool {
 
 /// Reads `[1-9][0-9]{0,4}` up to 65535 (U-9).
 pub(crate) fn parse_port(text: &str) -> Result<u16, Code> {
-    // `parse` alone takes `+80` and `080`.
+    // `parse` alone accepts `+80` and `080`.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     match text.parse() {
         Ok(port) if is_plain => Ok(port),

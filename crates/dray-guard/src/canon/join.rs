@@ -7,10 +7,10 @@ use crate::reason::Code;
 use super::{CanonicalUrl, check_text};
 
 impl CanonicalUrl {
-    /// The URL that `reference` names when it is in an answer to `self`.
+    /// The URL that `reference` names in a response to `self`.
     ///
-    /// A reference with a scheme or an authority is judged literally, as if an agent had written it; only one
-    /// without is joined the WHATWG way, and then cannot leave the origin.
+    /// A reference with a scheme or an authority is judged literally, as if an agent had written it; only one without
+    /// is joined as WHATWG defines it, and then cannot leave the origin.
     ///
     /// # Errors
     /// Those of [`CanonicalUrl::parse`].
@@ -20,14 +20,14 @@ impl CanonicalUrl {
         if split_reference(reference).is_some() {
             return Self::parse(reference);
         }
-        // Judged as written: behind a join only the WHATWG reading of the authority would be left.
+        // Judged as written: after a join, only the WHATWG reading of the authority would be left.
         if reference.starts_with("//") {
             return Self::parse(&format!("{}:{reference}", self.scheme()));
         }
         let joined = Url::parse(&self.to_string())
             .and_then(|base| base.join(reference))
             .map_err(|_| Code::InvalidUrl)?;
-        // The fragment goes here too.
+        // This removes the fragment too.
         let next = Self::parse(joined.as_str())?;
         // A reference without scheme and authority that still leaves the origin was read in two ways.
         if next.is_same_origin(self) {

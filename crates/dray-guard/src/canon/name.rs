@@ -17,7 +17,7 @@ pub(crate) const MAX_NAME_CHARACTERS: usize = 253;
 
 /// A domain name in lower-case A-labels without root dot.
 ///
-/// May have a single label: such names are never fetched (section 6), which is not a question of syntax.
+/// May have a single label: such names are never fetched (section 6), but that is not checked here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CanonicalName(String);
 
@@ -27,14 +27,14 @@ impl CanonicalName {
         &self.0
     }
 
-    /// The name with the root label, as DNS is asked: without it a search list could apply (D-1).
+    /// The name with the root label, as DNS is queried: without it a search list could apply (D-1).
     pub fn fqdn(&self) -> String {
         format!("{}.", self.0)
     }
 
-    /// Checks a name that is mapped already, and says whether it had a root dot.
+    /// Checks a name that was mapped already, and returns whether it had a root dot.
     pub(super) fn from_mapped(mapped: &str) -> Result<(Self, bool), Code> {
-        // One dot only: what a second one leaves behind is an empty label, which `is_label` refuses.
+        // One dot only: after a second one an empty label is left, which `is_label` refuses.
         let (name, root_dot) = match mapped.strip_suffix('.') {
             Some(name) => (name, true),
             None => (mapped, false),
@@ -51,7 +51,7 @@ impl FromStr for CanonicalName {
     type Err = Code;
 
     fn from_str(text: &str) -> Result<Self, Code> {
-        // The whole URL reader, so that a name means the same here and in a URL.
+        // Uses the whole URL reader, so that a name means the same here and in a URL.
         match super::CanonicalUrl::parse(&format!("http://{text}/"))?.host {
             // Everything that would end the host early and leave a different name.
             super::Host::Name(name) if !text.contains(['/', '?', '#', ':']) => Ok(name),
@@ -68,14 +68,14 @@ impl fmt::Display for CanonicalName {
 
 /// Maps with UTS 46, non-transitional, and refuses a host that looks like another one (U-8).
 pub(super) fn map_uts46(raw: &str) -> Result<Cow<'_, str>, Code> {
-    // Joiners too, which some names need: a reader cannot see them. Such names can be written in punycode.
+    // Joiners too, which some names need, because a reader cannot see them. Such names can be written in punycode.
     if raw.chars().any(is_zero_width) {
         return Err(Code::AmbiguousHost);
     }
     // `URL` refuses only the WHATWG's forbidden characters; `is_label` is stricter and comes later.
     let mapped = idna::domain_to_ascii_cow(raw.as_bytes(), AsciiDenyList::URL)
         .map_err(|_| Code::InvalidUrl)?;
-    // The ideographic full stop becomes a dot and makes more labels.
+    // The ideographic full stop becomes a dot and so adds labels.
     let same_count = raw.split('.').count() == mapped.split('.').count();
     let is_honest = same_count
         && raw
@@ -89,8 +89,8 @@ pub(super) fn map_uts46(raw: &str) -> Result<Cow<'_, str>, Code> {
     }
 }
 
-/// Whether the label says what it becomes. An ASCII label is itself. Any other label becomes an A-label that, written
-/// out, is the raw label in lower case: the mapping replaced and dropped nothing.
+/// Whether the label looks like what it becomes. An ASCII label is itself. Any other label becomes an A-label that,
+/// written out, is the raw label in lower case: the mapping replaced and dropped nothing.
 fn is_same_label(raw: &str, mapped: &str) -> bool {
     if raw.is_ascii() {
         return raw.eq_ignore_ascii_case(mapped);

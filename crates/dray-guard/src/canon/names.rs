@@ -1,6 +1,6 @@
 //! Names that are never fetched (section 6): local, internal, reserved and metadata names.
 //!
-//! Refused before any DNS query, and again as CNAME targets. The address guard stays the real control.
+//! Refused before any DNS query, and again as CNAME targets. The check of addresses remains the actual protection.
 
 use crate::pattern::HostPatterns;
 

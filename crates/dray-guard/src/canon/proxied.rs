@@ -8,12 +8,13 @@ use super::{CanonicalUrl, Host};
 use crate::reason::Code;
 
 impl CanonicalUrl {
-    /// Reads `host:port`, the target of `CONNECT` (RFC 9110, section 9.3.6). `https` is what the tunnel is to carry.
+    /// Reads `host:port`, the target of `CONNECT` (RFC 9110, section 9.3.6). `https` is whether the tunnel has to carry
+    /// TLS.
     ///
     /// # Errors
     /// As [`CanonicalUrl::parse`]; `invalid_url` also for a missing port and for anything that is not an authority.
     pub fn of_authority(authority: &str, https: bool) -> Result<Self, Code> {
-        // These end an authority, so what follows them would become a path without a word.
+        // These end an authority, so the text after them would silently become a path.
         if authority.contains(['/', '?', '#']) {
             return Err(Code::InvalidUrl);
         }

@@ -1,4 +1,4 @@
-//! Section 5, rule by rule.
+//! Tests of section 5, rule by rule.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn accessors_return_the_parsed_parts() {
     assert!(url.https() && url.root_dot());
     assert_eq!((url.scheme(), url.port()), ("https", 8443));
     assert_eq!((url.path(), url.path_and_query()), ("/a/b", "/a/b?c=d"));
-    // Q-1 and T-5: the root dot does not travel.
+    // Q-1 and T-5: the root dot is not sent.
     assert_eq!(url.host_header(), "files.example.com:8443");
     assert_eq!(url.without_query(), "https://files.example.com:8443/a/b");
     let Host::Name(name) = url.host() else {

@@ -1,4 +1,4 @@
-//! Section 12, I-3, P-5, and the pivot rule of 8.6 along a chain.
+//! Tests of section 12, I-3, P-5, and the pivot rule of 8.6 along a chain.
 
 use super::*;
 use crate::judge::{DnsAnswer, Judge, JudgeConfig};
@@ -83,7 +83,7 @@ fn references_that_parsers_would_repair_are_refused() {
     check("https://exam%70le.com/", Code::RedirectInvalid);
 }
 
-/// Codes other than `invalid_url` stay what they are.
+/// Codes other than `invalid_url` stay unchanged.
 #[test]
 fn targets_are_refused_for_what_they_are() {
     let check = |location, code| check(&admin(), FIRST_URL, location, Err(code));
@@ -172,7 +172,7 @@ fn x_3_https_does_not_become_http_unless_allowed() {
         "https://other.example.com/",
         Ok("https://other.example.com/"),
     );
-    // The downgrade is reported before the target's own faults.
+    // The downgrade is reported before faults of the target itself.
     check(
         &admin(),
         FIRST_URL,
@@ -259,7 +259,7 @@ fn x_6_a_refusal_names_the_hop_and_the_target() {
         "printer.local"
     );
     assert_eq!(refused.to_string(), "hop 2: blocked_host");
-    // The chain stays where it was.
+    // The chain stays at its URL.
     assert_eq!((chain.hop(), chain.current().path()), (1, "/a"));
 }
 
@@ -301,7 +301,7 @@ fn p_3_a_listed_host_is_still_judged_by_address() {
     }
 }
 
-// 8.6: the whole way from chain to judge.
+// 8.6: the whole path from the chain to the judge.
 #[test]
 fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host() {
     let judge = Judge::new(JudgeConfig {
@@ -342,7 +342,7 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
     follow(&mut listed, "//inside.example.com/").unwrap();
     assert_eq!(judged(&mut listed, inside), Ok(()));
 
-    // A hop without a note counts as public.
+    // A hop that was not recorded counts as public.
     let mut forgotten = begin(None);
     follow(&mut forgotten, "/next").unwrap();
     assert_eq!(judged(&mut forgotten, inside), Err(Code::SsrfBlocked));

@@ -26,7 +26,7 @@ pub enum Nat64Error {
     /// Bits below the prefix, or bits 64 to 71, are set.
     #[error("{0}: the bits after the prefix and bits 64 to 71 of a NAT64 prefix must be zero")]
     Bits(Ipv6Net),
-    /// Would open space that no setting may open (I-9).
+    /// Would open addresses that no setting may open (I-9).
     #[error("{0}: a NAT64 prefix lies in 64:ff9b::/96, 64:ff9b:1::/48 or public space")]
     Special(Ipv6Net),
 }
@@ -68,7 +68,7 @@ impl FromStr for Nat64Prefix {
     type Err = Nat64Error;
 
     fn from_str(text: &str) -> Result<Self, Nat64Error> {
-        // Not the parser of `ipnet`, which takes leading zeros.
+        // Not the parser of `ipnet`, which accepts leading zeros.
         let Some(IpNet::V6(prefix)) = networks::read_network(text) else {
             return Err(Nat64Error::NotAPrefix(text.to_owned()));
         };
@@ -93,7 +93,7 @@ fn is_special(prefix: Ipv6Net) -> bool {
             .filter(|block| block.name == name)
             .any(|block| block.network().contains(&IpNet::V6(prefix)))
     };
-    // Inside them, not just touching: a wider prefix would reach reserved space around them.
+    // Inside them, not only overlapping: a wider prefix would reach reserved space around them.
     if within("nat64") || within("nat64_local") {
         return false;
     }

@@ -43,7 +43,7 @@ pub(super) fn read_network(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
     let number: u8 = length.parse().ok()?;
-    // `parse` alone takes `+8` and `08`.
+    // `parse` alone accepts `+8` and `08`.
     if number.to_string() != length {
         return None;
     }
@@ -53,7 +53,7 @@ pub(super) fn read_network(text: &str) -> Option<IpNet> {
 /// The IPv4 network inside an IPv4-mapped one: judged addresses are unwrapped, so it would never match (8.3).
 fn unmap_network(network: IpNet) -> IpNet {
     let (IpAddr::V4(address), Some(length)) = (
-        // IPv4 networks leave here too: their lengths are below 96.
+        // IPv4 networks take the `else` branch as well: their lengths are below 96.
         network.addr().to_canonical(),
         network.prefix_len().checked_sub(96),
     ) else {

@@ -13,11 +13,11 @@ use super::{JudgeConfig, MAX_PINNED};
 pub struct ClassifiedAddress {
     /// The address; IPv4-mapped ones are unwrapped (8.3).
     pub address: IpAddr,
-    /// What the address is on this machine, opened ranges included.
+    /// The class of the address on this machine, opened ranges included.
     pub class: Class,
 }
 
-/// On which side of the operator's wall a hop is.
+/// The kind of network in which a hop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// The public internet.
@@ -58,13 +58,13 @@ impl PinnedAddr {
         self.socket
     }
 
-    /// What it was judged to be; never blocked.
+    /// Its class; never blocked.
     pub const fn class(&self) -> Class {
         self.class
     }
 }
 
-/// The pin of one hop (D-6): the addresses that may be connected to, and nothing else.
+/// The pin of one hop (D-6): the only addresses that it may connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedAddresses {
     addresses: Vec<PinnedAddr>,
@@ -83,7 +83,7 @@ impl PinnedAddresses {
         let mut seen = HashSet::new();
         let unique = judged
             .iter()
-            // After the judgement: an answer with a blocked IPv6 address is refused with IPv6 off too (D-3).
+            // After the judgement: a DNS response with a blocked IPv6 address is refused even with IPv6 off (D-3).
             .filter(|one| one.address.is_ipv4() || !config.ipv4_only)
             .filter(|one| seen.insert(one.address))
             .copied();
@@ -117,7 +117,7 @@ impl PinnedAddresses {
         &self.judged
     }
 
-    /// On which side of the wall this hop is; all its addresses are on the same one.
+    /// The network of this hop; all its addresses are in the same one.
     pub const fn network(&self) -> Network {
         self.network
     }
@@ -127,7 +127,7 @@ impl PinnedAddresses {
     }
 }
 
-/// A hop that may not be connected, and every address that was looked at. The agent learns the code alone (I-8).
+/// A hop that is refused, with every address that was judged. The agent learns the code alone (I-8).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct RefusedHop {

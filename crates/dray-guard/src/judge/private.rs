@@ -83,7 +83,7 @@ impl PrivateRanges {
         self.entries
             .iter()
             .filter(|entry| entry.contains(&address))
-            // Ranges may nest; the audit event names the one that was meant for this address.
+            // Ranges may be nested; the audit event names the most specific one.
             .max_by_key(|entry| entry.prefix_len())
             .copied()
     }

@@ -1,4 +1,4 @@
-//! The order in which an address meets the rules of section 8.
+//! The rules of section 8, in the order in which they are applied to an address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use crate::addrclass::{self, Class, PROVIDER_SERVICES};
 
 use super::JudgeConfig;
 
-/// What the rules in this module call a blocked address, in addition to the names of the tables.
+/// Class names that the rules in this module give, in addition to the names in the tables.
 pub(super) const CLASS_NAMES: [&str; 7] = [
     "own_address",
     "protected",
@@ -33,7 +33,7 @@ pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
         }
     }
     let class = match config.private_ranges.find(address) {
-        // An edge of any range, not only of the narrowest: wider ranges have a broadcast address too.
+        // The edge of any range, not only of the narrowest: wider ranges have a broadcast address too.
         Some(_) if config.private_ranges.is_edge(address) => Class::Blocked("range_edge"),
         Some(range) => Class::Opened(range),
         None => addrclass::classify(address),
@@ -64,8 +64,8 @@ fn listed_addition(config: &JudgeConfig, address: IpAddr) -> Option<&'static str
         .then_some("operator_blocked")
 }
 
-/// The verdict on an address behind a configured NAT64 prefix (D-9): that on the address it carries. `None` for any
-/// other address.
+/// The class of an address behind a configured NAT64 prefix (D-9): that of the IPv4 address in it. `None` for any other
+/// address.
 fn nat64_class(config: &JudgeConfig, address: Ipv6Addr) -> Option<Class> {
     // The longest prefix decides, as in routing.
     let prefix = config

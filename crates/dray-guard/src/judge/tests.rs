@@ -1,4 +1,4 @@
-//! Sections 7 and 8 through the judge. The bullets of 8.6 have a file of their own.
+//! Tests of sections 7 and 8 with the judge. `opened.rs` tests the list of 8.6.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Section 4 rule by rule, and P-4.
+//! Tests of section 4, rule by rule, and of P-4.
 
 use super::*;
 

@@ -20,7 +20,7 @@ pub struct AllowedPorts(PortRule);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PortRule {
-    // Less the bad ports, which `allows` checks in both cases.
+    // Every port except the bad ones, which `allows` checks in both cases.
     Any,
     Listed(BTreeSet<u16>),
 }
@@ -50,7 +50,8 @@ impl AllowedPorts {
     /// Only these ports, which must not be bad.
     pub fn listed(ports: impl IntoIterator<Item = u16>) -> Result<Self, PortsError> {
         let ports: BTreeSet<u16> = ports.into_iter().collect();
-        // An error at start, though `allows` would refuse it anyway: the operator believes it is open (U-9).
+        // An error at start, although `allows` would refuse the port anyway: the operator believes that it is open
+        // (U-9).
         if let Some(bad) = ports.iter().find(|port| BAD_PORTS.contains(port)) {
             return Err(PortsError::Bad(*bad));
         }

@@ -1,4 +1,4 @@
-//! Tests both truth tables line by line, the order of the steps of 3.1, and the digest.
+//! Tests of both truth tables line by line, of the order of the steps of 3.1, and of the digest.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Strict readers of the operator's switches and numbers: a typo is an error at start, never a default.
+//! Strict parsers for the operator's switches and numbers: a typo is an error at start, never a default.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,7 +56,7 @@ impl FromStr for MaxRedirects {
     type Err = MaxRedirectsError;
 
     fn from_str(text: &str) -> Result<Self, MaxRedirectsError> {
-        // `parse` alone takes `+5`.
+        // `parse` alone accepts `+5`.
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
             Ok(limit) if is_plain => Self::new(limit),

@@ -1,15 +1,15 @@
 //! The sentences of section 17.
 //!
-//! They are wire format: callers and prompts depend on them to the letter, the missing capital after "could
-//! not be fetched." included. The file-resolver adds its own advice to the four policy sentences.
+//! They are part of the wire format: callers and prompts depend on their exact text, including the missing capital
+//! letter after "could not be fetched.". The file-resolver adds its own advice to the four policy sentences.
 
 use super::{Code, ShownHost, ShownUrl};
 
-/// What a message is made of.
+/// The parts of a message.
 enum ReasonMessage {
-    /// A sentence that stands alone.
+    /// A complete sentence.
     Policy(&'static str),
-    /// A verdict that follows the URL.
+    /// A statement that follows the URL.
     Url(&'static str),
     /// The cause, after the sentence that the URL could not be fetched.
     Transport(&'static str),

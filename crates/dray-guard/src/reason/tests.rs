@@ -1,4 +1,4 @@
-//! Section 17: every message in one golden file, and what it must not say.
+//! Tests of section 17: every message is in one golden file, and none reveals what it must not.
 
 use std::fmt::Write as _;
 

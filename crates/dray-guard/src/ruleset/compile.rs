@@ -1,4 +1,4 @@
-//! Checks the files of a policy together and turns their entries into what [`super::decide`] works with.
+//! Checks all files of a policy together and converts their entries for [`super::decide`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -15,14 +15,14 @@ use super::{Caller, DEFAULT_RULE, DefaultOutcome, RuleName, RuleSet};
 
 mod fields;
 
-/// Most rules of a policy, those of the list `deny` included.
+/// Most rules of a policy, including those of the list `deny`.
 const MAX_RULES: usize = 4096;
-/// Most problems that are reported at one time.
+/// Most problems that are reported together.
 const MAX_PROBLEMS: usize = 50;
 /// The outcomes that a rule can have, for messages.
 const OUTCOME_REMEDY: &str = "Write \"allow\", \"report\" or \"deny\".";
 
-/// What is wrong in a policy file, where, and what to do.
+/// A problem in a policy file, with its place and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {problem}. {remedy}")]
 pub struct PolicyFileProblem {
@@ -49,7 +49,7 @@ pub struct RoleLimits {
     pub bytes_per_day: Option<u64>,
     /// Fetches and connections at the same time.
     pub concurrent: Option<u64>,
-    /// Whether they are only tried: exceeding one is reported and refuses nothing.
+    /// Whether the limits are in report-only mode: exceeding one is reported and refuses nothing.
     pub is_trial: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum RuleEffect {
 pub(super) struct CompiledRule {
     pub(super) name: Arc<RuleName>,
     pub(super) effect: RuleEffect,
-    /// Whether it is only tried: `report`, or a file with `report_only`.
+    /// Whether the rule is in report-only mode: its outcome is `report`, or its file has `report_only`.
     pub(super) is_trial: bool,
     pub(super) hosts: Option<HostList>,
     pub(super) ports: Option<BTreeSet<u16>>,
@@ -74,7 +74,7 @@ pub(super) struct CompiledRule {
     pub(super) response: Option<Arc<ResponseLimits>>,
 }
 
-/// What an `allow` rule demands of the response.
+/// The requirements of an `allow` rule for the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResponseLimits {
     pub(super) media_types: Option<Vec<MediaPattern>>,
@@ -155,10 +155,10 @@ struct Compiler {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DefaultSetting {
     Allow,
-    /// Allows, and reports.
+    /// The request is allowed and reported.
     Report,
     Deny,
-    /// The default of a file that is only tried.
+    /// The default of a file in report-only mode.
     Trial {
         is_allowed: bool,
     },
@@ -173,7 +173,7 @@ impl Compiler {
             role,
         } = document;
         if default.is_none() && deny.is_empty() && role.is_empty() {
-            // An empty file is most often one that was not written completely.
+            // An empty file is usually one that was not written completely.
             let remedy = "Write roles, or default = \"deny\" for a policy that allows nothing.";
             self.problems
                 .push(file.problem(0, "the file has no rule", remedy));
@@ -398,7 +398,7 @@ impl Compiler {
         })
     }
 
-    /// The default without a setting is to deny, unless every file is only tried.
+    /// Without a setting the default is to deny, unless every file is in report-only mode.
     fn defaults(&self) -> DefaultOutcome {
         let unset = !self.has_enforced_file;
         let (rule, is_allowed, is_allowed_in_trial) = match &self.default {

@@ -1,4 +1,4 @@
-//! Which rule decides about a request.
+//! Decides which rule applies to a request.
 //!
 //! The list `deny` comes first. Then the rules of all roles of the caller are tried in their order, and the first one
 //! that matches decides; without one, the default does. A condition that cannot be seen (the path inside a tunnel)
@@ -13,7 +13,7 @@ use super::{RuleName, RuleSet};
 use crate::canon::{CanonicalUrl, Host};
 use crate::reason::Code;
 
-/// Who asks. A part that is not known is empty, and matches only the pattern `*`.
+/// The caller. A part that is unknown is empty, and matches only the pattern `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// The tenant.
@@ -31,11 +31,11 @@ pub enum ObservedPart<T> {
     Seen(T),
     /// The peers hide it, as TLS does in a tunnel, or it has several readings.
     Hidden,
-    /// It was visible when it happened and was not recorded.
+    /// The part was visible during the request and was not recorded.
     Unrecorded,
 }
 
-/// What the rules see of a request.
+/// The parts of a request that the rules can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestView<'a> {
     /// The canonical host.
@@ -83,12 +83,12 @@ impl<'a> RequestView<'a> {
     }
 }
 
-/// What the policy decides about a request.
+/// The decision of the policy about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleDecision {
     /// The rule that decides.
     pub rule: Arc<RuleName>,
-    /// The rule that would refuse the request if everything that is only tried were in force; `None` when it would be
+    /// The rule that would refuse the request if all report-only rules were in force; `None` if the request would be
     /// allowed, or is refused anyway.
     pub reported: Option<Arc<RuleName>>,
     is_allowed: bool,
@@ -96,7 +96,7 @@ pub struct RuleDecision {
 }
 
 impl RuleDecision {
-    /// Whether the request may go on.
+    /// Whether the request may continue.
     pub const fn is_allowed(&self) -> bool {
         self.is_allowed
     }
@@ -136,17 +136,17 @@ impl RuleDecision {
     }
 }
 
-/// The decision depends on something that was not recorded.
+/// The decision depends on a part that was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the decision depends on a part of the request that was not recorded")]
 pub struct Undecided;
 
-/// Which rules count in a judgement.
+/// The rules that count in a judgement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JudgedRules {
     /// Those in force.
     Enforced,
-    /// All of them, as if those that are only tried were in force.
+    /// All of them, as if the report-only rules were in force.
     WithTrial,
 }
 
@@ -156,7 +156,7 @@ type FirstMatch<'a> = (bool, Option<&'a CompiledRule>);
 impl RuleSet {
     /// Decides about a request whose parts are all seen or hidden.
     pub fn decide(&self, caller: &Caller, request: &RequestView<'_>) -> RuleDecision {
-        // Nothing is unrecorded here; should it be, the answer is a refusal (I-4).
+        // Nothing is unrecorded here; if it were, the result would be a refusal (I-4).
         self.decide_recorded(caller, request)
             .unwrap_or_else(|Undecided| RuleDecision {
                 rule: Arc::clone(&self.defaults.rule),
@@ -222,7 +222,7 @@ impl CompiledRule {
     fn matches(&self, request: &RequestView<'_>) -> Result<bool, Undecided> {
         let denies = self.effect == RuleEffect::Deny;
         let hosts = self.hosts.as_ref();
-        // A name with a root dot is refused by a rule that names it and allowed by none.
+        // A rule that denies a name also matches it with a root dot; no rule that allows does.
         let is_host =
             hosts.is_none_or(|hosts| hosts.matches(request.host) && (denies || !request.root_dot));
         let is_port = self
@@ -244,7 +244,7 @@ impl CompiledRule {
         let is_path = is_met(paths, &request.path, denies, |paths, path| {
             paths.iter().any(|pattern| pattern.matches(path))
         });
-        // One that is not met decides, whatever the other one is.
+        // A condition that is not met decides, whatever the other one is.
         match (is_method, is_path) {
             (Some(false), _) | (_, Some(false)) => Ok(false),
             (Some(true), Some(true)) => Ok(true),
@@ -253,7 +253,7 @@ impl CompiledRule {
     }
 }
 
-/// Whether a condition is met; `None` when that depends on what was not recorded.
+/// Whether a condition is met; `None` when that depends on a part that was not recorded.
 fn is_met<C, T>(
     condition: Option<&C>,
     part: &ObservedPart<T>,

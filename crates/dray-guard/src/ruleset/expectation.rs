@@ -11,7 +11,7 @@ use crate::canon::CanonicalUrl;
 use crate::policy::{AdminPolicy, AppPolicy, CallerRules, EffectivePolicy, RequestKind};
 use crate::reason::Code;
 
-/// What is expected of one request.
+/// The expectation for one request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
@@ -19,7 +19,7 @@ pub struct Expectation {
     pub url: String,
     /// The outcome: `allow`, `report` or `deny`.
     pub outcome: String,
-    /// Name of the rule that decides, or that is reported; not compared when it is absent.
+    /// Name of the rule that decides or that is reported; not compared if it is absent.
     pub rule: Option<String>,
     /// The tenant; empty when absent.
     #[serde(default)]
@@ -43,7 +43,7 @@ struct ExpectationFile {
     expect: Vec<Spanned<Expectation>>,
 }
 
-/// What a request came to.
+/// The result for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectationResult {
     /// Line of the expectation.
@@ -52,13 +52,13 @@ pub struct ExpectationResult {
     pub url: String,
     /// What was expected, as `outcome` or `outcome by rule`.
     pub expected: String,
-    /// What came, likewise; with the code of a refusal by the configuration.
+    /// The actual outcome, in the same form; with the code of a refusal by the configuration.
     pub found: String,
-    /// Whether they agree.
+    /// Whether the two agree.
     pub is_met: bool,
 }
 
-/// Expectations with the lines on which they stand.
+/// Expectations with their line numbers.
 #[derive(Clone, Debug)]
 pub struct ExpectationTable(Vec<(usize, Expectation, RequestKind)>);
 

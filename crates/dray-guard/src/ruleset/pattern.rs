@@ -40,7 +40,7 @@ pub(super) fn matches_glob(glob: &[u8], text: &[u8]) -> bool {
 }
 
 /// Matches a sequence with wildcards of any length. After a mismatch only the last wildcard takes one element more:
-/// what an earlier one could take, the last one can take too.
+/// every element that an earlier one could take, the last one can take too.
 fn matches_sequence<P, T>(
     pattern: &[P],
     text: &[T],
@@ -72,7 +72,7 @@ fn matches_sequence<P, T>(
     pattern.iter().skip(at).all(is_any)
 }
 
-/// Hosts of a rule. Names and suffixes are looked up, so that long lists cost no time.
+/// Hosts of a rule. Names and suffixes are looked up in hash sets, so that long lists take no additional time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostList {
     exact: HashSet<String>,
@@ -94,7 +94,8 @@ impl HostList {
             };
             return Ok(());
         }
-        // Checked as the name that it would be with a label in place of each wildcard; two last labels are names.
+        // Checked as the name that results when each wildcard is replaced by a label. The last two labels must not be
+        // wildcards.
         let mut later = rest.rsplit('.');
         let has_name = later.by_ref().take(2).filter(|label| *label != "*").count() == 2;
         if first == "*" || !has_name {

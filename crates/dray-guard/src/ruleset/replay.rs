@@ -1,4 +1,4 @@
-//! What another policy would have decided about requests that happened.
+//! Replays recorded requests: what another policy would have decided about them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ const MAX_EXAMPLES: usize = 3;
 /// Most differences that are kept apart.
 const MAX_CHANGES: usize = 1000;
 
-/// A request that happened.
+/// A request that was recorded.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest<'a> {
-    /// Who asked.
+    /// The caller.
     pub caller: Caller,
-    /// What was asked for.
+    /// The requested target.
     pub request: RequestView<'a>,
-    /// When, in Unix milliseconds.
+    /// Time in Unix milliseconds.
     pub time_ms: u64,
 }
 
 /// The outcome of a policy for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplayOutcome {
-    /// It passes.
+    /// The request is allowed.
     Allow,
-    /// It passes and is reported.
+    /// The request is allowed and reported.
     Report,
-    /// It is refused.
+    /// The request is refused.
     Deny,
 }
 
@@ -87,7 +87,7 @@ pub struct PolicyReplay {
     pub unchanged: u64,
     /// Requests with another outcome.
     pub changed: u64,
-    /// Requests about which one policy decides by what was not recorded.
+    /// Requests about which one of the policies cannot decide, because a part was not recorded.
     pub undecided: u64,
     /// Changed requests beyond the differences that are kept.
     pub not_listed: u64,

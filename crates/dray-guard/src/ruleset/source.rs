@@ -1,4 +1,4 @@
-//! The text of a policy file: its fields, and the line on which each entry stands.
+//! The text of a policy file: its fields, and the line of each entry.
 
 use dray_types::ByteSize;
 use serde::Deserialize;

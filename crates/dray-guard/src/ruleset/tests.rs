@@ -1,4 +1,4 @@
-//! Policies from their text to their decisions.
+//! Tests of policies from their text to their decisions.
 
 mod files;
 mod matching;

@@ -1,4 +1,4 @@
-//! Audit events of decisions: one before each, and an approval does not hold without it.
+//! Audit events of decisions. An event precedes each decision, which does not hold without it.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ impl ApprovalAudits {
     ///
     /// # Errors
     ///
-    /// 503 when the event of an approval or an answer cannot be stored. A refusal needs no event: it does nothing.
+    /// 503 when the event of an approval or an answer cannot be stored. A refusal needs no event, because it has no
+    /// effect.
     pub(super) async fn report(
         &self,
         principal: &str,

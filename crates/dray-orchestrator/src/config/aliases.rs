@@ -1,4 +1,4 @@
-//! The variables of the backend that this service can stand in for.
+//! The variables of the backend that this service can replace.
 
 use dray_service::config::{AliasParser, AliasValue, VariableAlias, parse};
 use serde_json::Value;
@@ -154,7 +154,7 @@ fn parse_level(text: &str) -> Result<AliasValue, String> {
     }
 }
 
-/// A JSON list of folders or, as in early releases, folders separated by colons.
+/// A JSON list of directories or, as in early releases, directories separated by colons.
 fn parse_paths(text: &str) -> Result<AliasValue, String> {
     let text = text.trim();
     if text.is_empty() {

@@ -43,7 +43,7 @@ impl Config {
         }
     }
 
-    /// Most characters of a content in the log; `None` when contents stay out of it.
+    /// Most characters of a content in the log; `None` if contents are not logged.
     pub(crate) fn payload_length(&self) -> Option<usize> {
         self.log_payloads
             .then(|| usize::try_from(self.log_payloads_max_length).unwrap_or(usize::MAX))
@@ -58,7 +58,7 @@ impl Config {
         }
     }
 
-    /// Where browsers reach this service, which listens on `address`; `None` where that is not known.
+    /// URL at which browsers reach this service, which listens on `address`; `None` if it is unknown.
     pub(crate) fn browser_url(&self, address: SocketAddr) -> Option<String> {
         let own = || {
             address

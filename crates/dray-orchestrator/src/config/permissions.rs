@@ -1,5 +1,5 @@
-//! What callers may use: agents for each client, and what a manifest that did not come from the operator may name.
-//! Holds values only; `crate::permissions` enforces them.
+//! Permissions of callers: agents for each client, and the tools and addresses that a manifest may name which did not
+//! come from the operator. Contains values only; `crate::permissions` enforces them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use dray_service::config::ConfigProblem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Stands for everything in a list of names.
+/// Stands for every name in a list of names.
 pub const ANY_NAME: &str = "*";
 
 /// What callers may use.
@@ -17,15 +17,15 @@ pub struct Permissions {
     /// Permissions of single clients, by their names in `clients`. A client without an entry may use every agent and
     /// send no manifest.
     pub clients: BTreeMap<String, CallerPermissions>,
-    /// Permissions of callers whose key DIAL Core knows.
+    /// Permissions of callers with a key of DIAL Core.
     pub dial: CallerPermissions,
-    /// Permissions of callers on this machine when no key is required.
+    /// Permissions of callers on this machine if no key is required.
     pub local: CallerPermissions,
     /// What manifests of applications in DIAL Core may name. Their authors are users of DIAL, not the operator.
     pub applications: ManifestPermissions,
 }
 
-/// What a caller may use.
+/// The permissions of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallerPermissions {
@@ -35,13 +35,13 @@ pub struct CallerPermissions {
     pub manifest_header: ManifestPermissions,
 }
 
-/// What a manifest that did not come from the operator may name. `*` in a list of names stands for all.
+/// What a manifest that did not come from the operator may name. `*` in a list of names means every name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ManifestPermissions {
     /// Whether such manifests are accepted.
     pub enabled: bool,
-    /// Models beside `default_orchestrator_deployment`, or `*`.
+    /// Models in addition to `default_orchestrator_deployment`, or `*`.
     pub models: Vec<String>,
     /// Kinds of tools.
     pub tools: Vec<ToolKind>,
@@ -121,7 +121,7 @@ impl Default for Permissions {
                 models: any(),
                 tools: ToolKind::ALL_NAMES.to_vec(),
                 templates: any(),
-                // Programs of this machine and private origins are for the operator to name, one by one.
+                // The operator has to name programs of this machine and private origins one by one.
                 mcp_servers: Vec::new(),
                 hosts: any(),
                 origins: Vec::new(),

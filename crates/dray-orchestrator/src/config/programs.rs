@@ -22,9 +22,9 @@ pub struct McpServer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct McpPrograms {
-    /// How long one may be without a call before it is ended. Default `5m`.
+    /// How long a program may have no call before it is ended. Default `5m`.
     pub idle_timeout: Period,
-    /// Most that run at a time; the one that was idle longest makes room. Default 32.
+    /// Most programs that run at a time; a further one ends the one that was idle longest. Default 32.
     pub max_running: usize,
 }
 
@@ -41,10 +41,10 @@ impl Default for McpPrograms {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Interpreter {
-    /// Where it is; DIAL Core if absent.
+    /// Its URL; DIAL Core if absent.
     pub url: Option<String>,
     /// Its key.
     pub api_key: Secret,
-    /// Session that is used before any is known.
+    /// Session that is used before another one is known.
     pub default_session_id: Option<String>,
 }

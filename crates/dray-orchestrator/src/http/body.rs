@@ -10,8 +10,8 @@ use futures_util::StreamExt as _;
 use serde_json::Value;
 use serde_json::error::Category;
 
-/// How much of a body that is too long is still taken, as a multiple of the limit: a client that writes on would not
-/// read the answer.
+/// How much of a body that is too long is still read, as a multiple of the limit: a client that is still writing would
+/// not read the response.
 const DRAIN_FACTOR: u64 = 4;
 
 /// Reads a JSON body of at most `limit` bytes within `time`.

@@ -1,4 +1,4 @@
-//! What the service keeps for clients of `OpenAI`'s API between their requests, and its routes.
+//! State that the service stores for clients of `OpenAI`'s API between their requests, and its routes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::progress::ProgressStore;
 use crate::responses::ResponseStore;
 use crate::sign_ins::{CALLBACK_PATH, StoredSignIns};
 
-/// What the service keeps for clients of `OpenAI`'s API between their requests.
+/// State that the service stores for clients of `OpenAI`'s API between their requests.
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub(crate) files: ClientFiles,
@@ -35,7 +35,7 @@ pub struct BackgroundTasks {
     pub stop: CancellationToken,
 }
 
-/// Routes of what is kept for clients between their requests.
+/// Routes for state that is stored between requests.
 pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
     let content = get(files::get_content);
     let container_content = get(files::get_container_content);

@@ -18,7 +18,7 @@ use crate::progress::ResponseRun;
 #[async_trait]
 pub trait Agent: Send + Sync + 'static {
     /// Answers one chat request. Events go to `sink` as they happen; the state is one of them and is sent after a
-    /// failure too. Start chunk, end chunk and error event are the surface's.
+    /// failure too. The surface writes the start chunk, the end chunk and the error event.
     ///
     /// The future is dropped as soon as the client is gone, and a send to `sink` waits while the client is slow.
     ///
@@ -32,7 +32,7 @@ pub trait Agent: Send + Sync + 'static {
         sink: EventSink,
     ) -> Result<AnswerEnd, RequestFailure>;
 
-    /// Asks DIAL Core whose key a caller shows. Nothing else is done for a caller before.
+    /// Asks DIAL Core to whom the key of a caller belongs. This precedes everything else that is done for a caller.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ pub struct CheckedChatRequest {
     pub manifest: ManifestSource,
     /// The deployment in the path; of plain `OpenAI` requests the model.
     pub deployment: String,
-    /// Whether it came to a deployment as DIAL has them, and not to the plain endpoint.
+    /// Whether the request was sent to a deployment as DIAL has them, and not to the plain endpoint.
     pub is_dial: bool,
     /// Id of the request in the log; the client has it in `x-request-id`.
     pub request_id: String,
@@ -91,8 +91,8 @@ pub enum ManifestSource {
     Default,
 }
 
-/// The fields of a body that are read (quickapps 3.1). Values of sampling are checked; those of DIAL's requests go no
-/// further.
+/// The fields of a body that are used (quickapps 3.1). Values of sampling are checked; those of DIAL's requests are not
+/// used further.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -103,11 +103,11 @@ pub struct ChatRequest {
     pub model: Option<String>,
     /// The conversation; its order of roles was checked.
     pub messages: Vec<Message>,
-    /// Whether the client wants the answer as it is made. The agent sends events either way.
+    /// Whether the client wants the answer as a stream. The agent sends events either way.
     pub stream: bool,
     /// Tools that the client would call itself.
     pub tools: Vec<Value>,
-    /// Which tool the model shall call first.
+    /// The tool that the model must call first.
     pub tool_choice: Option<Value>,
     /// Form of the answer.
     pub response_format: Option<Value>,
@@ -115,24 +115,25 @@ pub struct ChatRequest {
     pub configuration: Option<Value>,
     /// `stream_options.include_usage`: whether the answer ends with the tokens that it used.
     pub include_usage: bool,
-    /// Of plain requests: what else the client sets for the model, by name. The manifest decides what may be set.
+    /// For plain requests: other parameters for the model that the client sets, by name. The manifest decides which of
+    /// them may be set.
     pub parameters: Map<String, Value>,
     /// Whether the request has a `custom_content`: its client finds files of the answer there.
     pub knows_custom_content: bool,
     /// Whether files of the answer become files of `/v1/files`, which the answer cites, and are not named in its text.
     pub cites_files: bool,
-    /// How the client gets questions on approval.
+    /// How the client gets questions about approvals.
     pub approval_form: ApprovalForm,
-    /// Whether the client gets what tools ask the user as calls of `INPUT_TOOL`, which it declared; else as text.
+    /// Whether the client gets questions of tools as calls of `INPUT_TOOL`, which it declared; otherwise as text.
     pub takes_input_calls: bool,
     /// The response in the background that the turn makes, which another replica may have to finish.
     pub background: Option<ResponseRun>,
 }
 
-/// Name of the function that a client declares to get questions on approval as calls. The model never sees it.
+/// Name of the function that a client declares to get questions about approvals as calls. The model never sees it.
 pub(crate) const APPROVAL_TOOL: &str = "request_approval";
 
-/// Name of the function that a client declares to get what tools ask the user as calls. The model never sees it.
+/// Name of the function that a client declares to get questions of tools as calls. The model never sees it.
 pub(crate) const INPUT_TOOL: &str = "request_input";
 
 /// How a client gets questions.

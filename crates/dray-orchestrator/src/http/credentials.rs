@@ -89,8 +89,8 @@ impl SurfaceOptions {
         self.plain_caller(headers).map(drop)
     }
 
-    /// A listener of this machine alone that asks for no key must not be open to the pages that a browser on this
-    /// machine shows: neither under another name nor from another origin.
+    /// A listener of this machine without keys must not be open to web pages in a browser on this machine: neither
+    /// under another host name nor from another origin.
     pub(super) fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
@@ -118,7 +118,7 @@ impl SurfaceOptions {
 
     fn is_ours(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
-            // `[::1]` has colons too, but what follows the last one is not a number.
+            // `[::1]` contains colons too, but the text after its last colon is not a number.
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,
         };
@@ -134,7 +134,7 @@ impl SurfaceOptions {
 
     /// The client that has this key.
     fn client(&self, key: &str) -> Option<CallerIdentity> {
-        // Digests are compared, so that the timing reveals nothing about the key.
+        // Digests are compared, so that the time of the comparison reveals nothing about the key.
         let shown = Sha256Digest::of(key.as_bytes());
         let mut known = self.clients.iter();
         let (name, _) =

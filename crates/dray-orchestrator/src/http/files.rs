@@ -96,7 +96,7 @@ pub(super) async fn get_content(
 }
 
 /// `GET /v1/containers/{container}/files/{id}/content`: where clients look for a file that an annotation of a response
-/// cites. The id alone leads to it, so the container is not looked at.
+/// cites. The id alone identifies the file, so the container is ignored.
 pub(super) async fn get_container_content(
     State(surface): State<Arc<HttpSurface>>,
     Path((_container, id)): Path<(String, String)>,
@@ -140,8 +140,8 @@ fn disposition(file: &FileRecord) -> String {
     format!("attachment; filename*=UTF-8''{name}")
 }
 
-/// The pieces of a stored file. A digest that does not match ends the body before its length, so that no client takes
-/// damaged content for whole.
+/// The chunks of a stored file. A digest that does not match ends the body before its length, so that no client takes
+/// damaged content for complete.
 fn reader_stream(
     reader: ArtifactReader,
 ) -> impl futures_util::Stream<Item = Result<axum::body::Bytes, dray_store::ReadError>> {

@@ -12,8 +12,8 @@ use super::plain_request::unsupported_failure;
 
 /// Field of an attachment whose content is also a part of its message: the model gets it from there.
 pub(crate) const PART_FIELD: &str = "part";
-/// Field of an attachment that is a file of `/v1/files`: its id, and the place in the request that names it. The turn puts
-/// the file in its place.
+/// Field of an attachment that is a file of `/v1/files`: its id, and the place in the request that names it. The turn
+/// replaces it by the file.
 pub(crate) const FILE_ID_FIELD: &str = "dray_file";
 
 /// Adds the files in the parts of a message to its attachments. `index` is its place in the request.
@@ -146,7 +146,7 @@ fn image_type(url: &str) -> String {
         type_of_name(path).filter(|media_type| media_type.starts_with("image/"))
     };
     let declared = data_type(url).or_else(named);
-    // Most pictures of the web are of this type; the model's service looks at the bytes.
+    // Most pictures on the web have this type; the model's service detects the type from the bytes.
     declared.unwrap_or("image/jpeg").to_owned()
 }
 

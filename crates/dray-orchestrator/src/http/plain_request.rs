@@ -1,5 +1,5 @@
 //! Reads requests of `OpenAI`'s API, by its rules and not by DIAL's: any order of messages, tools of the client, and
-//! parameters for the model. What cannot be honoured is refused by its name, never ignored.
+//! parameters for the model. A parameter that is not supported is refused by its name and never ignored.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::contract::{APPROVAL_TOOL, ApprovalForm, ChatRequest, INPUT_TOOL};
 use super::parts;
 use super::request::{CheckedBody, InvalidStructure, check_request, invalid_structure};
 
-/// Code of a parameter that cannot be honoured.
+/// Code for a parameter that is not supported.
 pub(crate) const UNSUPPORTED_CODE: &str = "unsupported_parameter";
 /// Most tools of one request, as in `OpenAI`'s API.
 const MAX_TOOLS: usize = 128;
@@ -26,7 +26,7 @@ const OWN_MEMBERS: [&str; 6] = [
     "n",
     "custom_fields",
 ];
-/// Members of `OpenAI`'s API that this service cannot honour, with the reason.
+/// Members of `OpenAI`'s API that this service does not support, with the reason.
 const UNSUPPORTED_MEMBERS: [(&str, &str); 4] = [
     ("audio", "answers are text"),
     ("functions", "use 'tools'"),
@@ -73,7 +73,7 @@ pub(super) fn read_plain_request(body: Value) -> Result<ChatRequest, RequestFail
     request.parameters = parameters(rest)?;
     check_parameters(&request.parameters).map_err(InvalidStructure::with_param)?;
     for (index, message) in request.messages.iter_mut().enumerate() {
-        // Members of answers that clients send back; models of other services refuse them.
+        // Members of answers that clients send back; other services refuse them.
         message.rest.retain(|_, value| !value.is_null());
         message.rest.shift_remove("annotations");
         parts::attach_parts(index, message)?;
@@ -90,7 +90,7 @@ fn parameters(mut rest: Map<String, Value>) -> Result<Map<String, Value>, Reques
             return Err(unsupported_failure(name, reason));
         }
     }
-    // Values that ask for what happens in any case.
+    // Values that request what happens in any case.
     for (name, usual, reason) in [
         ("store", Value::Bool(false), "conversations are not stored"),
         ("modalities", Value::from(vec!["text"]), "answers are text"),
@@ -173,7 +173,7 @@ fn is_tool_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-/// The error for what cannot be honoured.
+/// The error for a member that is not supported.
 pub(crate) fn unsupported_failure(param: impl Into<String>, reason: &str) -> RequestFailure {
     let param = param.into();
     let message = format!("Unsupported parameter: '{param}': {reason}.");

@@ -1,4 +1,4 @@
-//! Answers as they leave: JSON, failures, and streams of chunks (quickapps 3.2, 3.3, 4).
+//! Responses: JSON, failures, and streams of chunks (quickapps 3.2, 3.3, 4).
 
 use std::convert::Infallible;
 
@@ -85,8 +85,8 @@ pub(super) async fn whole_response(
     }
 }
 
-/// The answer as it is made. Status and first chunk leave when there is something to show; until then a failure is one
-/// of the request.
+/// The answer as a stream. Status and first chunk are sent when there is something to show; until then a failure gets
+/// its own HTTP status.
 pub(super) async fn streamed_response(
     mut run: AnswerRun,
     writer: ChunkWriter,
@@ -138,7 +138,7 @@ impl ChunkStream {
     async fn go_on(mut self) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
         let next = match self.options.heartbeat {
-            // Cancel safe: an event that is not taken stays in its channel.
+            // Cancellation safe: an event that is not taken stays in its channel.
             Some(silence) => match tokio::time::timeout(silence, self.run.next()).await {
                 Ok(next) => next,
                 Err(_elapsed) => return (KEEP_ALIVE_LINE.into(), Some(self)),
@@ -148,7 +148,7 @@ impl ChunkStream {
         match next {
             NextEvent::Event(event) => {
                 self.writer.write_event(&mut out, event);
-                // What is ready goes along, so that many small events need few writes.
+                // All events that are ready are sent together, so that many small events need few writes.
                 for _ in 1..AT_ONCE {
                     let Some(event) = self.run.ready() else { break };
                     self.writer.write_event(&mut out, event);
@@ -181,7 +181,7 @@ impl ChunkStream {
             }
             Ok(ending) => write_event_line(out, &self.writer.end(&ending)),
             Err(failure) => {
-                // The status was sent long ago: end chunk, error and `[DONE]` report the failure (quickapps 4).
+                // The status was sent long ago: the end chunk, the error and `[DONE]` report the failure (quickapps 4).
                 write_event_line(out, &self.writer.end_of_failed());
                 write_event_line(out, &failure.body());
             }

@@ -68,7 +68,7 @@ pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest,
     let CheckedBody {
         request, answers, ..
     } = check_request(body)?;
-    // The range of `n` is checked as the others; more than one answer has a status of its own (quickapps 4).
+    // The range of `n` is checked like others; more than one answer has a status of its own (quickapps 4).
     if answers > 1 {
         let message = format!("{deployment} deployment doesn't support n > 1");
         return Err(RequestFailure::new(422, message));
@@ -99,7 +99,8 @@ pub(super) fn check_request(body: Value) -> Result<CheckedBody, InvalidStructure
         // pydantic's name for the whole body, as in the backend's messages.
         return invalid_structure("__root__", "Input should be an object");
     };
-    // On DIAL's paths for the client's sake alone: there the manifest decides about sampling (quickapps 3.1).
+    // On DIAL's paths these are checked only to help the client: there the manifest decides about sampling (quickapps
+    // 3.1).
     check_sampling(&body)?;
     let answers = integer_member(&body, "n", 1..=128)?.unwrap_or(1);
     let messages = match body.shift_remove("messages") {
@@ -154,7 +155,7 @@ pub(super) fn check_request(body: Value) -> Result<CheckedBody, InvalidStructure
     })
 }
 
-/// Values that are checked and go no further.
+/// Values that are checked and not used further.
 fn check_sampling(body: &Map<String, Value>) -> Result<(), InvalidStructure> {
     check_range(body, "temperature", 0.0, 2.0)?;
     check_range(body, "top_p", 0.0, 1.0)?;
@@ -328,7 +329,7 @@ fn integer_member(
     };
     match value.as_i64().filter(|number| range.contains(number)) {
         Some(number) => Ok(Some(number)),
-        // Limits of the number type mean nothing to a client.
+        // The limits of the number type mean nothing to a client.
         None if *range.end() == i64::MAX => {
             invalid_structure(key, "Input should be a whole number within its range")
         }

@@ -1,8 +1,9 @@
-//! Headers of all responses of the plain endpoints: the request's id, and what lets pages of configured origins read them
-//! (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//! Headers of all responses of the plain endpoints: the request's id, and those that let pages of configured origins
+//! read them (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
 //!
-//! Only origins that the operator lists are named, each exactly. Cookies are never asked for: callers show a bearer token.
-//! Own code, since the rule for pages of other origins in `credentials` and this one must agree.
+//! Only origins that the operator lists are named, each exactly. Cookies are never allowed: callers send a bearer
+//! token. This project has its own code for that, because it must agree with the rule for pages of other origins in
+//! `credentials`.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 /// Methods of the plain endpoints.
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
-/// Headers that a page may read beside those that any page may.
+/// Headers that a page may read in addition to the safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("x-request-id, retry-after");
 /// Most bytes of a list of headers that a preflight asks for.
 const MAX_REQUESTED_BYTES: usize = 4096;

@@ -54,7 +54,7 @@ pub(super) async fn get_response(
     respond(found.await)
 }
 
-/// A stream of a response ends with its connection: its events are not kept.
+/// The stream of a response ends with its connection, because its events are not stored.
 fn refuse_stream(uri: &Uri) -> Result<(), RequestFailure> {
     let query = uri.query().unwrap_or_default();
     let mut members = url::form_urlencoded::parse(query.as_bytes());
@@ -89,7 +89,7 @@ pub(super) async fn cancel_response(
     let cancelled = async {
         let principal = surface.principal(&headers)?;
         let response = surface.state.responses.cancel(&principal, &id).await?;
-        // Another replica learns of it when it renews the lease.
+        // Another replica notices it when it renews the lease.
         surface.running.cancel(&id);
         Ok(response)
     };

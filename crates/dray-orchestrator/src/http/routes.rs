@@ -76,7 +76,7 @@ pub struct SurfaceOptions {
     pub drain: Duration,
 }
 
-/// All that requests are answered with.
+/// The state that handlers share.
 pub struct HttpSurface {
     pub(super) agent: Arc<dyn Agent>,
     pub(super) state: ClientState,
@@ -144,7 +144,7 @@ impl HttpSurface {
             .route("/v1/models", get(models::list_models))
             .route("/v1/models/{name}", get(models::get_model))
             .merge(client_state_routes())
-            // Before the layer, which answers preflights in its place.
+            // Before the layer, which would otherwise answer preflights instead.
             .method_not_allowed_fallback(not_so)
             .layer(headers);
         Router::new()
@@ -273,7 +273,7 @@ impl HttpSurface {
         self.options.permissions.of(identity).allows_agent(name) && self.manifests.has(name)
     }
 
-    /// Waits for a turn. Bodies are read after it: what waits holds a connection and no more.
+    /// Waits for a turn. Bodies are read after it: a waiting request holds a connection and no more.
     pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
         let turn = Arc::clone(&self.chats).acquire_owned();
         match tokio::time::timeout(self.options.chat_wait, turn).await {

@@ -21,7 +21,7 @@ pub(super) struct AnswerRun {
     work: JoinSet<Result<AnswerEnd, RequestFailure>>,
     ended: Option<Result<AnswerEnd, RequestFailure>>,
     outcome: OutcomeLog,
-    // Only dropped: it counts this answer among the running chats.
+    // Only dropped: the guard counts this answer among the running chats.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct AnswerRun {
 pub(super) enum NextEvent {
     /// Something for the client.
     Event(Event),
-    /// The end; nothing comes after it.
+    /// The end; no event follows.
     Ended(Result<AnswerEnd, RequestFailure>),
 }
 
@@ -72,11 +72,11 @@ impl AnswerRun {
         }
     }
 
-    /// Waits for what comes next.
+    /// Waits for the next event or the end.
     pub(super) async fn next(&mut self) -> NextEvent {
         loop {
             if let Some(ended) = self.ended.take() {
-                // What was sent before the end comes before it.
+                // Events that were sent before the end are returned before it.
                 let Ok(event) = self.events.try_recv() else {
                     return NextEvent::Ended(ended);
                 };
@@ -110,7 +110,8 @@ impl AnswerRun {
         self.events.try_recv().ok()
     }
 
-    /// Everything up to the first event that shows the client something: up to there a failure is still an HTTP status.
+    /// The events up to the first one that shows the client something: until then a failure can still be an HTTP
+    /// status.
     pub(super) async fn head(&mut self) -> Result<Vec<Event>, RequestFailure> {
         let mut events = Vec::new();
         loop {

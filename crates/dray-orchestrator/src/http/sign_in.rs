@@ -1,5 +1,5 @@
-//! `GET /v1/sign-in/callback`: where authorization servers send browsers back to. Anyone may call it: only a page that is
-//! open, and a code that its user brings into the conversation, have an effect.
+//! `GET /v1/sign-in/callback`: where authorization servers send browsers back to. Anyone may call it: it only has an
+//! effect with a page that is open and a code that its user sends in the conversation.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn page_response(page: &CallbackPage) -> Response {
          content=\"width=device-width\"><title>{title}</title><h1>{title}</h1>{text}</html>"
     );
     let mut response = (status, body).into_response();
-    // The address has an authorization code, and the page a secret of its user.
+    // The address contains an authorization code, and the page contains a secret of its user.
     for (name, value) in [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CACHE_CONTROL, "no-store"),

@@ -1,4 +1,4 @@
-//! The surface with an agent that follows a script, over real connections where it matters.
+//! Tests of the surface with a scripted agent, over real connections where that matters.
 
 mod chat;
 mod files;

@@ -1,4 +1,4 @@
-//! The tool that gives the model a file to look at (quickapps 16).
+//! The tool that gives the model the content of a file (quickapps 16).
 
 use async_trait::async_trait;
 use dray_agent::lazy;
@@ -11,7 +11,7 @@ use dray_tool::{
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-/// Argument: where the file is.
+/// Argument: the address of the file.
 const URL_ARGUMENT: &str = "attachment_url";
 
 /// Another name that models use for it.
@@ -62,7 +62,7 @@ impl GetContent {
                 }),
             ),
             rules: CallRules {
-                // The user has the file, or did not ask for it.
+                // The user has the file already, or did not request it.
                 attachments: AttachmentRules {
                     propagate_types_to_choice: Some(Vec::new()),
                     ..AttachmentRules::default()
@@ -75,7 +75,7 @@ impl GetContent {
         }
     }
 
-    /// The file as an attachment that stays; `None` for an address that is none of a file.
+    /// The file as an attachment that stays; `None` for an address that is not one of a file.
     async fn file(&self, url: &str, turn: &Turn) -> Result<Option<Attachment>, ToolFailure> {
         let found = match turn.storage.classify(url) {
             UrlClass::Unsupported | UrlClass::Data => return Ok(None),
@@ -91,7 +91,7 @@ impl GetContent {
             }
             UrlClass::Dial | UrlClass::External => turn.storage.durable(URL_ARGUMENT, url).await?,
         };
-        // The filter before each model call keeps only `files/` addresses inline (quickapps 16).
+        // The filter before each call of the model keeps only addresses with `files/` inline (quickapps 16).
         let is_kept = found
             .url
             .as_deref()
@@ -178,7 +178,7 @@ fn strip_leading_slash(url: &str) -> &str {
 fn is_path(url: &str) -> bool {
     let parts: Vec<_> = url
         .split('/')
-        // Decoded first: `%2e%2e` climbs as well (path traversal).
+        // Decoded first: `%2e%2e` leads to the parent as well (path traversal).
         .map(|part| percent_decode_str(part).collect::<Vec<u8>>())
         .collect();
     let climbs =

@@ -1,4 +1,4 @@
-//! Layers of templates as folders (quickapps 8.1).
+//! Layers of templates as directories (quickapps 8.1).
 
 use std::fs;
 use std::io;
@@ -12,16 +12,16 @@ use super::read_text;
 /// Most bytes of one entry.
 const MAX_ENTRY_BYTES: u64 = 4 << 20;
 
-/// The folders of a layer that are looked into.
+/// The subdirectories of a layer that are read.
 const LAYER_DIRECTORIES: [&str; 4] = ["prompt", "tool", "toolset", "skills"];
 
 /// A layer that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
 pub enum LayerError {
-    /// A folder or file does not exist or may not be read.
+    /// A directory or file does not exist or may not be read.
     #[error("the layer {path} cannot be read")]
     Io {
-        /// The folder or file that cannot be read.
+        /// The directory or file that cannot be read.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -30,7 +30,7 @@ pub enum LayerError {
     /// An entry is not what it should be.
     #[error("the layer {path} cannot be used")]
     Entry {
-        /// The folder of the layer, as configured.
+        /// The directory of the layer, as configured.
         path: PathBuf,
         /// Which entry, and why.
         #[source]
@@ -45,7 +45,7 @@ pub enum LayerError {
 /// [`LayerError`] for a folder that does not exist and for an entry that cannot be read.
 pub fn read_layers(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet, LayerError> {
     for folder in folders {
-        // A layer may be empty, but it must be there.
+        // A layer may be empty, but its directory must exist.
         child_names(folder)?;
         let mut entries = 0_u32;
         for kind in LAYER_DIRECTORIES {
@@ -95,7 +95,7 @@ fn read_kind(
     Ok(entries)
 }
 
-/// Names in a folder, sorted: which entry of two wins never depends on the file system.
+/// Names in a directory, sorted: which of two entries wins must not depend on the file system.
 fn child_names(folder: &Path) -> Result<Vec<String>, LayerError> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Manifests and layers of folders.
+//! Tests of manifests and of layers in directories.
 
 use std::error::Error as _;
 

@@ -31,7 +31,7 @@ impl DestinationPolicy {
         let is_any = permissions.hosts.iter().any(|host| host == ANY_NAME);
         let hosts = HostPatterns::parse(&permissions.hosts);
         let host_allowlist = match hosts {
-            // No list at all: every host at a public address.
+            // Without any list: every host at a public address.
             _ if is_any => None,
             Ok(patterns) => Some(patterns),
             Err(error) => return Err(error.to_string()),
@@ -52,7 +52,7 @@ impl DestinationPolicy {
         })
     }
 
-    /// Whether a manifest may name this address. Only its text is judged; names are not resolved here.
+    /// Whether a manifest may name this address. Only its text is checked; names are not resolved here.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl DestinationPolicy {
             return Ok(());
         }
         if self.is_named_host(&host) {
-            // The addresses of this host are not judged, so that only the named origin of it can be reached.
+            // The addresses of this host are not checked, so only the named origin on it may be connected to.
             return Err("is not an origin that this caller may use".to_owned());
         }
         let canonical = CanonicalUrl::parse(&format!("{scheme}://{host}:{port}/"))
@@ -149,10 +149,10 @@ impl DestinationGuard for DestinationPolicy {
     }
 }
 
-/// Whether an address is of this machine: only such an address can be bound. Asked for each connection, for addresses
-/// come and go.
+/// Whether an address belongs to this machine: only such an address can be bound. Checked for each connection, because
+/// addresses change.
 fn is_own(address: IpAddr) -> bool {
-    // UDP and port 0: nothing listens, and no certain port has to be free.
+    // UDP and port 0: nothing listens, and no specific port has to be free.
     UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
 }
 

@@ -14,10 +14,10 @@ use crate::config::permissions::{ANY_NAME, ManifestPermissions, ToolKind};
 /// Scheme of addresses of programs.
 const PROGRAM_SCHEME: &str = "stdio:";
 
-/// Members of templates that say where a request goes.
+/// Members of templates that contain an address of a request.
 const ADDRESS_FIELDS: [&str; 4] = ["url", "method_url", "token_url", "authorization_servers"];
 
-/// Everything that a manifest names and may not, each as `path: reason`.
+/// Everything that a manifest names without permission, each as `path: reason`.
 pub(super) fn manifest_problems(
     manifest: &Manifest,
     permissions: &ManifestPermissions,
@@ -172,7 +172,7 @@ impl ManifestCheck<'_> {
         if !allows_name(&self.permissions.templates, &template.template_name) {
             self.refuse(path, "is not a template that this caller may use");
         }
-        // Templates may hold credentials of the operator, which a patch of the address would send elsewhere.
+        // Templates may contain credentials of the operator, which a patch of the address would send to another host.
         if template.patch.as_ref().is_some_and(has_address) {
             self.refuse(
                 &format!("{path}.override"),

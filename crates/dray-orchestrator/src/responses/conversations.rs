@@ -152,7 +152,7 @@ impl ResponseStore {
         Ok(())
     }
 
-    /// Replaces what a client noted about a conversation.
+    /// Replaces the metadata that a client stored with a conversation.
     ///
     /// # Errors
     ///

@@ -64,18 +64,18 @@ impl ResponseStore {
         }
         let now = self.records.now_ms();
         for entry in &mut entries {
-            // Only old ones: each renewal is a request to the store.
+            // Only old ones, because each renewal is a request to the store.
             if now.saturating_sub(entry.stored_ms) > RENEWAL_AGE_MS {
                 self.records.renew(&entry.content).await?;
                 entry.stored_ms = now;
             }
         }
-        // A list, since the futures of a lazy iterator could not cross threads.
+        // A list, because the futures of a lazy iterator cannot move between threads.
         let reads: Vec<_> = entries
             .iter()
             .map(|entry| self.records.read_document(&entry.content))
             .collect();
-        // In order, which a conversation depends on.
+        // In order, because a conversation depends on it.
         let read: Vec<_> = futures_util::stream::iter(reads)
             .buffered(CONCURRENT_READS)
             .collect()

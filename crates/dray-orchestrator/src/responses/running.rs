@@ -48,7 +48,8 @@ impl RunningResponse {
         }
     }
 
-    /// After an update whose outcome is not known: it may have happened, and then the record is still this process's.
+    /// Reads the record again after an update whose outcome is unknown. While the record is in progress, it belongs to
+    /// this process.
     async fn reread(&mut self) -> Result<(), Superseded> {
         let records = &self.store.records;
         let found = records
@@ -76,7 +77,8 @@ impl RunningResponse {
         Ok(())
     }
 
-    /// Keeps the end of the response. One that can be continued is a part of its conversation from now on.
+    /// Stores the end of the response. If the conversation can continue after it, it becomes a part of the
+    /// conversation.
     ///
     /// # Errors
     ///
@@ -89,7 +91,7 @@ impl RunningResponse {
         let store = self.store.clone();
         let content = match store.store(document).await {
             Ok(content) => content,
-            // That it failed is reported in any case, with what was kept at its beginning.
+            // The failure is reported in any case, with the document that was stored at the beginning.
             Err(_) if !status.can_continue() => self.record.value.document.clone(),
             Err(failure) => return Err(failure),
         };
@@ -111,7 +113,7 @@ impl RunningResponse {
             let add = |record: &mut ConversationRecord| record.history.push(entry.clone());
             let changed = store.change_conversation(&self.principal, &conversation, add);
             if let Err(failure) = changed.await {
-                // A response that its conversation does not have must not look as if it were a part of it.
+                // A response that is missing in its conversation must not look as if it were a part of it.
                 self.record.value.status = ResponseStatus::Failed;
                 self.end().await?;
                 return Err(failure);

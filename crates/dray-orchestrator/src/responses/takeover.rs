@@ -1,4 +1,4 @@
-//! Responses whose process is gone, and that this process finishes.
+//! Responses whose process is gone and that this process finishes.
 
 use dray_agent::failure::RequestFailure;
 
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::records::{RecordError, RecordKind, RevisedRecord};
 
-/// Most times that a response is taken over: a call may be what ends the processes.
+/// Most times that a response is taken over: one of its calls may be what ends the processes.
 const MAX_TAKEOVERS: u32 = 2;
 
 /// A response that this process has taken over.
@@ -24,7 +24,7 @@ pub(crate) struct TakenResponse {
 }
 
 impl ResponseStore {
-    /// Of a response in the background whose process is gone, whether another may take it over.
+    /// Whether another process may take over this response in the background, because its process is gone.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The right to renew the tokens of one sign-in, as a record that one replica at a time can create.
+//! The lease for renewing the tokens of one sign-in: a record that one replica at a time can create.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::records::{CallerRecords, RecordError, RecordKind, RevisedRecord};
 
-/// Interval between two looks at a lease that another replica has.
+/// Interval between two checks of a lease that another replica has.
 const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest wait for a lease: that of a replica that ended, and some of replicas that are faster.
+/// Longest wait for a lease: long enough for that of a replica that ended, and for several replicas that come first.
 const MAX_LEASE_WAIT: Duration = RENEWAL_LEASE_LIFETIME.saturating_mul(2);
 
 const LEASE_RECORD_KIND: RecordKind = RecordKind::SignInRenewal;
@@ -41,7 +41,7 @@ pub(super) async fn take_lease(
     taken.unwrap_or_else(|_| Err(RecordError::Stale.into()))
 }
 
-/// Takes the lease if it is free; stale if it is not.
+/// Takes the lease if it is free or has expired.
 async fn try_take(records: &CallerRecords, principal: &str, id: &str) -> Result<u64, RecordError> {
     let found = records
         .get::<LeaseRecord>(LEASE_RECORD_KIND, principal, id)

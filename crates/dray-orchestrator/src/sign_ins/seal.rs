@@ -22,7 +22,7 @@ impl RecordSeal {
         }
     }
 
-    /// Encrypts a value; it opens with the same `bound` text only. `None` when the system provides no randomness.
+    /// Encrypts a value; it opens with the same `bound` text only. `None` if the system provides no random numbers.
     pub(super) fn seal(&self, bound: &str, mut value: Vec<u8>) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;

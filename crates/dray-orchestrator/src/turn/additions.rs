@@ -1,4 +1,4 @@
-//! What a turn adds to the conversation before the model sees it: the system prompt, skills, news.
+//! What a turn adds to the conversation before the model sees it: the system prompt, skills, and notices.
 
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
@@ -11,8 +11,8 @@ use dray_agent::{clock, lazy, notify, pair, prompt};
 use super::prepare::{OutgoingMessages, iso_now};
 use super::{SharedParts, trouble};
 
-/// Adds the calls that the model seems to have made at the beginning: how files go into arguments, and the files of
-/// the last message.
+/// Adds calls at the beginning as if the model had made them: how files are passed in arguments, and the files of the
+/// last message.
 pub(super) fn insert_file_skill(
     takes_files: bool,
     skills: &[Skill],
@@ -27,7 +27,7 @@ pub(super) fn insert_file_skill(
     }
 }
 
-/// Puts what the model is to hear of files and of the time at the end of the conversation.
+/// Adds the notices about files and the time at the end of the conversation.
 pub(super) fn tell_news(
     manifest: &Manifest,
     outgoing: &OutgoingMessages,
@@ -49,7 +49,7 @@ pub(super) fn tell_news(
     }
 }
 
-/// The skills of the layers and of the manifest, and what is wrong with those.
+/// The skills of the layers and of the manifest, with their problems.
 pub(super) async fn turn_skills(
     parts: &SharedParts,
     caller: &Caller,
@@ -71,7 +71,7 @@ pub(super) async fn turn_skills(
     (learned.skills, issues)
 }
 
-/// Puts the system prompt in its place.
+/// Inserts the system prompt.
 pub(super) fn system_prompt(
     parts: &SharedParts,
     manifest: &Manifest,

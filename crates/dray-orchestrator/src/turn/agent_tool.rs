@@ -1,8 +1,8 @@
 //! Agents as tools of other agents: a call is a turn of the other agent, with its own model, tools and budget.
 //!
-//! The called agent is a local manifest that the caller of the request may use itself, so it never has more than the caller. It
-//! works in the same conversation: files and sandbox are shared, its stages stand in the stage of the call, and what it uses
-//! counts in the budgets of the agent that called it. No one is asked for approvals of its calls.
+//! The called agent is a local manifest that the caller of the request may use itself, so it never has more than the
+//! caller. It works in the same conversation: files and sandbox are shared, its stages are shown in the stage of the
+//! call, and its usage counts in the budgets of the agent that called it. Its calls that need an approval are not made.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const MAX_TEXT_BYTES: usize = 1 << 20;
 /// The agents above one that is called, and what it shares with them.
 #[derive(Clone, Debug)]
 pub(super) struct AgentLineage {
-    /// Names from the agent of the request on.
+    /// Names of the agents from that of the request on.
     pub(super) names: Vec<String>,
     /// Session of the request.
     pub(super) session: String,
@@ -43,7 +43,7 @@ pub(super) struct AgentLineage {
     pub(super) budget: Arc<TurnBudget>,
 }
 
-/// What agents are called with.
+/// What called agents share.
 #[derive(Clone)]
 pub(super) struct AgentCalls {
     pub(super) parts: Arc<SharedParts>,
@@ -61,7 +61,7 @@ impl fmt::Debug for AgentCalls {
     }
 }
 
-/// What the agents are called with that this one can call.
+/// The shared data for the agents that this agent can call.
 pub(super) fn agent_calls(
     parts: &Arc<SharedParts>,
     asked: &CheckedChatRequest,
@@ -253,7 +253,7 @@ impl AgentTool {
             request: ChatRequest {
                 messages: vec![message],
                 include_usage: true,
-                // The agent above decides what of the files its user sees.
+                // The calling agent decides which of the files its user sees.
                 knows_custom_content: true,
                 approval_form: ApprovalForm::Unavailable,
                 ..ChatRequest::default()
@@ -310,7 +310,7 @@ async fn gather(mut events: Receiver<Event>, stage: &StageWriter) -> AgentAnswer
                     StageStatus::Completed => "",
                     StageStatus::Failed => " (failed)",
                 };
-                // A client that has left ends the call elsewhere.
+                // If the client has disconnected, another part ends the call.
                 let _ = stage
                     .content(format!("\n#### {name}{mark}\n\n{content}\n"))
                     .await;
@@ -321,7 +321,7 @@ async fn gather(mut events: Receiver<Event>, stage: &StageWriter) -> AgentAnswer
     answer
 }
 
-/// The files that a call names, newest first where names are equal.
+/// The files that a call names; of equal names the newest counts.
 fn named_files(names: Option<&Value>, history: &[Message]) -> Result<Vec<Attachment>, ToolFailure> {
     let invalid = |message: String| ToolFailure::Parameter {
         name: "files".to_owned(),

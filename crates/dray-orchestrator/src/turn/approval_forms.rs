@@ -1,4 +1,4 @@
-//! Questions on approval as clients get them, and the answers that they send back.
+//! Questions about approvals in the forms that clients get, and the answers that they send back.
 //!
 //! - A client that declares the function `request_approval` gets the question as a call of it, and answers with a result.
 //! - A client of `/v1/responses` gets items of the type `mcp_approval_request`; the surface turns its answers into such
@@ -26,11 +26,11 @@ use crate::http::APPROVAL_TOOL;
 pub(super) const MARKER_START: &str = "[approval ";
 /// Characters of an id of an approval.
 const ID_CHARS: usize = 36;
-/// Questions in text of one conversation that are looked up, newest first.
+/// Questions in text that are looked up in one conversation, newest first.
 const MAX_TEXT_QUESTIONS: usize = 64;
-/// Said for a person who wrote something else.
+/// The comment for a person who wrote something else.
 const OTHER_ANSWER: &str = "The user did not answer yes or no, and sent another message.";
-/// Code of an answer that has not the form of one.
+/// Code for an answer that does not have the required form.
 const ANSWER_CODE: &str = "invalid_approval";
 
 /// The answer of a client to a question.
@@ -38,7 +38,7 @@ const ANSWER_CODE: &str = "invalid_approval";
 pub(super) struct ApprovalAnswer {
     /// Whether the call may be made.
     pub(super) approve: bool,
-    /// What the person says about it; the model gets it with a refusal.
+    /// The person's comment; the model gets it with a refusal.
     #[serde(default)]
     pub(super) reason: Option<String>,
     /// Digest of the call, of clients that check it.
@@ -122,7 +122,7 @@ pub(super) fn question_text(requests: &[ApprovalRequest], approval_id: &str) -> 
     text
 }
 
-/// Text with characters escaped that a person cannot see, or that change the order of what a person sees (Unicode, format
+/// Text in which invisible characters, and characters that change the visible order, are escaped (Unicode, format
 /// characters). JSON reads the escapes as the same characters.
 pub(super) fn visible_text(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
@@ -162,7 +162,7 @@ pub(super) async fn read_text_answers(
         .enumerate()
         .filter_map(|(at, message)| Some((at, marked_approval(message)?)))
         .collect();
-    // From the end on, so that positions stay right.
+    // From the end, so that positions before it stay valid.
     for (at, id) in asked.into_iter().rev().take(MAX_TEXT_QUESTIONS) {
         let Some(answer) = messages.get(at + 1).filter(|next| next.role == Role::User) else {
             continue;
@@ -173,7 +173,7 @@ pub(super) async fn read_text_answers(
             if is_waiting && (text_choice(&text).is_some() || text_action(&text)) {
                 return Err(expired_failure());
             }
-            // An earlier question stays as it was said.
+            // An earlier question stays as it was shown.
             continue;
         };
         let record = record.value;
@@ -194,7 +194,8 @@ pub(super) async fn read_text_answers(
     Ok(())
 }
 
-/// What a message of the user says about a question, as the result of its call, and whether it says nothing else.
+/// The decision that a message of the user expresses, as the result of its call, and whether the message contains
+/// nothing else.
 fn text_answer(record: &ApprovalRecord, text: &str) -> (Value, bool) {
     if let Some(questions) = &record.questions {
         return match read_text_answer(questions, text) {
@@ -216,7 +217,7 @@ fn text_answer(record: &ApprovalRecord, text: &str) -> (Value, bool) {
     }
 }
 
-/// Whether a message of a user is surely the answer to a question.
+/// Whether a message of a user is certainly the answer to a question.
 fn text_action(text: &str) -> bool {
     matches!(
         text.trim().to_lowercase().as_str(),
@@ -240,7 +241,7 @@ fn marked_approval(message: &Message) -> Option<String> {
     is_id.then(|| id.to_owned())
 }
 
-/// What a message of a user says about a question; `None` for anything but yes and no.
+/// The decision in a message of a user; `None` for anything but yes and no.
 fn text_choice(text: &str) -> Option<bool> {
     match text.trim().to_lowercase().as_str() {
         "yes" => Some(true),

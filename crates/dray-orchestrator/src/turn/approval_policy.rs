@@ -1,4 +1,4 @@
-//! Which calls of a turn a person must approve, and how the question is put.
+//! Which calls of a turn a person must approve, and the form of the question.
 
 use dray_agent::approval::{ApprovalRule, CallFacts};
 use dray_agent::message::ToolCall;
@@ -13,21 +13,21 @@ const MAX_QUESTIONS: usize = 32;
 /// Most bytes of the arguments of a call, and of what a tool asks, that a person is shown.
 const MAX_SHOWN_BYTES: usize = 16 << 10;
 
-/// Said of a call in a round in which the client has calls of its own and cannot be asked.
+/// Result of a call that needs approval in a round with calls for the client, who cannot be asked then.
 const MIXED_ROUND: &str = "This call needs the approval of the user, which cannot be asked for beside calls of the client's \
      tools. It was not made. Call it again in a round of its own.";
-/// Said of calls beyond [`MAX_QUESTIONS`].
+/// Result of calls beyond [`MAX_QUESTIONS`].
 const TOO_MANY: &str = "This call needs the approval of the user, and this round has too many such calls. It was not made. \
      Call it again in the next round.";
-/// Said of a call that is too large to be shown.
+/// Result of a call that is too large to be shown.
 const TOO_LARGE: &str = "This call needs the approval of the user, and its arguments are too large to be shown. It was not \
      made. Call it with shorter arguments, or put the content into a file.";
-/// Said of a call that no one can approve.
+/// Result of a call that no one can approve.
 pub(super) const NO_QUESTION: &str =
     "This call needs the approval of the user, who cannot be asked here. It was not made.";
 
-/// Rules on approval of the operator and of the manifest. A call needs approval when one of them covers it, so that no
-/// manifest lifts a rule of the operator.
+/// Rules on approval of the operator and of the manifest. A call needs approval if one of them covers it, so a manifest
+/// cannot remove a rule of the operator.
 #[derive(Debug, Default)]
 pub(super) struct ApprovalPolicy {
     rules: Vec<ApprovalRule>,
@@ -37,7 +37,7 @@ pub(super) struct ApprovalPolicy {
     repeatable: Vec<ApprovalRule>,
 }
 
-/// The calls of a round, by who makes them.
+/// The calls of a round, by how they are handled.
 #[derive(Debug, Default)]
 pub(super) struct CallGroups {
     /// Calls of tools of the client.
@@ -80,7 +80,8 @@ impl ApprovalPolicy {
         self
     }
 
-    /// Whether a call may be made again when its process ended during it. One whose arguments are not an object does nothing.
+    /// Whether a call may be repeated if its process ended during it. A call whose arguments are not an object has no
+    /// effect, so it may.
     pub(super) fn is_repeatable(&self, call: &ToolCall) -> bool {
         let function = &call.function;
         self.covers(&self.repeatable, &function.name, &function.arguments)
@@ -89,7 +90,7 @@ impl ApprovalPolicy {
 
     /// Whether one of these rules covers a call; `None` for arguments that are not an object.
     fn covers(&self, rules: &[ApprovalRule], tool: &str, arguments: &str) -> Option<bool> {
-        // The reading of the call itself: what a rule covers is what is called.
+        // Arguments are parsed as they are for the call, so that the rule covers exactly what is called.
         let arguments = parse_arguments(arguments).ok()?;
         let facts = CallFacts {
             tool,
@@ -134,7 +135,7 @@ impl ApprovalPolicy {
             .map_or("agent", String::as_str)
     }
 
-    /// Whether a tool is another agent, which counts in the budgets itself.
+    /// Whether a tool is another agent, which charges its usage to the budgets itself.
     pub(super) fn is_agent(&self, tool: &str) -> bool {
         self.sources.is_agent(tool)
     }

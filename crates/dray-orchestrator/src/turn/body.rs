@@ -72,13 +72,13 @@ impl BodyTemplate {
         let declared = tools.iter().map(|tool| tool.declaration().body());
         let all: Vec<_> = declared
             .chain(statics.iter().cloned())
-            // Last, so that the agent's own part of the prompt stays the same for all clients.
+            // Last, so that the agent's own part of the prompt is the same for all clients.
             .chain(client_tools.declarations().iter().cloned())
             .collect();
         // Services refuse a choice without tools. Only `auto` and `none` get here without any.
         let tool_choice = tool_choice.filter(|_| !all.is_empty());
         if all.is_empty() {
-            // Services refuse it without tools, for which it says nothing.
+            // Services refuse it without tools, for which it has no meaning.
             fixed.shift_remove("parallel_tool_calls");
         } else {
             fixed.insert("tools".to_owned(), Value::Array(all));
@@ -86,7 +86,7 @@ impl BodyTemplate {
         if let Some(format) = response_format {
             fixed.insert("response_format".to_owned(), format);
         }
-        // Budgets and metrics need the tokens also where the client does not.
+        // Budgets and metrics need the token counts even if the client does not.
         fixed.insert(
             "stream_options".to_owned(),
             json!({ "include_usage": true }),
@@ -102,7 +102,7 @@ impl BodyTemplate {
     ) -> Result<Value, serde_json::Error> {
         let mut body = self.fixed.clone();
         body.insert("messages".to_owned(), serde_json::to_value(messages)?);
-        // A choice that forces a call in each round would never let the loop end.
+        // A choice that requires a call would otherwise do so in every round, and the loop would never end.
         if let Some(choice) = self.tool_choice.as_ref().filter(|_| round == 1) {
             body.insert("tool_choice".to_owned(), choice.clone());
         }

@@ -1,7 +1,7 @@
 //! The budgets that hold for one turn: its own, that of its conversation, and that of its caller.
 //!
-//! A call of a model is charged with an estimate before it begins, and settled when it ends: a client that leaves in the middle
-//! has paid. Where a model's service reports no tokens, four bytes count as one.
+//! A call of a model is charged with an estimate before it begins, and settled when it ends, so that a client that
+//! disconnects in the middle is charged. Where a model's service reports no tokens, four bytes count as one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,11 +27,11 @@ const EXHAUSTED_CODE: &str = "budget_exhausted";
 /// A budget with what was used of it.
 #[derive(Debug)]
 struct ScopedBudget {
-    /// Of what it is the budget, for people.
+    /// Whose budget it is, for messages to people.
     scope: &'static str,
     limits: BudgetLimits,
     used: BudgetUse,
-    /// Record that other turns count in as well.
+    /// Record that other turns update as well.
     record: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl TurnBudget {
                 Some(format!("day-{day}")),
             ),
         ];
-        // Of a called agent the shared budgets are those of the agent that called it.
+        // A called agent uses the shared budgets of the agent that called it.
         scopes.retain(|scope| {
             !scope.limits.is_unlimited() && (parent.is_none() || scope.record.is_none())
         });
@@ -133,7 +133,7 @@ impl TurnBudget {
         stop_text("this turn", &format!("{seconds} seconds"))
     }
 
-    /// Text for the user when a budget is used up; `None` while all have room.
+    /// Text for the user when a budget is used up; `None` if every budget has some left.
     pub(super) fn exhausted(&self) -> Option<String> {
         let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reached = scopes
@@ -212,7 +212,7 @@ impl TurnBudget {
         })
     }
 
-    /// Puts a use in the place of another one, here and in the budgets above.
+    /// Replaces one usage by another, here and in the budgets of the calling agents.
     async fn replace(&self, before: BudgetUse, after: BudgetUse) {
         let mut next = Some(self);
         while let Some(budget) = next {
@@ -237,7 +237,7 @@ impl TurnBudget {
                 .await;
             match replaced {
                 Ok(used) => {
-                    // What concurrent turns of the same caller used counts from now on.
+                    // From now on, the usage of concurrent turns of the same caller counts too.
                     let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Some(scope) = scopes.get_mut(number) {
                         scope.used = used;
@@ -281,7 +281,7 @@ fn exhausted_failure(scope: &str, limit: &str, now_ms: u64) -> RequestFailure {
     let text = format!("The budget of {scope} is used up ({limit}).");
     let mut failure = RequestFailure::new(429, text.clone()).display(text);
     failure.code = Some(EXHAUSTED_CODE.to_owned());
-    // The next day; a conversation has no better time.
+    // The next day; for a conversation no better time is known.
     let seconds = (DAY_MS - now_ms % DAY_MS).div_ceil(1000);
     failure.retry_after_seconds = Some(u16::try_from(seconds).unwrap_or(u16::MAX));
     failure

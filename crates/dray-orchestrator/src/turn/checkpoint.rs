@@ -1,5 +1,5 @@
-//! Checkpoints of a response in the background: before a round of tools and after it, what the turn has done is kept, so that
-//! another replica can finish the response when this process dies.
+//! Checkpoints of a response in the background. Before and after each round of tools the progress of the turn is
+//! stored, so that another replica can finish the response if this process dies.
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role, ToolCall};
@@ -27,8 +27,8 @@ pub(super) struct Checkpoints<'a> {
 }
 
 impl Checkpoints<'_> {
-    /// Before calls are made: those of `repeated` are made again by the replica that finishes the response. `None` when one
-    /// of them must not be; the response then fails with this process.
+    /// Called before calls are made. The replica that finishes the response repeats those in `repeated`. With `None`,
+    /// one of them must not be repeated, and the response fails if this process ends.
     ///
     /// # Errors
     ///
@@ -45,12 +45,12 @@ impl Checkpoints<'_> {
         Ok(())
     }
 
-    /// After all calls of a round have their results.
+    /// Called when all calls of a round have their results.
     pub(super) async fn end_round(&self, messages: &[Message]) {
         self.keep(messages, Vec::new()).await;
     }
 
-    /// From here on the response fails with this process.
+    /// From here on the response fails if this process ends.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Checkpoints<'_> {
                 .await
         };
         if let Err(failure) = kept.await {
-            // What runs now may be repeated, so an earlier checkpoint is as good.
+            // The calls that run now may be repeated, so an earlier checkpoint can stay.
             tracing::warn!(%failure, "a response has no newer checkpoint");
         }
     }
@@ -99,7 +99,8 @@ impl Checkpoints<'_> {
         self.resumed.filter(|_| self.run.takeovers > 0)
     }
 
-    /// Where the rounds begin that a checkpoint must have: one that is resumed leads to all rounds before it.
+    /// Index of the first message of a checkpoint: the round with which the turn was resumed, otherwise the first
+    /// message of this request.
     fn begin(&self, messages: &[Message]) -> usize {
         let Some(first) = self.resumed().and_then(|one| one.first_call.as_deref()) else {
             return self.begins_at;

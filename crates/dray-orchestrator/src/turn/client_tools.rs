@@ -1,4 +1,4 @@
-//! What a client of `OpenAI`'s API brings for a turn: tools that it calls itself, and parameters for the model.
+//! What a client of `OpenAI`'s API adds to a turn: tools that it calls itself, and parameters for the model.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::body::ClientWishes;
 use crate::http::unsupported_failure;
 
-/// Names of the limit of an answer, the newer one last.
+/// Names of the limit of an answer; the newer one is last.
 const TOKEN_LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
 /// Tools that the client calls itself.
@@ -145,8 +145,8 @@ pub(super) fn check_wishes(
     Ok(())
 }
 
-/// Adds a client's parameters to those of the manifest. The client's win, but for the limit of the answer: there the
-/// lower one holds, under the client's name for it.
+/// Adds a client's parameters to those of the manifest. Those of the client win, except for the limit of the answer:
+/// there the lower value applies, under the client's name for it.
 pub(super) fn merge_parameters(fixed: &mut Map<String, Value>, client: Map<String, Value>) {
     let limit = TOKEN_LIMITS
         .iter()

@@ -1,4 +1,4 @@
-//! Shortens the prompts of long conversations: old messages go into a file, and an outline stands in their place.
+//! Shortens the prompts of long conversations: old messages are put into a file, and an outline replaces them.
 
 use dray_agent::compaction::{CompactionPlan, transcript};
 use dray_agent::message::Message;
@@ -12,7 +12,7 @@ pub(super) struct Compactor<'a> {
     files: &'a TurnFiles,
     /// Tokens from which on prompts are compacted; `None`: never.
     threshold_tokens: Option<u64>,
-    /// What was kept last, by the digest of its text, and where.
+    /// The text that was stored last, by its digest, and the address of its file.
     kept: Mutex<Option<(Sha256Digest, String)>>,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Compactor<'a> {
         }
     }
 
-    /// The prompt as it goes to the model. When the old messages cannot be kept, it stays whole.
+    /// The prompt for the model. If the old messages cannot be stored, it is not shortened.
     pub(super) async fn compact(&self, messages: Vec<Message>) -> Vec<Message> {
         let plan = self
             .threshold_tokens

@@ -8,7 +8,7 @@ use dray_types::ByteSize;
 
 use crate::config::AnswerFiles;
 
-/// Largest file that is in a text as its content.
+/// Largest file whose content is put into a text.
 const MAX_INLINE_BYTES: ByteSize = ByteSize::mib(4);
 
 /// The text with all files that have an address; `None` for an answer without any.

@@ -1,4 +1,4 @@
-//! A turn from its first stage to its ending.
+//! A turn from its first stage to its end.
 
 use dray_agent::event::{AnswerEnd, Event, StageStatus};
 use dray_agent::failure::RequestFailure;
@@ -82,7 +82,7 @@ impl OpenTurn {
             Ok::<_, ClientGone>(())
         };
         told.await.map_err(|_| client_gone_failure())?;
-        // Only here: the state goes out before the error event (quickapps 4).
+        // Only here, because the state is sent before the error event (quickapps 4).
         let done = done?;
         let counts = self.response.counts;
         let per_model = if counts { tally.per_model() } else { &[] };
@@ -140,7 +140,7 @@ impl OpenTurn {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
         let max_rounds = self.max_rounds();
-        // Moved out, since the loop borrows other fields of `self`.
+        // Moved out, because the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
         let wishes = std::mem::take(&mut self.response.wishes);
         let client_tools = wishes.tools.clone();
@@ -213,7 +213,7 @@ impl OpenTurn {
         own.unwrap_or(self.parts.config.max_iterations)
     }
 
-    /// What every call of the model in this turn has in common.
+    /// The common parts of all calls of the model in this turn.
     fn body_template(&self, wishes: ClientWishes) -> BodyTemplate {
         BodyTemplate::new(
             &self.manifest.orchestrator.deployment,
@@ -247,8 +247,8 @@ impl OpenTurn {
             .await
     }
 
-    /// Says in the answer what the user can do about a missing tool set: clients that show no stages show this. Not where
-    /// the answer has to be a document.
+    /// Tells the user in the answer what to do about a missing tool set, because some clients show no stages. Left out
+    /// if the answer has to be a document.
     async fn show_user_text(&self, sink: &EventSink) -> Result<(), ClientGone> {
         let is_text = super::plain::is_text(self.response.wishes.response_format.as_ref());
         match self.setup.issues.user_text() {
@@ -257,7 +257,7 @@ impl OpenTurn {
         }
     }
 
-    /// Puts the user's files into the sandbox, and adds a message with their paths for the model.
+    /// Puts the user's files into the sandbox, and adds a message for the model with their paths.
     async fn take_uploads(&mut self) {
         // They were placed when the turn began.
         if self.part.continues {
@@ -289,7 +289,7 @@ impl OpenTurn {
 
     /// The state that the client stores for the next turn.
     async fn state(&self) -> Value {
-        // Of a turn that continues, the rounds of earlier requests are in the states of those.
+        // In a turn that continues, the states of earlier requests contain their rounds.
         let new = self.messages.get(self.continued_at.unwrap_or_default()..);
         let packer = StatePacker {
             turn: &self.session.turn,
@@ -368,7 +368,7 @@ async fn write_stage(sink: &EventSink, name: &str, text: String) -> Result<(), C
     stage.close(StageStatus::Completed).await
 }
 
-/// A failure for a client that has disconnected, which therefore never gets it.
+/// A failure that is never sent, because the client has disconnected.
 fn client_gone_failure() -> RequestFailure {
     RequestFailure::new(499, "The client is gone.")
 }

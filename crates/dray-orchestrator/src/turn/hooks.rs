@@ -30,7 +30,7 @@ use super::speech::TextRelay;
 use super::tally::TurnTally;
 use super::tool_runner::ToolRunner;
 
-/// The id of calls while they run; in the conversation each has its own.
+/// The id of hook calls while they run; in the conversation each gets its own.
 const RUNNING_CALL_ID: &str = "hook";
 
 /// A call that is made at a point of the request.
@@ -42,7 +42,7 @@ pub(super) struct PlannedCall {
     tool: Arc<dyn Tool>,
 }
 
-/// Plans the hooks of a manifest and takes out the tools that only they may call.
+/// Plans the hooks of a manifest and removes the tools that only they may call.
 pub(super) fn split_hook_tools(
     manifest: &Manifest,
     tools: &mut Vec<Arc<dyn Tool>>,
@@ -88,7 +88,7 @@ impl PlannedCall {
         }
     }
 
-    /// Puts a result at the end of the conversation, unless it is known there.
+    /// Adds a result at the end of the conversation, unless the conversation contains it already.
     fn append(&self, result: Message, messages: &mut Vec<Message>) {
         let name = &self.tool.declaration().name;
         let text = match &result.content {
@@ -154,7 +154,7 @@ impl Tool for ReportingTool {
     }
 }
 
-/// The part of a turn that a request is.
+/// The part of its turn that a request is.
 #[derive(Debug, Default)]
 pub(super) struct TurnPart {
     /// Whether the turn began in an earlier request, and this one brings results of the client's tools.
@@ -165,8 +165,8 @@ pub(super) struct TurnPart {
     pub(super) resumed: ResumedCalls,
 }
 
-/// The loop of a request with the hooks before and after it. After a failure there are none, and none in the middle of a turn
-/// that waits for its client.
+/// Runs the loop of a request, with the hooks before and after it. No hooks run after a failure, or in the middle of a
+/// turn that waits for its client.
 #[derive(Debug)]
 pub(super) struct HookedRequest<'a> {
     pub(super) hooks: &'a [PlannedCall],
@@ -175,7 +175,7 @@ pub(super) struct HookedRequest<'a> {
 }
 
 impl HookedRequest<'_> {
-    /// What was decided comes first: hooks and the model see its results.
+    /// Decisions come first: hooks and the model see their results.
     pub(super) async fn run(
         self,
         rounds: &mut ToolLoop<'_>,
@@ -190,7 +190,7 @@ impl HookedRequest<'_> {
             mut resumed,
         } = self.part;
         if !continues {
-            // The user wrote something else, and is not asked again.
+            // The user wrote something else and is not asked again.
             resumed.end_later();
         }
         let waiting = self
@@ -214,7 +214,7 @@ impl HookedRequest<'_> {
         if !done.waits() {
             let has_hooks = self.hooks.iter().any(|hook| hook.event == end);
             if let Some(checkpoints) = rounds.checkpoints.as_ref().filter(|_| has_hooks) {
-                // Calls of hooks are not kept, so they must not be made again.
+                // Calls of hooks are not stored, so they must not be repeated.
                 checkpoints.close().await.map_err(LoopError::Failed)?;
             }
             call_hooks(rounds, self.hooks, end, messages, tally).await?;
@@ -250,7 +250,7 @@ async fn call_hook(
     let arguments = hook.arguments.to_string();
     let name = hook.tool.declaration().name.as_str();
     if runner.approvals.requires(name, &arguments) {
-        // No one is asked about the calls of a manifest, which must not get around a rule of the operator.
+        // No one can approve calls of a manifest's hooks, and these calls must not avoid a rule of the operator.
         tracing::warn!(
             tool = name,
             "a hook calls a tool that needs approval; it was not called"
@@ -271,7 +271,7 @@ async fn call_hook(
     let ran = match ran {
         Ok(ran) => ran,
         Err(RequestEnd::Gone(_)) => return Err(LoopError::Gone),
-        // A hook never ends the request, so both endings become results.
+        // A hook never ends the request, so both kinds of end become results.
         Err(RequestEnd::Stopped { text }) => failed_call(&text),
         Err(RequestEnd::Failed(failure)) => failed_call(&failure.message),
     };
@@ -286,7 +286,7 @@ async fn call_hook(
     Ok(runner.offloaded(name, ran).await)
 }
 
-/// The result of a call that ended the request, had the model made it: one that took too long.
+/// The result of a call that would have ended the request if the model had made it: it took too long.
 fn failed_call(text: &str) -> CompletedCall {
     let told = match fallback::decide_fallback(&Fallback::default(), text, false) {
         fallback::FallbackDecision::Tell(told) => told,

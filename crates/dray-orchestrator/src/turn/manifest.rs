@@ -33,7 +33,7 @@ pub(crate) struct ManifestLoader {
 }
 
 impl ManifestLoader {
-    /// The manifest that a request names, read and checked. Nothing that it names was dialled or started before.
+    /// The manifest that a request names, read and checked. None of its addresses or programs was used before.
     pub(super) async fn load(
         &self,
         caller: &Caller,
@@ -46,7 +46,7 @@ impl ManifestLoader {
                 self.read_granted(document.clone(), grant)
             }
             ManifestSource::Application(id) => {
-                // Permission first: nothing is fetched for a caller that may not use the application.
+                // Permission comes first: nothing is fetched for a caller that may not use the application.
                 self.grants.check_agent(identity, id)?;
                 let grant = self.grants.of_application()?;
                 let document = self.fetch_application(caller, id).await?;
@@ -92,7 +92,7 @@ impl ManifestLoader {
             tracing::warn!("manifest: {warning}");
         }
         let mut manifest = reading.value;
-        // Before the manifest is returned: nothing that it names is resolved, dialled or started earlier.
+        // Before the manifest is returned, so that nothing in it is resolved, connected to or started earlier.
         grant.restrict(&mut manifest)?;
         Ok(LoadedManifest {
             manifest: Arc::new(manifest),
@@ -114,7 +114,7 @@ impl ManifestLoader {
                 "could not fetch an application"
             );
             match error.status {
-                // The status alone: the body is a text of another service.
+                // Only the status, because the body is text of another service.
                 Some(status) => failed(&format!("status {status}")),
                 None => failed("DIAL Core does not respond"),
             }

@@ -33,7 +33,7 @@ pub(super) struct ModelCaller<'a> {
     pub(super) propagates_stages: bool,
     /// Whether the client speaks `OpenAI`'s API and not DIAL's.
     pub(super) is_plain: bool,
-    /// Most characters of a content in the log; `None`: contents stay out of it.
+    /// Most characters of a content in the log; `None` if contents are not logged.
     pub(super) log_payloads: Option<usize>,
     /// What the turn may use.
     pub(super) budget: &'a TurnBudget,
@@ -42,7 +42,7 @@ pub(super) struct ModelCaller<'a> {
 }
 
 impl ModelCaller<'_> {
-    /// One call of the model. When it refuses files that were sent along, they are taken out and it is asked once more.
+    /// Calls the model once. If it refuses the files in the request, it is called once more without them.
     pub(super) async fn ask(
         &mut self,
         messages: &mut [Message],
@@ -119,7 +119,7 @@ impl ModelCaller<'_> {
         let mut stream = match chat.stream(self.caller, self.deployment, body).await {
             Ok(stream) => stream,
             Err(error) => {
-                // Nothing was read or written by the model.
+                // No token was read or written by the model.
                 self.budget.cancel_call(charge).await;
                 return Err(error.into());
             }
@@ -141,7 +141,7 @@ impl ModelCaller<'_> {
                 },
                 Ok(None) => break,
                 Err(error) => {
-                    // Tokens of a call that failed were used all the same.
+                    // A failed call may have used tokens too.
                     let bytes = relay.received_bytes();
                     let usage = relay.broken().await?;
                     self.settle(charge, &usage, bytes, tally).await;
@@ -173,7 +173,7 @@ impl ModelCaller<'_> {
     }
 }
 
-/// Why one call of the model gave nothing.
+/// Why one call of the model returned no answer.
 enum CallError {
     Cut(LoopError),
     Model(ChatError),
@@ -202,7 +202,7 @@ impl From<ChatError> for CallError {
     }
 }
 
-/// The message of an answer. A model wants text in each: a single space where there is none.
+/// The message of an answer. Models require text in each message: a single space if there is none.
 pub(super) fn answer_message(answer: ModelAnswer) -> Message {
     let content = if answer.content.is_empty() {
         " ".to_owned()

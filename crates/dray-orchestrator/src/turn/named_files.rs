@@ -11,11 +11,11 @@ use crate::http::FILE_ID_FIELD;
 
 /// Most files that one request names. Each is looked up.
 const MAX_NAMED_FILES: usize = 100;
-/// Largest picture that a model gets as a part of its message.
+/// Largest picture that is sent to a model as a part of its message.
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(8);
 
-/// Puts the files in the place of their ids. Earlier messages may name files that are gone: the conversation continues
-/// without those.
+/// Replaces ids by their files. Earlier messages may name files that are gone: the conversation continues without
+/// those.
 ///
 /// # Errors
 ///

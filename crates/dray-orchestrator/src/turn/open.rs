@@ -1,4 +1,4 @@
-//! A turn before anything is shown: what can fail early fails here (quickapps 9).
+//! Prepares a turn before anything is shown: what can fail early fails here (quickapps 9).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(super) struct OpenTurn {
 /// What went wrong while the turn was set up.
 pub(super) struct SetupReport {
     pub(super) issues: IssueLog,
-    /// The system prompt, or why there is none: the issues are shown before the request ends with it.
+    /// The system prompt, or why there is none: the issues are shown before the request ends with that failure.
     pub(super) prompt: Result<(), RequestFailure>,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct TurnTools {
 pub(super) struct TurnSession {
     pub(super) files: Arc<TurnFiles>,
     pub(super) turn: Turn,
-    /// The conversation, with whose it is.
+    /// The conversation and its owner.
     pub(super) conversation: String,
 }
 
@@ -208,8 +208,8 @@ fn outgoing_of_turn(
     outgoing
 }
 
-/// Where the turn happens, what it may use, and what the agents are called with that it can call. The budgets are looked at
-/// before anything is connected, started or spent.
+/// Determines the session of the turn, its budgets, and what called agents share. Budgets are checked before anything
+/// is connected, started or spent.
 async fn begin_turn(
     parts: &Arc<SharedParts>,
     asked: &CheckedChatRequest,
@@ -324,7 +324,7 @@ async fn add_own_tools(
     issues.tools.extend(dropped.into_iter().map(to_tool_issue));
 }
 
-/// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
+/// Requests tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
 async fn gather_inputs(
     parts: &SharedParts,
     audience: ToolAudience<'_>,
@@ -393,7 +393,8 @@ async fn turn_start(
     })
 }
 
-/// Whose sessions a caller may name: of a key of DIAL the bucket of its user; of no particular user without DIAL.
+/// The owner of the sessions that a caller may name: with a key of DIAL the bucket of its user, without DIAL no
+/// particular user.
 async fn session_owner(
     parts: &SharedParts,
     caller: &Caller,
@@ -403,7 +404,7 @@ async fn session_owner(
         return Ok(Some(bucket.clone()));
     }
     match &parts.core {
-        // Behind DIAL a client of the operator speaks for users: the key in `Api-Key` says for which one.
+        // Behind DIAL a client of the operator acts for users, and the key in `Api-Key` identifies the user.
         Some(core) if session::is_named(caller) => {
             let bucket = core.bucket(caller).await;
             bucket
@@ -414,7 +415,7 @@ async fn session_owner(
     }
 }
 
-/// Binds a session to its sandbox when the operator wants each to have one.
+/// Binds a session to its sandbox if the operator wants each session to have one.
 async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
     if let Some(sandbox) = &parts.config.sandbox {
         files.session.bind(sandbox).await;

@@ -1,4 +1,4 @@
-//! How the model is asked in a turn, and how its response goes to the client.
+//! How the model is called in a turn, and how its response is sent to the client.
 
 use dray_agent::manifest::Manifest;
 
@@ -7,7 +7,7 @@ use super::prepare::OutgoingMessages;
 use super::{SharedParts, plain};
 use crate::http::ChatRequest;
 
-/// How the model is asked, and how its response goes to the client.
+/// How the model is called, and how its response is sent to the client.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a way of its own to show something"
@@ -27,7 +27,7 @@ pub(super) struct ResponseOptions {
     pub(super) cites_files: bool,
 }
 
-/// How the response goes to the client.
+/// How the response is sent to the client.
 pub(super) fn response_options(
     parts: &SharedParts,
     request: &ChatRequest,
@@ -45,7 +45,7 @@ pub(super) fn response_options(
             && !request.knows_custom_content
             && plain::is_text(wishes.response_format.as_ref()),
         wishes,
-        // Whole answers of OpenAI's API have their tokens always.
+        // Complete answers of `OpenAI`'s API always contain their tokens.
         counts: request.include_usage
             || parts.config.show_usage_statistics
             || (!is_dial && !request.stream),
@@ -64,7 +64,7 @@ pub(super) fn compaction_threshold(parts: &SharedParts, manifest: &Manifest) -> 
     tokens.map(u64::from)
 }
 
-/// How messages go to a model that accepts these types of files.
+/// How messages are sent to a model that accepts these types of files.
 pub(super) fn outgoing_messages(
     parts: &SharedParts,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! A turn that begins to wait: what it did is kept, and its questions go to the client.
+//! A turn that begins to wait: its progress is stored, and its questions are sent to the client.
 
 use std::collections::HashSet;
 
@@ -28,13 +28,13 @@ use super::waiting::{AskPlan, WaitingCall, question_digest};
 use crate::approvals::NewApproval;
 use crate::http::ApprovalForm;
 
-/// Synthetic tools whose results every request adds for itself.
+/// Synthetic tools whose results every request inserts again.
 const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 impl OpenTurn {
-    /// Keeps what the server itself did in this request until the client continues the turn, and puts the ids that lead to it
-    /// into the calls. Returns what the client is asked. Without anything to keep the calls stay as they are, and the store is
-    /// not used.
+    /// Stores what the server itself did in this request until the client continues the turn, and puts ids that lead to
+    /// the record into the calls. Returns the questions for the client. If there is nothing to store, the calls are not
+    /// changed.
     pub(super) async fn keep_paused(
         &self,
         state: &Value,
@@ -105,7 +105,7 @@ impl OpenTurn {
         };
         let at = self.messages.iter().rposition(is_round)?;
         let (round, after) = self.messages.get(at..)?.split_first()?;
-        // A place is left for each call of an earlier request that waits again.
+        // Leaves a place for each call of an earlier request that waits again.
         let results = after
             .iter()
             .take_while(|message| message.role == Role::Tool)
@@ -119,7 +119,7 @@ impl OpenTurn {
         ))
     }
 
-    /// Puts questions to the client in the form that it knows.
+    /// Asks the client in a form that it supports.
     pub(super) async fn ask(
         &self,
         questions: &mut Questions,
@@ -135,7 +135,7 @@ impl OpenTurn {
             let inputs = std::mem::take(&mut questions.inputs);
             match policy.input_form() {
                 ApprovalForm::Text => {
-                    // A plan has one question for a text.
+                    // A plan has at most one question in text.
                     text = inputs.first().map(|request| input_text(request, first));
                 }
                 _ => end.pending.extend(input_calls(&inputs)),
@@ -159,7 +159,7 @@ impl OpenTurn {
                 text.insert_str(0, ANSWER_SEPARATOR);
             }
             sink.send(Event::Content(text)).await?;
-            // The turn ends for the client; no call of its own waits beside a question in text.
+            // For the client the turn ends here; no call of its own waits beside a question in text.
             end.reason = FinishReason::Stop;
         }
         Ok(())
@@ -236,14 +236,14 @@ fn merged_state(earlier: &Value, newer: &Value) -> Value {
     merged
 }
 
-/// Whether a state has more than what the next request of the turn adds again by itself.
+/// Whether a state contains more than the next request of the turn inserts again by itself.
 fn state_is_worth_keeping(state: &Value) -> bool {
     let Some(members) = state.as_object() else {
         return false;
     };
     members.iter().any(|(name, value)| {
         let rounds = value.as_array().filter(|_| name == state::HISTORY_KEY);
-        // Any other member is needed: a session, or a state of the model or of the interpreter.
+        // Every other member is needed: a session, or a state of the model or of the interpreter.
         rounds.is_none_or(|rounds| {
             let calls = rounds
                 .iter()
@@ -254,7 +254,7 @@ fn state_is_worth_keeping(state: &Value) -> bool {
     })
 }
 
-/// Whether a call is one that every request adds again for the model: the time, the files, the skill on references.
+/// Whether every request inserts this call again for the model: the time, the files, the skill on references.
 fn is_added_again(call: &Value) -> bool {
     let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
     ADDED_AGAIN.iter().any(|tool| pair::is_synthetic(id, tool))

@@ -1,5 +1,5 @@
-//! Turns that wait for tools of the client. What the server did itself in such a turn is kept in the store, under the ids
-//! of the calls: a client has to send them back, also one that drops `custom_content`.
+//! Turns that wait for tools of the client. What the server did itself in such a turn is stored under the ids of the
+//! calls, which every client has to send back, even one that drops `custom_content`.
 //!
 //! An id is `dray_<token>_<number>`. The token names a record by digest and size, and a MAC binds it to the tenant and the
 //! principal: no other caller's request brings the record back, and no caller can name content that it did not get. Records
@@ -33,7 +33,7 @@ pub(super) use record::{DecidedCall, PausedApproval, PausedTurn, ResumedCalls, R
 const ID_PREFIX: &str = "dray_";
 /// Bytes of a token: digest, size, MAC.
 const TOKEN_BYTES: usize = 32 + 4 + MAC_BYTES;
-/// Bytes of the MAC, which is enough where every guess is a request.
+/// Bytes of the MAC. They are enough, because every guess takes a request.
 const MAC_BYTES: usize = 16;
 /// Separates this use of the key from every other.
 const KEY_DOMAIN: &[u8] = b"dray paused turn v1";
@@ -49,13 +49,13 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 const MISSING_RESULT: &str = "The client gave no result for this call.";
 /// Result of a call that waited, and about which the client was not asked.
 const NOT_ASKED: &str = "The user was not asked about this call, and it did not go on.";
-/// Code of failures of records that are gone.
+/// Code of failures for records that are gone.
 const EXPIRED_CODE: &str = "tool_calls_expired";
 
 /// Why a record is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordError {
-    /// Its time is over, or it is not this caller's.
+    /// It has expired, or it does not belong to this caller.
     Expired,
     /// The store does not answer.
     Store,
@@ -141,8 +141,9 @@ impl PausedTurns {
         Ok(self.token(principal, &claim.artifact.sha256, size))
     }
 
-    /// Puts what the server did back into the conversation, in the place of the calls that lead to it. The calls of the
-    /// client have the model's ids again. Returns the calls that the request decides about, whose results are empty yet.
+    /// Inserts what the server did into the conversation again, in place of the calls that lead to it. The calls of the
+    /// client have the model's ids again. Returns the calls that the request decides about, whose results are empty
+    /// yet.
     ///
     /// # Errors
     ///
@@ -201,7 +202,7 @@ impl PausedTurns {
         tokens: Vec<String>,
     ) -> Vec<(String, Result<PausedTurn, RecordError>)> {
         let mut budget = MAX_REQUEST_BYTES;
-        // From the newest on: of records that are too large together the old ones are left out.
+        // From the newest on: if records are too large together, the old ones are left out.
         let reads: Vec<_> = tokens
             .into_iter()
             .rev()
@@ -235,7 +236,7 @@ impl PausedTurns {
             self.tenant.as_str().as_bytes(),
             principal.as_bytes(),
         ] {
-            // The length first: no two lists of fields are the same bytes.
+            // The length comes first, so that no two lists of fields have the same bytes.
             let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
             mac.update(&length.to_be_bytes());
             mac.update(field);
@@ -345,7 +346,7 @@ fn waiting_token(messages: &[Message]) -> Option<String> {
     parts.next().map(|(token, _)| token.to_owned())
 }
 
-/// The token of the turn after which no answer came: a request may bring a message of the user beside results.
+/// The token of the turn after which no answer followed: a request may contain a message of the user beside results.
 fn newest_token(messages: &[Message]) -> Option<String> {
     let last = messages.iter().rfind(|one| one.role == Role::Assistant)?;
     let mut parts = last.calls().iter().filter_map(|call| id_parts(&call.id));
@@ -408,7 +409,7 @@ fn push_record(
     results: &mut HashMap<String, Message>,
 ) {
     let mut round = record.round;
-    // The rounds in the state are put before this message, as with a state that a client brings (quickapps 11.3).
+    // The rounds in the state are inserted before this message, as with a state that a client sends (quickapps 11.3).
     round.custom_content.get_or_insert_default().state = Some(record.state);
     rebuilt.push(round);
     rebuilt.extend(record.results);
@@ -440,7 +441,7 @@ pub(crate) fn checkpoint_messages(token: &str) -> [Value; 2] {
     ]
 }
 
-/// Gives calls whose record is gone an id that every model takes.
+/// Gives calls whose record is gone an id that every model accepts.
 fn shorten_ids(message: &mut Message) {
     let short = |id: &mut String| {
         if id_parts(id).is_some() {

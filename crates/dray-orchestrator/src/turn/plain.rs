@@ -1,4 +1,4 @@
-//! What requests of `OpenAI`'s API have beyond DIAL's.
+//! What requests of `OpenAI`'s API have in addition to DIAL's.
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::Manifest;
@@ -11,13 +11,13 @@ use super::client_tools::{ClientTools, check_wishes};
 use super::{SharedParts, hooks};
 use crate::http::CheckedChatRequest;
 
-/// Whether answers are for people to read. To a structured answer, which is JSON, nothing may be added.
+/// Whether answers are for people to read. Nothing may be added to a structured answer, which is JSON.
 pub(super) fn is_text(response_format: Option<&Value>) -> bool {
     response_format.is_none_or(|format| format.get("type").is_some_and(|kind| kind == "text"))
 }
 
-/// What a client of `OpenAI`'s API wants beyond DIAL's, and which part of its turn the request is. What the server did in
-/// earlier parts is put back into the conversation.
+/// The additional wishes of a client of `OpenAI`'s API, and which part of its turn the request is. What the server did
+/// in earlier parts is inserted into the conversation again.
 pub(super) async fn client_part(
     parts: &SharedParts,
     asked: &mut CheckedChatRequest,

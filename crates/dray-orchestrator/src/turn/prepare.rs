@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::http::PART_FIELD;
 use dray_tool_files::inline::INLINE_KEY;
 
-/// How messages leave for the model.
+/// How messages are sent to the model.
 #[derive(Debug)]
 pub(super) struct OutgoingMessages {
     pub(super) clock: Clock,
@@ -17,7 +17,8 @@ pub(super) struct OutgoingMessages {
     pub(super) stamps: bool,
     /// Types that the model takes, when it asks for files itself.
     pub(super) lazy: Option<Vec<String>>,
-    /// Whether the model knows nothing of DIAL: what DIAL adds to messages is left out, and images are parts of them.
+    /// Whether the model does not know DIAL: DIAL's extensions of messages are left out, and images become parts of
+    /// messages.
     pub(super) plain: bool,
     /// The text on the files of each message of the user, in their order. It follows the list of attachments.
     pub(super) reminders: Vec<Option<String>>,
@@ -26,14 +27,14 @@ pub(super) struct OutgoingMessages {
 }
 
 impl OutgoingMessages {
-    /// Copies for one call: files that no policy keeps are named in the text alone, results carry their time, and the
+    /// Copies for one call: files that no policy keeps are only named in the text, results contain their time, and the
     /// model's own state is its whole state.
     pub(super) fn view(&self, messages: &[Message]) -> Vec<Message> {
         let asked_for = |message: &Message, attachment: &Attachment| {
             let types = self.lazy.as_deref().unwrap_or_default();
             lazy::keeps_attachment(message, attachment, types)
         };
-        // What is a part of its message already is not sent a second time.
+        // A file that is already a part of its message is not sent a second time.
         let shown_once = |message: &Message, attachment: &Attachment| {
             !attachment.rest.contains_key(PART_FIELD)
                 && filter::legacy_user_image(message, attachment)
@@ -42,7 +43,7 @@ impl OutgoingMessages {
             Some(_) => &[&asked_for],
             None => &[&shown_once],
         };
-        // Names before the filter: its list of attachments must not show links.
+        // Links become names before the filter, whose list of attachments must not show links.
         let named: Vec<_> = messages.iter().map(by_key).collect();
         let mut copies = filter::for_model(&named, policies);
         // Copies of each call start from the canonical messages, so nothing accumulates over the rounds.
@@ -51,7 +52,7 @@ impl OutgoingMessages {
             clock::annotate_times(&mut copies);
         }
         if self.plain {
-            // This removes `custom_content` altogether, so there is nothing to strip or lift.
+            // This removes `custom_content` as a whole, so nothing is left to strip or lift.
             copies.iter_mut().for_each(to_plain_message);
         } else {
             copies.iter_mut().for_each(strip_private_fields);
@@ -100,8 +101,8 @@ fn append_reminders(messages: &mut [Message], reminders: &[Option<String>]) {
     }
 }
 
-/// The message with stored files under their stable names. A link opens the file to everybody who sees it, ends, and is
-/// never the same twice: only the client gets one, in the attachments of an answer.
+/// The message with stored files under their stable names. A link opens the file for everyone who sees it, expires, and
+/// differs each time, so only the client gets links, in the attachments of an answer.
 pub(super) fn with_stable_names(message: &Message) -> Message {
     let mut copy = message.clone();
     for attachment in take_attachments(&mut copy) {

@@ -1,4 +1,5 @@
-//! What tools ask the user during a call (MCP, elicitation) as clients get it, and the answers that they send back.
+//! Questions of tools to the user during a call (MCP, elicitation) in the forms that clients get, and the answers that
+//! they send back.
 //!
 //! - A client that declares the function `request_input` gets each question as a call of it, and answers with a result.
 //! - Every other client gets a text, whose last line names the question. The next message of the user answers it.
@@ -14,10 +15,10 @@ use super::approval_forms::{MARKER_START, message_text, visible_text};
 use super::prepare::iso_minute;
 use crate::http::INPUT_TOOL;
 
-/// Code of an answer that has not the form of one, or that the question does not allow.
+/// Code for an answer that does not have the required form, or that the question does not allow.
 const ANSWER_CODE: &str = "invalid_answer";
 
-/// What a tool asks, for its client.
+/// A tool's question, for its client.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct InputRequest {
     /// Id of the question; the answer names it.
@@ -57,7 +58,7 @@ pub(super) fn input_calls(requests: &[InputRequest]) -> Vec<ToolCall> {
     requests.iter().map(call).collect()
 }
 
-/// Whether a question came back as it was. Clients may leave out what it said, but not say something else.
+/// Whether a question was sent back unchanged. Clients may leave out its text but not change it.
 pub(super) fn is_same_question(echo: &ToolCall, questions: &QuestionMap, digest: &str) -> bool {
     let Ok(Value::Object(shown)) = serde_json::from_str(&echo.function.arguments) else {
         return true;
@@ -109,7 +110,7 @@ fn read_answer(question: &UserQuestion, answer: &Value) -> Result<UserAnswer, St
                 Some(Value::Object(values)) => values.clone(),
                 Some(_) => return Err("The content must be an object.".to_owned()),
             };
-            // Completed here, so that the client learns what is wrong.
+            // Completed here, so that the client learns about mistakes.
             Ok(UserAnswer::Accepted(question.completed(values)?))
         }
         Some("decline") => Ok(UserAnswer::Declined),
@@ -269,7 +270,7 @@ fn typed(property: &Value, text: &str) -> Option<Value> {
             items.map(|one| typed(item, one)).collect()
         }
         _ => {
-            // People need not write a choice as the server does.
+            // People need not write a choice exactly as the server does.
             let chosen = choices(property).into_iter().find(|choice| {
                 choice
                     .as_str()

@@ -1,4 +1,4 @@
-//! One answer of the model, passed on as it comes (quickapps 18.4).
+//! Passes on one answer of the model as it arrives (quickapps 18.4).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::speech::TextRelay;
 
-/// Most calls in one answer that are kept apart. More is a model that has gone astray: the answer fails.
+/// Most calls in one answer. With more, the model is out of control and the answer fails.
 const MOST_CALLS: usize = 128;
 
 /// Most bytes of text and arguments of one answer.
@@ -32,18 +32,18 @@ impl From<ClientGone> for InvalidAnswer {
     }
 }
 
-/// One answer of the model as a whole.
+/// One complete answer of the model.
 #[derive(Debug, Default)]
 pub(super) struct ModelAnswer {
     /// Its text, as the model wrote it.
     pub(super) content: String,
-    /// The calls that it asks for, in order.
+    /// The calls that it requests, in order.
     pub(super) calls: Vec<ToolCall>,
     /// Files of the answer, each with content or an address.
     pub(super) attachments: Vec<Attachment>,
     /// State of the model's deployment, which gets it back in the next turn.
     pub(super) state: Option<Value>,
-    /// Why the answer ended; `None` when the stream did not say.
+    /// Why the answer ended; `None` if the stream did not report it.
     pub(super) reason: Option<FinishReason>,
     /// The model that answered, as its service names it.
     pub(super) model: Option<String>,
@@ -51,13 +51,13 @@ pub(super) struct ModelAnswer {
     pub(super) usage: Vec<ModelUsage>,
 }
 
-/// Passes an answer on while it comes, and gathers it.
+/// Passes an answer on as it arrives, and collects it.
 #[derive(Debug)]
 pub(super) struct AnswerRelay<'a> {
     sink: &'a EventSink,
     speech: &'a mut TextRelay,
     propagates: bool,
-    /// Whether the client gets reasoning, refusals and log probabilities, which DIAL's do not know.
+    /// Whether the client gets reasoning, refusals and log probabilities, which clients of DIAL do not know.
     is_plain: bool,
     stages: BTreeMap<u32, StageWriter>,
     /// Calls in order of arrival, each with the number that the model gave it.
@@ -107,7 +107,7 @@ impl<'a> AnswerRelay<'a> {
             }
         }
         if let Some(content) = delta.content.filter(|content| !content.is_empty()) {
-            // Text or calls mean that the deployment's own work is over (quickapps 18.4).
+            // Text or calls mean that the deployment's own work has ended (quickapps 18.4).
             self.close_stages(StageStatus::Completed).await?;
             self.weigh(content.len())?;
             self.answer.content.push_str(&content);
@@ -135,7 +135,8 @@ impl<'a> AnswerRelay<'a> {
         if let Some(reason) = delta.finish_reason {
             self.answer.reason = Some(finish_reason(&reason));
         }
-        // Statistics by model include the total. Later numbers replace earlier ones: the last chunk has the final.
+        // Statistics by model include the total. Later numbers replace earlier ones: the last chunk has the final
+        // numbers.
         if !delta.statistics.is_empty() {
             self.answer.usage = delta.statistics;
         } else if let Some(tokens) = delta.usage {
@@ -147,7 +148,7 @@ impl<'a> AnswerRelay<'a> {
         Ok(())
     }
 
-    /// The whole answer, after its last piece.
+    /// The complete answer, after its last chunk.
     pub(super) async fn finish(mut self) -> Result<ModelAnswer, ClientGone> {
         self.close_stages(StageStatus::Completed).await?;
         self.answer.calls = with_call_ids(self.calls);
@@ -219,7 +220,7 @@ impl<'a> AnswerRelay<'a> {
         Ok(())
     }
 
-    /// Takes a piece of a call. A number that comes again with another id is another call.
+    /// Takes a part of a call. The same number with another id is another call.
     fn call(&mut self, delta: CallDelta) -> Result<(), InvalidAnswer> {
         let id = delta.id.unwrap_or_default();
         let known = self.calls.iter().rposition(|(index, call)| {
@@ -240,7 +241,7 @@ impl<'a> AnswerRelay<'a> {
         if call.id.is_empty() {
             call.id = id;
         }
-        // Some services repeat the whole name with each piece.
+        // Some services repeat the whole name in each part.
         let name = delta.name.unwrap_or_default();
         if call.function.name != name {
             call.function.name.push_str(&name);
@@ -265,7 +266,7 @@ fn empty_call() -> ToolCall {
 
 /// The calls in the order of their numbers, each with an id of its own: results name calls by it.
 fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
-    // Stable: calls that share a number stay in the order in which they came.
+    // A stable sort: calls that share a number stay in their order of arrival.
     calls.sort_by_key(|(index, _)| *index);
     let mut known = HashSet::new();
     let mut identified = Vec::with_capacity(calls.len());

@@ -1,4 +1,4 @@
-//! The loop: the model, the calls that it asks for, the model again (quickapps 18).
+//! The loop of a turn: a call of the model, the calls of tools that it requests, and the model again (quickapps 18).
 
 use dray_agent::event::{Event, FinishReason};
 use dray_agent::failure::RequestFailure;
@@ -30,7 +30,7 @@ pub(super) struct ToolLoop<'a> {
     pub(super) checkpoints: Option<Checkpoints<'a>>,
 }
 
-/// How a loop ended that was not cut short by the client.
+/// How a loop ended, unless the client disconnected.
 #[derive(Debug)]
 pub(super) struct LoopEnd {
     /// Why the last answer ended.
@@ -46,16 +46,16 @@ pub(super) struct LoopEnd {
 }
 
 impl LoopEnd {
-    /// Whether the turn goes on in a later request.
+    /// Whether the turn continues in a later request.
     pub(super) const fn waits(&self) -> bool {
         !self.pending.is_empty() || !self.questions.is_empty()
     }
 }
 
-/// Why a loop did not end well.
+/// Why a loop failed.
 #[derive(Debug)]
 pub(super) enum LoopError {
-    /// The client is gone: no report is needed.
+    /// The client has disconnected: nothing is reported.
     Gone,
     /// The request fails with this error, which the client gets.
     Failed(RequestFailure),
@@ -67,7 +67,7 @@ impl From<ClientGone> for LoopError {
     }
 }
 
-/// Ends an answer with a text that says why it goes no further. For the client it is an answer that ran into a limit.
+/// Ends an answer with a text that gives the reason. For the client it is an answer that reached a limit.
 pub(super) async fn stop_with(
     text: &str,
     sink: &EventSink,
@@ -87,7 +87,7 @@ pub(super) async fn stop_with(
 }
 
 impl ToolLoop<'_> {
-    /// Runs until the model asks for no more calls. What happened is in `messages` and `tally` in every case.
+    /// Runs until the model requests no more calls. `messages` and `tally` always contain what happened.
     pub(super) async fn run(
         &mut self,
         messages: &mut Vec<Message>,
@@ -106,7 +106,7 @@ impl ToolLoop<'_> {
                 .model
                 .ask(messages, round, speech, self.sink, tally)
                 .await;
-            // Before `?`: failed calls are counted as well.
+            // Before `?`, so that failed calls are counted as well.
             self.metrics.model(answer.is_ok());
             let answer = answer?;
             tally.note_files(&answer.attachments);
@@ -132,11 +132,11 @@ impl ToolLoop<'_> {
                 });
             }
         }
-        // For the compiler alone: the limit is a `u32`, so the loop returns before its range ends.
+        // Required by the compiler only: the limit is a `u32`, so the loop returns before its range ends.
         Err(LoopError::Failed(super::trouble::call_limit_failure()))
     }
 
-    /// Makes the calls of one round that need no one. Returns those that wait.
+    /// Makes the calls of one round that need nobody's decision. Returns those that wait.
     async fn call_round(
         &self,
         calls: Vec<ToolCall>,
@@ -156,7 +156,7 @@ impl ToolLoop<'_> {
         let asks = !groups.client.is_empty() || !groups.questions.is_empty();
         if let Some(checkpoints) = &self.checkpoints {
             let policy = self.runner.approvals;
-            // A round with calls of others is not finished when the calls of this service are.
+            // A round with calls of others is not complete when the calls of this service are.
             let may_repeat = !asks && groups.own.iter().all(|call| policy.is_repeatable(call));
             let repeated = may_repeat.then_some(groups.own.as_slice());
             let begun = checkpoints.begin_round(messages, repeated).await;

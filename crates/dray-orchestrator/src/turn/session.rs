@@ -1,4 +1,4 @@
-//! Which session a conversation is: by what its sandbox, its chat and its uploads are found.
+//! Determines the session of a conversation, by which its sandbox, its chat and its uploads are found.
 
 use dray_agent::caller::Caller;
 use dray_agent::message::{Message, Role};
@@ -13,8 +13,8 @@ const SESSION_HEADER: &str = "x-dray-session";
 
 /// The session of a conversation: the one that the client names, else the one of its last answer, else a new one.
 ///
-/// Who shows a key of DIAL can only name sessions of its own: the name is bound to the key's user. Names of a service's
-/// own clients are taken as they are, so that operators can bind them to sandboxes and chats before.
+/// A caller with a key of DIAL can only name sessions of its own: the name is bound to the key's user. Names from the
+/// service's own clients are used unchanged, so that operators can bind them to sandboxes and chats in advance.
 ///
 /// Returns whether it is new: nothing can be bound to it yet.
 pub(super) fn session_of(
@@ -45,7 +45,7 @@ pub(super) fn is_named(caller: &Caller) -> bool {
 }
 
 fn owned_session_id(owner: &str, name: &str) -> String {
-    // The line feed, which no bucket has, keeps owner and name apart.
+    // The line feed, which no bucket contains, separates owner and name.
     let digest = Sha256Digest::of(format!("{owner}\n{name}").as_bytes()).to_hex();
     format!("d-{}", digest.get(..32).unwrap_or(&digest))
 }
@@ -76,7 +76,7 @@ fn random_session() -> String {
 /// The state of a turn with its session.
 pub(super) fn note_session(state: &mut Value, session: &str) {
     if let Some(state) = state.as_object_mut()
-        // Any other session was named by the client, which names it again in its next request.
+        // Any other session was named by the client, which sends the name again in its next request.
         && session.starts_with("c-")
     {
         state.insert(SESSION_KEY.to_owned(), Value::from(session));
@@ -95,7 +95,7 @@ pub(super) fn conversation_id(caller: &Caller, session: &str, messages: &[Messag
     format!("first/{}", Sha256Digest::of(text.as_bytes()).to_hex())
 }
 
-/// Id of a turn: the same when the same request comes again.
+/// Id of a turn: a repeated request gives the same id.
 pub(super) fn turn_id(session: &str, messages: &[Message]) -> String {
     let text = serde_json::to_string(messages).unwrap_or_default();
     let digest = Sha256Digest::of(format!("{session}\n{text}").as_bytes()).to_hex();

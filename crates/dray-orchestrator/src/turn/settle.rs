@@ -1,4 +1,4 @@
-//! Calls that waited for the user: what was decided is recorded, and the calls are made or continued.
+//! Calls that waited for the user: decisions are recorded, and the calls are made or continued.
 
 use dray_agent::message::{Message, Role, ToolCall};
 use dray_tool::pipeline::CompletedCall;
@@ -39,7 +39,8 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// A decision that does not hold any more ends the request before a call is made whose own decision is not recorded.
+    /// A decision that does not hold any more; the request then ends before any call is made whose own decision is not
+    /// recorded.
     pub(super) async fn settle(
         self,
         resumed: ResumedCalls,
@@ -118,7 +119,7 @@ impl Settlement<'_> {
     }
 }
 
-/// The calls whose tools learn that the user does not answer. Those that waited for an approval are not made.
+/// The calls whose tools learn that the user cancels. Those that waited for an approval are not made.
 fn ended_calls(later: Vec<WaitingCall>, messages: &mut [Message]) -> Vec<DueCall> {
     let mut due = Vec::with_capacity(later.len());
     for waiting in later {
@@ -145,7 +146,7 @@ impl DueCall {
         };
         let is_cancelled = answers.values().all(|one| *one == UserAnswer::Cancelled);
         if question.asked.is_over && is_cancelled {
-            // The server was answered so already.
+            // The server got this answer already.
             return Ok(ended_call(call, question));
         }
         let answered = AnsweredQuestion {
@@ -160,7 +161,7 @@ impl DueCall {
     }
 }
 
-/// The result that a call had when its server was answered with `cancel`.
+/// The result of a call whose server was answered with `cancel`.
 fn ended_call(call: &ToolCall, question: &PausedQuestion) -> CompletedCall {
     CompletedCall {
         message: Message {
@@ -176,7 +177,8 @@ fn ended_call(call: &ToolCall, question: &PausedQuestion) -> CompletedCall {
     }
 }
 
-/// Puts a result in the place that was left for it. Ids of models may repeat, and the newest place is that of this turn.
+/// Inserts a result at the place that was left for it. Ids of models may repeat, and the newest place belongs to this
+/// turn.
 fn place_result(messages: &mut [Message], id: &str, mut result: Message) {
     result.tool_call_id = Some(id.to_owned());
     let place = messages

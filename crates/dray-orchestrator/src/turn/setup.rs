@@ -18,7 +18,7 @@ use super::manifest::LoadedManifest;
 use super::tool_sources::ToolSources;
 use crate::sign_ins::StoredSignIns;
 
-/// Said of what needs DIAL where there is none.
+/// The problem of entries that need DIAL, if DIAL is not configured.
 const NO_DIAL: &str = "This needs DIAL, and this service has no DIAL_URL.";
 
 /// Clients and options of tools that all requests share.
@@ -31,7 +31,7 @@ pub(crate) struct ToolKinds {
     pub(crate) dial: Option<Arc<dyn DialPort>>,
     /// Sign-ins at MCP servers, where browsers can reach this service.
     pub(crate) sign_ins: Option<Arc<StoredSignIns>>,
-    /// The interpreter's session of conversations that have none.
+    /// The interpreter's session for conversations that have none.
     pub(crate) interpreter_session: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct SetupPlan {
 }
 
 impl SetupPlan {
-    /// Puts templates in the place of their names. What a template says is the operator's, for all callers.
+    /// Replaces names by their templates. The content of a template has the operator's authority, for all callers.
     pub(super) fn new(layers: &LayerSet, reader: &ManifestReader, loaded: &LoadedManifest) -> Self {
         let mut plan = Self::default();
         for set in &loaded.manifest.tool_sets {
@@ -72,7 +72,7 @@ impl SetupPlan {
                 ToolSet::Predefined(template) => Some(template.template_name.clone()),
                 _ => None,
             };
-            // One by one, since it depends on the entry whether the set has the operator's authority.
+            // One by one, because each entry decides whether the set has the operator's authority.
             let resolved = layers.resolve(reader, vec![set.clone()]);
             for warning in &resolved.warnings {
                 tracing::warn!("{warning}");
@@ -95,7 +95,7 @@ pub(crate) struct ToolAudience<'a> {
     pub(crate) caller: &'a Caller,
     /// The caller by a name that is the same in all requests.
     pub(crate) principal: &'a str,
-    /// The conversation, with whose it is; no other has this text.
+    /// The conversation and its owner; no other conversation has this text.
     pub(crate) conversation: &'a str,
     /// The conversation to which sign-in pages belong: the same in every turn, also for clients that return no state.
     pub(crate) sign_in_conversation: &'a str,
@@ -138,7 +138,7 @@ impl ToolKinds {
         let mut sources = ToolSources::default();
         for (planned, other) in sets.iter().zip(others) {
             let built = match &planned.set {
-                // All applications are set up together and stand at the place of the first.
+                // All applications are set up together, at the position of the first one.
                 ToolSet::DialApp(_) => apps.take(),
                 ToolSet::Mcp(_) | ToolSet::DialMcp(_) => mcp.next(),
                 _ => Some(other),
@@ -219,7 +219,7 @@ impl ToolKinds {
             ..self.mcp.clone()
         };
         let open_options = options(&self.client, self.mcp.trace);
-        // Servers that a caller's manifest names learn nothing of traces.
+        // Servers that a caller's manifest names get no trace headers.
         let guarded_options = options(self.client_for(true, audience), None);
         let (open, guarded) = tokio::join!(
             Box::pin(dray_tool_mcp::connect_all(
@@ -266,7 +266,7 @@ impl ToolKinds {
                 None => ToolsetResult::default(),
             },
             ToolSet::Internal(set) => self.internal(set),
-            // Found by their own ways, or replaced before.
+            // Set up by other functions, or replaced before.
             ToolSet::Mcp(_)
             | ToolSet::DialMcp(_)
             | ToolSet::DialApp(_)

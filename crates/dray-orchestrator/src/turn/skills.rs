@@ -49,7 +49,7 @@ fn fetch_failure_reason(url: &str, error: &Error) -> String {
         (Some(404), _) => "DIAL prompt not found".to_owned(),
         (Some(401 | 403), _) => "DIAL does not let this caller read the prompt".to_owned(),
         (Some(status), _) => format!("DIAL Core answers with status {status}"),
-        // `dray-dial` reports a missing text in these words; to the author it is the same as an empty one.
+        // `dray-dial` reports a missing text with these words; for the author it is the same as an empty one.
         (None, ErrorKind::Malformed) if error.message == "the prompt has no content" => {
             EMPTY_PROMPT_MESSAGE.to_owned()
         }

@@ -1,4 +1,4 @@
-//! The text of an answer on its way to the client (quickapps 18.1).
+//! Sends the text of an answer to the client (quickapps 18.1).
 
 use dray_agent::event::Event;
 use dray_agent::message::Attachment;
@@ -9,13 +9,13 @@ use dray_tool_files::media::MediaTagFilter;
 /// Written before the text of each answer of the model.
 pub(super) const ANSWER_SEPARATOR: &str = "\n\r";
 
-/// Passes text on: a separator before each answer, `MEDIA:` tags held back until it is known what they are.
+/// Passes text on: adds a separator before each answer, and holds `MEDIA:` tags back until they are complete.
 #[derive(Debug)]
 pub(super) struct TextRelay {
     media: Option<MediaTagFilter>,
     pending: bool,
     said: bool,
-    /// Whether the first answer has a separator too, as clients of DIAL expect.
+    /// Whether the first answer has a separator too, which clients of DIAL expect.
     leads: bool,
 }
 
@@ -39,7 +39,7 @@ impl TextRelay {
         self.said
     }
 
-    /// Says more of the present answer.
+    /// Sends more text of the current answer.
     pub(super) async fn say(&mut self, sink: &EventSink, text: &str) -> Result<(), ClientGone> {
         let text = match &mut self.media {
             Some(media) => media.push(text).await,
@@ -48,7 +48,7 @@ impl TextRelay {
         self.send(sink, text).await
     }
 
-    /// Says what was held back, and returns the files that came with it.
+    /// Sends the text that was held back, and returns the files named in it.
     pub(super) async fn finish(&mut self, sink: &EventSink) -> Result<Vec<Attachment>, ClientGone> {
         let Some(media) = self.media.take() else {
             return Ok(Vec::new());

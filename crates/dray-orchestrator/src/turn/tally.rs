@@ -92,7 +92,7 @@ impl TurnTally {
                 prompt, completion, ..
             } = usage.tokens;
             let total = prompt.saturating_add(completion);
-            // A bar in a name would open another column.
+            // A vertical bar in a name would begin another column.
             let model = usage.model.replace('|', "\\|");
             let _ = writeln!(table, "| {model} | {prompt} | {completion} | {total} |");
         }

@@ -1,6 +1,7 @@
 //! What traces and metrics show of a turn, by OpenTelemetry's conventions for generative AI
-//! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>): a span `invoke_agent` for the turn, below it `chat` for each
-//! call of the model and `execute_tool` for each call of a tool. Contents are in them only where the operator wants that.
+//! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>): a span `invoke_agent` for the turn, below it `chat` for
+//! each call of the model and `execute_tool` for each call of a tool. They contain message contents only if the
+//! operator wants that.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +31,7 @@ const REQUEST_MODEL: &str = "gen_ai.request.model";
 const ERROR_TYPE: &str = "error.type";
 /// Name of an agent whose manifest came in the request.
 const GIVEN_AGENT: &str = "given";
-/// Parameters of a request that its span shows, and their names there.
+/// Parameters of a request that its span contains, with their names there.
 const SHOWN_PARAMETERS: [(&str, &str); 4] = [
     ("temperature", "gen_ai.request.temperature"),
     ("top_p", "gen_ai.request.top_p"),
@@ -47,7 +48,7 @@ pub(super) struct TurnTelemetry {
     labels: [KeyValue; 2],
     provider: &'static str,
     prices: Arc<BTreeMap<String, TokenPrice>>,
-    /// Most characters of a content in a span; `None`: contents stay out of spans.
+    /// Most characters of a content in a span; `None` if spans contain no contents.
     max_content: Option<usize>,
     used: Mutex<TokenUsage>,
 }
@@ -65,14 +66,14 @@ impl TurnTelemetry {
         let client = match &asked.identity {
             CallerIdentity::Local => "local",
             CallerIdentity::Client(name) => name,
-            // One name for all users: their number has no limit.
+            // One name for all users, because their number has no limit.
             CallerIdentity::Dial(_) => "dial",
         };
         Self {
             labels: parts.metrics.turn_labels(&agent, client),
             metrics: parts.metrics.clone(),
             agent,
-            // A model behind DIAL has a provider that only DIAL knows.
+            // Only DIAL knows the provider of a model behind it.
             provider: if parts.config.model_url.is_some() {
                 "openai"
             } else {

@@ -16,7 +16,7 @@ use super::telemetry::TurnTelemetry;
 use crate::metrics::OrchestratorMetrics;
 use dray_tool_files::TurnFiles;
 
-/// Said of a call whose tool asks a user who cannot be asked.
+/// Result of a call whose tool asks a user who cannot be asked.
 const NO_ANSWER: &str = "The tool asks the user, who cannot be asked here. It did not go on.";
 
 /// Runs the tools of one turn.
@@ -70,7 +70,7 @@ impl ToolRunner<'_> {
                 .map(|tool| tool.declaration().name.as_str())
                 .chain(self.client_tools.names())
                 .collect();
-            // A result that the model can react to; it does not end the request (quickapps 44.4 R10).
+            // A result to which the model can react; it does not end the request (quickapps 44.4 R10).
             return Ok(pipeline::unknown_tool_call(&call.id, name, &valid));
         };
         let request = ToolRequest {
@@ -104,7 +104,7 @@ impl ToolRunner<'_> {
         Ok(self.offloaded(name, ran).await)
     }
 
-    /// Ends a call whose question no one answers: its server learns that it was cancelled.
+    /// Ends a call whose question no one answers: its server gets `cancel`.
     pub(super) async fn cancel(
         &self,
         tool: &dyn Tool,
@@ -120,7 +120,7 @@ impl ToolRunner<'_> {
             ran = self.run(tool, request).await?;
         }
         if ran.question.take().is_some_and(|asked| !asked.is_over) {
-            // It asks again, although it was cancelled.
+            // The server asks again, although it was cancelled.
             ran.message.content = Some(Content::Text(NO_ANSWER.to_owned()));
             ran.failed = true;
         }
@@ -150,7 +150,7 @@ impl ToolRunner<'_> {
         }
     }
 
-    /// The result of a call that was not made, with what the model gets instead.
+    /// The result of a call that was not made, with the text for the model.
     pub(super) fn refused(call: &ToolCall, text: &str) -> Message {
         Message {
             tool_call_id: Some(call.id.clone()),
@@ -158,7 +158,7 @@ impl ToolRunner<'_> {
         }
     }
 
-    /// The result as the model gets it: what is too large is a file.
+    /// The result for the model: a result that is too large becomes a file.
     pub(super) async fn offloaded(&self, name: &str, mut ran: CompletedCall) -> CompletedCall {
         let text = match &ran.message.content {
             Some(Content::Text(text)) if !ran.failed => text,

@@ -1,4 +1,4 @@
-//! Where the tools of a turn come from, by names that rules on approval use.
+//! Sources of the tools of a turn, by the names that rules on approval use.
 //!
 //! A manifest chooses the names of its tool sets, and a caller that wants to avoid a rule could choose another one. So the
 //! sources of a tool include what a manifest cannot choose freely: addresses, hosts, programs, ids, templates.
@@ -21,7 +21,7 @@ pub(crate) struct ToolSources {
 }
 
 impl ToolSources {
-    /// Notes the tools of a set. The applications of DIAL are set up together, so they share their sources.
+    /// Records the tools of a set. The applications of DIAL are set up together, so they share their sources.
     pub(super) fn add(
         &mut self,
         sets: &[PlannedSet],
@@ -112,7 +112,7 @@ fn set_sources(planned: &PlannedSet) -> Vec<String> {
 /// Adds an address and its host.
 fn push_address(names: &mut Vec<String>, address: &str) {
     names.push(address.to_owned());
-    // The same reading as that of the client, so that another spelling of a host has the same name.
+    // Parsed as the client parses it, so that another spelling of a host gives the same name.
     let host = Url::parse(address).ok();
     names.extend(host.and_then(|url| url.host_str().map(str::to_owned)));
 }

@@ -5,7 +5,7 @@ use dray_agent::layer;
 use dray_agent::user_error::ErrorSource;
 use dray_dial::chat::{ChatError, ChatKind};
 
-/// The model was called as often as it may be.
+/// The model was called as often as allowed.
 pub(super) fn call_limit_failure() -> RequestFailure {
     let text = "Agent stopped due to max iterations.";
     RequestFailure::new(500, text).display(text)
@@ -16,19 +16,20 @@ pub(super) fn stopped_failure(text: &str) -> RequestFailure {
     RequestFailure::new(500, text).display(text)
 }
 
-/// The model gave more than anybody can work with.
+/// The model's answer is too long or has too many calls.
 pub(super) fn too_much() -> RequestFailure {
     let text = "The AI model's answer was too long, or asked for too many tools at once.";
     RequestFailure::new(500, text).display(text)
 }
 
-/// No model is configured. For the user this is a model that cannot be reached, which an administrator can change.
+/// No model is configured. For the user this looks like a model that cannot be reached, which an administrator can
+/// change.
 pub(super) fn missing_model_failure(is_plain: bool) -> RequestFailure {
     tracing::warn!("a call of the model failed: neither dial_url nor model_url is set");
     source_failure(&ErrorSource::Connection, is_plain)
 }
 
-/// The failure in the words of the client's API.
+/// The failure in the form of the client's API.
 fn source_failure(source: &ErrorSource, is_plain: bool) -> RequestFailure {
     if is_plain {
         source.plain_failure()
@@ -37,8 +38,8 @@ fn source_failure(source: &ErrorSource, is_plain: bool) -> RequestFailure {
     }
 }
 
-/// The model gave no answer. A service's own words may quote the conversation or a key: they are logged only when
-/// contents may be. A plain client that set a parameter which the model refuses gets those words, as it would from the
+/// The model gave no answer. A service's message may quote the conversation or a key, so it is logged only if contents
+/// may be logged. A plain client that set a parameter which the model refuses gets the message, as it would from the
 /// model itself.
 pub(super) fn model_failure(
     error: &ChatError,
@@ -97,7 +98,7 @@ pub(super) fn metadata_failure(error: &dray_dial::Error) -> RequestFailure {
         "could not fetch metadata of the model"
     );
     let source = match (error.status, error.kind) {
-        // A status says more than the kind of the error, so it goes first.
+        // A status is more specific than the kind of the error, so it is used first.
         (Some(status), _) => ErrorSource::Service {
             status: Some(status),
             code: error.code.clone(),
@@ -110,7 +111,7 @@ pub(super) fn metadata_failure(error: &dray_dial::Error) -> RequestFailure {
     source.failure()
 }
 
-/// DIAL Core did not say whose key a caller shows. Without its word nothing is done for the caller.
+/// DIAL Core did not confirm to whom the caller's key belongs. Nothing is done for the caller without that.
 pub(super) fn unverified_failure(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         error = error as &dyn std::error::Error,
@@ -123,7 +124,7 @@ pub(super) fn unverified_failure(error: &dray_dial::Error) -> RequestFailure {
         failure.code = Some("invalid_api_key".to_owned());
         return failure;
     }
-    // No request was made: the key has bytes that a header cannot hold.
+    // No request was made: the key contains bytes that are not valid in a header.
     if error.kind == dray_dial::ErrorKind::Request {
         return RequestFailure::new(401, "The API key is not one that a header can hold");
     }

@@ -13,7 +13,7 @@ use super::prepare::with_stable_names;
 use crate::approvals::ApprovalDecision;
 use crate::http::ApprovalForm;
 
-/// Most times that one call asks; the next time it is answered with `cancel`.
+/// Most questions of one call; the next one is answered with `cancel`.
 pub(super) const MAX_QUESTION_ROUNDS: u32 = 10;
 
 /// A call that waits for the user.
@@ -21,16 +21,16 @@ pub(super) const MAX_QUESTION_ROUNDS: u32 = 10;
 pub(super) struct WaitingCall {
     /// The call with the model's id.
     pub(super) call: ToolCall,
-    /// What its tool asks; without it the call waits for its approval.
+    /// The tool's question; without one the call waits for its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) question: Option<PausedQuestion>,
 }
 
-/// What a tool asks during a call.
+/// A tool's question during a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct PausedQuestion {
     pub(super) asked: ToolQuestion,
-    /// The result of a call that is over, for the case that the user cancels.
+    /// The result of a call that ends because the user cancels.
     pub(super) result: Message,
     /// How often the call has asked, this time included.
     pub(super) round: u32,
@@ -46,7 +46,7 @@ impl WaitingCall {
     }
 }
 
-/// The call when its tool asks, for the `round`th time; else how it ended.
+/// The call that waits because its tool asks, for the `round`th time; otherwise the end of the call.
 pub(super) fn waiting_or_ran(
     call: ToolCall,
     mut ran: CompletedCall,
@@ -66,7 +66,7 @@ pub(super) fn waiting_or_ran(
     })
 }
 
-/// What of the calls that wait is asked now. The rest is asked about when the client has answered.
+/// The part of the waiting calls that is asked now. The rest is asked after the client has answered.
 #[derive(Debug, Default)]
 pub(super) struct AskPlan {
     pub(super) now: Vec<WaitingCall>,
@@ -74,8 +74,9 @@ pub(super) struct AskPlan {
 }
 
 impl AskPlan {
-    /// A plan for clients of this policy. A text asks about one thing: all approvals of a round, or what one tool wants to
-    /// know. It does not stand beside calls and items, since the next request answers either those or the text.
+    /// A plan for clients of this policy. A text asks about one thing: all approvals of a round, or what one tool wants
+    /// to know. It is not sent together with calls and items, because the next request answers either those or the
+    /// text.
     pub(super) fn new(
         waiting: Vec<WaitingCall>,
         policy: &ApprovalPolicy,
@@ -108,7 +109,7 @@ impl AskPlan {
     }
 }
 
-/// The digest of what a tool asks: SHA-256 of the canonical JSON of its name, its arguments and the questions.
+/// The digest of a tool's question: SHA-256 of the canonical JSON of its name, its arguments and the questions.
 pub(super) fn question_digest(
     tool: &str,
     arguments: &Map<String, Value>,
@@ -118,7 +119,7 @@ pub(super) fn question_digest(
     Sha256Digest::of(canonical_json(&question).as_bytes())
 }
 
-/// What answers say together, for the record of the question.
+/// All answers together, for the record of the question.
 pub(super) fn decision_of(answers: &AnswerMap) -> ApprovalDecision {
     let mut answers = answers.values();
     if answers

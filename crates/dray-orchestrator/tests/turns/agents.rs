@@ -1,4 +1,4 @@
-//! Agents that call other agents: what they share, what they may, and where it ends.
+//! Tests of agents that call other agents: what they share, their permissions, and the limit of depth.
 
 use dray_agent::approval::ApprovalRule;
 use dray_orchestrator::Config;
@@ -64,18 +64,18 @@ async fn an_agent_calls_another_with_its_own_model_and_tools() {
         .map(|asked| asked["model"].clone())
         .collect();
     assert_eq!(models, ["lead", "help", "help", "lead"]);
-    // The helper got the request alone, and no tool of the lead.
+    // The helper got only the request, and no tool of the lead.
     let asked = &fixture.asked()[1];
     let said = asked["messages"].to_string();
     assert!(said.contains("look") && !said.contains("\"go\""), "{said}");
-    // The stages of the helper stand in that of its call.
+    // The stages of the helper are inside that of its call.
     let stage = stage_text(&seen, "helper");
     assert!(
         stage.contains("#### a") && stage.contains("deep"),
         "{:?}",
         seen.stages()
     );
-    // The helper may not call the lead back, and says why.
+    // The helper may not call the lead, and gets the reason.
     assert!(
         !asked["tools"].to_string().contains("team_agent"),
         "{asked}"

@@ -12,7 +12,7 @@ use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
-/// A server of tools that counts what it is asked.
+/// A tool server that counts its requests.
 async fn tools() -> (FakeHttpServer, String) {
     let server = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::ok(
         "out of bounds",

@@ -109,7 +109,7 @@ impl Bank {
         json!({"type": "mcp", "name": "bank", "mcp_server_info": {"url": url, "protocol": "streamable_http"}})
     }
 
-    /// Tools and answers of all calls.
+    /// Records the tools and answers of all calls.
     pub(crate) fn calls(&self) -> Vec<String> {
         let calls = self.0.shared().lock();
         let call = |params: &Value| {

@@ -1,4 +1,4 @@
-//! Budgets of turns, conversations and clients: what counts, and what is said when one is used up.
+//! Tests of budgets of turns, conversations and clients: what counts, and the messages when one is used up.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::client_tools::{CountingEndpoint, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
 
-/// The model calls a tool in every round, for 70 tokens each; it answers when nothing has to be done.
+/// The model calls a tool in every round, for 70 tokens each; it answers when no call is left.
 const BUSY_SCRIPT: &str = r#"{"rules": [
     {"when": {"last_user_contains": "hello"}, "reply": {"say": "Hi.", "usage": {"prompt": 30, "completion": 10}}},
     {"when": {"last_user_contains": "slowly"}, "reply": {"say": "a b c", "piece": 1, "delay_ms": 600000}},
@@ -133,7 +133,7 @@ async fn the_budget_of_a_client_is_its_own_and_counts_answers_that_it_left() {
         "{said}"
     );
     assert_eq!(ask_as(&fixture, "k-2", "hello").await.text(), "Hi.");
-    // The third client leaves while the model answers; the prompt is charged anyway.
+    // The third client disconnects while the model answers; the prompt is charged anyway.
     let before = fixture.asked().len();
     let leaves = ask_as(&fixture, "k-3", "slowly");
     tokio::select! {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 
-/// An endpoint that remembers what it was called with.
+/// An endpoint that records its calls.
 pub(crate) struct CountingEndpoint(FakeServer<Vec<String>>);
 
 fn answer(shared: &SharedState<Vec<String>>, received: &ReceivedRequest) -> Reply {
@@ -58,7 +58,7 @@ pub(crate) fn result(call: &Value, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": call["id"], "content": text})
 }
 
-/// Role, calls or call of each message that the model got, without those that no one said.
+/// Role, calls or call of each message that the model got, without inserted ones.
 fn shape(body: &Value) -> Vec<String> {
     let messages = body["messages"].as_array().unwrap();
     let calls = |message: &Value| -> Vec<String> {
@@ -234,7 +234,7 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
             "tool"
         ]
     );
-    // The conversation continues: the rounds of the finished turn are there as well.
+    // The conversation continues: the rounds of the finished turn are in it as well.
     messages.push(json!({"role": "assistant", "content": "Done."}));
     messages.push(user("and?"));
     assert_eq!(chat(&messages).await.text(), "Done.");

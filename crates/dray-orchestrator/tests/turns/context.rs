@@ -1,4 +1,4 @@
-//! What the model is sent of long conversations: prefixes that caches know, large results, compaction.
+//! Tests of what the model is sent of long conversations: stable prefixes for caches, large results, compaction.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const ROUNDS_SCRIPT: &str = r#"{"rules": [
     {"reply": {"say": "Looking.", "call": [
         {"name": "shop_a", "arguments": {"q": "1"}}, {"name": "shop_b", "arguments": {"q": "ü"}}]}}]}"#;
 
-/// The agent with timestamps, files and skills: everything that is added to a prompt.
+/// The agent with timestamps, files and skills, which are all added to a prompt.
 async fn agent(change: impl FnOnce(&mut Value)) -> (FakeEndpoint, TurnFixture) {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a", "b", "long"]);

@@ -1,4 +1,4 @@
-//! An orchestrator that listens, and what it talks to.
+//! A listening orchestrator, and the servers that it calls.
 
 use std::path::Path;
 use std::time::Duration;
@@ -188,14 +188,14 @@ impl TurnFixture {
         (self.cx, self.s3) = (cx, Some(s3));
     }
 
-    /// Ends the store: everything that needs it fails from here on.
+    /// Ends the store: from here on everything that needs it fails.
     pub(crate) async fn stop_store(&mut self) {
         if let Some(s3) = self.s3.take() {
             s3.stop().await;
         }
     }
 
-    /// A folder of the test.
+    /// A directory of the test.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -1,5 +1,5 @@
-//! What MCP servers ask the user during a call: as text, as calls of the client, in `/v1/responses`, over restarts and
-//! replicas; and every answer that must not count.
+//! Tests of questions that MCP servers ask the user during a call: as text, as calls of the client, in `/v1/responses`,
+//! over restarts and replicas; and of every answer that must not count.
 
 use dray_orchestrator::Config;
 use dray_types::{Period, Secret};
@@ -70,14 +70,14 @@ async fn the_next_message_answers_and_the_call_goes_on_at_another_replica_and_on
         text.contains("`bank_pay` of `bank`") && text.contains("> Which account?"),
         "{text}"
     );
-    // The state of the server is not for the client.
+    // The client must not get the state of the server.
     assert!(!format!("{:?}", question.chunks).contains("sealed"));
     let messages = answered("pay", &[(&question, " first ")]);
     fixture.url = fixture.start_replica().await;
     let done = fixture.ask(messages.clone()).await;
     assert_eq!(done.text(), "Got paid from first.", "{done:?}");
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
-    // Nothing of the same round was done twice.
+    // No call of the same round was made twice.
     assert_eq!(shop.called(), ["free"]);
     let asked = fixture.asked().pop().unwrap();
     let roles: Vec<_> = asked["messages"]
@@ -114,11 +114,11 @@ async fn declining_and_cancelling_reach_the_server() {
         let question = fixture.say("pay").await;
         let done = fixture.ask(answered("pay", &[(&question, answer)])).await;
         assert_eq!(done.text(), text);
-        // Such an answer may come again.
+        // Such an answer may be repeated.
         let again = fixture.ask(answered("pay", &[(&question, answer)])).await;
         assert_eq!(again.text(), text);
     }
-    // A message that is no answer cancels, and is answered itself.
+    // A message that is not an answer cancels the question, and is answered itself.
     let question = fixture.say("both").await;
     let signing = fixture.ask(answered("both", &[(&question, "first")])).await;
     let other = fixture
@@ -139,7 +139,7 @@ async fn declining_and_cancelling_reach_the_server() {
         "sign cancel",
     ];
     let mut calls = bank.calls();
-    // The two of one round run concurrently.
+    // The two calls of one round run concurrently.
     calls[4..6].sort();
     assert_eq!(calls, expected);
 }
@@ -241,7 +241,7 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
         json!({"action": "accept", "content": {"account": "first"}}),
         json!({"action": "decline"}),
     );
-    // What is not an answer, or came back changed, does nothing; the questions still wait.
+    // A text that is not an answer, and a changed question, have no effect; the questions still wait.
     for wrong in [
         json!("first"),
         json!({"action": "accept"}),
@@ -312,7 +312,7 @@ async fn answers_that_are_late_or_of_another_caller_are_refused_and_concurrent_o
     let question = ask("k-1", json!([user("pay")])).await;
     let other = ask("k-2", answered("pay", &[(&question, "decline")])).await;
     assert_eq!(code(&other), (400, "approval_expired".to_owned()));
-    // A text that is no clear answer is a message to the other caller's agent, and reaches no server.
+    // A text that is not clearly an answer is a message to the other caller's agent, and reaches no server.
     ask("k-2", answered("pay", &[(&question, "what")])).await;
     assert_eq!(bank.calls(), ["pay begin"]);
     let both = [(); 2].map(|()| ask("k-1", answered("pay", &[(&question, "first")])));

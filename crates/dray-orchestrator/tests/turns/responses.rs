@@ -1,4 +1,5 @@
-//! `/v1/responses`, `/v1/conversations` and `/v1/files` with whole turns: `OpenAI`'s package, and what it does not show.
+//! Tests of `/v1/responses`, `/v1/conversations` and `/v1/files` with whole turns: with `OpenAI`'s package, and in the
+//! details that it does not show.
 
 use std::sync::Arc;
 
@@ -126,7 +127,7 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
     assert_eq!(endpoint.called(), ["1", "1", "2"]);
 }
 
-/// A model that thinks, speaks, refuses, and runs into its limit.
+/// A model that reasons, answers, refuses, and reaches its limit.
 async fn thinking_model() -> FakeServer<()> {
     let chunks = [
         r#"{"index":0,"delta":{"reasoning_content":"Let me "}}"#,
@@ -333,7 +334,7 @@ async fn a_model_that_fails_ends_the_response_and_the_stream_says_so() {
         (status, &body["error"]["param"]),
         (400, &json!("previous_response_id"))
     );
-    // Before anything was shown a failure is one of the request.
+    // Before anything was shown, a failure has its own HTTP status.
     let (status, body) = create(&fixture, &json!({"input": "now", "stream": true})).await;
     assert!(status >= 400, "{body}");
 }

@@ -1,4 +1,5 @@
-//! Users who sign in to an MCP server between two turns: the page, the code, and the people who must not get in between.
+//! Tests of users who sign in to an MCP server between two turns: the page, the code, and attempts of other people to
+//! use them.
 
 use std::sync::Arc;
 
@@ -268,7 +269,7 @@ async fn a_user_signs_in_between_two_turns_and_the_tokens_are_kept_for_later_one
         (answer.await.text().as_str(), fixture.exchanges()),
         ("Done.", 1)
     );
-    // Another replica, which never saw the user, has them too.
+    // Another replica, which never handled the user, has the tokens too.
     let replica = fixture.fixture.start_replica().await;
     let messages = json!([{"role": "user", "content": "again - please"}]);
     let answer = fixture.ask_at(&replica, "alice", messages).await;
@@ -311,7 +312,7 @@ async fn tokens_that_end_are_renewed_without_the_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
     let fixture = SignInWorld::new(1).await;
-    // From the exchange of the code on.
+    // Counted from the exchange of the code.
     fixture.server.shared().lock().rotated = Some(String::new());
     let returned = fixture.follow(&fixture.page("alice").await).await;
     let code = fixture.code(&returned).await;
@@ -321,7 +322,7 @@ async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
         fixture.fixture.start_replica().await,
         fixture.fixture.start_replica().await,
     ];
-    // The tokens end soon; those of the next renewal last.
+    // The tokens expire soon; those of the next renewal last longer.
     fixture.server.shared().lock().expires_in = 3600;
     let before = fixture.exchanges();
     let again = json!([{"role": "user", "content": "again - please"}]);
@@ -337,7 +338,7 @@ async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_was_passed_to_another_person_signs_no_one_in() {
     let fixture = SignInWorld::new(3600).await;
-    // Bob passes his link to Alice, who signs in and writes the code in her own chat.
+    // Bob sends his link to Alice, who signs in and writes the code in her own chat.
     let returned = fixture.follow(&fixture.page("bob").await).await;
     let code = fixture.code(&returned).await;
     let answer = fixture.reply("alice", &code).await;
@@ -346,7 +347,7 @@ async fn a_page_that_was_passed_to_another_person_signs_no_one_in() {
         "{}",
         answer.text()
     );
-    // Bob does not know it. What he writes in another conversation does not count either.
+    // Bob does not know the code. What he writes in another conversation does not count either.
     let answer = fixture.reply("bob", "ABCD-EFGH").await;
     assert!(
         answer.text().contains("requires sign-in"),
@@ -387,7 +388,7 @@ async fn a_state_that_is_wrong_or_was_used_opens_nothing() {
     assert_eq!(status, 404, "the address came twice");
     fixture.server.shared().lock().codes.remove(0);
     assert_eq!(fixture.reply("alice", &code).await.text(), "Done.");
-    // The tokens are withdrawn, so the code would be needed again: it works once.
+    // The tokens are withdrawn, so a code would be needed again: each works only once.
     fixture.server.shared().lock().tokens.clear();
     let answer = fixture.reply("alice", &code).await;
     assert!(
@@ -410,7 +411,7 @@ async fn an_answer_of_another_authorization_server_is_refused_and_the_page_stays
         let (status, text) = fixture.open(&mixed_up).await;
         assert_eq!(status, 400, "{text}");
     }
-    // A person who refuses ends it, with the issuer that is right.
+    // A person who refuses ends it, with the right issuer.
     let code = fixture.code(&returned).await;
     assert_eq!(fixture.reply("alice", &code).await.text(), "Done.");
 

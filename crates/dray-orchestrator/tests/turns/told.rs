@@ -1,4 +1,5 @@
-//! What the model learns without a tool call, over two turns: files of the manifest (quickapps 13), the time (15).
+//! Tests of what the model learns without a tool call, over two turns: files of the manifest (quickapps 13), and the
+//! time (15).
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::tools::{FakeEndpoint, rounds};
 const FILES_TOOL: &str = "internal_attachments_available_context";
 const TIME_TOOL: &str = "internal_timeawareness_current_timestamp";
 
-/// The results in one call of the model of calls of a tool.
+/// Results of a tool's calls in one request to the model.
 fn results(body: &Value, tool: &str) -> Vec<String> {
     let messages = body["messages"].as_array().unwrap();
     let calls = messages.iter().map(|one| &one["tool_calls"][0]);

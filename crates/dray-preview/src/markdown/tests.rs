@@ -1,4 +1,4 @@
-//! What of a document reaches a page.
+//! Tests of what reaches a page from a document.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! One instance of the stand-in, and the folders around it.
+//! A running instance of the fake program, and the directories around it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 const FAKE_PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/apptainer.sh");
 
-/// A running instance called `box`; it ends with this.
+/// A running instance called `box`. Dropping the value stops it.
 #[derive(Debug)]
 pub(crate) struct InstanceFixture {
     root: TempDir,
     exchange: bool,
-    /// Where the instance sees its exchange folder, when not where it is.
+    /// Path of the exchange directory in the instance, if it differs from its path on this host.
     container: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl InstanceFixture {
         self
     }
 
-    /// With the folder bound elsewhere, where this host lets us bind.
+    /// Binds the exchange directory at another path; `None` if this host does not permit bind mounts.
     pub(crate) fn bound(mut self) -> Option<Self> {
         let container = self.root().join("container");
         let script = r#"mount --bind "$0" "$0""#;
@@ -59,7 +59,7 @@ impl InstanceFixture {
         self.root.path().canonicalize().unwrap()
     }
 
-    /// A path in the folder that the instance works in.
+    /// A path in the directory that the instance works in.
     pub(crate) fn path(&self, name: &str) -> SandboxPath {
         self.workspace().join(name).unwrap()
     }

@@ -1,4 +1,4 @@
-//! The backend against a stand-in for the program: the suite of all backends, and what only it has.
+//! Tests of the backend with a fake program: the conformance suite, and what is special to Apptainer.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
@@ -124,7 +124,7 @@ async fn links_out_of_the_exchange_folder_are_followed_in_the_instance_only() {
     let link = fixture.path("link");
     let file = sandbox.stat(&link, Follow::Yes).await.unwrap();
     assert_eq!(sandbox.transports(&file.real_path)[0], Transport::ExecRaw);
-    // As if the link had been put there after the look.
+    // As if the link had been created after `stat`.
     let mut stale = file.clone();
     stale.real_path = link;
     let read = Read {

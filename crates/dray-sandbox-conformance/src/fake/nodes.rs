@@ -41,7 +41,7 @@ impl FakeState {
         self.nodes.insert(path, node);
     }
 
-    /// A time later than all that were given before.
+    /// A time later than all times so far.
     pub(super) fn tick(&mut self) -> i128 {
         self.clock += 1_000_000;
         self.clock
@@ -70,7 +70,7 @@ impl FakeState {
         }
     }
 
-    /// The path after its links; its last part may be missing.
+    /// Resolves the links of a path, those of its last part only with `last`. The last part may be missing.
     pub(super) fn resolve(&self, path: &SandboxPath, last: bool) -> Result<SandboxPath, Error> {
         let mut links = 0;
         let mut todo: Vec<Vec<u8>> = parts(path);

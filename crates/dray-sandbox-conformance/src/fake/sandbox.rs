@@ -1,4 +1,4 @@
-//! [`Sandbox`] for the fake: each call is recorded, its fault applied, and the rest done in memory.
+//! [`Sandbox`] for the fake: each call is recorded, its fault is applied, and the rest happens in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +105,7 @@ impl Sandbox for Fake {
             if node.kind != FileKind::File {
                 return Err(Error::new(ErrorKind::NotRegular, "not a file"));
             }
-            // As backends do that see an identity after opening.
+            // Like backends that see an identity after opening.
             if read.file.identity != Some((1, node.inode)) {
                 return Err(Error::new(ErrorKind::ChangedDuringTransfer, "another file"));
             }
@@ -199,7 +199,7 @@ impl Sandbox for Fake {
             size,
             modified_ns: node.mtime_ns,
             changed_s: modified,
-            // The clock of the sandbox is of no use here: "settled" is what the test says it is.
+            // The clock of the sandbox does not count here: a test sets which files are settled.
             now_s: if node.mtime_ns <= settled {
                 modified + 10
             } else {
@@ -330,7 +330,7 @@ impl Fake {
             }
             fault.unwrap_or(Fault::None)
         };
-        // The lock is released above, and others run before the call takes effect.
+        // The lock is released, so that other tasks can run before the call takes effect.
         tokio::task::yield_now().await;
         match fault {
             Fault::Fail(kind) => Err(scripted(kind)),

@@ -1,4 +1,4 @@
-//! Bytes that flow in and out of the sandbox in memory.
+//! Streams into and out of the sandbox in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +67,7 @@ pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault
 
 impl FakeRead {
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        // Lets others run between pieces, as a wire does.
+        // Lets other tasks run between chunks, as a network does.
         tokio::task::yield_now().await;
         let mut until = self.promised;
         match self.fault.clone() {
@@ -118,7 +118,7 @@ impl FakeRead {
             .nodes
             .get(&self.path)
             .map(|node| node.content.as_slice());
-        // An open file outlives its name: a removed one reads as too short, not as missing.
+        // An open file outlives its name: a removed file reads as too short and not as missing.
         let here = content
             .and_then(|content| content.get(at..))
             .unwrap_or_default();
@@ -135,7 +135,7 @@ impl FakeRead {
                 .and_then(|position| usize::try_from(position).ok())
                 .and_then(|position| piece.get_mut(position))
         {
-            // Another bit of the same byte: the length stays right and only the digest differs.
+            // Flips one bit of the byte: the length stays right, and only the digest differs.
             *byte ^= 0x20;
         }
         Ok(piece.into())

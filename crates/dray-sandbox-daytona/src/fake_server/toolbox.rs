@@ -1,4 +1,4 @@
-//! Files and commands, as the toolbox gives and takes them: following links, making parents.
+//! The toolbox's calls for files and commands. They follow links and create missing parent directories.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -127,7 +127,7 @@ fn created(path: &Path) -> io::Result<File> {
     File::create(path)
 }
 
-/// A command line for a shell; both outputs are one text.
+/// Runs a command line in a shell; both outputs are one text.
 async fn execute(
     shared: &SharedState<FakeState>,
     machine: &FakeSandbox,

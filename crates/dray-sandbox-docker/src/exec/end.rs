@@ -1,4 +1,4 @@
-//! The end of a command: the engine is asked for the status, and another command kills it when its caller is gone.
+//! The end of a command: the engine reports the status, and another command kills the command when its caller is gone.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl CommandControl for EngineCommand {
         ended(&self.client, &id).await
     }
 
-    /// A failed question counts as an end: a container that went away has no commands either.
+    /// A failed request counts as an end: a container that went away has no commands either.
     async fn state(&self) -> Result<CommandState, Error> {
         let found = self.client.docker().await?.inspect_exec(&self.id).await;
         Ok(match found {

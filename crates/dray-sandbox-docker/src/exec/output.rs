@@ -12,7 +12,7 @@ use super::end::SupervisedEnd;
 use super::{Input, Output};
 use crate::fault;
 
-/// How the engine begins to say, on standard output, that a program could not be started.
+/// Beginning of the text on standard output by which the engine reports that a program could not be started.
 const EXEC_FAILED: &[u8] = b"OCI runtime exec failed: ";
 
 /// Everything that goes in and out of a running command.
@@ -22,9 +22,9 @@ pub(super) struct CommandStreams {
     feeding: Option<BoxFuture<'static, Result<(), Error>>>,
     stderr: StderrTail,
     end: SupervisedEnd,
-    /// Whether nothing has come out yet.
+    /// Whether there was no output yet.
     fresh: bool,
-    /// What came out before it was known that it is output.
+    /// Output that is held until it is known whether it is the program's own or a message of the engine.
     held: Option<Bytes>,
 }
 
@@ -111,7 +111,7 @@ impl CommandStreams {
         }
     }
 
-    /// Output is over. What was held was either output or the reason why there is none.
+    /// The output has ended. What was held is either output or the reason why there is none.
     async fn ended(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(held) = self.held.take() else {
             return Ok(None);
@@ -131,7 +131,7 @@ fn lost(error: bollard::errors::Error) -> Error {
     fault::failed("reading the output of a command", error)
 }
 
-/// Feeds standard input and ends it. A command that does not want all of it is not a failure; its status says so.
+/// Feeds standard input and ends it. It is not a failure when a command does not read all of it; its status shows that.
 async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
     while let Some(piece) = body.next().await {
         if input.write_all(&piece?).await.is_err() {
@@ -140,6 +140,6 @@ async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
     }
     drop(input.flush().await);
     drop(input.shutdown().await);
-    // Kept until nothing more is sent either way.
+    // Kept until nothing more is sent in either direction.
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! On a real engine.
+//! Tests of commands on a real engine.
 
 use bytes::Bytes;
 use dray_sandbox_exec::{CommandExit, Exec as _};

@@ -1,4 +1,4 @@
-//! the questions that every backend is asked.
+//! the conformance suite of all backends.
 
 use std::sync::{Arc, Mutex};
 
@@ -92,8 +92,8 @@ impl Fixture for DockerFixture {
 /// Parts of the suite, each in a container of its own, so that they run side by side.
 const SUITE_PARTS: usize = 4;
 
-/// What depends on how this backend runs commands. The rest is asked of commands on this host, where each takes a
-/// hundredth of the time.
+/// Cases that depend on how this backend runs commands. The other command cases run with commands on this host, where
+/// each takes a hundredth of the time.
 const COMMAND_CASES: &[&str] = &[
     "a_probe_says_what_is_there",
     "every_size_comes_back_by_every_transport",
@@ -123,7 +123,7 @@ const COMMAND_CASES: &[&str] = &[
     "a_replaced_sandbox_is_gone",
 ];
 
-/// Asks these cases; `skipped` are those that cannot be asked.
+/// Runs these cases; `skipped` are those that do not apply.
 async fn ask(fixture: DockerFixture, cases: Vec<(&'static str, Case)>, skipped: &[&str]) {
     let report = run(&fixture, &cases).await.unwrap();
     let expected: Vec<_> = cases
@@ -150,12 +150,12 @@ async fn files(number: usize) {
     ask(fixture, cases, &UNASKED_OF_IMAGES).await;
 }
 
-/// What holds in a directory of the container's own file system.
+/// Traits of a directory in the container's own file system.
 fn image_traits() -> Traits {
     Traits {
         // The engine reads and writes with rights of its own.
         permissions: false,
-        // It shows no inode, so a command cannot compare it; what it reads itself is compared by its time.
+        // It reports no inode, so a command cannot compare it; files that it reads itself are compared by time.
         identity: false,
         ..Traits::default()
     }

@@ -1,4 +1,4 @@
-//! Responses that no engine should give.
+//! Tests with responses that no engine should send.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ async fn open(
     (engine, opened)
 }
 
-/// Reads `/file` of 5 bytes from an engine that answers the download like this.
+/// Reads `/file` of 5 bytes from an engine that responds to the download with this.
 async fn download(answer_to_get: Vec<u8>) -> Result<Vec<u8>, Error> {
     let looked = answer("200 OK", &described(5, 0o644), b"");
-    // A response to HEAD has no body, with any length.
+    // A response to HEAD has no body, whatever length it declares.
     let rules = vec![("HEAD ", looked), ("archive?path=/file", answer_to_get)];
     let (_engine, sandbox) = open("1.41", rules).await;
     let sandbox = sandbox?;

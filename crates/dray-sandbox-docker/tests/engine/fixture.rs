@@ -11,7 +11,7 @@ use dray_sandbox_docker::{Config, DockerBackend};
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_types::Clock;
 
-/// When everything happens.
+/// The fixed time of the tests, in seconds since the epoch.
 pub(crate) const NOW_S: u64 = 1_700_000_000;
 
 pub(crate) fn backend(endpoint: String) -> Arc<DockerBackend> {
@@ -43,7 +43,7 @@ pub(crate) fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
     result.unwrap_err().kind()
 }
 
-/// A container and the sandbox that it is. The container goes first.
+/// A container, and the sandbox that the backend opened for it.
 pub(crate) struct ContainerFixture {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) container: Container,
@@ -129,7 +129,7 @@ impl ContainerFixture {
         self.sandbox.write(write, body).await
     }
 
-    /// What a process in the container sees in a file.
+    /// The content of a file as a process in the container reads it.
     pub(crate) fn cat(&self, at: &str) -> Vec<u8> {
         self.container.exec("0", &["cat", at]).stdout
     }

@@ -1,4 +1,4 @@
-//! Links are resolved with the root of the container as the top.
+//! Tests that links are resolved with the root of the container as the top directory.
 
 use dray_sandbox::{ErrorKind, FileKind, Follow};
 

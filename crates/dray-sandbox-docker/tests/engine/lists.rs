@@ -1,4 +1,4 @@
-//! Listings, by a command and by the tar of a directory alike.
+//! Tests of listings, by a command and by the tar of a directory.
 
 use dray_sandbox::{ErrorKind, FileKind, Listing};
 

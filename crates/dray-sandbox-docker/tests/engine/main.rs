@@ -1,4 +1,4 @@
-//! Containers of a real engine, and an engine that answers what no real one should.
+//! Tests with containers of a real engine, and with a scripted engine.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Mounts that the archive calls do not see, or may not write to.
+//! Tests of mounts that the archive calls do not see, or may not write to.
 
 use dray_sandbox::{ErrorKind, FileKind, Follow, Transport};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
@@ -27,7 +27,7 @@ async fn r_6_what_is_put_into_memory_is_seen_by_processes() {
         let file = fixture.stat(&at).await.unwrap();
         assert_eq!((file.kind, file.size), (FileKind::File, 4));
     }
-    // The engine would say yes and put it beneath the mount.
+    // The engine would report success and write the file beneath the mount.
     assert_eq!(
         kind(fixture.write("/memory/lost", b"data").await),
         ErrorKind::ToolMissing

@@ -1,4 +1,4 @@
-//! The service of Podman, which speaks the API of the Docker Engine.
+//! Tests with the API service of Podman, which is compatible with that of the Docker Engine.
 
 use dray_sandbox::{ErrorKind, Integrity, Transport};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};

@@ -1,4 +1,4 @@
-//! Files out of containers.
+//! Tests of files that are read from containers.
 
 use std::os::unix::net::UnixListener;
 
@@ -84,7 +84,7 @@ async fn r_2_what_is_opened_is_what_was_looked_at() {
 
 #[tokio::test]
 async fn the_engine_reads_what_the_user_may_not() {
-    // Policy decides what leaves; the archive calls do not ask for the rights of the user.
+    // The policy decides what may be read; the archive calls ignore the permissions of the user.
     let fixture = ContainerFixture::agent().await;
     fixture
         .container
@@ -120,7 +120,7 @@ async fn r_7_dropping_a_read_frees_the_container() {
     let mut body = fixture.open("/workspace/big").await.unwrap();
     assert!(body.next().await.unwrap().is_ok());
     drop(body);
-    // Both wait for as long as the engine holds the container.
+    // Both wait while the engine locks the container.
     assert!(fixture.stat("/workspace/big").await.is_ok());
     assert!(!fixture.cat("/etc/passwd").is_empty());
 }
@@ -162,7 +162,7 @@ async fn names_of_any_bytes_are_read() {
             let body = fixture.sandbox.read(read).await.unwrap();
             assert_eq!(body.read_all(300).await.unwrap(), name);
         }
-        // The engine packs nothing for a name that its JSON cannot hold.
+        // The engine creates no archive for a name that its JSON cannot hold.
         let archived = transports.contains(&Transport::Archive);
         assert_eq!(archived, str::from_utf8(name).is_ok());
     }

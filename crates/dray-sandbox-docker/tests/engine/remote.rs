@@ -1,4 +1,4 @@
-//! A real engine behind TLS with certificates of both sides, and behind a program that stands for `ssh`.
+//! Tests with a real engine behind TLS with certificates of both sides, and behind a program that replaces `ssh`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ async fn an_engine_behind_tls_is_reached_with_certificates_of_both_sides_only() 
     };
     let sandbox = open(&config(&client), container.name()).await.unwrap();
     check(&*sandbox).await;
-    // The other authority did not sign the engine's certificate, and the engine accepts no client without one.
+    // Another authority signed the first certificate, and the engine accepts no client without one.
     for certificates in [&stranger, &nobody] {
         let error = open(&config(certificates), container.name())
             .await

@@ -12,7 +12,8 @@ use tokio_util::task::TaskTracker;
 pub(crate) const CONTAINER_ID: &str =
     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// Answers by the first rule whose text is in the first line of a request; never when the response is empty.
+/// Responds by the first rule whose text is in the first line of a request; never responds if the response of the rule
+/// is empty.
 pub(crate) struct ScriptedEngine {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -97,7 +98,7 @@ pub(crate) fn closing(fields: &str, body: &[u8]) -> Vec<u8> {
     response
 }
 
-/// The field that describes a path.
+/// The header that describes a path.
 pub(crate) fn described(size: u64, mode: u32) -> String {
     use base64::Engine as _;
     let json = format!(
@@ -107,7 +108,7 @@ pub(crate) fn described(size: u64, mode: u32) -> String {
     format!("X-Docker-Container-Path-Stat: {text}\r\n")
 }
 
-/// One file as the engine packs it.
+/// The tar of one file as the engine sends it.
 pub(crate) fn packed(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
     let mut tar = vec![0; 512];
     tar[..name.len()].copy_from_slice(name.as_bytes());

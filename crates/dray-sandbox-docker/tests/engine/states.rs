@@ -1,4 +1,4 @@
-//! Containers that do not run, or are no longer there.
+//! Tests of containers that do not run or no longer exist.
 
 use dray_sandbox::{
     Backend as _, BackendCheck, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport,
@@ -7,7 +7,7 @@ use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
 use super::fixture::{ContainerFixture, address, backend, endpoint, kind, path};
 
-/// Archive calls work; what needs a command fails with this kind.
+/// Checks that archive calls work and that what needs a command fails with this kind.
 async fn archive_only(fixture: &ContainerFixture, expected: ErrorKind) {
     let sandbox: &dyn Sandbox = &*fixture.sandbox;
     fixture.write("/workspace/file", b"data").await.unwrap();
@@ -126,7 +126,7 @@ async fn r_1_another_container_of_the_same_name_is_not_the_same() {
     );
     let now = fixture.backend.resolve(&handle.address).await.unwrap();
     assert_eq!(now.incarnation, other.id());
-    // What was opened stays what it was.
+    // The opened sandbox still means the first container.
     fixture.write("/workspace/file", b"old").await.unwrap();
     assert_eq!(fixture.cat("/workspace/file"), b"old");
     assert!(

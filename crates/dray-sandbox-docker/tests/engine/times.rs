@@ -1,4 +1,4 @@
-//! Files that were not changed are proved by their times, which a shell reports.
+//! Tests of files that were not changed: their times, which a shell reports, prove it.
 
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt as _;
@@ -86,7 +86,7 @@ async fn get(engine: &Engine, at: &str, sink: &mut dyn Sink) -> (Option<Integrit
     (receipt.integrity, receipt.attempts)
 }
 
-/// A container with a folder of this host, and a file in it that was left alone.
+/// A container with a directory of this host, and a file in it that was not written for a while.
 async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let fixture = ContainerFixture::of(ContainerOptions {
@@ -161,7 +161,7 @@ async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
         sink: VecSink::default(),
         meddle: Some(|| rewrite(&file, &other)),
     };
-    // By then it may have been left alone again, so how it was proved depends on the time.
+    // The file may have settled again by then, so the kind of proof depends on the time.
     let (integrity, attempts) = get(&engine(&fixture), "/shared/file", &mut sink).await;
     assert_eq!((integrity.is_some(), attempts), (true, 2));
     assert!(sink.sink.into_bytes().unwrap() == other);
@@ -187,7 +187,7 @@ async fn r_8_another_file_in_its_place_does_not_pass() {
 async fn requests_continue_after_the_shell_or_the_container_ended() {
     let fixture = ContainerFixture::agent().await;
     let sandbox = &fixture.sandbox;
-    // Only a command sees what is there.
+    // Only a command sees the entries of `/dev`.
     let device = path("/dev/null");
     sandbox.stat(&device, Follow::No).await.unwrap();
     fixture.container.sh(

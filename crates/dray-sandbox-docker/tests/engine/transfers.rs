@@ -62,7 +62,7 @@ pub(crate) async fn get(
     Ok((got, sink.into_bytes().unwrap()))
 }
 
-/// Bytes that are read only after something was done to the container.
+/// A source that changes the container before its bytes are read.
 struct SwappingSource<'a> {
     bytes: BytesSource,
     swap: std::sync::Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
@@ -91,7 +91,7 @@ pub(crate) fn engine(fixture: &ContainerFixture) -> Engine {
     Engine::new(Arc::clone(&fixture.sandbox), EngineOptions::default())
 }
 
-/// Puts a file twice and gets it; gives both receipts.
+/// Puts two files of one name and gets the first of them; returns the receipts of the first put and of the get.
 pub(crate) async fn there_and_back(fixture: &ContainerFixture, folder: &str) -> (Receipt, Receipt) {
     let engine = engine(fixture);
     let bytes: Vec<u8> = (0..=255).cycle().take(1_500_007).collect();
@@ -115,7 +115,7 @@ async fn r_14_a_running_container_proves_what_was_moved() {
     assert_eq!(put.integrity, Some(Integrity::Sha256Beside));
     assert_eq!((put.atomic, put.attempts), (Some(true), 1));
     assert_eq!(got.transport, Some(Transport::ExecRaw));
-    // Once it has been left alone for two seconds, one digest is enough.
+    // Once the file has been unchanged for two seconds, one digest is enough.
     assert!(got.integrity >= Some(Integrity::Sha256Beside));
     let told = fixture
         .container
@@ -254,7 +254,7 @@ async fn a_container_whose_shell_hangs_is_read_through_the_archive_calls() {
     assert_eq!(got.receipt.transport, Some(Transport::Archive));
 }
 
-/// Commands that the engine started in a container from one moment to another.
+/// Commands that the engine started in a container between two times.
 fn commands(fixture: &ContainerFixture, since: Duration, until: Duration) -> usize {
     let seconds = |time: Duration| format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
     let output = std::process::Command::new("docker")
@@ -279,7 +279,7 @@ fn now() -> Duration {
 #[tokio::test]
 async fn a_get_takes_one_command_for_any_size() {
     let fixture = ContainerFixture::agent().await;
-    // The shell of one that is dropped is ended by another command.
+    // The shell of a dropped engine is ended by another command.
     let mut engines = Vec::new();
     for size in [1_024, 4 << 20] {
         fixture.container.sh(&format!(

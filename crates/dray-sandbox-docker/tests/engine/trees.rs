@@ -1,4 +1,4 @@
-//! Whole directories.
+//! Tests of whole directories.
 
 use dray_sandbox::{Body, ErrorKind};
 use dray_sandbox_tree::{self as tree, Limits, Owner, Reader};
@@ -11,7 +11,7 @@ async fn tar(fixture: &ContainerFixture, at: &str) -> Vec<u8> {
     body.read_all(10 << 20).await.unwrap()
 }
 
-/// What `tar` on this host makes of it.
+/// The names that `tar` on this host lists for it.
 fn names(tar: &[u8]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tar");

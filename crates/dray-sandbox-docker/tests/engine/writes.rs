@@ -1,4 +1,4 @@
-//! Files into containers.
+//! Tests of files that are written into containers.
 
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind, Transport, Write};
@@ -104,7 +104,7 @@ async fn a_source_that_breaks_leaves_nothing_that_looks_whole() {
         .sandbox
         .write(write, Body::new(pieces.chain(broken)));
     assert_eq!(kind(written.await), ErrorKind::Corrupted);
-    // What is there is shorter than it was to be, and can be removed.
+    // A partial file is shorter than announced and can be removed.
     if let Ok(file) = fixture.stat("/workspace/file").await {
         assert!(file.size < 10 << 20);
         fixture.sandbox.remove(&at, false).await.unwrap();

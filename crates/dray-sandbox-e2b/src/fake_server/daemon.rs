@@ -1,4 +1,5 @@
-//! Downloads, uploads and file calls of the daemon: with its own rights, following links, making parent directories.
+//! The daemon's calls for downloads, uploads and files. They run with the daemon's own rights, follow links and create
+//! missing parent directories.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
@@ -65,7 +66,7 @@ pub(super) fn download(
     }
 }
 
-/// What a test asked to go wrong with this download.
+/// The response with the fault that a test injected into downloads; `None` without such a fault.
 fn faulty_download(state: &mut FakeState, id: &str, whole: &Bytes) -> Option<Reply> {
     let fault = state.fault(|fault| {
         matches!(
@@ -172,7 +173,7 @@ fn uploaded_entry(path: &str) -> Value {
     json!({ "name": name.to_string_lossy(), "path": path, "type": "file" })
 }
 
-/// Files of a form, which are small here.
+/// Takes the files of a multipart form. The files of tests are small.
 async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
     let Ok(form) = request.form().await else {
         return Ok(refuse(400, "error parsing multipart form"));
@@ -187,7 +188,7 @@ async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionC
                 "you cannot upload multiple files to the same path",
             ));
         }
-        // Only the beginning of a part is held.
+        // A part keeps only the beginning of its content.
         if part.content.size > part.content.head.len() as u64 {
             return Ok(refuse(507, "not enough disk space available"));
         }

@@ -17,7 +17,7 @@ const MAX_CHUNK_BYTES: usize = 32 << 10;
 /// The type of a stream of messages.
 const STREAM_MEDIA_TYPE: &str = "application/connect+json";
 
-/// `process.Process/Start`: all of a short command's output in one message.
+/// `process.Process/Start`: runs a short command and responds with all of its output.
 pub(super) async fn start(
     shared: &SharedState<FakeState>,
     machine: &FakeSandbox,

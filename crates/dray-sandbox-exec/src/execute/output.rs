@@ -37,7 +37,7 @@ pub(super) struct ProgramOutput {
 }
 
 impl ProgramOutput {
-    /// Waits until the program runs, or was refused.
+    /// Waits until the program runs or was refused.
     pub(super) async fn begin(
         running: RunningCommand,
         nonce: Nonce,
@@ -76,7 +76,7 @@ impl ProgramOutput {
         }
     }
 
-    /// Why the program was not begun.
+    /// The reason why the program did not start.
     async fn refusal(mut self) -> Result<Error, Error> {
         self.guard.disarm();
         self.command.set_over();
@@ -109,8 +109,8 @@ impl ProgramOutput {
                 let piece = self.held.split_to(at);
                 return Ok(self.pass(piece));
             }
-            // What came last may be the beginning of the mark. Anything else is passed on, so that a program which is
-            // killed has lost nothing.
+            // The last bytes may be the beginning of the mark. Everything else is passed on, so that a killed program
+            // loses no output.
             let safe = self.held.len() - begun_mark(&self.held, &mark);
             let piece = self.held.split_to(safe);
             if let Some(piece) = self.pass(piece) {
@@ -134,7 +134,7 @@ impl ProgramOutput {
         (!piece.is_empty()).then_some(piece)
     }
 
-    /// Reads what comes next; false at the end.
+    /// Reads the next bytes; false at the end.
     async fn read(&mut self) -> Result<bool, Error> {
         match self.running.stdout.next().await {
             Some(piece) => {
@@ -157,7 +157,7 @@ impl ProgramOutput {
     async fn finish(mut self) -> Result<(), Error> {
         let begin = self.end_mark();
         let done = [b"\n".to_vec(), self.nonce.mark("done")].concat();
-        // Encoded, standard error takes at most 3.4 times its size.
+        // With its encoding, standard error takes at most 3.4 times its size.
         let most = self.limits.stderr.saturating_mul(4) + MAX_RESPONSE_BYTES;
         let end = loop {
             if let Some(at) = find(&self.held, &done) {
@@ -180,14 +180,14 @@ impl ProgramOutput {
             while let Some(Ok(_)) = stdout.next().await {}
             end.await
         };
-        // What fails from here on is the end of the script, whose report is complete.
+        // A failure from here on concerns the end of the script, whose report is complete.
         drop(timeout(END_TIMEOUT, ending).await);
         // A caller that does not wait for it ignores the result.
         drop(self.result.send(result));
         Ok(())
     }
 
-    /// The failure of a channel that ended before the report: its own, or the end of the script.
+    /// The error for a channel that ended before the report: the channel's own, or one for the end of the script.
     async fn lost(&mut self) -> Error {
         let end = std::mem::replace(&mut self.running.end, Box::pin(std::future::pending()));
         match end.await {

@@ -12,7 +12,7 @@ use crate::reply::{Nonce, weight};
 use crate::spelled::{escaped, spelled};
 
 const EXECUTE_SCRIPT: &str = include_str!("../script/execute.sh");
-/// Most bytes of standard input on a channel that has none, where it travels as an argument. Written for a shell, a byte
+/// Most bytes of standard input on a channel that has none: there it travels as an argument, in which an escaped byte
 /// takes up to nine.
 const MAX_SPELLED_INPUT_BYTES: usize = 8 << 10;
 /// Share of the output of a channel, in percent, that standard output may fill. As hexadecimal digits it grows to 3.4
@@ -21,7 +21,7 @@ const OUTPUT_SHARE: usize = 25;
 /// The same for standard error, which may be encoded twice.
 const STDERR_SHARE: usize = 2;
 
-/// What comes back of a program.
+/// Limits for the outputs of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutputLimits {
     /// Most bytes of standard error.
@@ -47,7 +47,7 @@ impl ProgramPlan {
         check(&request)?;
         let limits = OutputLimits::of(channel, request.max_stderr_bytes);
         let (word, body) = input_word(channel, request.input).await?;
-        // One byte more than wanted shows that there was more.
+        // One byte more than wanted, which shows whether there was more.
         let stderr = limits.stderr + 1;
         let stdout = limits.stdout.map_or(0, |most| most + 1);
         let mut words = vec![
@@ -96,7 +96,7 @@ impl OutputLimits {
     }
 }
 
-/// Refuses what a shell or `env` would take for something else.
+/// Refuses values that a shell or `env` would misread.
 fn check(request: &CommandRequest) -> Result<(), Error> {
     let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidName, why));
     let Some(program) = request.argv.first() else {
@@ -128,7 +128,7 @@ fn is_name(name: &str) -> bool {
             .all(|byte| letter(byte) || byte.is_ascii_digit())
 }
 
-/// How the script takes the input, and the bytes that come after its own line.
+/// How the script gets the input, and the bytes that follow its own line.
 async fn input_word(
     channel: &Channel,
     input: Option<CommandInput>,
@@ -159,7 +159,7 @@ fn with_line(words: String, body: Option<Body>) -> Body {
 
 fn command_line(channel: &Channel, nonce: &Nonce, argument: &str) -> Vec<Vec<u8>> {
     let wire = if channel.binary_output { "raw" } else { "text" };
-    // The mark is in the environment of the shell from its beginning, so that it can be found before it runs anything.
+    // The shell has the mark in its environment from the beginning, so that it can be found before it runs anything.
     let mark = format!("DRAY_COMMAND=wrap.{}", nonce.as_str());
     let words = [
         "env",

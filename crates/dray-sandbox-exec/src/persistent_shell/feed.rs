@@ -1,9 +1,8 @@
 //! Requests with input, which the script reads from the input of the persistent shell itself.
 //!
-//! The shell must never take a byte of the input for a command. Nothing of the input is therefore sent before the
-//! script reports that it runs, because a shell may read ahead; and on the same line as the script stands a loop that
-//! discards all lines up to a mark, because a script that fails leaves input unread. The mark is random and follows
-//! the last byte.
+//! The shell must never take a byte of the input for a command. Therefore no input is sent before the script reports
+//! that it runs, because a shell may read ahead. On the same line, a loop after the script discards all lines up to a
+//! mark, because a script that fails leaves input unread. The mark is random and follows the last byte.
 
 use std::pin::pin;
 
@@ -64,7 +63,7 @@ impl PersistentShell {
             }
         };
         let mark = [b"\n".to_vec(), nonce.mark("resume\n")].concat();
-        // The last piece may have been sent without the end of the input having been noticed.
+        // The last chunk may have been sent although the end of the input was not noticed yet.
         let is_fed = is_fed || feeding.now_or_never().is_some_and(|fed| fed.is_ok());
         // Waiting for room could last forever, since the output is no longer read.
         let is_taken = shell.input.capacity() == shell.input.max_capacity();

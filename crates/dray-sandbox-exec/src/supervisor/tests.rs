@@ -1,4 +1,4 @@
-//! The kill script in real shells, and when it is run.
+//! Tests of the kill script in real shells, and of when it runs.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::CommandState::{Ended, Running, Unknown, Untold};
 use super::*;
 
-/// A system that answers from lists, and counts the kills.
+/// A system with scripted states and results, which counts the kills.
 #[derive(Clone, Debug, Default)]
 struct FakeControl(Arc<Mutex<FakeState>>);
 
@@ -31,7 +31,7 @@ impl FakeControl {
         })))
     }
 
-    /// How often a command is killed that is dropped.
+    /// How often a dropped command is killed.
     async fn kills_of_a_dropped_command(&self) -> usize {
         let supervisor = Supervisor::new(TaskTracker::new());
         drop(supervisor.watch("7e57", self.clone()).guard());

@@ -1,4 +1,5 @@
-//! Channels that break once a command has failed, under input that is no longer read (sandbox-transfer 11.5).
+//! Tests of channels that break after a command has failed, while input is sent that is no longer read
+//! (sandbox-transfer 11.5).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -24,7 +25,7 @@ enum KeptOutput {
     Nothing,
 }
 
-/// Lets every command that writes a file run to its end, and breaks after so much of its response.
+/// Runs every command that writes a file to its end, and then breaks after a part of its response.
 #[derive(Debug)]
 struct BreakingExec {
     exec: LocalExec,
@@ -59,7 +60,7 @@ impl Exec for BreakingExec {
     }
 }
 
-/// A fixture whose tools stop in the middle, and whose disk has this many KiB left.
+/// A fixture with a tool that stops in the middle, and a disk with this many KiB left.
 fn full(tool: &str, left: u32) -> ExecFixture {
     let df = format!(
         "echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'; echo 'disk 9 9 {left} 99% /'"
@@ -129,7 +130,7 @@ async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
         input: false,
         ..fixture.exec().channel()
     };
-    // The file is made; the pieces are what breaks.
+    // The file is created; the channel breaks while the chunks are sent.
     let files = ExecFiles::new(ChunkBreakingExec(BreakingExec {
         exec: fixture.exec().with_channel(channel),
         heard: KeptOutput::Nothing,
@@ -141,7 +142,7 @@ async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
 }
 
-/// Breaks only under commands that carry a piece.
+/// Breaks only for commands that carry a chunk.
 #[derive(Debug)]
 struct ChunkBreakingExec(BreakingExec);
 

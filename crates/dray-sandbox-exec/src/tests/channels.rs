@@ -1,4 +1,4 @@
-//! Channels with small limits: requests stay within them, and lost ones are sent again.
+//! Tests of channels with small limits: requests stay within them, and lost requests are repeated.
 
 use std::sync::atomic::Ordering;
 
@@ -155,7 +155,7 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let bytes = random(150_000);
     let path = fixture.path("f");
-    // The first two runs ask for programs and make the file; then come the pieces.
+    // The first two runs look for programs and create the file; then the chunks follow.
     let watched = CountingExec::new(fixture.exec());
     watched.lost.lock().unwrap().extend([2, 4, 5]);
     let files = ExecFiles::new(watched);
@@ -164,7 +164,7 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
         .await
         .unwrap();
     assert!(std::fs::read(fixture.work().join("f")).unwrap() == bytes);
-    // Three times in a row is too often.
+    // Three lost responses in a row are too many.
     let watched = CountingExec::new(fixture.exec());
     watched.lost.lock().unwrap().extend([2, 3, 4]);
     let files = ExecFiles::new(watched);

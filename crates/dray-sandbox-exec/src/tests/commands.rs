@@ -1,4 +1,4 @@
-//! The backend `exec`: names, incarnations and their configuration.
+//! Tests of the backend `exec`: names, incarnations and configuration.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! The suite of all backends, over every shell and channel (sandbox-transfer R-17).
+//! The conformance suite of all backends, over every shell and channel (sandbox-transfer R-17).
 
 use dray_sandbox_conformance::{CONFORMANCE_CASES, run};
 
 use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
-/// Cases of many mebibytes. Over channels that carry little these take hundreds of commands, so they are asked over
-/// the others; how files are cut into pieces and ranges is asked in `channels`.
+/// Cases of many mebibytes. Over channels with small limits these would take hundreds of commands, so they run over the
+/// others; `channels` tests how files are split into chunks and ranges.
 const BULK_CASES: [&str; 7] = [
     "five_mebibytes_come_back_by_every_transport",
     "a_file_that_shrinks_is_never_short_and_fine",

@@ -28,13 +28,13 @@ const NOBODY_UID: u32 = 65_534;
 /// Which programs a sandbox has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToolSet {
-    /// `sh` is dash, the rest GNU's.
+    /// `sh` is dash, the other programs are those of GNU.
     Dash,
-    /// `sh` is bash, the rest GNU's.
+    /// `sh` is bash, the other programs are those of GNU.
     Bash,
-    /// `BusyBox` and nothing else.
+    /// Only the programs of `BusyBox`.
     BusyBox,
-    /// dash, and of `BusyBox` only what a test adds.
+    /// dash, and those programs of `BusyBox` that a test adds.
     Bare,
 }
 
@@ -45,17 +45,17 @@ pub(super) enum ChannelForm {
     Pipe,
     /// One string for a shell.
     Shell,
-    /// A pipe whose end of input is not passed on.
+    /// A pipe that does not pass on the end of its input.
     Endless,
-    /// Text in both directions, carriage returns before line feeds, other bytes lost.
+    /// Text in both directions: a carriage return is put before each line feed, and other bytes are lost.
     Text,
-    /// Text out, nothing in, 64 KiB of arguments, 500 000 bytes of output.
+    /// Text output without input, 64 KiB of arguments, 500 000 bytes of output.
     Narrow,
-    /// Raw out, nothing in, 50 000 bytes of output.
+    /// Raw output without input, 50 000 bytes of output.
     Ranges,
     /// A terminal.
     Terminal,
-    /// A pipe to another user.
+    /// A pipe to a process of another user.
     Nobody,
 }
 
@@ -160,7 +160,7 @@ impl ExecFixture {
         }
     }
 
-    /// Where the sandbox works.
+    /// The working directory of the sandbox.
     pub(super) fn work(&self) -> PathBuf {
         self.root.path().canonicalize().unwrap().join("work")
     }
@@ -170,7 +170,7 @@ impl ExecFixture {
         work.join(name).unwrap()
     }
 
-    /// Folders with programs.
+    /// Directories with programs.
     pub(super) fn search(&self) -> String {
         let root = self.root.path().display().to_string();
         if self.root.path().join("_usr_bin").exists() {
@@ -214,7 +214,8 @@ impl ExecFixture {
     pub(super) fn with_fake(self, name: &str, script: &str) -> Self {
         let path = self.root.path().join("bin").join(name);
         let _ = std::fs::remove_file(&path);
-        // Another process writes it: while this one had it open, a fork of another test would keep it busy.
+        // Another process writes the file: if this process had it open for writing, a concurrent fork of another test
+        // would make the program busy (ETXTBSY).
         let mut install = Command::new("install")
             .args(["-m", "755", "/dev/stdin"])
             .arg(&path)
@@ -232,13 +233,13 @@ impl ExecFixture {
         self
     }
 
-    /// Writes a file of the workspace by other means.
+    /// Writes a file of the workspace without the code under test.
     pub(super) fn file(&self, name: &str, bytes: &[u8]) -> SandboxPath {
         std::fs::write(self.work().join(name), bytes).unwrap();
         self.path(name)
     }
 
-    /// Runs a script in the workspace, by other means.
+    /// Runs a script in the workspace without the code under test.
     pub(super) fn sh(&self, script: &str) -> String {
         let output = Command::new("sh")
             .args(["-ec", script])
@@ -299,7 +300,7 @@ impl Fixture for ExecFixture {
     }
 }
 
-/// Finds a program, or says what is missing.
+/// Finds a program, or panics with the name of what is missing.
 pub(super) fn program(name: &str) -> PathBuf {
     ["/bin", "/usr/bin", "/usr/sbin", "/sbin"]
         .iter()
@@ -318,7 +319,7 @@ pub(super) fn random(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// In pieces that fit no line and no block.
+/// A body in chunks that match no line and no block.
 pub(super) fn body(bytes: &[u8]) -> Body {
     let pieces: Vec<_> = bytes
         .chunks(10_007)

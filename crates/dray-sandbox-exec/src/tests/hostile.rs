@@ -1,4 +1,4 @@
-//! Channels and sandboxes that lie, break off, or talk too much (sandbox-transfer 11.4, R-8, R-12).
+//! Tests of channels and sandboxes that send wrong, incomplete or excessive data (sandbox-transfer 11.4, R-8, R-12).
 
 use dray_sandbox::backend::{Follow, Read};
 use dray_sandbox::error::{Error, ErrorKind};
@@ -73,7 +73,7 @@ async fn a_correct_response_is_accepted() {
     );
 }
 
-/// `B` and `E` stand for the marks.
+/// Reads over a channel with each of these responses and expects this error. `B` and `E` stand for the marks.
 async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
     for &(lie, kind) in lies {
         let exec = ScriptedExec::new(move |n| {
@@ -88,15 +88,15 @@ async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
 #[tokio::test]
 async fn every_wrong_response_in_raw_bytes_has_its_error_kind() {
     const ERROR_TABLE: &[(&str, ErrorKind)] = &[
-        // No end, and half of one.
+        // Without an end, and with half of one.
         ("B raw - 4 3 1:2\nabc", ErrorKind::Truncated),
         ("B raw - 4 3 1:2\nabcE 0 - 3 1:2", ErrorKind::Truncated),
         ("B raw - 4", ErrorKind::Truncated),
-        // Too short, one byte too long, far too long.
+        // Too short, one byte too long, and far too long.
         ("B raw - 4 3 1:2\nabE 0 - 3 1:2\n", ErrorKind::Truncated),
         ("B raw - 4 3 1:2\nabcdE 0 - 3 1:2\n", ErrorKind::NotRegular),
         ("B raw - 4 3 1:2\nabcdeE 0 - 3 1:2\n", ErrorKind::Corrupted),
-        // More, nothing, and no number of bytes announced.
+        // More bytes, none, and no number of bytes announced.
         ("B raw - 99 3 1:2\nabcE 0 - 3 1:2\n", ErrorKind::Protocol),
         ("B raw - 0 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
         ("B raw - many 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
@@ -107,7 +107,7 @@ async fn every_wrong_response_in_raw_bytes_has_its_error_kind() {
 #[tokio::test]
 async fn every_change_is_noticed() {
     const ERROR_TABLE: &[(&str, ErrorKind)] = &[
-        // It shrank, it grew, it was touched.
+        // The file shrank, grew, or was touched.
         (
             "B raw - 4 3 1:2\nabE 0 - 2 1:2\n",
             ErrorKind::ChangedDuringTransfer,
@@ -120,7 +120,7 @@ async fn every_change_is_noticed() {
             "B raw - 4 3 1:2 77\nabcE 0 - 3 1:2 78\n",
             ErrorKind::ChangedDuringTransfer,
         ),
-        // Another file, another size than was checked.
+        // Another file, and another size than was checked.
         (
             "B raw - 4 3 1:3\nabcE 0 - 3 1:3\n",
             ErrorKind::ChangedDuringTransfer,
@@ -384,7 +384,7 @@ async fn damage_on_the_way_is_noticed_in_every_range() {
 async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
     let bomb = "cat >/dev/null; /usr/bin/head -c 50000000 /dev/zero | /bin/gzip -c";
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
-    // The sample is honest: only what is sent is not.
+    // The sample is correct; only the rest is not.
     let fake =
         format!("if [ -e ../sampled ]; then {bomb}; else : >../sampled; /bin/gzip \"$@\"; fi");
     let fixture = fixture.with_fake("gzip", &fake);
@@ -422,7 +422,7 @@ async fn a_full_disk_is_reported_and_not_taken_for_success() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-    // A real one, where this host lets us make one.
+    // A real full disk, where this host permits mounts.
     let mount = r#"mount -t tmpfs -o size=64k none "$PWD" 2>/dev/null && cd "$PWD" && exec "$@""#;
     let unshare = ["unshare", "-Urm", "sh", "-c", mount, "sh"];
     let may = std::process::Command::new("unshare")

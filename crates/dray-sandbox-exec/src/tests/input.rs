@@ -1,4 +1,4 @@
-//! Bytes that are written through the input of the persistent shell.
+//! Tests of bytes that are written through the input of the persistent shell.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,7 +44,7 @@ async fn a_write_takes_the_shell_that_answers_questions() {
     }
 }
 
-/// Lines that a shell would obey.
+/// Lines that a shell would execute.
 fn commands(length: usize) -> Vec<u8> {
     let lines = b"touch executed\n".iter().copied().cycle();
     lines.take(length).collect()
@@ -101,7 +101,7 @@ async fn a_source_that_fails_ends_the_shell() {
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
-/// A shell that says that a script runs, and that it is over, without taking any of its input.
+/// A shell that reports that a script runs and that it has ended, without reading any of its input.
 #[derive(Debug)]
 struct DeafShell;
 
@@ -120,13 +120,13 @@ impl Exec for DeafShell {
                 let nonce = line.rsplit("@@").next().unwrap();
                 let nonce = nonce.split(' ').next().unwrap().to_owned();
                 let begin = format!("\n@@{nonce} begin raw\n");
-                // The writer has the time to hand over its input.
+                // Gives the writer time to send its input.
                 let over = stream::once(async move {
                     tokio::task::yield_now().await;
                     let reply = format!("\n@@{nonce} refused exists\n\n@@{nonce} end\n");
                     Ok(Bytes::from(format!("{reply}\n@@{nonce} over 0\n")))
                 });
-                // The input is kept, and not read.
+                // Holds the input without reading it.
                 let kept = stream::once(async move {
                     drop(stdin);
                     Ok(Bytes::new())

@@ -70,7 +70,7 @@ impl Exec for CountedExec {
                 let ends = seen.windows(6).filter(|window| *window == b" over ");
                 if ends.count() >= after {
                     if !at_once {
-                        // A check without waiting does not see the end of the shell; the next wait does.
+                        // A check without waiting does not notice the end of the shell; the next wait does.
                         tokio::task::yield_now().await;
                     }
                     return None;

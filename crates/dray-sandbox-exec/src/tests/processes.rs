@@ -1,4 +1,4 @@
-//! Processes on this host: their input, their output, and their end when the caller is gone.
+//! Tests of processes on this host: their input, their output, and their end when the caller is gone.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(super) async fn line(path: &Path) -> String {
     }
 }
 
-/// Waits until no process has this number, or only its shell is left to be buried.
+/// Waits until no process has this number, or the process is a zombie.
 pub(super) async fn dead(pid: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

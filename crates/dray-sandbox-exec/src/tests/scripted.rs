@@ -1,4 +1,4 @@
-//! A channel that answers from a script, with the marks that it was given.
+//! A channel with scripted responses, which use the marks of the call.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -12,15 +12,15 @@ use futures_util::{FutureExt as _, StreamExt as _, future, stream};
 
 use crate::{Channel, CommandExit, Exec, LocalExec, RunningCommand};
 
-/// What a script would say: `@@N` becomes the mark of the call.
+/// A scripted response: `@@N` becomes the mark of the call.
 pub(super) type Answer = Box<dyn Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync>;
 
-/// Answers everything the same way.
+/// Gives every command the same response.
 pub(super) struct ScriptedExec {
     pub(super) response: Answer,
     pub(super) status: i32,
     pub(super) stderr: &'static str,
-    /// The response never ends by itself.
+    /// Whether the response never ends by itself.
     pub(super) endless: bool,
 }
 
@@ -71,7 +71,7 @@ impl Exec for ScriptedExec {
     }
 }
 
-/// Runs commands, counts what passes, and loses answers on demand.
+/// Runs commands, counts bytes, and loses responses on demand.
 #[derive(Debug)]
 pub(super) struct CountingExec {
     pub(super) exec: LocalExec,
@@ -81,7 +81,7 @@ pub(super) struct CountingExec {
     pub(super) output: AtomicUsize,
     /// Most bytes of arguments.
     pub(super) longest_arguments: AtomicUsize,
-    /// Bytes that went in.
+    /// Bytes of input.
     pub(super) input: std::sync::Arc<AtomicUsize>,
     /// Commands so far.
     pub(super) runs: AtomicU32,
@@ -119,7 +119,7 @@ impl Exec for CountingExec {
                 input.fetch_add(length, Ordering::SeqCst);
             }))
         });
-        // A response is taken to its end, so that what it did is done before it gets lost.
+        // The response is read to its end, so that the effect of the command is complete before the response is lost.
         let running = self.exec.run(argv, stdin).await?;
         let said = running.stdout.read_all(64 << 20).await?;
         let exit = running.end.await?;

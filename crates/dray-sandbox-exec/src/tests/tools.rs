@@ -1,4 +1,4 @@
-//! Systems that lack what others have (sandbox-transfer 11.2).
+//! Tests of systems that lack certain programs or options (sandbox-transfer 11.2).
 
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::ErrorKind;
@@ -310,7 +310,7 @@ async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
             let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), 700_000);
             assert_eq!(digest.unwrap(), Some(expected), "{tools:?}");
             assert_eq!(fixture.files().fingerprint(&to).await.unwrap(), expected);
-            // A name that is taken stays as it is.
+            // An existing file stays as it is.
             let again = fixture.files().write_with_digest(order, body(&bytes)).await;
             assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
         }

@@ -1,4 +1,4 @@
-//! Whole directories (sandbox-transfer 13).
+//! Tests of whole directories (sandbox-transfer 13).
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 

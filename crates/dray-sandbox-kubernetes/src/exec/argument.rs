@@ -1,16 +1,16 @@
-//! Commands as the API takes them: text, with a mark to find them by.
+//! Commands as the API takes them: text, with the mark by which a command is found.
 
 use dray_sandbox_exec::spelled;
 
 /// Runs its arguments, which are text.
 const RUN_SCRIPT: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; shift; exec "$@""#;
 
-/// Runs what its second argument spells, byte for byte.
+/// Runs the command that its second argument spells, byte for byte.
 const UNFOLD_SCRIPT: &str =
     r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; eval "exec $(printf %b "$2")""#;
 
-/// The command, with the mark in its environment. Bytes that are not UTF-8, which the interface of container runtimes
-/// cannot carry, are spelled for a shell, which makes them again.
+/// The command, with the mark in its environment. Container runtimes carry only text, so bytes that are not UTF-8 are
+/// written as escapes, which a shell decodes.
 pub(super) fn marked(mark: &str, argv: &[Vec<u8>]) -> Vec<String> {
     let texts: Result<Vec<_>, _> = argv.iter().map(|word| str::from_utf8(word)).collect();
     let (script, words) = match texts {

@@ -20,19 +20,19 @@ const STDIN_CHANNEL: u8 = 0;
 const STDOUT_CHANNEL: u8 = 1;
 const STDERR_CHANNEL: u8 = 2;
 const STATUS_CHANNEL: u8 = 3;
-/// Says that the channel named after it has ended (v5).
+/// Signals that the channel whose number follows has ended (v5).
 const CLOSE_CHANNEL: u8 = 255;
 
 /// Bytes of stdin in one message, as `kubectl` sends them.
 const CHUNK_BYTES: usize = 32 << 10;
 /// Longest pause between two pings.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// How long output may still come after the status, when the server does not close the stream.
+/// How long output is still accepted after the status, if the server does not close the stream.
 const OUTPUT_LINGER: Duration = Duration::from_secs(5);
 /// Longest status.
 const MAX_STATUS: usize = 64 << 10;
 
-/// A stream that was accepted, and how long it may be silent.
+/// An accepted stream, and how long it may be silent.
 #[derive(Debug)]
 pub(super) struct StreamConnection {
     pub(super) accepted: AcceptedStream,
@@ -46,9 +46,9 @@ pub(super) struct CommandStreams {
     writer: BoxFuture<'static, Error>,
     stderr: StderrTail,
     idle: Duration,
-    /// When bytes came last.
+    /// When bytes arrived last.
     moved: Instant,
-    /// What came on the channel of the status.
+    /// Bytes that arrived on the status channel.
     said: Vec<u8>,
     status: Option<StatusBody>,
     command: Arc<SupervisedCommand>,
@@ -96,11 +96,11 @@ impl CommandStreams {
     ///
     /// A stream that breaks or ends without a status, and a command that was not run.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        // Without a request nothing could come.
+        // Nothing can arrive before the command is requested, so the time counts from here.
         self.moved = Instant::now();
         loop {
             let ended = self.status.is_some();
-            // A server that only answers pings has nothing more to say after the status.
+            // After the status, a server that only answers pings has nothing more to send.
             let until = if ended {
                 self.moved + OUTPUT_LINGER
             } else {
@@ -197,7 +197,7 @@ fn broken(error: WireError) -> Error {
     Error::new(kind, "the stream of a command broke").caused_by(error)
 }
 
-/// Feeds stdin, says its end where that can be said, and keeps the connection awake.
+/// Feeds stdin, signals its end where that is possible, and keeps the connection open with pings.
 async fn write(
     mut sink: SplitSink<Socket, Message>,
     stdin: Option<Body>,

@@ -30,7 +30,7 @@ type Socket = WebSocketStream<TokioIo<Upgraded>>;
 /// Bytes of output in one message, as a node sends them.
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// How long a client may take to leave after the end of a stream.
+/// How long a client may take to close its side after the end of a stream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command that was requested.
@@ -44,7 +44,7 @@ pub(super) struct FakeCommand {
     pub(super) fault: Option<InjectedFault>,
 }
 
-/// Runs a command on what the connection becomes.
+/// Runs a command on the upgraded connection.
 pub(super) async fn run(command: FakeCommand, upgrade: OnUpgrade) {
     let Ok(upgraded) = upgrade.await else {
         return;
@@ -53,7 +53,7 @@ pub(super) async fn run(command: FakeCommand, upgrade: OnUpgrade) {
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
     match &command.fault {
         Some(InjectedFault::Silence) => {
-            // The connection is held and not read.
+            // The connection is kept open and not read.
             std::future::pending::<()>().await;
             drop(socket);
         }
@@ -69,7 +69,7 @@ pub(super) async fn run(command: FakeCommand, upgrade: OnUpgrade) {
     }
 }
 
-/// What comes in the place of a command.
+/// Applies a fault that replaces the command.
 async fn instead(fault: InjectedFault, mut socket: Socket) {
     let message = match fault {
         InjectedFault::NotRun(message) => frame(3, failure(&message).to_string().as_bytes()),
@@ -162,7 +162,8 @@ fn spawn(command: &FakeCommand) -> std::io::Result<Child> {
     process.spawn()
 }
 
-/// The root of the first process, for a container that has none of its own.
+/// Replaces the path of the first process's root by that of the target's directory, because containers of the fake have
+/// no `/proc` of their own.
 fn seen_by_helper(word: &[u8], root: &[u8]) -> Vec<u8> {
     let from = crate::rooted::PROCESS_ROOT.as_bytes();
     let mut seen = Vec::with_capacity(word.len());
@@ -267,7 +268,7 @@ async fn deliver(
             }
         }
         if sent == limit && matches!(fault, Some(InjectedFault::Cut(_))) {
-            // Both halves of the connection go, the command stays.
+            // Both halves of the connection are closed; the command continues.
             sink = None;
             client.listening.abort();
         }
@@ -292,7 +293,7 @@ async fn deliver(
         std::future::pending::<()>().await;
     }
     let _ = sink.send(goodbye()).await;
-    // What the client still sends is taken until it leaves, so that nothing of the end is lost.
+    // Bytes of the client are still read until it closes its side, so that the end of the stream is not lost.
     let _ = timeout(CLOSE_TIMEOUT, client.left).await;
 }
 
@@ -316,7 +317,7 @@ fn ended(code: i32) -> Value {
     })
 }
 
-/// The status of a command that was not.
+/// The status of a command that was not run.
 fn failure(message: &str) -> Value {
     json!({
         "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500,
@@ -325,7 +326,7 @@ fn failure(message: &str) -> Value {
     })
 }
 
-/// The end of a stream in order, as the server says it.
+/// The close frame that a server sends at the regular end of a stream.
 fn goodbye() -> Message {
     Message::Close(Some(CloseFrame {
         code: CloseCode::Normal,

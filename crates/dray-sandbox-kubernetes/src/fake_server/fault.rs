@@ -3,7 +3,7 @@
 /// A planned failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// A response with this code and this message in a `StatusBody`, and the seconds of its `Retry-After`.
+    /// A response with this status code and a `StatusBody` with this message, and the seconds of its `Retry-After`.
     Refuse(u16, String, Option<u64>),
     /// A response with this code that is an HTML page, as a proxy in between sends it.
     Page(u16),
@@ -35,7 +35,7 @@ pub enum InjectedFault {
     NoStatus,
 }
 
-/// A plan that waits for its requests.
+/// A planned fault or change, with the requests that it waits for.
 #[derive(Debug)]
 pub(super) struct PlannedStep<T> {
     pub(super) part: String,

@@ -13,7 +13,7 @@ pub struct FakeContainer {
     pub root: PathBuf,
     /// Directories in which its programs are searched; empty for a container without a shell.
     pub search_path: String,
-    /// Words before every command, for instance `setpriv` with another user.
+    /// Words that are put before every command, for instance `setpriv` with another user.
     pub prefix: Vec<String>,
     /// Id that the runtime gave it, part of the incarnation.
     pub id: String,
@@ -92,7 +92,7 @@ pub struct FakePod {
     pub reason: String,
     /// Whether containers see the processes of each other.
     pub shares_processes: bool,
-    /// Annotation of the container that is meant when none is named.
+    /// Annotation that names the container for requests without one.
     pub default_container: Option<String>,
     /// Containers of its specification.
     pub containers: Vec<FakeContainer>,
@@ -168,7 +168,7 @@ impl FakePod {
         for one in added.and_then(Value::as_array).into_iter().flatten() {
             let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default();
             let target = text("targetContainerName").to_owned();
-            // The files of the target: the fake has no `/proc/1/root` that would lead to them.
+            // The files of the target, because the fake has no `/proc/1/root` that leads to them.
             let root = self.find(Some(&target)).map(|target| target.root.clone());
             self.ephemeral.push(FakeContainer {
                 image: text("image").to_owned(),

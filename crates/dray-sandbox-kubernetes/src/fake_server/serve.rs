@@ -110,7 +110,7 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
     }
 }
 
-/// Answers a `SelfSubjectAccessReview`: everything is allowed that no test took away.
+/// Answers a `SelfSubjectAccessReview`: every right is granted unless a test took it away.
 fn judge_access(state: &Whole, mut review: Value) -> Reply {
     let right = |name: &str| {
         let place = format!("/spec/resourceAttributes/{name}");
@@ -146,7 +146,7 @@ fn discover(state: &Whole, parts: &[&str]) -> Reply {
     json_reply(200, &object)
 }
 
-/// Returns a pod as it is, and then applies the change that was planned for this request.
+/// Returns a pod in its present state, and then applies the change that was planned for this request.
 fn look_up(state: &Whole, name: &str, request: &str) -> Option<FakePod> {
     let mut state = state.lock();
     let found = state.pods.get(name).cloned()?;

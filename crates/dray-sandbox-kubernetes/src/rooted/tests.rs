@@ -1,4 +1,4 @@
-//! R-17 for a container that is seen from beside: its root is a directory of this host.
+//! R-17 for a container whose files a helper accesses: its root is a directory of this host.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Fixture for RootedFixture {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Programs of the container do not run in the helper, which only sees its files.
+    /// The helper sees only the files of the container and cannot run its programs.
     fn traits(&self) -> Traits {
         Traits {
             commands: false,
@@ -101,7 +101,7 @@ impl Fixture for RootedFixture {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_17_a_container_seen_from_beside_passes_the_suite() {
-    // `/proc` and `/dev` are those of this host and not of the directory; devices are asked of whole containers.
+    // `/proc` and `/dev` are those of this host and not of the directory; cases of devices run on whole containers.
     let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
         .filter(|(name, _)| *name != "devices_and_pseudo_files_are_not_read")

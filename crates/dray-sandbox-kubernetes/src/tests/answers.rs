@@ -1,4 +1,4 @@
-//! Every response of sandbox-transfer 6.4, on the wire.
+//! Tests of every response of sandbox-transfer 6.4.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -209,7 +209,7 @@ async fn a_killed_command_is_gone_only_with_its_container() {
             file: &file,
             offset: 0,
         };
-        // The server notices after the command was started.
+        // The server applies the change after it started the command.
         fixture.server.after("send()", move |pod| {
             pod.reason = reason.into();
             pod.containers[0].state = state;
@@ -222,7 +222,7 @@ async fn a_killed_command_is_gone_only_with_its_container() {
 #[tokio::test]
 async fn a_full_disk_is_no_space() {
     let fixture = PodFixture::new().await;
-    // Tools of the container: a full disk under everything that is written.
+    // Fake programs of the container, which write to a full disk.
     let tools = fixture.server.folder().join("tools");
     std::fs::create_dir(&tools).unwrap();
     install(&tools.join("cat"), "#!/bin/sh\nexec /bin/cat >/dev/full\n");
@@ -243,7 +243,8 @@ async fn a_full_disk_is_no_space() {
     assert_eq!(kind(written), ErrorKind::NoSpace);
 }
 
-/// Another process writes it: while this one had it open, a fork of another test would keep it busy.
+/// Another process writes the file: if this process had it open for writing, a concurrent fork of another test would
+/// make the program busy (ETXTBSY).
 fn install(path: &Path, text: &str) {
     let mut install = Command::new("install")
         .args(["-m", "755", "/dev/stdin"])

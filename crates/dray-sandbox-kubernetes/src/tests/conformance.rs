@@ -1,4 +1,4 @@
-//! the questions that every backend is asked, over both versions of the protocol.
+//! the conformance suite of all backends, over both versions of the protocol.
 
 use dray_sandbox_conformance::run_all;
 
@@ -15,7 +15,7 @@ async fn fixture() -> PodFixture {
     }
 }
 
-/// Whether another user can be tried.
+/// Whether the tests may run commands as another user.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self").unwrap().uid() == 0

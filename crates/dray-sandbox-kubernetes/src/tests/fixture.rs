@@ -92,7 +92,7 @@ impl PodFixture {
         SandboxPath::new(self.workspace.join(name).to_str().unwrap()).unwrap()
     }
 
-    /// Writes a file of the sandbox by other means.
+    /// Writes a file of the sandbox without the backend.
     pub(super) fn file(&self, name: &str, bytes: &[u8]) -> SandboxPath {
         std::fs::write(self.workspace.join(name), bytes).unwrap();
         self.path(name)
@@ -106,19 +106,19 @@ impl PodFixture {
         self.backend.open(&self.handle().await?).await
     }
 
-    /// Another pod of the same name, with an empty workspace.
+    /// Replaces the pod by another one of the same name, with an empty workspace.
     pub(super) fn renew(&self) {
         self.start();
     }
 
-    /// Requests that contain this.
+    /// Number of requests that contain this text.
     pub(super) fn asked(&self, part: &str) -> usize {
         let requests = self.server.requests();
         requests.iter().filter(|one| one.contains(part)).count()
     }
 }
 
-/// Reads by the best transport.
+/// Reads with the best transport.
 pub(super) async fn read(sandbox: &dyn Sandbox, path: &SandboxPath) -> Result<Vec<u8>, Error> {
     let file = sandbox.stat(path, Follow::Yes).await?;
     let transports = sandbox.transports(&file.real_path);

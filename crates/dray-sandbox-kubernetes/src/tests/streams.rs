@@ -1,4 +1,4 @@
-//! Streams that break, lie, stall and say too much.
+//! Tests of streams that break, stall, or carry wrong or excessive data.
 
 use std::sync::Arc;
 
@@ -17,9 +17,10 @@ use crate::target::Target;
 
 const FILE_BYTES: usize = 300_000;
 
-/// A sandbox and a file in it.
+/// A sandbox with a file, and the result of reading the file with this fault.
 async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>) {
-    // Where it counts: pings come three times as often, and answers to them are not output.
+    // Short only where the test waits for the timeout: pings are three times as frequent, and responses to them do not
+    // count as output.
     let idle = match fault {
         InjectedFault::Silence | InjectedFault::Linger => 3,
         _ => 60,
@@ -29,7 +30,7 @@ async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>)
     let path = fixture.file("a", &content());
     fixture.server.fail("send()", 1, fault);
     let got = read(sandbox.as_ref(), &path).await;
-    // The next one is whole in every case.
+    // The next read is complete in every case.
     assert!(read(sandbox.as_ref(), &path).await.unwrap() == content());
     (fixture, got)
 }
@@ -45,7 +46,7 @@ async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
     for kept in [0, 1, 100, FILE_BYTES / 2, FILE_BYTES, FILE_BYTES + 60] {
         let (_fixture, got) = with_file(InjectedFault::Short(kept)).await;
         let kind = kind(got);
-        // Before the first mark it is no response at all.
+        // Before the first mark nothing counts as a response.
         let expected = if kept < 100 {
             ErrorKind::Protocol
         } else {
@@ -119,7 +120,7 @@ async fn a_server_that_takes_no_input_is_given_up() {
         .server
         .fail("command=raw", 1, InjectedFault::Silence);
     let path = fixture.path("a");
-    // More than any buffer on the way holds.
+    // More than all buffers between the two sides hold.
     let piece = bytes::Bytes::from(vec![0; 1 << 20]);
     let body = Body::new(stream::repeat(piece).take(256).map(Ok));
     let written = sandbox.write(new_file(&path, 256 << 20), body).await;
@@ -140,7 +141,7 @@ async fn stdin_ends_in_both_versions() {
             .await
             .unwrap();
         assert!(std::fs::read(fixture.work().join("a")).unwrap() == content());
-        // Under v4 the command gets the length; under v5 it reads to the end.
+        // With v4 the command gets the length; with v5 it reads to the end.
         let counted = fixture.asked(&format!("command=raw&command={FILE_BYTES}"));
         assert_eq!(counted, usize::from(version.starts_with("v4")), "{version}");
     }
@@ -163,7 +164,7 @@ async fn a_server_that_becomes_older_is_noticed() {
     assert!(std::fs::read(fixture.work().join("b")).unwrap() == content());
 }
 
-/// Waits until something is true.
+/// Waits until a condition holds.
 async fn until(mut holds: impl FnMut() -> bool) {
     eventually("a condition", async || holds().then_some(())).await;
 }
@@ -191,7 +192,7 @@ async fn a_write_that_is_dropped_leaves_no_process() {
         _ = writing => panic!("it has no end"),
         () = until(|| runs(&word) && fixture.work().join("dropped").exists()) => {}
     }
-    // A stream that is closed ends no process of the fake server: it was killed.
+    // Closing a stream ends no process of the fake server, so the command was killed.
     until(|| !runs(&word)).await;
     sandbox.probe().await.unwrap();
 }
@@ -211,7 +212,7 @@ async fn a_source_that_fails_ends_the_command() {
     until(|| !runs(&word)).await;
 }
 
-/// Commands without files over them.
+/// Opens the channel for commands alone.
 async fn exec(fixture: &PodFixture) -> PodExec {
     let handle = fixture.handle().await.unwrap();
     let config = Config {

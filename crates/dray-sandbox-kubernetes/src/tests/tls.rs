@@ -1,4 +1,4 @@
-//! The fake server behind TLS, as every real cluster is.
+//! Tests of the fake server behind TLS, which every real cluster uses.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::fixture::{PodFixture, kind, read};
 use crate::{Config, KubernetesBackend};
 
-/// Speaks TLS in front of a server. It ends when it is dropped.
+/// A TLS proxy in front of a server. It ends when it is dropped.
 struct TlsFront {
     address: SocketAddr,
     _serving: JoinSet<()>,
@@ -35,7 +35,7 @@ impl TlsFront {
             while let Ok((socket, _)) = listener.accept().await {
                 let (acceptor, behind) = (acceptor.clone(), behind.clone());
                 connections.spawn(async move {
-                    // Clients that do not like the certificate are what some tests are about.
+                    // Some tests are about clients that refuse the certificate.
                     if let Ok(mut socket) = acceptor.accept(socket).await
                         && let Ok(mut server) = TcpStream::connect(behind).await
                     {

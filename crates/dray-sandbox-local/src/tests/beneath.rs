@@ -1,4 +1,4 @@
-//! Nothing outside of the directory is reached, for any path, links and moment.
+//! Tests that nothing outside the directory is reached, with any path, any link, and any change during a call.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;

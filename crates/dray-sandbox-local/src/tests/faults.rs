@@ -97,7 +97,7 @@ async fn r_2_pseudo_files_say_that_they_are_regular_and_are_not_believed() {
     assert_eq!((file.kind, file.size), (FileKind::File, 0));
     let refused = read(&*sandbox, &file).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NotRegular);
-    // A magic link leads where no path does.
+    // `/proc/PID/root` is a magic link: the kernel follows it without resolving a path (proc(5)).
     let exe = SandboxPath::new(format!("{own}/root/etc/passwd")).unwrap();
     let refused = sandbox.stat(&exe, Follow::Yes).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutsideRoot);
@@ -123,7 +123,7 @@ async fn more_than_the_disk_holds_is_refused_before_the_first_byte() {
 #[tokio::test]
 async fn a_full_disk_has_its_own_error_kind() {
     use rustix::fs::{CWD, OFlags};
-    // Takes every open and fails every write with ENOSPC.
+    // `/dev/full` can be opened, and every write to it fails with ENOSPC (full(4)).
     let full = rustix::fs::openat(CWD, "/dev/full", OFlags::WRONLY, rustix::fs::Mode::empty());
     let error = rustix::io::write(full.unwrap(), b"x").unwrap_err();
     let error = crate::errno::failed("write a file")(error);

@@ -1,4 +1,4 @@
-//! The end of a command: the router is asked for the status, and another command kills it when its caller is gone.
+//! The end of a command: the router reports the status, and another command kills the command when its caller is gone.
 
 use std::sync::Arc;
 

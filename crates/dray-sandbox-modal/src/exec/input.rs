@@ -1,5 +1,4 @@
-//! The input of a command, written by offset: what a broken connection did not bring is sent again
-//! (sandbox-transfer R-10).
+//! The input of a command, written by offset: what a broken connection lost is sent again (sandbox-transfer R-10).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +18,8 @@ use crate::wire::{
 
 /// Bytes of one message.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Bytes that were sent and are kept until it is sure that they are not wanted again. What a router has not taken is
-/// on its way, and no more than the windows of a connection can be on its way.
+/// Most sent bytes that are kept in case the router requests them again. Bytes that the router has not taken are under
+/// way, and the flow control windows of a connection hold no more than this.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 const INPUT_CONTEXT: &str = "writing the input of a command";
 
@@ -28,7 +27,7 @@ const INPUT_CONTEXT: &str = "writing the input of a command";
 enum InputEnd {
     /// All of it was taken, or no more is wanted.
     Done,
-    /// It broke.
+    /// The stream broke.
     Broke(Status),
 }
 
@@ -37,11 +36,11 @@ pub(super) struct CommandInput {
     router: Arc<Router>,
     exec_id: String,
     body: Option<Body>,
-    /// Rest of a long piece.
+    /// Rest of a long chunk.
     rest: Bytes,
     /// Bytes that were sent at least once.
     sent: u64,
-    /// The last of them.
+    /// The last of these bytes, for sending them again.
     kept: VecDeque<Bytes>,
     kept_bytes: usize,
     ended: bool,
@@ -61,8 +60,8 @@ impl CommandInput {
         }
     }
 
-    /// Feeds all of it. Fails when the source does or the router cannot be reached; a command that does not want all
-    /// of it is not a failure, its status says so.
+    /// Feeds all input. Fails when the source does or the router cannot be reached. It is not a failure when a command
+    /// does not read all of it; its status shows that.
     pub(super) async fn feed(mut self) -> Result<(), Error> {
         if self.body.is_none() {
             return self.close().await;
@@ -97,7 +96,7 @@ impl CommandInput {
         }
     }
 
-    /// Ends an input of nothing.
+    /// Ends an empty input.
     async fn close(&mut self) -> Result<(), Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinWrite";
         let write = StdinWrite {
@@ -109,12 +108,12 @@ impl CommandInput {
         };
         match self.router.ask::<_, EmptyMessage>(path, &write).await {
             Ok(EmptyMessage {}) => Ok(()),
-            // A command that ended before its input was closed has failed nothing.
+            // It is not a failure when the command ended before its input was closed.
             Err(status) => self.unwanted(&status).await,
         }
     }
 
-    /// Whether a refusal is that of a command which has ended, or has closed its input.
+    /// Succeeds if the command takes no more input because it has ended or closed it; otherwise fails with the refusal.
     async fn unwanted(&mut self, status: &Status) -> Result<(), Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
         let which = self.router.which(&self.exec_id);
@@ -122,7 +121,7 @@ impl CommandInput {
         if polled.is_ok_and(|polled| polled.exit_status.is_some()) {
             return Ok(());
         }
-        // The input closes before the router knows the exit status. Other refusals may have cut the input short.
+        // A command closes its input before the router knows its exit status. Other refusals may have cut the input.
         if status.code() == Code::FailedPrecondition
             && self.status().await.is_ok_and(|status| status.closed)
         {
@@ -137,7 +136,7 @@ impl CommandInput {
         self.router.ask(path, &which).await
     }
 
-    /// Bytes that the router has; `None` when it wants no more.
+    /// Number of bytes that the router has; `None` when it wants no more.
     async fn taken(&mut self) -> Result<Option<u64>, Error> {
         match self.status().await {
             Ok(status) if status.closed => Ok(None),
@@ -154,7 +153,7 @@ impl CommandInput {
         throttles: u32,
     ) -> Result<InputEnd, Error> {
         let replay = self.replay(offset)?;
-        // One message of room: a larger queue would hold more bytes than `MAX_KEPT_BYTES` accounts for.
+        // Room for one message: a larger queue would hold more bytes than `MAX_KEPT_BYTES` accounts for.
         let (pieces, receiver) = mpsc::channel(1);
         let start = StdinStart {
             task_id: self.router.task_id().to_owned(),
@@ -226,7 +225,7 @@ impl CommandInput {
         Ok(Some(piece))
     }
 
-    /// What must be sent again.
+    /// The chunks that must be sent again from this offset.
     fn replay(&self, offset: u64) -> Result<Vec<Bytes>, Error> {
         let first = self.sent - self.kept_bytes as u64;
         // A router that claims bytes that were never sent is broken or hostile; to continue would corrupt the file.
@@ -236,7 +235,7 @@ impl CommandInput {
                 "more was taken than was sent",
             ));
         }
-        // The router lost bytes that were dropped here as delivered.
+        // The router lost bytes that it had reported as received and that are no longer kept here.
         let Some(skip) = offset.checked_sub(first) else {
             let lost = "more was lost on the way than is kept";
             return Err(Error::new(ErrorKind::Unavailable, lost));
@@ -256,7 +255,7 @@ impl CommandInput {
     }
 }
 
-/// A call that has ended takes nothing more; its response says why.
+/// Sends one message. If the call has ended, waits forever: the response of the call has the reason.
 async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: StreamPayload) {
     let piece = StdinPiece {
         payload: Some(payload),

@@ -1,5 +1,5 @@
-//! An output of a command, read by offset: a connection that breaks is made again and continues where it was
-//! (sandbox-transfer R-10).
+//! An output of a command, read by offset: after a broken connection it continues at its offset (sandbox-transfer
+//!
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct CommandOutput {
     router: Arc<Router>,
     exec_id: String,
     descriptor: i32,
-    /// Bytes that were handed on.
+    /// Bytes that were passed on.
     offset: u64,
     open: Option<(Streaming<StdioPiece>, Arc<RouterAccess>)>,
     retry: RequestRetries,
@@ -82,7 +82,7 @@ impl CommandOutput {
         }
     }
 
-    /// Makes ready for another try, or fails.
+    /// Prepares another attempt, or fails.
     async fn recover(&mut self, access: &RouterAccess, status: Status) -> Result<(), Error> {
         self.open = None;
         if status.code() == Code::Unauthenticated && !self.renewed {

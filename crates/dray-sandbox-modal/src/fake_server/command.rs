@@ -17,7 +17,7 @@ use super::lock;
 use super::tool::{self, ToolResult};
 use crate::wire::{ExecStartRequest, ExitStatus};
 
-/// Longest piece of output, in bytes.
+/// Longest chunk of output, in bytes.
 const MAX_CHUNK_BYTES: usize = 128 << 10;
 
 /// The output of one descriptor so far.
@@ -153,19 +153,19 @@ impl FakeCommand {
         )
     }
 
-    /// Number of bytes of input so far, and whether it has ended. Cuts off the stream that brings them.
+    /// Number of bytes of input so far, and whether it has ended. Ends the stream that carries the input.
     pub(super) fn input_status(&self) -> (u64, bool) {
         self.stream.fetch_add(1, Ordering::SeqCst);
         let input = lock(&self.input);
         (input.written, input.pieces.is_none())
     }
 
-    /// A new stream of input cuts off the one before.
+    /// Starts a new stream of input, which ends the one before.
     pub(super) fn new_stream(&self) -> u64 {
         self.stream.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Takes input from an offset; bytes that are there already are skipped.
+    /// Takes input at an offset; bytes that were received before are skipped.
     pub(super) fn write(
         &self,
         stream: Option<u64>,
@@ -198,12 +198,12 @@ impl FakeCommand {
     }
 }
 
-/// The refusal of input that a command no longer takes.
+/// The refusal of input by a command that takes no more.
 pub(super) fn input_closed() -> Status {
     Status::failed_precondition("standard input is closed")
 }
 
-/// The result of a command, as far as it is known before it runs.
+/// The result of a call of the file tool, as far as it is known before it runs.
 fn told(argv: Vec<String>, faults: &[Fault]) -> ToolResult {
     let has = |fault: fn(&Fault) -> bool| faults.iter().any(fault);
     let missing = || ToolResult::Failed(127, "not found\n".to_owned());

@@ -25,13 +25,14 @@ pub enum Fault {
         /// Delay of the policy, in seconds.
         seconds: f32,
     },
-    /// The next stream of standard output that gets so far breaks after this many bytes.
+    /// The next stream of standard output that is this long breaks after so many bytes.
     CutOutput(u64),
-    /// The next stream of standard input that gets so far breaks after this many bytes.
+    /// The next stream of standard input that is this long breaks after so many bytes.
     CutInput(u64),
-    /// The next stream of standard input is taken whole, and then its response is lost.
+    /// The next stream of standard input is taken completely, and then its response is lost.
     LoseInputAnswer,
-    /// The next stream of standard input is taken whole, and its end is refused because the input is closed by then.
+    /// The next stream of standard input is taken completely, and its end is refused because the input is closed by
+    /// then.
     ClosedInput,
     /// The next poll of a command finds it running, even if it has ended.
     LateExit,

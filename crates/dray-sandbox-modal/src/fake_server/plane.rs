@@ -119,7 +119,7 @@ impl State {
         format!("auth-{}", self.jwt())
     }
 
-    /// Checks headers and credentials, after a fault that may be set.
+    /// Checks headers and credentials, after a planned fault.
     fn known(&self, called: &str, metadata: &MetadataMap, second: bool) -> Result<(), Status> {
         self.admit(called)?;
         if REQUIRED_METADATA

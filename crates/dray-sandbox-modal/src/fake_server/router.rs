@@ -1,4 +1,4 @@
-//! The router of a worker of the fake server.
+//! The router of a worker, as part of the fake server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl State {
         }
         let faults = lock(&self.faults).clone();
         let exec_id = start.exec_id.clone();
-        // A repeated start with the same id finds the command that runs (idempotency).
+        // A repeated start with the same id finds the running command (idempotency).
         lock(&self.commands)
             .entry(exec_id)
             .or_insert_with(|| FakeCommand::start(&self.root, start, &faults, ended));
@@ -167,7 +167,7 @@ impl State {
             return Err(Status::invalid_argument("a stream without a start"));
         };
         let command = self.command(&start.task_id, &start.exec_id)?;
-        // A newer stream takes over; the older one may still hold pieces of the same bytes.
+        // A newer stream takes over; the older one may still hold chunks of the same bytes.
         let stream = command.new_stream();
         let mut offset = start.offset;
         while let Some(piece) = pieces.message().await? {
@@ -199,7 +199,7 @@ impl State {
                 _ => return Err(Status::invalid_argument("a second start")),
             }
         }
-        // A stream that only stops has not ended the input.
+        // A stream that ends without a mark has not ended the input.
         Ok(EmptyMessage {})
     }
 
@@ -256,7 +256,7 @@ impl OutputRead {
                 Some(Some(())) => return Ok(None),
                 None => {}
             }
-            // Cut where the fault is, so that the next round meets it exactly.
+            // Ends exactly at the fault, so that the next round applies it.
             let next = lock(&self.state.faults)
                 .iter()
                 .filter_map(|fault| match fault {

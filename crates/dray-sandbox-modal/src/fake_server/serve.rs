@@ -1,4 +1,4 @@
-//! Serves calls of gRPC without generated code.
+//! Serves gRPC calls without generated code.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! The provider's file tool, as the fake server plays it.
+//! The provider's file tool, as the fake server implements it.
 
 use std::fs;
 use std::io;
@@ -40,7 +40,7 @@ fn told(error: &io::Error) -> ToolResult {
     failed(kind, &error.to_string())
 }
 
-/// Does what the argument asks for.
+/// Runs the command in the argument.
 pub(super) fn answer(argument: &str) -> ToolResult {
     let command: Value = serde_json::from_str(argument).unwrap_or_default();
     let Some((name, fields)) = command

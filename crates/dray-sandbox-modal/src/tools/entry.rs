@@ -3,7 +3,7 @@
 use dray_sandbox::{Entry, Error, ErrorKind, FileKind, Metadata, SandboxPath};
 use serde::Deserialize;
 
-/// One entry. Its owners are names, from which no id follows.
+/// One entry. Its owners are names, which give no ids.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct ToolEntry {
     name: String,
@@ -34,7 +34,7 @@ impl ToolEntry {
         match self.kind.as_str() {
             "directory" => FileKind::Directory,
             "symlink" => FileKind::Symlink,
-            // The tool calls everything else a file too; the mode, where it has type bits, says more.
+            // The tool reports special files as files too; the mode distinguishes them, if it has type bits.
             "file" if self.mode & 0o170_000 != 0 => FileKind::from_st_mode(self.mode),
             "file" => FileKind::File,
             _ => FileKind::Other,

@@ -53,7 +53,7 @@ async fn every_refusal_has_its_kind() {
             expected,
             "{code:?}"
         );
-        // What is left of the fault is used up.
+        // Uses up the rest of the fault.
         for _ in expected..times {
             let _ = fixture.server.take_refusal("TaskExecStart");
         }
@@ -159,7 +159,7 @@ async fn a_dropped_transfer_ends_its_command() {
             _ = waiting => {}
         }
         assert!(fixture.server.running() > 0, "{transport:?}");
-        // The next command waits until what was dropped has been ended.
+        // The next command waits until the dropped ones have been ended.
         assert!(sandbox.probe().await.is_ok());
         assert_eq!(fixture.server.running(), 0, "{transport:?}");
     }

@@ -1,4 +1,4 @@
-//! A sandbox to ask.
+//! A sandbox on a fake server.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The backend against a server that speaks the provider's wire: the suite of all backends, and what only it has.
+//! Tests of the backend with the fake server: the conformance suite, and what is special to Modal.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
@@ -13,7 +13,7 @@ use dray_sandbox_modal::fake_server::Fault;
 use dray_types::Sha256Digest;
 use fixture::{ModalFixture, address_of};
 
-/// Parts of the suite, which run side by side.
+/// Parts of the suite, which run concurrently.
 const PART_COUNT: usize = 2;
 
 async fn suite(part: usize) {

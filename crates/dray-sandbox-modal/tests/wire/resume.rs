@@ -1,4 +1,4 @@
-//! connections break, and nothing is lost or doubled.
+//! tests that no byte is lost or repeated when connections break.
 
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind, Follow, Read, Transport, Write};
@@ -59,7 +59,7 @@ async fn r_10_a_read_continues_where_its_stream_was_cut() {
     for transport in [Transport::Files, Transport::ExecRaw, Transport::ExecBase64] {
         let opened = fixture.server.calls("TaskExecStdioRead");
         let started = fixture.server.calls("TaskExecStart");
-        // Every command says something before it says so much, so it is the content that is cut.
+        // Other output of a command is shorter than this, so the cut is always in the content.
         for at in [200_001, 1 << 20, 2_500_000] {
             fixture.server.arm(Fault::CutOutput(at));
         }

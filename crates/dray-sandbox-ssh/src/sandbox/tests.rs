@@ -1,4 +1,4 @@
-//! Tests which operations wait for work that callers without a result left on the host.
+//! Tests which operations wait for work that dropped callers left on the host.
 
 use std::time::Duration;
 

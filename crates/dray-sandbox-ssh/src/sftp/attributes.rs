@@ -10,7 +10,7 @@ const ATTR_PERMISSIONS: u32 = 4;
 const ATTR_ACMODTIME: u32 = 8;
 const ATTR_EXTENDED: u32 = 0x8000_0000;
 
-/// Most extended attributes that are passed over.
+/// Most extended attributes that are skipped.
 const MAX_EXTENDED: u32 = 64;
 
 /// Attributes of version 3; what the server leaves out is `None`.
@@ -68,7 +68,7 @@ impl Attributes {
             .map(|seconds| i128::from(seconds) * 1_000_000_000)
     }
 
-    /// The form that sets only permissions.
+    /// The flags for attributes that set only permissions.
     pub(super) const fn only_permissions() -> u32 {
         ATTR_PERMISSIONS
     }

@@ -1,4 +1,4 @@
-//! Directories, names and removal.
+//! Creates directories, renames and removes.
 
 use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
 
@@ -20,7 +20,7 @@ pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) ->
     let mut here = path.clone();
     loop {
         match stat(channel, &here, Follow::Yes).await {
-            // From the path upwards, because usually at most the last directory is missing.
+            // From the path upwards, because usually only the last directory is missing.
             Ok(found) if found.kind == FileKind::Directory => break,
             Ok(_) => {
                 return Err(Error::new(
@@ -52,7 +52,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
         })
         .await?
         .done();
-    // A status code 4 of MKDIR says "there is something" as well as "no space" (sandbox-transfer 5.2).
+    // Status code 4 of MKDIR means an existing entry as well as a full disk (sandbox-transfer 5.2).
     if let Err(error) = made {
         // Another process may have made it in the meantime.
         return match stat(channel, path, Follow::Yes).await {
@@ -123,9 +123,9 @@ async fn replacing(
             "a directory with this name exists",
         ));
     }
-    // Before the target goes: a source that is missing must not cost the file that it was to replace.
+    // Checked before the target is removed: if the source is missing, the target must stay.
     lstat(channel, from).await?;
-    // Without the extension nothing replaces: for a moment no file has this name.
+    // Without the extension, rename does not replace: for a moment no file has this name.
     call_path(channel, kind::REMOVE, to).await?;
     plain(channel, from, to).await??;
     Ok(false)
@@ -146,15 +146,15 @@ async fn claiming(
     if channel.has(HARD_LINK) {
         match extended(channel, HARD_LINK, from, to).await? {
             Ok(()) => return call_path(channel, kind::REMOVE, from).await,
-            // The status is the same for "taken" and "not possible here", so the name itself is looked at.
+            // The status is the same for an existing name and for a file system without hard links, so `lstat` decides.
             Err(_) if lstat(channel, to).await.is_ok() => return Err(exists()),
             // The file system may have no hard links, or the source is a directory.
             Err(_) => {}
         }
     }
     if lstat(channel, to).await.is_ok() {
-        // Some servers replace in a plain rename, although version 3 forbids it. The look leaves a race, but only
-        // without hard links.
+        // Some servers replace the target in a plain rename, although version 3 forbids it. The check before it leaves
+        // a race, but only without hard links.
         return Err(exists());
     }
     match plain(channel, from, to).await? {
@@ -231,7 +231,7 @@ pub(crate) async fn remove(
 
 /// Removes directories from the deepest up. A directory that became a link meanwhile is not entered.
 async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
-    // The parent's links are resolved once; below it any link that appears shows as another real path.
+    // The links of the parent are resolved once; a link that appears below it shows as another real path.
     let real = real_path(channel, path.parent().as_bytes()).await?;
     let mut open = vec![real.join(path.name())?];
     while let Some(here) = open.last().cloned() {

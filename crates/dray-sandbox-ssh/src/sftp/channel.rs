@@ -11,9 +11,9 @@ use super::reply::Reply;
 use super::wire::{FieldReader, Packet, kind, nonsense};
 use crate::session::Session;
 
-/// Largest answer: what OpenSSH allows itself.
+/// Largest response, which is the limit of OpenSSH itself.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
-/// Buffer for small responses, and the rest of it below which more is reserved.
+/// Least bytes by which the buffer grows, and the free space below which it grows.
 const RESPONSE_ROOM_BYTES: usize = 64 * 1024;
 const LITTLE_ROOM: usize = 4 * 1024;
 /// Bytes that every server of version 3 reads and writes in one request.
@@ -77,7 +77,7 @@ impl Channel {
             .send_all(&Packet::new(kind::INIT).u32(3).finish())
             .await?;
         let (found, mut fields) = channel.packet().await?;
-        // A server answers with the lower of both versions, so anything but 3 is not an SFTP server of use.
+        // A server answers with the lower of both versions, so any number but 3 is from a server that cannot be used.
         if found != kind::VERSION || fields.u32()? != 3 {
             return Err(nonsense("the server speaks another version"));
         }
@@ -96,7 +96,7 @@ impl Channel {
         self
     }
 
-    /// Whether another may use it: everything was answered, nothing is open, and its process runs.
+    /// Whether another caller may use it: every request was answered, no handle is open, and its process runs.
     pub(crate) fn is_free(&mut self) -> bool {
         let runs = self.session.as_mut().is_none_or(Session::is_alive);
         runs && self.owes_only(0)
@@ -107,12 +107,12 @@ impl Channel {
         self.writing && !self.broken && self.pending > usize::from(self.torn)
     }
 
-    /// Notes that requests from now on change files, until the channel is free.
+    /// Records that requests from now on change files, until the channel is free.
     pub(super) fn writes(&mut self) {
         self.writing = true;
     }
 
-    /// Notes that the next use may only read.
+    /// Records that requests from now on may only read.
     pub(super) fn is_free_again(&mut self) {
         self.writing = false;
     }
@@ -161,7 +161,7 @@ impl Channel {
 
     /// Sends bytes of one or several finished packets.
     pub(super) async fn send(&mut self, packets: &[u8], count: usize) -> Result<(), Error> {
-        // Before it is sent: a caller that is dropped meanwhile leaves a channel that is known to owe something.
+        // Before it is sent: if the caller is dropped meanwhile, the channel must count as waiting for a response.
         self.pending += count;
         self.send_all(packets).await
     }
@@ -244,7 +244,7 @@ impl Channel {
     }
 
     async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        // Set across the wait: when it is dropped midway, half a packet is on the wire and the rest would be misread.
+        // Set during the wait: if this future is dropped, half a packet is on the wire and the rest would be misread.
         self.torn = true;
         let sent = timeout(self.idle, self.writer.write_all(bytes)).await;
         let failed = match sent {
@@ -265,7 +265,7 @@ impl Channel {
     async fn packet(&mut self) -> Result<(u8, FieldReader), Error> {
         self.fill(4).await?;
         let size = usize::try_from(self.buffer.get_u32()).unwrap_or(usize::MAX);
-        // Text of start files reads as a length of a billion and more (sandbox-transfer 5.5).
+        // Text that start files print would be read as a length of a billion or more (sandbox-transfer 5.5).
         if size == 0 || size > MAX_RESPONSE_BYTES {
             self.broken = true;
             return Err(nonsense(

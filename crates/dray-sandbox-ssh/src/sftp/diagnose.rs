@@ -1,5 +1,5 @@
-//! What a status code does not say: OpenSSH says "no such file" for loops and for paths through a file, and "failure"
-//! for a full disk, a read-only mount and much else.
+//! Finds the cause behind a status code: OpenSSH reports "no such file" for loops and for paths through a file, and
+//! "failure" for a full disk, a read-only mount and much else.
 
 use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
 
@@ -13,10 +13,10 @@ use super::wire::{FieldReader, kind};
 /// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in a response to `statvfs@openssh.com`.
 const READ_ONLY: u64 = 1;
 
-/// Replaces the kind of a failure by what a walk along the path shows.
+/// Replaces the kind of a failure by what the parts of the path show.
 pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
     let unclear = [ErrorKind::NotFound, ErrorKind::Unavailable];
-    // A channel that still owes a response cannot be asked anything else.
+    // A channel that waits for a response cannot take another request.
     if !unclear.contains(&error.kind()) || !channel.is_free() {
         return error;
     }
@@ -28,7 +28,7 @@ pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Er
     }
 }
 
-/// Why a path leads nowhere; `None` when it exists or cannot be walked.
+/// The reason why a path leads nowhere; `None` when it exists or its parts cannot be examined.
 async fn walk(channel: &mut Channel, path: &SandboxPath) -> Option<ErrorKind> {
     let mut here = SandboxPath::root();
     let parts = path
@@ -53,7 +53,7 @@ async fn walk(channel: &mut Channel, path: &SandboxPath) -> Option<ErrorKind> {
     None
 }
 
-/// The attributes of a link's target, or why it has none.
+/// The attributes of a link's target, or the reason why it has none.
 async fn chase(channel: &mut Channel, link: &SandboxPath) -> Result<Attributes, ErrorKind> {
     let reply = channel
         .call(kind::STAT, |packet| packet.string(link.as_bytes()))
@@ -98,7 +98,7 @@ pub(super) async fn unwritable(
         Ok(Some(space)) if space.read_only => {
             Error::new(ErrorKind::ReadOnly, "a read-only file system").caused_by(error)
         }
-        // OpenSSH reports a full disk as "failure"; the room that is left afterwards names the reason.
+        // OpenSSH reports a full disk as "failure"; the space that is left afterwards shows the reason.
         Ok(Some(space)) if space.free < size => {
             Error::new(ErrorKind::NoSpace, "the file system is full").caused_by(error)
         }
@@ -111,7 +111,7 @@ pub(crate) async fn free(channel: &mut Channel, path: &SandboxPath) -> Result<Op
     Ok(space(channel, path).await?.map(|space| space.free))
 }
 
-/// Room and state of the file system below a path.
+/// Free space and state of the file system below a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystemSpace {
     pub(super) free: u64,

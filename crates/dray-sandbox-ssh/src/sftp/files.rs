@@ -28,10 +28,10 @@ pub(crate) async fn stat(
 
 async fn followed(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
     let real = real_path(channel, path.as_bytes()).await?;
-    // LSTAT on the resolved path, not STAT on the path: both results then speak of the same file.
+    // LSTAT on the resolved path, not STAT on the path: both results then describe the same file.
     let attributes = lstat(channel, &real).await?;
     if attributes.kind() == FileKind::Symlink {
-        // A loop, or a link that was put there after the path was resolved.
+        // A loop, or a link that was created after the path was resolved.
         return Err(Error::new(
             ErrorKind::NotFound,
             "the path still leads to a link",
@@ -105,7 +105,7 @@ pub(crate) async fn list(
         let entered = names(channel, &path, limit.saturating_sub(listing.entries.len())).await;
         let (names, cut) = match entered {
             Ok(found) => found,
-            // One beneath that may not be entered, or is gone by now, is an entry anyway.
+            // A directory beneath it that may not be entered, or was removed meanwhile, is listed without its entries.
             Err(error) if level > 1 && is_of_one_directory(&error) => continue,
             Err(error) => return Err(error),
         };
@@ -184,14 +184,14 @@ async fn read_names(
             .call(kind::READDIR, |packet| packet.string(handle))
             .await?;
         let names = match reply {
-            // A server that continues sending empty answers would keep this loop going forever.
+            // A server that keeps sending empty responses would keep this loop running forever.
             Reply::Names(names) if names.is_empty() => return Err(nonsense("no names")),
             Reply::Names(names) => names,
             other if other.code() == Some(status::EOF) => return Ok((found, false)),
             other => return Err(other.failure()),
         };
         for name in names {
-            // READDIR gives both, unlike most interfaces above it.
+            // Unlike most interfaces above it, READDIR returns both.
             if name.name == "." || name.name == ".." {
                 continue;
             }

@@ -21,9 +21,9 @@ use crate::session::Session;
 const MAX_WAITING: usize = 3;
 /// How long they wait.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Age above which a waiting channel is checked before its use: it may have lost its host.
+/// Age above which a waiting channel is checked before its use: its host may be gone.
 const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
-/// How long its response may take.
+/// Time limit for the response to that check.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Channels to one host.
@@ -49,7 +49,7 @@ impl Pool {
     /// A channel for one use. Dropping the lease gives it back when nothing is left open or unanswered on it.
     pub(crate) async fn lease(&self) -> Result<ChannelLease, Error> {
         let channel = loop {
-            // The one that waited shortest, so that others grow old and are closed.
+            // The channel that waited shortest, so that the others grow old and are closed.
             let waiting = lock(&self.waiting).pop();
             match waiting {
                 Some((since, mut channel)) => {
@@ -126,7 +126,7 @@ async fn refused(error: Error, session: Session) -> Refusal {
     }
     match session.end().await {
         Ok((_, text)) if text.trim().is_empty() => Refusal::Final(
-            // Clients of a shared connection say nothing when the host has no such subsystem.
+            // Clients of a shared connection print nothing when the host has no such subsystem.
             Error::new(ErrorKind::ToolMissing, "the host offers no sftp").caused_by(error),
         ),
         // The program that should serve it is not there.
@@ -139,7 +139,7 @@ async fn refused(error: Error, session: Session) -> Refusal {
     }
 }
 
-/// Ends channels that waited too long, and all that wait when others need the room.
+/// Ends channels that waited too long, and all waiting channels when other callers need room.
 async fn sweep(link: Arc<HostLink>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
     loop {
         let crowded = timeout(IDLE_TIMEOUT / 2, link.crowded()).await.is_ok();
@@ -172,7 +172,7 @@ impl From<Channel> for ChannelLease {
 /// files are being changed, that happens after the server has done what it was sent.
 #[derive(Debug)]
 pub(crate) struct ChannelLease {
-    /// There until it is dropped.
+    /// `Some` until the lease is dropped.
     channel: Option<Channel>,
     waiting: Weak<Mutex<Vec<(Instant, Channel)>>>,
     aftermath: Option<BackgroundWork>,
@@ -210,7 +210,7 @@ impl Drop for ChannelLease {
         } else if channel.is_writing()
             && let Some(aftermath) = &self.aftermath
         {
-            // The server carries out what it was sent; the removal of a partial file must come after that.
+            // The server executes the requests that it got; a partial file must be removed only after that.
             aftermath.add(async move {
                 let _ = timeout(PING_TIMEOUT, channel.drain()).await;
             });

@@ -1,4 +1,4 @@
-//! Reading: checked before and after opening, then many concurrent requests.
+//! Reads a file: it is checked before and after opening, and then read with many concurrent requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::wire::{kind, nonsense, open, status};
 const MAX_REQUESTS: usize = 64;
 /// Bytes under way at most; the window of an SSH channel is 2 MiB, so more would only take memory.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// Time for opening a file. A FIFO that took its place would hold up the channel forever.
+/// Time limit for opening a file. A FIFO in its place would block the channel forever.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the regular file that was looked at, from `offset` on.
@@ -68,7 +68,7 @@ pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error>
     Ok((Sha256Digest::from_bytes(hasher.finalize().into()), count))
 }
 
-/// Opens the file that was looked at, and checks before and after opening that it is that one and regular.
+/// Opens the file with this metadata, and checks before and after opening that it is that file and regular.
 async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, Error> {
     let path = &file.real_path;
     // Before OPEN, which would block the whole channel on a FIFO (sandbox-transfer 5.2).
@@ -82,7 +82,7 @@ async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, E
     match check_opened(channel, file, &handle).await {
         Ok(()) => Ok(handle),
         Err(error) => {
-            // What was opened may be anything; the channel is of no more use if it cannot be closed.
+            // The opened file may be of any kind; if it cannot be closed, the channel is not used any more.
             let _ = channel.close(&handle).await;
             Err(error)
         }
@@ -151,7 +151,7 @@ pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
     }
 }
 
-/// A request under way, or its response that waits for its turn.
+/// A request under way, or its response that is not passed on yet.
 #[derive(Debug)]
 struct PendingRead {
     id: u32,
@@ -203,7 +203,7 @@ impl FileRead {
             }
             let got = u32::try_from(data.len()).unwrap_or(u32::MAX);
             if got < length {
-                // Less than was requested: the rest comes before everything else.
+                // Fewer bytes than requested: the rest is requested before everything else.
                 let packet = self.piece(offset + u64::from(got), length - got, true);
                 self.lease.send(&packet, 1).await?;
             }
@@ -242,7 +242,7 @@ impl FileRead {
         self.lease.send(&packets, count).await
     }
 
-    /// Notes a request and makes its packet.
+    /// Records a request and builds its packet.
     fn piece(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
         let (id, packet) = self.lease.request(kind::READ);
         let piece = PendingRead {
@@ -263,7 +263,7 @@ impl FileRead {
     /// Takes one response, whichever request it is for.
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.lease.reply().await?;
-        // Answers may come in any order; an id that was answered before is refused.
+        // Responses may arrive in any order; a second response to the same id is refused.
         let waiting = |piece: &&mut PendingRead| piece.id == id && piece.response.is_none();
         let Some(piece) = self.pieces.iter_mut().find(waiting) else {
             return Err(nonsense("the response belongs to no request"));
@@ -289,7 +289,7 @@ impl FileRead {
                 format!("{offset} of {} bytes are there", self.size),
             ));
         }
-        // Taken off the channel, so that it can serve another transfer.
+        // Removed from the channel, so that it can serve another transfer.
         while self.pieces.iter().any(|piece| piece.response.is_none()) {
             self.answer().await?;
         }

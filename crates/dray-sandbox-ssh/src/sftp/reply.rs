@@ -51,8 +51,8 @@ impl Reply {
             kind::DATA => Reply::Data(fields.string()?),
             kind::NAME => {
                 let count = fields.u32()?;
-                // Not with the announced capacity: the count is the host's word, and each name is
-                // checked against the packet.
+                // Not with the announced capacity: the count comes from the host, and each name is checked against the
+                // packet.
                 let mut names = Vec::new();
                 for _ in 0..count {
                     let name = fields.string()?;
@@ -102,7 +102,7 @@ impl Reply {
         }
     }
 
-    /// The status code, when that is what it is.
+    /// The status code, if the response is a status.
     pub(super) const fn code(&self) -> Option<u32> {
         match self {
             Self::Status(code, _) => Some(*code),
@@ -119,7 +119,7 @@ impl Reply {
             status::EOF => ErrorKind::Truncated,
             status::NO_SUCH_FILE => ErrorKind::NotFound,
             status::PERMISSION_DENIED => ErrorKind::PermissionDenied,
-            // What OpenSSH makes of names that are too long and of other invalid arguments.
+            // OpenSSH uses this code for names that are too long and for other invalid arguments.
             status::BAD_MESSAGE => ErrorKind::InvalidName,
             status::FAILURE | status::NO_CONNECTION | status::CONNECTION_LOST => {
                 ErrorKind::Unavailable

@@ -22,7 +22,7 @@ pub(crate) async fn real_path(channel: &mut Channel, path: &[u8]) -> Result<Sand
     if channel.has(POSIX_RENAME) {
         return Ok(real);
     }
-    // Other servers may do no more than take the dots out.
+    // Other servers may only remove `.` and `..`.
     walk(channel, &real).await
 }
 

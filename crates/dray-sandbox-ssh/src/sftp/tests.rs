@@ -1,4 +1,5 @@
-//! Servers that lie, stall, answer twice or die. Real ones are asked in the tests of the crate.
+//! Tests with servers that send wrong responses, stall, answer twice or die. `tests/real` has the tests with real
+//! servers.
 
 mod reading;
 mod server;

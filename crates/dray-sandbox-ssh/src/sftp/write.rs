@@ -49,7 +49,7 @@ pub(crate) async fn upload(
         if space.read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "a read-only file system"));
         }
-        // Asked first: the status of a full disk is only "failure" (sandbox-transfer 5.2).
+        // Checked first: the status for a full disk is only "failure" (sandbox-transfer 5.2).
         if space.free < left {
             return Err(Error::new(ErrorKind::NoSpace, "too little space is free"));
         }
@@ -59,14 +59,14 @@ pub(crate) async fn upload(
         Err(error) => return Err(unopened(channel, upload.path, error).await),
     };
     let written = write_all(channel, &handle, upload, body).await;
-    // A source that failed, or a peer that makes no sense, leaves nothing to close: the channel goes.
+    // After a failed source or an invalid response nothing is closed: the whole channel is dropped.
     let closed = if channel.owes_only(1) {
         channel.close(&handle).await.and_then(Reply::done)
     } else {
         Ok(())
     };
     match written.and(closed) {
-        // A failure leaves no room for what came after it, so one block decides.
+        // If the disk was full, not even one block is free now.
         Err(error) => Err(diagnose::unwritable(channel, &directory, 4096, error).await),
         done => done,
     }
@@ -108,7 +108,7 @@ async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Er
         return diagnose::unwritable(channel, &path.parent(), 4096, error).await;
     }
     if error.kind() == ErrorKind::NotFound {
-        // The parent is missing, or not a directory.
+        // The parent is missing, or is not a directory.
         return match stat(channel, &path.parent(), Follow::Yes).await {
             Err(parent) => parent,
             Ok(parent) if parent.kind != dray_sandbox::FileKind::Directory => {
@@ -137,7 +137,7 @@ async fn write_all(
         bytes: 0,
     };
     let poured = writing.pour(body, upload.size).await;
-    // Also after a success, when it has nothing to do.
+    // Also after a success, when there is nothing to do.
     writing.settle().await;
     poured?;
     if channel.has(FSYNC_EXTENSION) {

@@ -13,7 +13,7 @@ else
     if [ "$p" != "$$" ] && [ "$p" != "$PPID" ] && grep -q "$2" "$d/cmdline" 2>/dev/null; then end "$p"; fi
   done
 fi"#;
-/// Most bytes of what it says.
+/// Most bytes of its output.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// A process group that is killed when this is dropped before the command has ended.
@@ -35,7 +35,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Notes that nothing is left to be killed: the command ended by itself.
+    /// Records that the command ended by itself, so that nothing is left to kill.
     pub(super) fn is_over(&mut self) {
         self.over = true;
     }

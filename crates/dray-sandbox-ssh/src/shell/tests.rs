@@ -1,4 +1,4 @@
-//! Commands on a real host.
+//! Tests of commands on a real host.
 
 use bytes::Bytes;
 use dray_testkit::eventually;
@@ -139,7 +139,7 @@ async fn a_signal_is_reported_as_shells_do() {
 async fn dropping_either_end_leaves_no_process_behind() {
     let host = host(&Options::default()).await;
     for (index, word) in ["1000000.25", "1000000.5"].iter().enumerate() {
-        // A child of a child, which no pipe reaches.
+        // A grandchild that holds no pipe.
         let script = format!("echo begun; (sleep {word} >/dev/null </dev/null); true");
         let mut running = sh(&host.shell, &script, None).await.unwrap();
         assert_eq!(
@@ -227,7 +227,7 @@ async fn a_connection_that_breaks_is_never_a_clean_end() {
         running.end.await.unwrap_err().kind(),
         ErrorKind::Unavailable
     );
-    // The next one connects again.
+    // The next command connects again.
     let (exit, _) = host.shell.output(argv(&[b"true"]), 10).await.unwrap();
     assert_eq!(exit.status, 0);
 }

@@ -1,4 +1,4 @@
-//! The suite of all backends, over SFTP, over commands, and over SFTP without a shell.
+//! The conformance suite of all backends, over SFTP, over commands, and over SFTP without a shell.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use dray_testkit::sshd::{Options, Sftp};
 
 use crate::SshFixture;
 
-/// A host with version 3 of SFTP, nothing beyond it, and no shell.
+/// A host with version 3 of SFTP without extensions, and without a shell.
 pub(crate) fn without_extensions() -> Options {
     let server =
         "sftp internal-sftp -P posix-rename,hardlink,fsync,statvfs,limits,lsetstat,copy-data";
@@ -74,8 +74,8 @@ impl Fixture for HostCases {
 
     fn traits(&self) -> Traits {
         Traits {
-            // The server runs as the user of the tests, and nothing stops the superuser.
-            // Version 3 of SFTP reports no inode, so a file of the same size, owner, mode and second is the same.
+            // The server runs as the user of the tests, and permissions do not bind the superuser. Version 3 of SFTP
+            // reports no inode, so a file of the same size, owner, mode and second counts as the same.
             identity: false,
             permissions: !rustix::process::geteuid().is_root(),
             commands: self.commands,
@@ -83,7 +83,7 @@ impl Fixture for HostCases {
         }
     }
 
-    /// Another host at the same port, whose key was made known, with an empty directory.
+    /// Gives the host another key, makes the clients forget the old one, and empties the directory.
     async fn replace(&self) -> bool {
         let mut host = self.host.lock().unwrap();
         host.server.change_host_key();
@@ -109,7 +109,7 @@ async fn ask_sftp(options: &Options) {
     ask_expecting(asked, &[&[MARKER_CASE], PROGRAM_CASES].concat()).await;
 }
 
-/// Runs the suite on a host that cannot do what these cases need.
+/// Runs the suite on a host on which these cases are skipped as well.
 async fn ask_expecting(asked: HostCases, also_skipped: &[&'static str]) {
     let report = run_all(&asked)
         .await

@@ -1,4 +1,5 @@
-//! Whole transfers with their receipts, as the service makes them (sandbox-transfer 1.6, R-8, R-10, R-13, R-14).
+//! Tests of whole transfers with their receipts, as the service makes them (sandbox-transfer 1.6, R-8, R-10, R-13,
+//!
 
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt as _;
@@ -54,7 +55,7 @@ fn put_options(policy: &Policy) -> PutOptions<'_> {
     }
 }
 
-/// Does something once, when this many bytes are through.
+/// Runs a function once, after this many bytes.
 struct OnceAfter<F>(Mutex<Option<F>>, u64);
 
 impl<F: FnOnce() + Send> OnceAfter<F> {
@@ -119,7 +120,7 @@ async fn r_14_receipts_say_how_it_went() {
             .await
             .unwrap();
         assert_eq!(got.receipt.transport, Some(transport));
-        // Once it has been left alone for two seconds, one digest is enough.
+        // Once the file has been unchanged for two seconds, one digest is enough.
         assert!(got.receipt.integrity >= Some(Integrity::Sha256Beside));
         assert_eq!(got.receipt.attempts, 1);
         assert!(sink.into_bytes().unwrap() == bytes);
@@ -224,7 +225,7 @@ async fn r_8_times_prove_an_unchanged_file_and_reveal_a_rewrite_that_sets_them_b
         let meddle = OnceAfter::at(1, || rewrite(&file, &other));
         let mut sink = VecSink::default();
         let got = engine.get(&path, &get, &mut sink, &meddle, &cancel).await;
-        // By now it may have been left alone again, so how it was proved depends on the time.
+        // The file may have settled again by now, so the kind of proof depends on the time.
         assert_eq!(got.unwrap().receipt.attempts, 2);
         assert!(sink.into_bytes().unwrap() == other);
 

@@ -13,7 +13,7 @@ use futures_util::stream;
 
 use crate::{SshFixture, begin, kind, open, read, write};
 
-/// What `stat` would have said of a file that was there before.
+/// The metadata that `stat` would have returned for a regular file at this path.
 fn as_file(found: Metadata) -> Metadata {
     Metadata {
         kind: FileKind::File,
@@ -142,7 +142,7 @@ async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
         offset: 0,
         mode: 0o644,
     };
-    // The host dies while it is written to.
+    // The host dies during the write.
     let pieces = (0..64).map(|_| Ok(bytes::Bytes::from(vec![3; 1 << 20])));
     let endless = futures_util::StreamExt::chain(stream::iter(pieces), stream::pending());
     let writing = sandbox.write(write, Body::new(endless));
@@ -227,7 +227,7 @@ async fn a_digest_is_that_of_the_bytes_with_a_shell_and_without() {
 
 #[tokio::test]
 async fn slow_start_files_hold_up_commands_and_not_sftp() {
-    // They wait for a file that only the end of the test makes.
+    // These requests wait for a file that only the end of the test creates.
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");

@@ -162,7 +162,7 @@ async fn an_alias_of_the_configuration_of_ssh_is_a_host() {
     let sandbox = open(&backend, &address).await;
     let path = host.make("file", "text");
     assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
-    // The same host by its other name is the same incarnation.
+    // The same host under its other name is the same incarnation.
     let other = host.backend().resolve(&host.address()).await.unwrap();
     assert_eq!(other.incarnation, sandbox.handle().incarnation);
 }

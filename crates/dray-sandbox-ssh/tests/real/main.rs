@@ -1,4 +1,4 @@
-//! The backend against the real OpenSSH.
+//! Tests of the backend with the real OpenSSH.
 
 #![expect(
     clippy::unwrap_used,

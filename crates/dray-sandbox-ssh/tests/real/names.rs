@@ -119,7 +119,7 @@ async fn r_16_every_name_survives_and_none_is_run() {
 async fn what_no_file_can_be_called_is_refused_by_the_host_too() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
-    // No name is too long for us, but the whole path is for the host.
+    // Each name is short enough, but the whole path is too long for the host.
     let deep = (0..15).fold(host.path("d"), |path, _| {
         path.join("y".repeat(250)).unwrap()
     });

@@ -50,7 +50,7 @@ async fn all_callers_share_one_connection() {
     let host = SshFixture::start(&Options::default());
     let path = host.make("file", "text");
     for _ in 0..2 {
-        // As another process would.
+        // A new backend, as in another process.
         let backend = host.backend();
         let sandbox = open(&backend, &host.address()).await;
         assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
@@ -102,7 +102,7 @@ async fn a_stale_socket_is_removed() {
     })
     .await;
     assert_eq!(sockets(&host).len(), 1, "the socket is still there");
-    // A channel that waited for work may learn of the end only when it is used.
+    // An idle channel may notice the end of its connection only when it is used.
     let content = eventually("a new connection", async || {
         match read(&*sandbox, &path).await {
             Err(error) if error.kind() == ErrorKind::Unavailable => None,
@@ -131,7 +131,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
             "{}",
             transport.as_str()
         );
-        // A channel that waited for work may learn of the end only when it is used; that is as unavailable as any other.
+        // An idle channel may notice the end of its connection only when it is used, which is also `unavailable`.
         let mut again = dray_testkit::eventually("a new connection", async || {
             match begin(&*sandbox, &path, transport).await {
                 Ok(body) => Some(body),
@@ -201,7 +201,7 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
     }
 }
 
-/// What the server runs that belongs to a transfer: all but the connection itself, and the channel that waits.
+/// Processes of the server that belong to a transfer: all but the connection itself and the idle channel.
 fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
     let lines = host.server.processes().into_iter().map(|id| {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Full and read-only file systems, on small ones that are mounted for the test where that is allowed.
+//! Tests of full and read-only file systems: small ones that the test mounts, where that is permitted.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::{SshFixture, kind, write};
 struct MemoryMount(PathBuf);
 
 impl MemoryMount {
-    /// Nothing when this user or this machine may not mount.
+    /// Mounts the file system; `None` when this user or this machine may not mount.
     fn new(at: &Path, options: &str) -> Option<Self> {
         std::fs::create_dir(at).unwrap();
         let done = Command::new("mount")
@@ -56,7 +56,7 @@ async fn a_full_disk_is_reported_before_and_while_writing() {
         ErrorKind::NoSpace
     );
     assert!(!small.join("file").exists(), "nothing was begun");
-    // The disk fills up while it is written to.
+    // The disk fills up during the write.
     let filler = small.join("filler");
     let pieces = futures_util::stream::unfold(0, move |index| {
         if index == 1 {

@@ -25,7 +25,7 @@ pub struct Copied {
 /// The result of one attempt.
 enum Ended {
     Copied(Box<Copied>),
-    /// One side broke off; a copy through a file may still succeed.
+    /// One side was interrupted; a copy through a file may still succeed.
     Broken(Fault),
     Failed(Fault),
 }
@@ -93,7 +93,7 @@ impl DirectSandbox {
         };
         let putting = async {
             let put = to.try_put(put, &source, progress, cancel).await;
-            // Without a proof the get has nothing to do any more, and its sink would wait for a reader.
+            // Without a proof the get is of no use any more, and its sink would wait for a reader that never comes.
             if !source.is_proved() {
                 cancel_get.cancel();
             }
@@ -101,7 +101,7 @@ impl DirectSandbox {
         };
         let (got, put) = tokio::join!(getting, putting);
         let read = match got {
-            // The reading side first: the put then failed only for want of its bytes.
+            // The failure of the reading side comes first: the put then failed only because its bytes did not arrive.
             Some(Err(failed)) if !failed.cancelled => return Ok(self.ended(failed)),
             Some(Ok(got)) => {
                 let handle = engine.handle();

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Pieces in the channel between the two sides.
 const MAX_PIECES: usize = 8;
 
-/// State of both sides.
+/// State that both sides share.
 #[derive(Debug, Default)]
 struct Shared {
     /// Digest of all bytes, once they are proved.
@@ -28,7 +28,7 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct PipeSink {
     shared: Arc<Shared>,
-    /// The channel; `None` when the get is over.
+    /// The channel; `None` once no more bytes are sent.
     pieces: Option<mpsc::Sender<Bytes>>,
     last: Option<Bytes>,
     broken: bool,
@@ -41,7 +41,7 @@ pub(super) struct PipeSource<'a> {
     size: u64,
     /// The file in the other sandbox, for a digest before the first of its bytes.
     origin: (&'a Engine, &'a SandboxPath),
-    /// Taken by the first reader, who is reported to `opened`.
+    /// Taken by the first reader, of whom `opened` is notified.
     pieces: Mutex<Option<Opening>>,
 }
 
@@ -101,7 +101,7 @@ impl Sink for PipeSink {
     }
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
-        // Set by the first byte: until then another beginning changes nothing.
+        // Only from the first byte on: until then the get may begin again, since nothing was passed on.
         self.broken = true;
         match self.last.replace(piece) {
             Some(earlier) => self.send(earlier).await,
@@ -110,7 +110,7 @@ impl Sink for PipeSink {
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
-        // In this order: the source must find the digest when the last bytes have arrived.
+        // In this order: the source must find the digest when it has received the last bytes.
         let _ = self.shared.proved.set(sha256);
         if let Some(last) = self.last.take() {
             self.send(last).await?;

@@ -18,14 +18,14 @@ use crate::error::Error;
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Part of the caller's time that is left for the reply.
 const REPLY_MARGIN: Duration = Duration::from_millis(300);
-/// How long a result is given again, so that callers cannot make a flood of requests to a provider.
+/// How long a result is reused, so that callers cannot flood a provider with requests.
 const REUSE_PERIOD_MS: u64 = 5_000;
 /// Most characters of a detail.
 const MAX_TEXT_CHARACTERS: usize = 200;
 
 impl SandboxTransfer {
-    /// Asks each configured backend whether it works. For tenants that may name sandboxes by address: which backends
-    /// there are is no matter of others.
+    /// Asks each configured backend whether it works. For tenants that may name sandboxes by address: other tenants do
+    /// not learn which backends exist.
     pub async fn check_backends(
         self: Arc<Self>,
         request: Request<v1::CheckBackendsRequest>,
@@ -42,7 +42,7 @@ impl SandboxTransfer {
             }
             let left = meta.deadline.remaining(self.clock.now_ms());
             let until = Instant::now() + left.saturating_sub(REPLY_MARGIN).min(CHECK_TIMEOUT);
-            // All together: there are as many as kinds of sandboxes.
+            // All concurrently: there are only as many as kinds of sandboxes.
             let checks = names.into_iter().map(|name| self.check_one(name, until));
             Ok(v1::CheckBackendsReply {
                 backends: join_all(checks).await,
@@ -115,7 +115,7 @@ fn described(
     check
 }
 
-/// Why a backend failed, without what its provider wrote: that may repeat a credential.
+/// The cause of a backend's failure, without the text of its provider: that may repeat a credential.
 const fn failure_sentence(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Auth => "The credentials are missing or were refused.",

@@ -1,4 +1,4 @@
-//! Audit events of programs: one before a program is started, one after it, whatever ends it.
+//! Audit events of programs: one before a program is started and one after it, however it ends.
 
 use std::time::Duration;
 

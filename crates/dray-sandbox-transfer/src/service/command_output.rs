@@ -1,4 +1,4 @@
-//! The outputs of a program: the beginning goes into the reply, all of it into the store where it is longer.
+//! The outputs of a program. The beginning goes into the reply; a longer output goes into the store as a whole.
 
 use bytes::Bytes;
 use dray_media_type::kind;

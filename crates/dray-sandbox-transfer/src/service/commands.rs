@@ -49,7 +49,7 @@ struct AllowedCommand {
     max_output: u64,
 }
 
-/// How a program ended; without a report where it was killed at its time limit.
+/// How a program ended; `None` when it was killed at its time limit.
 type ProgramEnd = Option<CommandEnd>;
 
 impl SandboxTransfer {
@@ -239,9 +239,9 @@ impl SandboxTransfer {
     }
 }
 
-/// Waits in a task for the end of a program whose call was dropped, so that the service does not stop before it.
+/// Waits in a task for the end of a program whose call was dropped, so that the service does not stop before that.
 struct EndingProgram<'a> {
-    /// Until nothing of the program is being killed.
+    /// Resolves when nothing of the program is being killed any more.
     settled: Option<BoxFuture<'static, ()>>,
     tasks: &'a TaskTracker,
 }

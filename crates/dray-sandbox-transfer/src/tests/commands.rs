@@ -124,7 +124,7 @@ async fn long_output_and_long_input_go_through_the_store() {
     assert_eq!((stdout.size, stdout.truncated), (200_000, false));
     assert_eq!(stdout.head, content[..32 << 10]);
     assert_eq!(fixture.read(stdout.claim.unwrap()).await, content);
-    // The program itself is not disturbed by the limit.
+    // The limit does not disturb the program itself.
     let endless = script(&sandbox, "head -c 1000000 /dev/zero; exit 5");
     let reply = fixture.ask(&endless).await.unwrap();
     let stdout = reply.stdout.unwrap();

@@ -23,7 +23,7 @@ struct Response {
     status: u16,
     head: String,
     body: Vec<u8>,
-    /// Whether as many bytes came as the head announced.
+    /// Whether the body is as long as the head announced.
     is_whole: bool,
 }
 
@@ -40,7 +40,7 @@ impl Response {
     }
 }
 
-/// Sends a request with exactly this target: a client of HTTP would tidy it first.
+/// Sends a request with exactly this target: an HTTP client would normalise it first.
 async fn request(origin: &str, method: &str, target: &str, fields: &[(&str, &str)]) -> Response {
     let mut stream = connect(origin).await;
     stream
@@ -48,7 +48,7 @@ async fn request(origin: &str, method: &str, target: &str, fields: &[(&str, &str
         .await
         .unwrap();
     let mut all = Vec::new();
-    // A connection that breaks off is an outcome like any other here.
+    // A connection that breaks is an expected outcome here.
     let read = tokio::time::timeout(RESPONSE_TIMEOUT, stream.read_to_end(&mut all)).await;
     let _ = read.expect("a response comes in time");
     parse_response(method, &all)
@@ -99,7 +99,7 @@ fn parse_response(method: &str, all: &[u8]) -> Response {
     response
 }
 
-/// A preview that was made, by its parts.
+/// The parts of a preview's link.
 struct Link {
     origin: String,
     token: String,

@@ -1,4 +1,4 @@
-//! Files in and out.
+//! Tests of transfers out of and into sandboxes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Files of users, on their way into a sandbox.
+//! Tests of files that users send, until they are in a sandbox.
 
 use dray_bus::EventFilter;
 use prost::Message as _;
@@ -18,7 +18,7 @@ fn upload(name: &str, claim: Option<v1::Claim>) -> v1::PlaceUpload {
 }
 
 impl TransferFixture {
-    /// Publishes an upload and waits until the service is through with it.
+    /// Publishes an upload and waits until the service has handled it.
     async fn place(&self, work: &v1::PlaceUpload) -> v1::Upload {
         let filter = EventFilter::of::<v1::UploadPlaced>();
         let mut events = self.bus.events(filter).await.unwrap();
@@ -190,7 +190,7 @@ async fn the_same_work_again_is_the_same_upload() {
         (uploads.len() == 1 && uploads[0].state == "placed").then_some(())
     })
     .await;
-    // Another of the three may still have its partial copy there.
+    // Another of the three calls may still have its partial copy there.
     dray_testkit::eventually("one file", async || {
         let files = std::fs::read_dir(path.join("uploads")).unwrap();
         (files.count() == 1).then_some(())
@@ -199,7 +199,7 @@ async fn the_same_work_again_is_the_same_upload() {
     fixture.end().await;
 }
 
-/// What came out of a sandbox, as it lies in the cache.
+/// Copies a file out of a sandbox and returns its claim, which is one of the cache.
 async fn out_of_a_sandbox(fixture: &TransferFixture, content: &[u8]) -> v1::Claim {
     let (path, sandbox) = fixture.sandbox("other");
     std::fs::write(path.join("plan.txt"), content).unwrap();
@@ -214,7 +214,7 @@ async fn out_of_a_sandbox(fixture: &TransferFixture, content: &[u8]) -> v1::Clai
     claim
 }
 
-/// Empties the cache, as a sweep does in time.
+/// Empties the cache, as a sweep does when files expire.
 async fn empty_the_cache(fixture: &TransferFixture) {
     let objects = fixture.store.cached().await.unwrap();
     assert_eq!(objects.len(), 1);

@@ -1,4 +1,4 @@
-//! Tars of other programs, and other programs on our tars.
+//! Tests with tars of other programs, and with other programs that read our tars.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,12 +19,12 @@ pub(super) fn run(program: &str, arguments: &[&str], directory: &Path) -> Vec<u8
     output.stdout
 }
 
-/// Programs that are not everywhere.
+/// Whether a program is installed; some are not on every machine.
 pub(super) fn there(program: &str) -> bool {
     Command::new(program).arg("--help").output().is_ok()
 }
 
-/// A directory with what tars write in different ways.
+/// A directory with entries that programs write into tars in different ways.
 fn zoo() -> tempfile::TempDir {
     let zoo = tempfile::tempdir().unwrap();
     let long = "l".repeat(120);
@@ -65,7 +65,7 @@ async fn every_format_of_gnu_tar_is_read() {
         assert_eq!(holes.1.len(), (1 << 20) + 3);
         let mut whys: Vec<_> = report.skipped().into_iter().map(|one| one.why).collect();
         whys.sort();
-        // Of the two hard links one comes as a file.
+        // One of the two hard links is written as a file.
         assert_eq!(whys, [Why::Link, Why::Link, Why::Special]);
         assert_eq!(*expected.get_or_insert_with(|| found.clone()), found);
     }
@@ -197,7 +197,7 @@ async fn our_tars_come_back_through_our_reader() {
     let expected: Vec<_> = members().into_iter().map(|(_, content)| content).collect();
     let found: Vec<_> = found.into_iter().map(|(_, content)| content).collect();
     assert_eq!(found, expected);
-    // And through it into a tar again, which is the same.
+    // Reading this tar and writing it again gives the same bytes.
     let reader = Reader::new(body(&tar, 3000), Limits::default());
     let owner = Owner {
         uid: 1000,

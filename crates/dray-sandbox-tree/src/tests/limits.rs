@@ -1,4 +1,4 @@
-//! Tests of the limits.
+//! Tests of the limits of trees.
 
 use dray_sandbox::error::{Error, ErrorKind};
 
@@ -33,7 +33,7 @@ async fn entries_are_counted_of_any_kind() {
         tar.member(b'2', b"link", b"")
     });
     assert_eq!(too_large(limits, links).await, (5, 3));
-    // Directories that no member mentions count too.
+    // Directories that have no entry of their own count too.
     let deep = ScriptedTar::default().file("a/b/c/d", b"x");
     assert_eq!(too_large(limits, deep).await, (4, 3));
     let many = (0..9).fold(ScriptedTar::default(), |tar, _| {
@@ -57,7 +57,7 @@ async fn bytes_are_counted_before_they_come() {
     let large = ScriptedTar::default().file("a", &[0; 601]).file("b", b"x");
     let (found, skipped) = within(limits, large).await.unwrap();
     assert_eq!((found.len(), skipped), (1, vec![Why::TooLarge]));
-    // Nothing of it has to be there.
+    // The declared size counts; no content follows.
     let bomb = ScriptedTar::default().sized(b'0', b"bomb", u64::MAX);
     assert_eq!(too_large(limits, bomb).await, (u64::MAX, 1000));
     let twice = ScriptedTar::default().pax(b'x', &[("size", &u64::MAX.to_string())]);

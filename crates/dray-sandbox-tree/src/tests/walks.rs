@@ -1,4 +1,4 @@
-//! Directories that are walked.
+//! Tests of directories that are walked file by file.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! ZIPs, as other programs see them.
+//! Tests of ZIPs with other programs.
 
 use dray_sandbox::error::ErrorKind;
 
@@ -19,7 +19,7 @@ with zipfile.ZipFile('a.zip') as z:
         print(ascii(i.filename), oct(i.external_attr >> 16), i.date_time, len(c), zlib.crc32(c), i.is_dir())
 ";
 
-/// What Python and `unzip` say of a ZIP.
+/// The output of Python and `unzip` for a ZIP.
 fn shown(zip: &[u8]) -> Vec<String> {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("a.zip"), zip).unwrap();

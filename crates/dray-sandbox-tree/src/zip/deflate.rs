@@ -47,7 +47,7 @@ impl DeflateStream {
 
     fn step(&mut self, bytes: &[u8], flush: FlushCompress, out: &mut Vec<u8>) -> Status {
         out.reserve(OUTPUT_STEP_BYTES);
-        // In memory, with room to write to, this cannot fail: no state can be wrong.
+        // With memory for input and output this cannot fail: the state of the stream is always valid.
         self.stream
             .compress_vec(bytes, out, flush)
             .unwrap_or(Status::StreamEnd)

@@ -3,28 +3,28 @@
 const SIZES_FOLLOW: u16 = 1 << 3;
 const NAME_IS_UTF8: u16 = 1 << 11;
 const DEFLATED_METHOD: u16 = 8;
-/// Made on Unix, so that the mode is read.
+/// The host system is Unix, so that readers use the mode.
 const MADE_BY_UNIX: u16 = 3 << 8;
-/// What a reader must know: deflate, or sizes of 64 bits.
+/// Version that a reader must support: deflate, or sizes of 64 bits.
 const VERSION_NEEDED: u16 = 0x14;
 const VERSION_LARGE: u16 = 0x2d;
 const NO_SIZE: u32 = u32::MAX;
 
-/// A time as ZIPs have it.
+/// A time in the two forms that ZIPs store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DosTime {
-    /// Two-second steps, minutes, hours in 16 bits; day, month and years since 1980 in 16 more.
+    /// Hours, minutes and two-second steps in 16 bits; years since 1980, month and day in 16 more.
     dos: (u16, u16),
-    /// Seconds since the epoch, for readers that know them.
+    /// Seconds since the epoch, for readers that know this extra field.
     unix: Option<u32>,
 }
 
 impl From<Option<u64>> for DosTime {
     fn from(seconds: Option<u64>) -> Self {
-        // The first and the last moment that can be said.
+        // The first and the last time that the format can express.
         let dos = dos_time(seconds.unwrap_or(0).clamp(315_532_800, 4_354_819_198));
         let unix = seconds.and_then(|seconds| u32::try_from(seconds).ok());
-        // The field is signed for most readers.
+        // Most readers take the field as signed.
         let unix = unix.filter(|unix| *unix <= i32::MAX.cast_unsigned());
         Self { dos, unix }
     }
@@ -40,7 +40,8 @@ fn dos_time(seconds: u64) -> (u16, u16) {
     (time, date)
 }
 
-/// Year, month and day of a day since the epoch, in the Gregorian calendar, with years that begin in March.
+/// Year, month and day for a number of days since the epoch (Gregorian calendar). The calculation uses years that begin
+/// in March.
 const fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -58,7 +59,7 @@ const fn date(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// A member where its content begins.
+/// The header before a member's content.
 #[derive(Debug)]
 pub(super) struct LocalHeader {
     pub(super) name: Vec<u8>,
@@ -66,13 +67,13 @@ pub(super) struct LocalHeader {
     pub(super) mode: u32,
     pub(super) time: DosTime,
     pub(super) offset: u64,
-    /// Whether content follows, and its sizes after it.
+    /// Whether content follows, with its sizes in a descriptor after it.
     pub(super) streamed: bool,
     /// Whether its sizes need 64 bits.
     pub(super) large: bool,
 }
 
-/// A member in the directory at the end.
+/// A member's record in the central directory.
 #[derive(Debug)]
 pub(super) struct CentralHeader<'a> {
     local: &'a LocalHeader,
@@ -99,7 +100,7 @@ impl LocalHeader {
         );
     }
 
-    /// Flags, method, time, checksum and sizes, which both records have.
+    /// Flags, method, time, checksum and sizes, which both kinds of record contain.
     fn common(&self, crc: u32, packed: u32, size: u32, out: &mut Vec<u8>) {
         let (flags, method) = if self.streamed {
             (SIZES_FOLLOW | NAME_IS_UTF8, DEFLATED_METHOD)
@@ -120,7 +121,7 @@ impl LocalHeader {
         );
     }
 
-    /// What follows the content.
+    /// The data descriptor after the content.
     pub(super) fn descriptor(&self, crc: u32, packed: u64, size: u64, out: &mut Vec<u8>) {
         put_all(out, &[b"PK\x07\x08", &crc.to_le_bytes()]);
         for size in [packed, size] {
@@ -205,7 +206,7 @@ impl CentralHeader<'_> {
             &[
                 &short(&local.name),
                 &short(&extra),
-                // No comment, first disk, binary.
+                // Empty comment, first disk, no text flag.
                 &[0; 6],
                 &attributes.to_le_bytes(),
                 &offset.to_le_bytes(),
@@ -216,7 +217,7 @@ impl CentralHeader<'_> {
     }
 }
 
-/// The end: where the directory begins, how long it is and how many members it has.
+/// The end records: start, length and number of members of the central directory.
 pub(super) fn end(count: u64, begin: u64, length: u64, large: u64, out: &mut Vec<u8>) {
     let wide = count >= 0xffff || begin >= large || length >= large;
     if wide {
@@ -266,12 +267,12 @@ const fn le16(value: u16) -> [u8; 2] {
     value.to_le_bytes()
 }
 
-/// Length of something that is known to be short.
+/// The length of a text that is known to be short.
 fn short(bytes: &[u8]) -> [u8; 2] {
     le16(u16::try_from(bytes.len()).unwrap_or(u16::MAX))
 }
 
-/// A number that is known to fit, as `large` decides.
+/// The value in 32 bits, or the mark for a value that is in the extra field.
 fn low(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(NO_SIZE)
 }

@@ -1,4 +1,4 @@
-//! The files that a call wants in the session.
+//! The files that a call needs in the session.
 
 use dray_tool::{ToolFailure, Turn, UrlClass};
 use percent_encoding::percent_decode_str;
@@ -67,7 +67,7 @@ fn matching_attachment(turn: &Turn, wanted: &str) -> Option<String> {
     (!wanted.is_empty()).then(|| urls.find(fits).cloned())?
 }
 
-/// The last segment, decoded; never a way out of the folder, and never a part of a query.
+/// The last segment, decoded; it never leads out of the directory, and is never a part of a query.
 fn file_name(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let last = path.rsplit('/').next().unwrap_or_default();

@@ -28,7 +28,7 @@ const FILE_TYPES: &[(&str, bool)] = &[
 /// A chart of Plotly. It is not in the table of media types, because viewers identify it by a double extension.
 const PLOTLY_TYPE: &str = "application/vnd.plotly.v1+json";
 
-/// The part of long values that the model gets.
+/// The beginning of long values that the model gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ValuePage {
     sampled: bool,
@@ -133,7 +133,7 @@ async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Atta
             }
             Err(failure) => {
                 tracing::warn!(%failure, media_type, "a result of the interpreter cannot be kept");
-                // Base64 of an image would only fill the context of the model.
+                // Base64 of an image would only fill the model's context.
                 if *is_base64 {
                     *data = "The content could not be stored.".into();
                 }
@@ -143,7 +143,7 @@ async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Atta
     files
 }
 
-/// The bytes of a value: text as it is, images out of base64.
+/// The bytes of a value: text unchanged, images decoded from base64.
 fn value_bytes(data: &Value, is_base64: bool) -> Option<Bytes> {
     match (data, is_base64) {
         (Value::String(text), true) => {

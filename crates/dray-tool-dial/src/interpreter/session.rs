@@ -32,7 +32,7 @@ impl InterpreterTool {
         outcome.map(|()| id)
     }
 
-    /// Drops a session that turned out to be closed, so that the next call opens another.
+    /// Forgets a session that was found closed, so that the next call opens another one.
     pub(super) async fn forget(&self, session: &str) {
         let mut known = self.known.lock().await;
         // A parallel call may have opened another session since; that one stays.
@@ -79,7 +79,7 @@ impl InterpreterTool {
             let failed = HandledFailure::new("Python Code Interpreter opened no session.");
             return Err(InterpreterFailure::Failed(failed.into()));
         };
-        // Noted before the code runs, so that the next turn finds the session after a failed run too.
+        // Recorded before the code runs, so that the next turn finds the session even after a failed run.
         turn.set_interpreter(id);
         Ok(OpenSession {
             id: id.to_owned(),

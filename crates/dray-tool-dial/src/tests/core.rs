@@ -1,4 +1,4 @@
-//! Over HTTP: DIAL Core behind the tools.
+//! Tests over HTTP, with DIAL Core behind the tools.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::DeploymentFacts;
 
-/// A fake in the words of these tests.
+/// The methods that these tests use on a fake DIAL.
 pub(crate) trait ScriptedDial: Sized {
     /// With a deployment that the caller with this key may use.
     fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self;
@@ -95,7 +95,7 @@ impl FileStorage for FileShelf {
         if url.contains("gone") {
             return Err(ToolFailure::parameter(parameter, format!("no {url}")));
         }
-        // The first of several takes longest.
+        // The first one takes longest, so that a wrong order would show.
         for _ in 0..usize::from(url.contains("slow")) * 50 {
             tokio::task::yield_now().await;
         }

@@ -10,7 +10,7 @@ const MAX_SEGMENT_BYTES: usize = 255;
 /// Characters that no path may contain: those of quickapps 32, and the backslash, which some systems read as `/`.
 const REFUSED_CHARACTERS: [char; 10] = [':', ';', ',', '=', '{', '}', '%', '&', '"', '\\'];
 
-/// The path in the form of URLs; `None` if it could leave the folder or is not a path. `""` is the folder itself and
+/// The path in the form of URLs; `None` if it could leave the folder or is not a path. `""` is the folder itself and is
 /// only valid for folders.
 pub(super) fn relative_path(path: &str, is_folder: bool) -> Option<String> {
     let path = path.trim();
@@ -64,7 +64,7 @@ pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
                 from += 1;
             }
             _ => match star {
-                // Only the last star is extended: earlier ones match as little as possible, which is always sufficient.
+                // Only the last star is extended: earlier ones match as little as possible, which always suffices.
                 Some((place, taken)) => {
                     star = Some((place, taken + 1));
                     from = place + 1;

@@ -1,4 +1,4 @@
-//! The work of the tools over the files of DIAL.
+//! The implementation of the tools for the files of DIAL.
 
 use std::fmt::Write as _;
 
@@ -102,7 +102,7 @@ impl<'a> DialFileCall<'a> {
             number_argument(self.call, "count", DEFAULT_LINES)?,
         );
         let (content, _) = self.text_of("path", &url).await?;
-        // Counted as the model counts: a line feed at the end begins no further line.
+        // Counted as models count: a line feed at the end begins no further line.
         let all = content.lines().count();
         if start > all {
             return Ok(format!("The file has {all} lines."));
@@ -110,7 +110,7 @@ impl<'a> DialFileCall<'a> {
         let mut told = String::new();
         let mut next = start;
         for (at, line) in content.lines().enumerate().skip(start - 1).take(count) {
-            // The first line is always returned, so that a call makes progress; it is cut below.
+            // The first line is always returned, so that a call makes progress; a long one is cut below.
             if told.len() + line.len() > MAX_ANSWER_BYTES && at + 1 > start {
                 break;
             }
@@ -146,7 +146,7 @@ impl<'a> DialFileCall<'a> {
             };
             let path = self.shown(&item.url);
             for (at, line) in content.lines().enumerate() {
-                // Not a regular expression: a pattern of the model could take exponential time.
+                // Not a regular expression: one that a model writes could take exponential time.
                 if line.to_lowercase().contains(&query) {
                     hits.push(format!(
                         "{path}:{}: {}",
@@ -176,20 +176,20 @@ impl<'a> DialFileCall<'a> {
         Ok(search_result(hits, whole))
     }
 
-    /// All files below a folder, and whether that is all.
+    /// All files below a folder, and whether the list is complete.
     async fn walk(&self) -> Result<(Vec<FileMetadata>, bool), ToolFailure> {
         let mut folders = vec![self.folder()?];
         let (mut found, mut whole, mut looked) = (Vec::new(), true, 0);
         while let Some(folder) = folders.pop() {
             looked += 1;
             let listing = match self.drive.list(&self.files.scope.caller, &folder).await {
-                // A folder may be deleted during the walk, and the home exists only from the first write on.
+                // A folder may be deleted during the walk, and the home folder exists only after the first write.
                 Err(DriveError::NotFound) if looked > 1 || folder == self.home => continue,
                 listing => listing.map_err(|error| drive_failure("path", error))?,
             };
             whole &= !listing.is_truncated;
             for item in listing.items {
-                // A listing that names something outside of its folder is not followed.
+                // An entry outside of its folder is skipped.
                 if !item.url.starts_with(&folder) || item.url == folder {
                     continue;
                 }
@@ -207,7 +207,7 @@ impl<'a> DialFileCall<'a> {
                 return Ok((found, false));
             }
         }
-        // The walk is depth first from a stack, so its own order would look random to the model.
+        // The walk uses a stack and goes depth first, so its own order would look random to the model.
         found.sort_by(|one, other| one.url.cmp(&other.url));
         Ok((found, whole))
     }
@@ -328,7 +328,7 @@ impl<'a> DialFileCall<'a> {
         Ok(format!("{} is deleted.", self.shown(&url)))
     }
 
-    /// Copies piece by piece. A move deletes the source after its copy was stored.
+    /// Copies chunk by chunk. A move deletes the source after its copy was stored.
     pub(super) async fn copy(&self, moves: bool) -> Result<String, ToolFailure> {
         let (source, target) = (self.file("source")?, self.file("target")?);
         if source == target {

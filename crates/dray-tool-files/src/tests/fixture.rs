@@ -1,4 +1,4 @@
-//! A bus, a store, scripted services, and a DIAL that keeps files in memory.
+//! A bus, a store, scripted services, and a DIAL that stores files in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl FilesFixture {
         .await
     }
 
-    /// Serves a sandbox with one file, and a receipt that `bend` may falsify.
+    /// Serves a sandbox with one file, and a receipt that `bend` may change.
     pub(super) async fn holds(
         &mut self,
         path: &'static str,
@@ -157,7 +157,7 @@ impl FilesFixture {
         .await
     }
 
-    /// The web has one page.
+    /// A web with one page.
     pub(super) async fn page(
         &mut self,
         bytes: &[u8],
@@ -200,7 +200,7 @@ impl FilesFixture {
         self.opened(TurnStart::default())
     }
 
-    /// A turn of the session `s` of somebody with a key.
+    /// A turn of the session `s` of a caller with a key.
     pub(super) fn opened(&self, opening: TurnStart) -> Arc<TurnFiles> {
         let opening = TurnStart {
             session: "s".to_owned(),

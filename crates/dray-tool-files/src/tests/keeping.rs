@@ -1,4 +1,4 @@
-//! References, and files that are kept.
+//! Tests of references, and of files that are stored.
 
 use dray_agent::manifest::feature::{ExternalUrlFetch, Features};
 use dray_proto::convert::ContentSource;

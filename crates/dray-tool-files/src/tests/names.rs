@@ -22,7 +22,7 @@ fn turn(services: &FileServices, session: &str) -> Arc<TurnFiles> {
     Arc::new(TurnFiles::new(services.clone(), opening))
 }
 
-/// Keeps a file and gives its name.
+/// Stores a file and returns its name.
 async fn keep(files: &TurnFiles) -> String {
     let kept = files
         .storage
@@ -106,7 +106,7 @@ async fn a_foreign_name_and_a_bare_digest_look_like_a_missing_file_to_the_model(
     assert_eq!(told[0], told[2]);
 }
 
-/// Takes note of conversations, and builds nothing.
+/// Records the conversations of requests and returns an empty context.
 async fn conversations(fixture: &mut FilesFixture) -> Asked<v1::BuildContextRequest> {
     fixture
         .serve(|_: &v1::BuildContextRequest| Err(Fault::new(FaultCode::Internal, "no")))

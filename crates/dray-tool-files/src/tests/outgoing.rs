@@ -1,4 +1,4 @@
-//! Delivery of files to a user, and tags of answers.
+//! Tests of deliveries of files to a user, and of tags in answers.
 
 use dray_proto::v1;
 use dray_tool::ToolFailure;
@@ -70,7 +70,7 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
     );
     let url = output.attachments[0].url.clone().unwrap();
     assert_eq!(lock(&drive.files)[&url], PDF_BYTES);
-    // The model repeats itself: the same file is not kept twice.
+    // The model repeats its call: the same file is not stored twice.
     let again = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
@@ -189,7 +189,7 @@ async fn nothing_to_send_is_a_mistake_of_the_model() {
     );
 }
 
-/// Says an answer in pieces of this many bytes.
+/// Passes an answer in chunks of this many bytes.
 async fn say(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
     let mut shown = String::new();
     for piece in text.as_bytes().chunks(size) {

@@ -1,4 +1,4 @@
-//! Links for single files, which the operator allows.
+//! Tests of links for single files, which the operator has to allow.
 
 use dray_proto::v1::{self, ticket_destination::Destination};
 use dray_types::{Fault, FaultCode};
@@ -9,7 +9,7 @@ use crate::{Config, tools};
 
 const TICKET_URL: &str = "https://files.example/t/secret";
 
-/// A session with a sandbox where the operator allows links.
+/// A session with a sandbox, in which the operator allows links.
 async fn allowed() -> FilesFixture {
     let mut fixture = FilesFixture::with(Config {
         tickets: true,

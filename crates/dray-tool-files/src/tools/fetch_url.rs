@@ -1,4 +1,4 @@
-//! `fetch_url`: a page or a file of the web, by way of the egress-fetcher (quickapps 43.2).
+//! `fetch_url`: fetches a page or a file of the web through the egress-fetcher (quickapps 43.2).
 
 use dray_presentation::size;
 use dray_tool::{ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
@@ -56,7 +56,7 @@ pub(super) async fn fetch_url(
             .read_all(ByteSize::bytes(most))
             .await
             .map_err(CallFailure::store)?;
-        // The bytes decide, not the type that a server claims.
+        // The bytes decide, not the type that a server declares.
         if let Ok(content) = str::from_utf8(&bytes)
             && !content.contains('\0')
         {
@@ -96,7 +96,7 @@ async fn save_fetched(
         claim: Some(fetched.claim.clone().into()),
         directory: directory.as_bytes().to_vec(),
         name: name.as_bytes().to_vec(),
-        // Content of the web never replaces a file.
+        // Content of the web never overwrites a file.
         collision: "rename".to_owned(),
         // 0 means 0644.
         mode: 0,

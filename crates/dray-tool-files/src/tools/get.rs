@@ -1,4 +1,4 @@
-//! `sandbox_get`: a file of the sandbox for the model: short text unchanged, other content as a file of the
+//! `sandbox_get`: gives the model a file of the sandbox: short text unchanged, other content as a file of the
 //! conversation.
 
 use dray_media_type::kind;

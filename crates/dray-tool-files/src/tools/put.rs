@@ -1,4 +1,4 @@
-//! `sandbox_put`: a text, or a file of the conversation or the web, into the sandbox.
+//! `sandbox_put`: writes a text, or a file of the conversation or the web, into the sandbox.
 
 use bytes::Bytes;
 use dray_presentation::size;
@@ -80,7 +80,7 @@ pub(super) async fn put_file(
     let meta = files
         .scope
         .meta(time_left(call))
-        // By the id of the call: a repeated turn writes the file once.
+        // By the id of the call, so that a repeated turn writes the file once.
         .with_operation(files.scope.operation(&format!("put/{}", call.id)));
     let placed = files
         .scope

@@ -1,5 +1,5 @@
-//! Tools that read: `read_attachment`, `read_files`, `sandbox_fetch_user_file`. The reader's words go to the model as
-//! they are, frame included.
+//! Tools that read: `read_attachment`, `read_files`, `sandbox_fetch_user_file`. The model gets the reader's text
+//! unchanged, including its frame.
 
 use dray_proto::v1::{self, document_source};
 use dray_tool::{HandledFailure, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, UrlClass};
@@ -101,7 +101,7 @@ pub(super) async fn read_attachment(
         .await?;
     let text = String::from_utf8_lossy(&output).into_owned();
     if reply.outcome == "refuse" {
-        // The reader's sentence is a failure here, so that the stage closes as failed (quickapps 44.4 R12).
+        // The reader's message is a failure here, so that the stage closes as failed (quickapps 44.4 R12).
         return Err(HandledFailure::new(text).into());
     }
     Ok(ToolOutput::text(text, "text/markdown"))

@@ -50,7 +50,7 @@ pub(super) async fn send_files(
         ));
     }
     if !paths.is_empty() {
-        // Before anything is fetched: paths need a sandbox.
+        // Checked before anything is fetched: paths need a sandbox.
         files.session.sandbox().await?;
     }
     let end = Instant::now() + time_left(call);

@@ -1,8 +1,8 @@
 //! Sign-ins that outlive a request: a page that the user opens between two turns, and tokens that every replica reads.
 //!
-//! A turn cannot wait for a browser: its client sees nothing before its tools are set up. So the turn keeps what it needs
-//! for the exchange, and ends with the address of the page. When the browser came back and the user confirmed it in the
-//! conversation, a later turn exchanges the code.
+//! A turn cannot wait for a browser: its client sees nothing before its tools are set up. So the turn stores what it
+//! needs for the exchange, and ends with the address of the page. When the browser has come back and the user has
+//! confirmed it in the conversation, a later turn exchanges the code.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +18,10 @@ use url::Url;
 
 use super::renewal::{RenewalGate, RenewalLease};
 
-/// Whose sign-in it is, and where.
+/// The owner of a sign-in, and its server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignInOwner {
-    /// The caller by a name that stays the same from one request to the next.
+    /// The caller, by a name that is the same in every request.
     pub principal: String,
     /// The server, by its address.
     pub server: String,
@@ -29,12 +29,12 @@ pub struct SignInOwner {
     pub client_id: Option<String>,
 }
 
-/// What could not be kept or read; the cause is logged where it happens.
+/// The sign-in could not be stored or read; the cause is logged where it occurs.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("sign-ins cannot be read or written at the moment")]
 pub struct SignInStoreError;
 
-/// Keeps sign-ins between requests. What it gets holds secrets: it encrypts them, and gives them to their owner alone.
+/// Stores sign-ins between requests. Its data contains secrets: it encrypts them, and returns them only to their owner.
 #[async_trait]
 pub trait SignInKeeper: fmt::Debug + Send + Sync {
     /// Where authorization servers send the browser back to, exactly as they know it.
@@ -70,7 +70,7 @@ pub trait SignInKeeper: fmt::Debug + Send + Sync {
         tokens: Option<&str>,
     ) -> Result<(), SignInStoreError>;
 
-    /// Takes the right to renew the tokens of an owner, and waits for it while another process has it. It ends with
+    /// Takes the lease for renewing the tokens of an owner, and waits while another process has it. It ends with
     /// [`Self::end_renewal`], or after [`RENEWAL_LEASE_LIFETIME`](super::RENEWAL_LEASE_LIFETIME).
     ///
     /// # Errors
@@ -78,7 +78,7 @@ pub trait SignInKeeper: fmt::Debug + Send + Sync {
     /// The tokens cannot be written, or others take it all the time.
     async fn begin_renewal(&self, owner: &SignInOwner) -> Result<RenewalLease, SignInStoreError>;
 
-    /// Gives the right back. A failure is not reported: the right ends by itself.
+    /// Returns the lease. A failure is not reported, because the lease expires.
     async fn end_renewal(&self, owner: &SignInOwner, lease: RenewalLease);
 }
 
@@ -106,7 +106,7 @@ pub enum CallbackRefusal {
     /// The state is another one, or the address has neither a code nor an error.
     #[error("the address does not belong to this sign-in")]
     Foreign,
-    /// Another authorization server answers than the one that the page was of (RFC 9207).
+    /// The response is from another authorization server than that of the page (RFC 9207).
     #[error("another authorization server answered")]
     WrongIssuer,
     /// The authorization server or the user refused (RFC 6749 section 4.1.2.1).
@@ -120,8 +120,8 @@ impl PendingSignIn {
         &self.authorization.csrf_token
     }
 
-    /// Checks the address that the browser was sent back to, before any code leaves for a token endpoint. A refusal leaves
-    /// the sign-in as it was, except [`CallbackRefusal::Denied`].
+    /// Checks the address to which the browser was redirected, before any code is sent to a token endpoint. A refusal
+    /// leaves the sign-in as it was, except [`CallbackRefusal::Denied`].
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ pub struct ConfirmedSignIn {
 
 impl fmt::Debug for ConfirmedSignIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address has the code.
+        // The address contains the code.
         f.debug_struct("ConfirmedSignIn")
             .field("owner", &self.owner)
             .finish_non_exhaustive()

@@ -1,7 +1,7 @@
 //! Renewal of kept tokens, by one process at a time.
 //!
-//! An authorization server that rotates refresh tokens takes each of them once, and one that comes twice may end the
-//! whole sign-in (RFC 9700 section 4.14.2). So two replicas must not use the same one.
+//! An authorization server that rotates refresh tokens accepts each of them once, and a second use may end the whole
+//! sign-in (RFC 9700, section 4.14.2). So two replicas must not use the same one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,17 +15,17 @@ use super::kept::store_failure;
 /// Longest time for a renewal. It ends well before the lease does.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a process may renew tokens before another one may: for a process that ended in between.
+/// Lifetime of the lease, after which another process may renew tokens: it covers a process that ended in between.
 pub const RENEWAL_LEASE_LIFETIME: Duration = Duration::from_secs(30);
 
-/// The right to renew the tokens of an owner.
+/// The lease for renewing the tokens of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewalLease {
-    /// Revision of the record that stands for it.
+    /// Revision of the record of the lease.
     pub revision: u64,
 }
 
-/// Keeps a manager from renewing tokens by itself.
+/// Keeps `rmcp` from renewing tokens by itself.
 #[derive(Debug, Default)]
 pub(super) struct RenewalGate {
     is_open: AtomicBool,
@@ -42,7 +42,7 @@ impl RenewalGate {
         Err(store_failure("the tokens have to be renewed first"))
     }
 
-    /// Whether a renewal was refused since the last look.
+    /// Whether a renewal was refused since the last check.
     fn take_refused(&self) -> bool {
         self.was_refused.swap(false, Ordering::AcqRel)
     }
@@ -76,13 +76,13 @@ impl RemoteSignIn {
         let lease = keeper.begin_renewal(owner).await.map_err(store_failure)?;
         let renewed = {
             let _open = self.renewals.open();
-            // It reads the tokens again: another process may have renewed them while this one waited for the lease.
+            // Reads the tokens again: another process may have renewed them while this one waited for the lease.
             tokio::time::timeout(RENEWAL_TIMEOUT, manager.get_access_token()).await
         };
         keeper.end_renewal(owner, lease).await;
         match renewed {
             Ok(Ok(token)) => Ok(Secret::new(token)),
-            // A process whose lease ended early may have been faster; its tokens count.
+            // A process whose lease ended early may have been faster; then its tokens are used.
             Ok(Err(AuthError::AuthorizationRequired)) => {
                 let current = manager.get_access_token().await;
                 self.renewals.take_refused();

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::kept::CapturedStates;
 use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
 
-/// Most sign-ins that are kept; beyond that those that no request uses are forgotten.
+/// Most sign-ins in memory; beyond that, those that no request uses are dropped.
 const MAX_SIGN_INS: usize = 1000;
 
 /// A principal, the server, and the client id.
@@ -65,7 +65,7 @@ impl SignIns {
             all.retain(|_, sign_in| Arc::strong_count(sign_in) > 1);
         }
         let kept = all.entry(key).or_insert_with(begin);
-        // A changed manifest must not continue with the trust or the scopes of the old one.
+        // After a change of the manifest, the trust and the scopes of the old one must not be used.
         if kept.client != *client {
             *kept = begin();
         }

@@ -1,4 +1,4 @@
-//! Servers that ask the user during a call, and servers whose calls become tasks.
+//! Tests of servers that ask the user during a call, and of servers whose calls become tasks.
 
 use std::sync::{Arc, Mutex};
 
@@ -100,7 +100,7 @@ async fn answer(
                     over["result"] = paid(given);
                     over
                 }
-                // The first look is too early.
+                // The first poll is too early.
                 None if state.polls > 1 => {
                     let mut waiting = task("input_required");
                     waiting["inputRequests"] = account_form();
@@ -202,7 +202,7 @@ async fn a_call_that_asks_goes_on_with_the_answer_in_any_process() {
         let question = question(&asked);
         assert!(!question.is_over);
         assert_eq!(question.questions["account"].message(), "Which account?");
-        // Another process has tools of its own.
+        // Another process has its own tools.
         let tool = tool(&server, &options()).await;
         let answer = UserAnswer::Accepted(values(&json!({"account": "first"})));
         let output = resume(&tool, json!({"sum": 1}), question.answered(&answer))

@@ -1,4 +1,4 @@
-//! Which credentials go where.
+//! Tests which credentials are sent to which server.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Servers that misbehave, and what goes to whom.
+//! Tests of servers that misbehave, and of what each side learns.
 
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
     until(&server, |state| state.ended == 1).await;
 }
 
-/// Waits until the fake server saw something.
+/// Waits until the fake server got something.
 async fn until(server: &FakeServer<FakeMcpServer>, seen: impl Fn(&FakeMcpServer) -> bool) {
     let look = async || seen(&server.shared().lock()).then_some(());
     dray_testkit::eventually("what the fake server sees", look).await;

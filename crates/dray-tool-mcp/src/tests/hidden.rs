@@ -1,4 +1,4 @@
-//! Tools for hooks alone.
+//! Tests of tools that only hooks may call.
 
 use dray_agent::caller::Caller;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Tool sets of DIAL: what is reported when they are not there, sign-in, files.
+//! Tests of tool sets of DIAL: what is reported if they are not available, sign-in, files.
 
 use std::sync::Arc;
 

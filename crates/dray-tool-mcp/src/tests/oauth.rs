@@ -1,4 +1,4 @@
-//! Sign-in to remote servers: a server that is its own authorization server, or names another one.
+//! Tests of sign-ins to remote servers: a server that is its own authorization server, or names another one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,9 +39,9 @@ struct ProtectedServer {
     exchanges: Vec<Vec<(String, String)>>,
     /// Scopes of the pages that were opened.
     pages: Vec<String>,
-    /// The refresh token that works, where there are such tokens: each of them works once.
+    /// The refresh token that is accepted, if there are any: each of them can be used once.
     refresh: Option<String>,
-    /// Renewals are done at once, and their responses wait for this.
+    /// Renewals happen immediately, and their responses wait for this.
     held: Option<watch::Receiver<bool>>,
 }
 
@@ -97,7 +97,7 @@ async fn answer(
     }
 }
 
-/// The token endpoint. Tokens that can be renewed end at once, except those of a renewal whose response is held.
+/// The token endpoint. Tokens that can be renewed expire immediately, except those of a renewal whose response is held.
 fn issue_token(state: &mut ProtectedServer, form: FormData) -> Reply {
     let used = form.field("refresh_token").to_owned();
     let is_renewal = form.field("grant_type") == "refresh_token";
@@ -124,7 +124,7 @@ fn issue_token(state: &mut ProtectedServer, form: FormData) -> Reply {
     fake_server::json_reply(200, &tokens)
 }
 
-/// Scopes of the token of a request; `None` without a token that counts.
+/// Scopes of the token of a request; `None` without a valid token.
 fn scopes(state: &ProtectedServer, request: &ReceivedRequest) -> Option<String> {
     let number = request
         .header("authorization")?
@@ -289,7 +289,7 @@ async fn a_sign_in_is_kept_for_its_principal_and_for_no_other() {
     assert_eq!(user.asked.load(Ordering::Relaxed), 3);
 }
 
-/// Tokens in memory, as a store that replicas share keeps them.
+/// Stores tokens in memory, as a store that replicas share.
 #[derive(Debug, Default)]
 struct MemoryKeeper(Mutex<Option<String>>);
 
@@ -358,7 +358,7 @@ async fn a_request_that_is_cancelled_during_a_renewal_loses_no_token() {
     }
     release.send(true).unwrap();
     assert_eq!(connected(&server, &client, &options).await.tools.len(), 1);
-    // The renewed tokens, which last: no second renewal, and no second page.
+    // The renewed tokens are valid: there is no second renewal, and no second page.
     assert_eq!(server.shared().lock().exchanges.len(), before + 1);
     assert_eq!(user.asked.load(Ordering::Relaxed), 1);
 }
@@ -418,7 +418,7 @@ async fn an_authorization_server_that_the_manifest_does_not_name_is_never_contac
     );
     assert_eq!(other.shared().received(), 0);
     let trusting = json!({"client_id": "c", "authorization_servers": [other.shared().url()]});
-    // Its own tokens are not those of the other server, so the sign-in ends without tools; but it was made there.
+    // Its own tokens are not those of the other server, so the sign-in gives no tools; but it was made there.
     connected(&server, &trusting, &with_user(&user)).await;
     assert!(!other.shared().lock().exchanges.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Programs that are kept between the requests of a conversation.
+//! Tests of programs that are kept between the requests of a conversation.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::support::{call, messages, named, options, streamable};
 use crate::{McpOptions, McpToolset, ProgramCommand, ProgramPool, connect_set};
 
-/// A program with the tools `pid`, which tells its process, and `wait`, which never answers. It notes every start.
+/// A program with the tools `pid`, which returns its process id, and `wait`, which never responds. It records every
+/// start.
 const SERVER_SCRIPT: &str = r#"
 echo start >> starts
 echo "a line for the log" >&2

@@ -1,4 +1,4 @@
-//! Programs that are not good servers.
+//! Tests of programs that are not well-behaved servers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn line(path: &Path) -> String {
     dray_testkit::eventually("a line", look).await
 }
 
-/// Whether a process does nothing any more: it is gone, or a zombie that nobody waited for.
+/// Whether a process has ended: it is gone, or a zombie that was not reaped.
 fn is_over(process: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
     stat.map_or(true, |stat| stat.contains(") Z "))
@@ -101,7 +101,7 @@ async fn a_program_that_is_not_there_is_an_issue_without_its_path() {
     );
 }
 
-/// A program that ends when the first message is not `initialize`, and notes every start.
+/// A program that exits when the first message is not `initialize`, and records every start.
 const STRICT_SCRIPT: &str = r#"
 echo start >> starts
 while read -r line; do
@@ -127,7 +127,7 @@ async fn a_program_that_knows_only_initialize_is_begun_so_and_remembered() {
     }
 }
 
-/// A program that ignores what it does not know, also the question for its versions.
+/// A program that ignores what it does not know, including the request for its versions.
 const SILENT_SCRIPT: &str = r#"
 while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -149,8 +149,8 @@ async fn a_program_that_ignores_the_question_for_its_versions_is_set_up_within_a
     assert_eq!(issue(&options).await, "");
 }
 
-/// A program of 2026-07-28 alone, whose first start is so slow that it is asked to begin with `initialize` before it
-/// has named its versions.
+/// A program that speaks only 2026-07-28. Its first start is so slow that it is asked to begin with `initialize` before
+/// it has named its versions.
 const SLOW_SCRIPT: &str = r#"
 common='"resultType":"complete","ttlMs":0,"cacheScope":"private"'
 versions="{$common,\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{\"tools\":{}}}"
@@ -181,7 +181,7 @@ async fn a_program_that_names_its_versions_late_is_begun_again_without_initializ
     assert_eq!(noted.lines().count(), 2);
 }
 
-/// A program of 2026-07-28 whose first call changes its tools, which it reports to who listens.
+/// A program of 2026-07-28 whose first call changes its tools, which it reports to subscribers.
 const CHANGING_SCRIPT: &str = r#"
 tools='[{"name":"more","inputSchema":{"type":"object"}}]'
 common='"resultType":"complete","ttlMs":0,"cacheScope":"private"'

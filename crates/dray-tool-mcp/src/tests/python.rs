@@ -1,4 +1,4 @@
-//! The official `mcp` package as the server, unchanged, over each of the three transports.
+//! Tests with the official `mcp` package as the server, unchanged, over each of the three transports.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn over_stdio() -> ToolsetResult {
     connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await
 }
 
-/// Checks what works alike over every transport.
+/// Checks what is the same over every transport.
 async fn works(built: &ToolsetResult) {
     assert_eq!(messages(built), [""; 0]);
     assert_eq!(built.tools.len(), 6);

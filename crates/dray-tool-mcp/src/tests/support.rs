@@ -137,9 +137,9 @@ pub(super) enum FakeAction {
 /// A scripted server that misbehaves.
 #[derive(Debug, Default)]
 pub(super) struct FakeMcpServer {
-    /// What happens to the next calls, one each; then they are echoed.
+    /// The actions for the next calls, one each; later calls are echoed.
     pub(super) acts: Vec<FakeAction>,
-    /// The status of every message, until so many were answered with it.
+    /// The status for the next messages, and their number.
     pub(super) refuse: Option<(u16, usize)>,
     /// Cursors of the pages of the list; the last page has none.
     pub(super) cursors: Vec<&'static str>,
@@ -151,7 +151,7 @@ pub(super) struct FakeMcpServer {
     /// The id of the call whose response comes when its stream is resumed.
     pub(super) resumed: Value,
     pub(super) headers: Vec<Vec<(String, String)>>,
-    /// What DIAL itself was requested.
+    /// The requests that DIAL itself got.
     pub(super) asked: Vec<(String, Value)>,
 }
 
@@ -194,7 +194,7 @@ pub(super) async fn fake_server(state: FakeMcpServer) -> FakeServer<FakeMcpServe
     FakeServer::start(state, answer).await.unwrap()
 }
 
-/// Whether a request opens the standing stream of a session. The server has none, and counts the other requests alone.
+/// Whether a request opens the standing stream of a session. The server has none, and counts only the other requests.
 fn is_standing(request: &ReceivedRequest) -> bool {
     let is_session = request.header("mcp-session-id").is_some();
     request.method == "GET" && is_session && request.header("last-event-id").is_none()

@@ -1,4 +1,4 @@
-//! Server-sent events and posts (MCP 2024-11-05, HTTP with SSE): a stream carries all answers and first names the
+//! Server-sent events and posts (MCP 2024-11-05, HTTP with SSE): a stream carries all responses and first names the
 //! endpoint for posts, which must be of the same origin.
 
 use dray_http::HttpResponse;
@@ -27,7 +27,7 @@ pub(crate) struct SseTransport {
     _reading: JoinSet<()>,
 }
 
-/// Opens the stream and waits for the endpoint. Why the stream ends later is set in `close_reason`.
+/// Opens the stream and waits for the endpoint. The reason why the stream ends later is stored in `close_reason`.
 pub(crate) async fn open_sse(
     url: &str,
     settings: &HttpSettings,
@@ -52,7 +52,7 @@ pub(crate) async fn open_sse(
     reading.spawn(async move {
         let mut found = Some(found);
         let end = read_stream(answer, limit, &mut found, &out).await;
-        // Before the sender goes: the task that waits for the endpoint reads the reason when it does.
+        // Set before the sender is dropped: the task that waits for the endpoint then reads the reason.
         reason.set(end);
         drop(found);
     });
@@ -69,7 +69,7 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
     let endpoint = base
         .join(endpoint)
         .map_err(|_| WireError::Malformed("its endpoint is no address"))?;
-    // Credentials go with every post, so the server must not send them elsewhere.
+    // Every post contains credentials, so the server must not redirect them elsewhere.
     if endpoint.origin() == base.origin() {
         Ok(endpoint)
     } else {
@@ -77,7 +77,7 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
     }
 }
 
-/// Reads until the stream ends; why it did.
+/// Reads until the stream ends; returns the reason.
 async fn read_stream(
     mut answer: HttpResponse,
     limit: usize,
@@ -109,7 +109,7 @@ async fn take_event(
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> Result<(), WireError> {
     if event.event.as_deref() == Some("endpoint") {
-        // Only the first one counts: the endpoint must not move later.
+        // Only the first one counts: the endpoint must not change later.
         if let Some(found) = found.take() {
             // Without a receiver `open_sse` was cancelled, and this task ends with it.
             let _ = found.send(event.data.unwrap_or_default());

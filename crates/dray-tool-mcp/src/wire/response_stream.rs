@@ -56,8 +56,8 @@ impl ResponseStream {
         }
     }
 
-    /// The messages, the response last. When the response does not come, an error of JSON-RPC is in its place: the
-    /// transport has no other way to report a failure to the caller of this request.
+    /// The messages, the response last. If the response does not arrive, a JSON-RPC error replaces it, because the
+    /// transport cannot report a failure to the caller of this request in another way.
     pub(super) fn events(self) -> BoxStream<'static, Result<Sse, SseError>> {
         stream::unfold(self, |mut state| async move {
             let event = state.next().await?;
@@ -141,7 +141,7 @@ impl ResponseStream {
                 Ok(())
             }
             Ok(_) => Err(broken),
-            // The old response stays, and its end leads here again.
+            // The old response is kept; when it ends, this code runs again.
             Err(error) => {
                 tracing::debug!(%error, "a response of an MCP server could not be resumed yet");
                 Ok(())

@@ -1,5 +1,5 @@
-//! A program of the operator: a message a line on its input and output (MCP, stdio). The lines are read and written by
-//! `rmcp`; the process, the bound of a line and the log are ours.
+//! A program of the operator: one message per line on its input and output (MCP, stdio). `rmcp` reads and writes the
+//! lines; this module handles the process, the limit of a line and the log.
 
 use std::pin::Pin;
 use std::process::Stdio as Pipe;
@@ -42,11 +42,11 @@ pub(crate) struct ProgramTransport {
     _log: JoinSet<()>,
 }
 
-/// How a session with a program begins, and what is learned of it. Clones share what is learned.
+/// How a session with a program begins, and what is learnt about it. Clones share that.
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramHandshake {
-    /// Longest wait for the versions of the program, after which it is begun with `initialize` (MCP 2026-07-28, stdio:
-    /// servers of before may ignore what they do not know).
+    /// Longest wait for the versions of the program; after that, the session begins with `initialize` (MCP 2026-07-28,
+    /// stdio: earlier servers may ignore what they do not know).
     pub(crate) discovery_timeout: Duration,
     is_late: Arc<AtomicBool>,
 }
@@ -65,7 +65,7 @@ impl ProgramHandshake {
     }
 }
 
-/// A process group; killed when it is dropped. The leader is not waited for before, so its number stays its own.
+/// A process group; killed when it is dropped. The leader is reaped only after that, so its number cannot be reused.
 #[derive(Debug)]
 struct ProcessGroup {
     leader: Child,
@@ -82,7 +82,8 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Starts the program with the environment of its configuration alone. Why it ends later is set in `close_reason`.
+/// Starts the program with only the environment of its configuration. The reason why it ends later is stored in
+/// `close_reason`.
 pub(crate) fn open_program(
     name: &str,
     command: &ProgramCommand,
@@ -130,7 +131,8 @@ pub(crate) fn open_program(
         close_reason: close_reason.clone(),
     };
     Ok(ProgramTransport {
-        // `BoundedLines` has the bound: of a line that is too long `rmcp` reports nothing to the caller of a request.
+        // `BoundedLines` enforces the limit: for a line that is too long, `rmcp` reports nothing to the caller of a
+        // request.
         lines: AsyncRwTransport::new_client(output, input).with_max_line_length(usize::MAX),
         group: Some(group),
         discovery: None,
@@ -141,7 +143,7 @@ pub(crate) fn open_program(
     })
 }
 
-/// The output of a program. A line that is too long ends it, and its end is noted.
+/// The output of a program. A line that is too long ends it, and the end is recorded.
 struct BoundedLines<R> {
     inner: R,
     limit: usize,
@@ -217,7 +219,7 @@ fn log_line(program: &str, line: &[u8], is_cut: bool) {
     );
 }
 
-/// What `rmcp` takes for the response of a server that does not know `server/discover`: it continues with `initialize`.
+/// The response that `rmcp` treats as that of a server without `server/discover`: it continues with `initialize`.
 fn silence_error(id: RequestId) -> ServerJsonRpcMessage {
     let error = ErrorData::invalid_request(WireError::Idle.to_string(), None);
     ServerJsonRpcMessage::error(error, Some(id))
@@ -266,7 +268,8 @@ impl Transport<RoleClient> for ProgramTransport {
             let discovery = self
                 .discovery
                 .take_if(|id| address_response(&mut message, id));
-            // The handshake has gone on without it, and `rmcp` takes a response to another request there for a failure.
+            // The handshake has continued without it, and `rmcp` would treat the response to another request as a
+            // failure.
             if discovery.is_none() || !self.is_discovery_over {
                 return Some(message);
             }
@@ -277,7 +280,7 @@ impl Transport<RoleClient> for ProgramTransport {
         }
     }
 
-    /// Closes the input, gives the program a moment to end by itself, and ends its group.
+    /// Closes the input, waits a moment until the program exits, and kills its group.
     async fn close(&mut self) -> Result<(), WireError> {
         // The end of its input asks the program to end (MCP, stdio).
         if let Err(error) = self.lines.close().await {

@@ -1,6 +1,6 @@
-//! The HTTP client below the streamable HTTP transport of `rmcp` (MCP 2025-03-26 and later). The transport has the
-//! sessions, the protocol's headers and both ways to begin; this client has the address, the credentials, the bounds
-//! and the meaning of failures.
+//! The HTTP client below the streamable HTTP transport of `rmcp` (MCP 2025-03-26 and later). The transport handles
+//! sessions, the protocol's headers and both kinds of handshake; this client handles the address, the credentials, the
+//! limits and the meaning of failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use crate::error::WireError;
 /// Longest wait for the response to `server/discover`, after which the server counts as one with `initialize`.
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Requests of one session that are in progress at a time; an agent calls tools concurrently.
+/// Most concurrent requests of one session; an agent calls tools concurrently.
 const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// Most bytes of a response with a status of failure that are read for the error in it.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// Longest wait for the standing stream of a session, which servers need not have.
+/// Longest wait for the standing stream of a session, which is optional for servers.
 const STANDING_STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether a session has its standing stream. Clones share it.
@@ -47,10 +47,10 @@ pub(crate) struct StandingStream {
 }
 
 impl StandingStream {
-    /// Waits until the stream is open or refused. A server that asks the user before drops the question.
+    /// Waits until the stream is open or refused. A server that asks the user earlier drops the question.
     pub(crate) async fn settled(&self) {
         if self.is_expected.load(Ordering::Relaxed) {
-            // What did not come in time may come later.
+            // A stream that was not open in time may still open later.
             let _ =
                 tokio::time::timeout(STANDING_STREAM_TIMEOUT, self.is_settled.cancelled()).await;
         }
@@ -79,7 +79,7 @@ pub(crate) struct HttpBackend {
     standing: StandingStream,
 }
 
-/// Where a message goes, with the headers of the protocol that go along.
+/// The address for a message, with the protocol's headers.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) settings: HttpSettings,
@@ -116,7 +116,7 @@ impl Endpoint {
             // The protocol requires both.
             .header("accept", "application/json, text/event-stream")
             .json(message);
-        // Messages are sent by a task of the session, so the trace is that of the message.
+        // A task of the session sends messages, so the trace is taken from the message.
         let request = match called_traceparent(message) {
             Some(parent) => request.header("traceparent", parent),
             None => request,
@@ -170,8 +170,8 @@ impl Endpoint {
         Ok(StreamableHttpPostResponse::Json(message, session))
     }
 
-    /// The error of JSON-RPC in a response with a status of failure. Servers without sessions send their errors so
-    /// (MCP 2026-07-28); from others the status says more.
+    /// The JSON-RPC error in a response with a failure status. Servers without sessions send their errors in this way
+    /// (MCP 2026-07-28); for other servers, the status is more specific.
     async fn error_in(
         &self,
         response: HttpResponse,
@@ -204,8 +204,8 @@ impl HttpBackend {
     }
 }
 
-/// Asks for the versions of a server. Every failure that a server of before 2026-07-28 may answer with becomes an error
-/// of JSON-RPC, on which the transport continues with `initialize`.
+/// Asks for the versions of a server. Every failure that an earlier server may return becomes a JSON-RPC error, after
+/// which the transport continues with `initialize`.
 async fn discover(
     endpoint: Endpoint,
     message: &ClientJsonRpcMessage,
@@ -217,7 +217,7 @@ async fn discover(
             "its answer is not one to `server/discover`".to_owned()
         }
         Ok(Ok(response)) => return Ok(response),
-        // Who does not let us in, or cannot be reached, would answer `initialize` in the same way.
+        // A server that refuses access, or cannot be reached, would respond to `initialize` in the same way.
         Ok(Err(
             error @ (WireError::Status(401) | WireError::Challenged(_) | WireError::NotSent(_)),
         )) => return Err(error),
@@ -244,7 +244,7 @@ pub(super) fn address_response(message: &mut ServerJsonRpcMessage, id: &RequestI
     let of = match message {
         JsonRpcMessage::Response(response) => &mut response.id,
         JsonRpcMessage::Error(error) => {
-            // An error without an id answers the POST that it came with, which carried one request.
+            // An error without an id belongs to the POST in whose response it is, and that carried one request.
             error.id.get_or_insert_with(|| id.clone())
         }
         _ => return false,
@@ -281,7 +281,7 @@ impl StreamableHttpClient for HttpBackend {
                 }
                 _ => endpoint.exchange(&message, &request.id).await,
             },
-            // Status 202 without a body, as a rule.
+            // Usually status 202 without a body.
             _ => match endpoint.post(&message).await {
                 Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
                 Ok(response) => Err(refusal(&response)),
@@ -315,7 +315,7 @@ impl StreamableHttpClient for HttpBackend {
         Ok(())
     }
 
-    /// The standing stream of a session (MCP 2025-11-25), on which servers ask the user. Servers need not have one.
+    /// The standing stream of a session (MCP 2025-11-25), on which servers ask the user. It is optional for servers.
     async fn get_stream(
         &self,
         uri: Arc<str>,
@@ -337,13 +337,13 @@ impl StreamableHttpClient for HttpBackend {
             Ok(response) if response.is_success() && is_type(&response, "text/event-stream") => {
                 Ok(standing_events(response, self.settings.limit))
             }
-            // A session works without it, so a failure here is none of the session.
+            // A session works without it, so a failure here does not end the session.
             _ => Err(StreamableHttpError::ServerDoesNotSupportSse),
         }
     }
 }
 
-/// The events of a standing stream until it ends, breaks, or has one of more than `limit` bytes.
+/// The events of a standing stream until it ends, breaks, or contains an event of more than `limit` bytes.
 fn standing_events(
     response: HttpResponse,
     limit: usize,

@@ -103,7 +103,7 @@ impl FileStorage for MemoryStorage {
     }
 }
 
-/// Puts content in the place of every reference.
+/// Replaces every reference by content.
 #[derive(Debug)]
 struct FixedResolver;
 
@@ -123,7 +123,7 @@ impl ArgumentResolver for FixedResolver {
     }
 }
 
-/// All that a call needs.
+/// Everything that a call needs.
 pub(super) struct RestFixture {
     server: FakeServer<FakeScript>,
     pub(super) storage: Arc<MemoryStorage>,
@@ -233,7 +233,7 @@ impl RestFixture {
         ran
     }
 
-    /// Everything that is in stages.
+    /// The text of all stages.
     pub(super) fn stage_text(&self) -> String {
         let events = self.events.lock().unwrap();
         let texts = events.iter().filter_map(|event| match event {

@@ -1,4 +1,5 @@
-//! The tool sets that ship with the service: they can be built, and send valid requests for their public services.
+//! Tests of the tool sets that ship with the service: they can be built, and send valid requests to their public
+//! services.
 
 use dray_agent::layer::{EntryKind, built_in};
 use serde_json::{Value, json};

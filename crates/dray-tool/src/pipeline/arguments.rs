@@ -1,4 +1,4 @@
-//! Arguments on their way from the model to the tool.
+//! Converts the arguments of the model to those of the tool.
 
 use dray_types::reference::{FileReference, ParsedReference};
 use serde_json::{Map, Value};

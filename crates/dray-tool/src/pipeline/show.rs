@@ -137,7 +137,7 @@ impl<'a> CallStage<'a> {
         let style = self.rules.style;
         let is_told = self.rules.fallback.display_error_in_stage;
         let body = match failure {
-            // Shown even where the manifest hides errors (quickapps 20).
+            // Shown even if the manifest hides errors (quickapps 20).
             ToolFailure::TimedOut => body::error_text(style, text),
             _ if !is_told => fallback::HIDDEN_ERROR_MESSAGE.to_owned(),
             ToolFailure::Failed(failed) => body::failure_text(style, failed),

@@ -61,7 +61,7 @@ pub fn failure_text(style: StageStyle, failed: &HandledFailure) -> String {
     }
 }
 
-/// Text in a fence one longer than the longest run of backticks in it, three at least.
+/// Text in a code fence that is longer than the longest run of backticks in it, with at least three.
 pub fn fence_text(text: &str, language: &str) -> String {
     let longest = text
         .split(|character| character != '`')
@@ -136,7 +136,7 @@ fn argument_lines(
     written: &Map<String, Value>,
     resolved: Option<&Map<String, Value>>,
 ) -> String {
-    // ` \r`, as clients of the backend expect it (quickapps 22.3).
+    // ` \r`, which clients of the backend expect (quickapps 22.3).
     let mut body = "> #### Request:\n\r".to_owned();
     for (name, value) in written {
         let display = rules.parameters.get(name);

@@ -25,7 +25,7 @@ enum MarkupToken<'a> {
     Text(&'a str),
 }
 
-/// The text with an element or a text a line, indented by four; `None` when its tags do not fit each other.
+/// The text with one element or text per line, indented by four spaces; `None` if its tags do not match.
 pub(super) fn pretty_markup(text: &str, is_html: bool) -> Option<String> {
     let tokens = markup_tokens(text, is_html)?;
     let mut lines = String::new();

@@ -63,7 +63,7 @@ pub fn plain_text(value: &Value) -> String {
 
 /// Cuts a text that is longer than `limit` characters and appends its full length.
 pub fn shorten_text(text: &str, limit: usize) -> String {
-    // There are at least as many bytes as characters, so this is the quick way out.
+    // A text has at least as many bytes as characters, so this check is fast.
     if text.len() <= limit {
         return text.to_owned();
     }

@@ -1,5 +1,5 @@
-//! The part of an interrupted get on this host: `.NAME.ORIGIN.STATE.part` beside the final file. ORIGIN identifies
-//! the sandbox and the path in it, STATE the file as the sandbox described it: size, time, inode.
+//! The partial file of an interrupted get on this host: `.NAME.ORIGIN.STATE.part` beside the final file. ORIGIN
+//! identifies the sandbox and the path in it, STATE the file as the sandbox described it: size, time, inode.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -21,7 +21,7 @@ const PARTIAL_SUFFIX: &str = ".part";
 pub(super) struct PartialFile {
     pub(super) path: PathBuf,
     pub(super) file: File,
-    /// Whether there was a part of another state of the same file, which is removed now.
+    /// Whether a partial file of another state of the same file existed; it was removed.
     pub(super) stale: bool,
 }
 
@@ -42,7 +42,7 @@ fn state(file: &Metadata) -> String {
 }
 
 impl PartialFile {
-    /// Opens the partial file of this state, or makes it. Parts of other states are removed.
+    /// Opens the partial file of this state, or creates it. Partial files of other states are removed.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl PartialFile {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            // A link under this name must not lead the write elsewhere: the directory may be shared.
+            // A link with this name must not redirect the write: the directory may be shared.
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)?;
         // The lock ends with the descriptor, so a killed process leaves none behind.
@@ -76,9 +76,9 @@ impl PartialFile {
     }
 }
 
-/// Removes partial files of other states; another process that writes one continues without a name.
+/// Removes partial files of other states. A process that is writing one keeps its open file, which then has no name.
 fn remove_others(directory: &Path, ours: &[u8]) -> io::Result<bool> {
-    // All but STATE and the suffix is the same in the names of one origin.
+    // Names of one origin differ only in STATE and the suffix.
     let end = ours.len().saturating_sub(KEY_DIGITS + PARTIAL_SUFFIX.len());
     let prefix = ours.get(..end).unwrap_or_default();
     let mut removed = false;

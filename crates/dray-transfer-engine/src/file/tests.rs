@@ -1,4 +1,4 @@
-//! Files of this host as ends of a transfer.
+//! Tests of files of this host as source and sink of a transfer.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -68,7 +68,7 @@ async fn an_aborted_or_dropped_file_leaves_nothing() {
 async fn a_full_disk_of_this_host_is_no_space() {
     let file = metadata().await;
     let mut sink = FileSink::create(std::env::temp_dir().join("unused")).unwrap();
-    // Every write to this device fails as on a full disk.
+    // Every write to this device fails as on a full disk (full(4)).
     let full = Arc::new(File::options().write(true).open("/dev/full").unwrap());
     sink.file = Some(Arc::clone(&full));
     let output = FileWriter {
@@ -119,7 +119,7 @@ async fn a_source_that_changes_between_two_attempts_is_refused() {
     assert_eq!(error.kind(), ErrorKind::ChangedDuringTransfer);
 }
 
-/// Bytes of a file of 600 KiB whose first 200 KiB an earlier transfer brought.
+/// Content of a file of 600 KiB, and the length of the first 200 KiB, which an earlier transfer copied.
 fn halves() -> (Vec<u8>, usize) {
     let content = (0..251_u8).cycle().take(600 << 10).collect();
     (content, 200 << 10)

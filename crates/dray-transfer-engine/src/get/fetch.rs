@@ -58,8 +58,8 @@ impl GetOperation<'_> {
         self.progress
             .began(self.receipt.attempts, transport, offset);
         let engine = self.engine;
-        // After an interruption behind the last byte, nothing is left to read, and some transports cannot begin at the
-        // end.
+        // If the interruption came after the last byte, nothing is left to read, and some transports cannot begin at
+        // the end.
         if offset > 0 && offset == file.size {
             if before.wants_digest() {
                 let fingerprint = engine.fingerprint(&file.real_path, file.size).await;
@@ -82,7 +82,7 @@ impl GetOperation<'_> {
         let copied = if before.wants_digest() && !with_digest {
             let (fingerprint, copied) =
                 join(engine.fingerprint(&file.real_path, file.size), copied).await;
-            // When this digest fails, the copy continues: the digest that is computed afterwards is compared.
+            // If this digest fails, the copy continues: the digest that is computed afterwards decides.
             before.set_digest(fingerprint.unwrap_or_default());
             copied
         } else {
@@ -98,7 +98,7 @@ impl GetOperation<'_> {
         if !matches!(&copied, Err(failure) if failure.stage == Stage::Host) {
             self.sink.flush().await.map_err(TransferError::host)?;
         }
-        // Only after the flush does the digest of the sink include all bytes.
+        // The digest of the sink includes all bytes only after the flush.
         seen.ask(&*self.sink);
         self.receipt.bytes = seen.bytes;
         match copied {

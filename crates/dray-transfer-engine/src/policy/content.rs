@@ -3,9 +3,9 @@
 /// Largest file in bytes that is scanned; larger ones pass unscanned.
 pub const MAX_SCANNED_BYTES: u64 = 1 << 20;
 
-/// Bytes of one word that are held while it is matched; longer words are matched in overlapping pieces.
+/// Bytes of one word that are kept while it is matched; longer words are matched in overlapping parts.
 const MAX_WORD_BYTES: usize = 512;
-/// Bytes that two such pieces share: more than the longest token that must be complete.
+/// Bytes that two such parts share: more than the longest token that must be complete.
 const OVERLAP_BYTES: usize = 128;
 /// Longest label in bytes between `-----BEGIN ` and `-----`.
 const MAX_LABEL_BYTES: usize = 48;
@@ -33,7 +33,7 @@ pub enum Verdict {
     Block(Finding),
 }
 
-/// Whether a file with this beginning is a private key.
+/// Whether a file that begins like this is a private key.
 pub fn is_private_key(head: &[u8]) -> bool {
     let head = head
         // A byte order mark, which editors on Windows put before text.
@@ -76,7 +76,7 @@ impl Scanner {
 
     /// Scans the next bytes.
     pub fn push(&mut self, piece: &[u8]) {
-        // Nothing outranks a private key, so the rest need not be read.
+        // No finding counts for more than a private key, so the rest need not be read.
         if self.private_key {
             return;
         }
@@ -84,16 +84,16 @@ impl Scanner {
             match *byte {
                 // Text in UTF-16 has a NUL beside every ASCII character.
                 0 => {}
-                // Control characters that text does not hold: tab, line ends and form feed (7 to 13) and escape (27)
-                // may stand in it.
+                // Control characters that do not occur in text. Tab, line ends and form feed (7 to 13) and escape (27)
+                // do.
                 1..=6 | 14..=26 | 28..=31 => self.binary = true,
                 byte => self.see(byte),
             }
         }
     }
 
-    /// Whether a private key begins anywhere in what was scanned so far, text or not: programs that read keys skip
-    /// what is before them.
+    /// Whether a private key begins anywhere in the bytes so far, text or not: programs that read keys skip what is
+    /// before them.
     pub const fn has_private_key(&self) -> bool {
         self.private_key
     }
@@ -156,7 +156,7 @@ impl KeyLine {
         if PEM_BEGIN.get(self.matched) == Some(&byte) {
             self.matched += 1;
         } else {
-            // More dashes than five are still five before what follows.
+            // Of more than five dashes, the last five count.
             self.matched = match (byte, self.matched) {
                 (b'-', 5) => 5,
                 (b'-', _) => 1,
@@ -167,7 +167,7 @@ impl KeyLine {
     }
 
     fn label(&mut self, byte: u8) -> bool {
-        // A line end cannot stand in a label, so a broken line does not swallow the next.
+        // A label cannot contain a line end, so an unfinished line does not swallow the next one.
         if byte != b'-' && byte != b'\n' && self.label.len() < MAX_LABEL_BYTES {
             self.label.push(byte);
             return false;
@@ -180,7 +180,7 @@ impl KeyLine {
     }
 }
 
-/// The form of a token: its prefix, the alphabet of its rest, and how long the rest is at least.
+/// The form of a token: its prefix, the alphabet of the rest, and the least length of the rest.
 struct TokenForm {
     issuer: &'static str,
     prefix: &'static [u8],
@@ -232,7 +232,7 @@ const TOKEN_FORMS: [TokenForm; 23] = [
 fn token(word: &[u8]) -> Option<&'static str> {
     let mut before = None;
     for (at, byte) in word.iter().enumerate() {
-        // A prefix in the middle of base64 is chance; behind `-`, `.` and `:` a token may begin.
+        // Inside a base64 text a prefix occurs by chance; after `-`, `.` and `:` a token may begin.
         let begins = !before.is_some_and(|byte| is_alphanumeric(byte) || byte == b'_');
         before = Some(*byte);
         if !begins {

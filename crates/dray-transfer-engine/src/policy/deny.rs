@@ -50,7 +50,8 @@ const DENIED_STATE: [&str; 15] = [
     "browser-profile",
 ];
 
-/// Databases in a state directory, by the beginning of their names: `-wal` and `-journal` files are beside them.
+/// Databases in a state directory, by the beginning of their names, because `-wal` and `-journal` files are beside
+/// them.
 const STATE_DATABASES: [&[u8]; 2] = [b"state.db", b"kanban.db"];
 
 /// Names that mean a secret wherever they are.
@@ -83,7 +84,7 @@ pub(super) fn place(
 /// The rule that refuses `path` for its name.
 pub(super) fn secret_name(path: &SandboxPath) -> Option<String> {
     let name = path.name().to_ascii_lowercase();
-    // An example has no values; projects share it.
+    // Files with example values contain no secrets; projects share them.
     let environment = name.starts_with(b".env.") && name != b".env.example";
     (environment || SECRET_NAMES.contains(&name.as_slice()))
         .then(|| format!("secret name {}", path.name().escape_ascii()))
@@ -95,8 +96,8 @@ pub(super) fn may_be_key(name: &[u8]) -> bool {
     name.ends_with(b".pem") || name.ends_with(b".key")
 }
 
-/// The system directory that refuses the path. Homes in `/root` and `/var/lib`, where services have theirs, may be
-/// used, and so may roots that an operator wrote inside a system directory.
+/// The system directory that refuses the path. Homes in `/root` and in `/var/lib` (homes of services) may be used, and
+/// so may roots inside a system directory that an operator configured.
 fn system(
     path: &SandboxPath,
     parts: &[&[u8]],
@@ -123,7 +124,7 @@ fn is_inside(path: &SandboxPath, directory: &str) -> bool {
     path.as_bytes() != directory.as_bytes() && starts_with(&parts(path.as_bytes()), directory)
 }
 
-/// The entry of a home that covers the path: beneath a known home exactly, at any depth when no home is known.
+/// The entry of a home that covers the path: directly beneath a known home, or at any depth when no home is known.
 fn home(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'static str> {
     let anywhere = homes.is_empty();
     DENIED_IN_HOME.into_iter().find(|entry| {
@@ -135,7 +136,7 @@ fn home(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'
             .iter()
             .filter(|home| path.is_beneath(home))
             .any(|home| {
-                // The names of the home are cut off, so that entries match from its top alone.
+                // The names of the home are removed, so that entries match only from its top.
                 let depth = self::parts(home.as_bytes()).len();
                 starts_with(parts.get(depth..).unwrap_or_default(), entry)
             })

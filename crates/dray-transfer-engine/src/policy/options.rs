@@ -13,14 +13,14 @@ use super::{Pattern, Policy};
 #[serde(default)]
 pub struct PolicyOptions {
     /// Directories beneath which files may lie: absolute, `~` for the home of the sandbox user, `.` for the working
-    /// directory of the session. `~` and `.` mean nothing where they are `/`. Without any root nothing is allowed. A
-    /// root written here inside a system directory, such as `/var/lib/jobs`, may be used.
-    /// Default `.`, `~`, `/tmp`, `/workspace` and `/mnt/data`.
+    /// directory of the session. `~` and `.` are ignored where they mean `/`. Without any root no path is allowed. A
+    /// root inside a system directory, such as `/var/lib/jobs`, may be used. Default `.`, `~`, `/tmp`, `/workspace` and
+    /// `/mnt/data`.
     pub roots: Vec<String>,
     /// What to lift from the built-in list of credential and system paths: absolute paths or `~/…` with everything
     /// beneath them, or bare names such as `.env.test` wherever they are. Default none.
     pub allow: Vec<String>,
-    /// What to refuse besides, written as in `allow`. Default none.
+    /// What to refuse in addition, written as in `allow`. Default none.
     pub deny: Vec<String>,
     /// What to do with text of up to 1 MiB that holds a private key or a known form of token: `ignore`, `warn` or
     /// `block`. Default `warn`.
@@ -31,12 +31,12 @@ pub struct PolicyOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentAction {
-    /// Nothing.
+    /// No action.
     Ignore,
-    /// Deliver, and say so in the result and the log.
+    /// Deliver the file, with a warning in the result and the log.
     #[default]
     Warn,
-    /// Refuse.
+    /// Refuse the file.
     Block,
 }
 
@@ -64,7 +64,7 @@ impl PolicyOptions {
         let (mut roots, mut written) = (Vec::new(), Vec::new());
         for text in &self.roots {
             let root = root(text, places)?;
-            // Only an absolute path is a written wish; `.` and `~` follow what the sandbox reports.
+            // Only an absolute path was chosen by the operator; `.` and `~` depend on what the sandbox reports.
             if text.starts_with('/') {
                 written.extend(root.clone());
             }
@@ -82,7 +82,7 @@ impl PolicyOptions {
 
     /// The first entry that can never be right, for a check of the configuration before any sandbox is known.
     pub fn problem(&self) -> Option<String> {
-        // A home is assumed, so that `~/…` is not reported for lacking one.
+        // With a home, so that entries with `~/` are not reported as errors.
         let places = Places {
             home: SandboxPath::new("/home").ok(),
             working_directory: SandboxPath::root(),
@@ -101,13 +101,13 @@ impl PolicyOptions {
     }
 }
 
-/// The directory that a root means; `None` where it would be the whole file system without saying so.
+/// The directory that a root means; `None` where it would silently be the whole file system.
 fn root(text: &str, places: &Places) -> Result<Option<SandboxPath>, Error> {
     if is_home(text) && places.home.is_none() {
         return Ok(None);
     }
     let path = expand(text, places).map_err(|error| named(text, &error))?;
-    // `.` in a sandbox that works in `/` would allow everything; `/` allows it when an operator writes it.
+    // `.` in a sandbox that works in `/` would allow every path; the operator has to write `/` for that.
     let implied = !text.starts_with('/');
     Ok((!implied || path != SandboxPath::root()).then_some(path))
 }

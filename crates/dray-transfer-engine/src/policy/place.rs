@@ -1,15 +1,15 @@
-//! The places of a sandbox, and how a user's path is read with them.
+//! The home and the working directory of a sandbox, and how paths of users are resolved with them.
 
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::Probe;
 use dray_sandbox::path::SandboxPath;
 
-/// What `~` and relative paths stand for.
+/// The directories that `~` and relative paths refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// Home of the sandbox user; `None` when unknown. A home that is `/` counts as unknown.
     pub home: Option<SandboxPath>,
-    /// Working directory of the session, to which relative paths belong.
+    /// Working directory of the session, to which relative paths refer.
     pub working_directory: SandboxPath,
 }
 
@@ -17,7 +17,7 @@ impl Places {
     /// Takes the places that a probe reported, with a session's own working directory in place of the reported one.
     pub fn new(probe: &Probe, working_directory: Option<SandboxPath>) -> Self {
         Self {
-            // With `/` as home the entries of the deny list for homes would cover the root alone.
+            // With `/` as home, the deny entries for homes would apply only at the root.
             home: Some(probe.home.clone()).filter(|home| *home != SandboxPath::root()),
             working_directory: working_directory.unwrap_or_else(|| probe.working_directory.clone()),
         }

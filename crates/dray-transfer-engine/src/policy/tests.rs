@@ -1,4 +1,4 @@
-//! Policies over paths and contents.
+//! Tests of policies for paths and contents.
 
 mod content;
 

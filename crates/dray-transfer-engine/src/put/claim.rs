@@ -1,4 +1,4 @@
-//! The choice of the name of a file.
+//! Chooses the name of a file.
 
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ impl PutOperation<'_> {
         directory.join(numbered(self.name, self.number))
     }
 
-    /// Moves on to the first name that is free, or finds the same content in place.
+    /// Advances to the first free name, or finds the same content under a name that is taken.
     pub(super) async fn find_name(
         &mut self,
         directory: &SandboxPath,

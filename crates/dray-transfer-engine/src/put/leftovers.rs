@@ -10,10 +10,10 @@ use super::{PlacedFile, PutOperation};
 use crate::engine::Engine;
 use crate::place::{KEPT_EPOCH, temp_epoch};
 
-/// Age at which a temporary file counts as abandoned: a live writer gives up after 30 s without a byte, and the
+/// Age from which a temporary file counts as abandoned: a running writer fails after 30 s without a byte, and the
 /// digest of a written file takes minutes at most.
 const ABANDONED_NS: i128 = 10 * 60 * 1_000_000_000;
-/// Age at which a temporary file that stays for a later put counts as abandoned.
+/// Age from which a temporary file that was kept for a later put counts as abandoned.
 const KEPT_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
 /// Entries of a directory that are examined.
 const MAX_LISTED: usize = 10_000;
@@ -38,7 +38,7 @@ impl<'a> Leftovers<'a> {
         }
     }
 
-    /// Takes a file off the list: it is published, belongs to another process, or is gone.
+    /// Removes a file from the list: it is published, belongs to another process, or is gone.
     pub(super) fn forget(&mut self, path: &SandboxPath) {
         self.paths.retain(|ours| ours != path);
     }
@@ -101,8 +101,8 @@ impl PutOperation<'_> {
         true
     }
 
-    /// Removes all files of this put that were not published, and returns those that stay. A gone sandbox leaves
-    /// none.
+    /// Removes all files of this put that were not published, and returns those that could not be removed. If the
+    /// sandbox is gone, no file is left.
     pub(super) async fn clean(&mut self) -> Vec<SandboxPath> {
         let mut left = Vec::new();
         while let Some(path) = self.ours.paths.last().cloned() {
@@ -113,7 +113,7 @@ impl PutOperation<'_> {
                 }
                 _ => {}
             }
-            // Also after a failure: the drop must not try a second time.
+            // Also after a failure: the drop must not try again.
             self.ours.forget(&path);
         }
         left
@@ -143,7 +143,7 @@ impl PutOperation<'_> {
             return;
         };
         for entry in listing.entries {
-            // Names with an epoch in milliseconds only; counts of workers are cleaned up by the next worker.
+            // Only names with an epoch in milliseconds; names with a count of workers are removed by the next worker.
             let Some(epoch) = temp_epoch(entry.path.name()) else {
                 continue;
             };

@@ -14,8 +14,8 @@ use crate::schedule::TransferError;
 const MAX_RACES: u32 = 16;
 
 impl PutOperation<'_> {
-    /// Whether files can be renamed here now: remembered, or tried with a file that does not exist, before anything
-    /// is written that could not be removed again.
+    /// Whether files can be renamed here now. Success is remembered; before the first one, renaming a missing file shows
+    /// it before anything is written that could not be removed again.
     pub(super) async fn renames(
         &self,
         target: &SandboxPath,
@@ -64,8 +64,8 @@ impl PutOperation<'_> {
                     if let Some(placed) = self.find_name(directory).await? {
                         return Ok(placed);
                     }
-                    // Another name begins another race; only a repeated one means that the sandbox contradicts
-                    // itself.
+                    // A new name starts a new race; only a name that is taken again and again means that the sandbox
+                    // contradicts itself.
                     if self.number > number {
                         races = 0;
                     }
@@ -73,12 +73,13 @@ impl PutOperation<'_> {
                 ErrorKind::Exists => return Err(error.into()),
                 kind if cannot_run(kind) => {
                     engine.memory().renames = Some(false);
-                    // The bytes cannot be renamed any more, so they are written again under the name itself.
+                    // The temporary file cannot be renamed any more, so the bytes are written again under the final
+                    // name.
                     self.try_discard(written).await;
                     return self.write_directly(&target).await;
                 }
                 _ => {
-                    // The rename may have taken effect and only its response be lost.
+                    // The rename may have succeeded although its response was lost.
                     if self.is_gone(written).await {
                         let Some(placed) = self.find_name(directory).await? else {
                             let error = Error::new(ErrorKind::Unavailable, "the temp file is gone");

@@ -29,9 +29,9 @@ impl PutOperation<'_> {
             return Ok(integrity);
         }
         let size = self.source.size();
-        // Removed first: the file is of no use, whether the source or the transport is to blame.
+        // Removed first: the file is of no use, whether the source or the transport caused it.
         self.try_discard(path).await;
-        // Read again only to find the culprit: a source that changed would fail over every transport.
+        // Read again only to find the cause: a source that changed would fail over every transport.
         let seen = self.reread_source().await?;
         if seen.bytes != size || seen.sha256() != self.source_sha256().await? {
             let error = "the source is not what it says it is";
@@ -45,7 +45,7 @@ impl PutOperation<'_> {
     }
 
     /// Whether the digest that the sandbox computed beside the write is that of the source. Any other digest decides
-    /// nothing; the file itself is digested then.
+    /// nothing; then a digest of the file itself is computed.
     async fn is_proved(&mut self) -> Result<bool, TransferError> {
         let Some(Fingerprint::Sha256(sha256, size)) = self.digest.take() else {
             return Ok(false);
@@ -57,8 +57,8 @@ impl PutOperation<'_> {
         self.source.sha256().await.map_err(TransferError::host)
     }
 
-    /// Whether a file that was written in one go over a sound transport is complete, where that is enough evidence. A
-    /// state that makes no sense is left to the digest.
+    /// Whether a file that was written in one attempt over a sound transport is complete, where that is enough
+    /// evidence. If the state cannot be used, the digest decides.
     async fn arrived(&self, path: &SandboxPath) -> Option<bool> {
         let (engine, size) = (self.engine, self.source.size());
         let transport = self.receipt.transport?;
@@ -80,7 +80,7 @@ impl PutOperation<'_> {
             Some(Fingerprint::Sha256(sha256, of)) => {
                 Ok((sha256 == ours && of == size).then_some(Integrity::Sha256After))
             }
-            // The source has a SHA-256 at hand, but the CRC has to be computed from its bytes.
+            // The source knows its SHA-256, but the CRC has to be computed from its bytes.
             Some(weak @ Fingerprint::Cksum(..)) => {
                 let seen = self.reread_source().await?;
                 Ok(seen.agrees(&weak).then_some(Integrity::Weak))
@@ -118,7 +118,7 @@ impl PutOperation<'_> {
         // The file is ours or was checked with `Follow::No`, so its path holds no link to resolve.
         file.real_path = there.path.clone();
         let usable = engine.sandbox.read_transports(&file);
-        // Transports that are passed over for reading do not belong into the receipt of a put.
+        // Transports that are skipped for reading do not belong in the receipt of a put.
         let chosen = engine.choose(TransferDirection::Outbound, usable, &mut Vec::new());
         let Some(transport) = chosen else {
             let error = Error::new(ErrorKind::ToolMissing, "no transport reads it back");
@@ -142,7 +142,7 @@ impl PutOperation<'_> {
     }
 }
 
-/// A sink that only lets its bytes be counted and hashed.
+/// A sink that discards its bytes; the copy counts and hashes them.
 struct DiscardSink;
 
 #[async_trait]

@@ -71,7 +71,7 @@ async fn roots_and_home_count_as_written_and_as_resolved() {
             .check(&path("/opt/x"), TransferDirection::Outbound)
             .is_err()
     );
-    // A session's own directory takes the place of the sandbox's.
+    // The session's own directory replaces that of the sandbox.
     let policy = fixture
         .engine
         .policy(&options, Some(path("/srv/s1")))
@@ -115,7 +115,7 @@ async fn a_provider_that_asks_to_wait_is_obeyed_within_reason() {
             .script(Call::Read, [Fault::Later(Duration::from_secs(asked))]);
         let started = Instant::now();
         fixture.got("/work/a").await;
-        // Paused clock: exact.
+        // Exact, because the clock is paused.
         assert_eq!(started.elapsed().as_secs(), waited);
     }
 }

@@ -1,4 +1,4 @@
-//! Files out of sandboxes.
+//! Tests of files that are read from sandboxes.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ async fn a_stalled_stream_is_given_up_after_the_idle_window_and_read_again() {
     let started = Instant::now();
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.attempts, 2);
-    // Paused clock: exact up to the random pause of at most a second.
+    // Exact up to the random pause of at most a second, because the clock is paused.
     let waited = started.elapsed();
     assert!((30..=31).contains(&waited.as_secs()), "{waited:?}");
 }
@@ -203,7 +203,7 @@ async fn damage_is_noticed_and_a_transport_that_damages_twice_is_left() {
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!((got.receipt.attempts, &got.receipt.skipped), (3, &skipped));
-    // It stays left for this incarnation, and the receipt says why.
+    // This incarnation does not use it any more, and the receipt contains the reason.
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!((got.receipt.attempts, got.receipt.skipped), (1, skipped));
 }
@@ -343,7 +343,7 @@ async fn wrong_digests_never_end_in_success() {
     assert_eq!(kind, ErrorKind::Corrupted);
 }
 
-/// Takes nothing until the sandbox has been read to its end.
+/// A sink that takes no bytes until the sandbox has been read to its end.
 struct LateSink {
     fake: Fake,
     bytes: Vec<u8>,
@@ -386,7 +386,7 @@ async fn r_7_what_must_be_drained_is_read_to_its_end_however_slow_the_sink_is() 
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
 }
 
-/// Never returns from its second write, once.
+/// A sink whose second write never returns, once.
 struct StuckSink {
     recorder: RecordingSink,
     writes: u32,

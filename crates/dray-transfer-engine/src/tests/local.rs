@@ -1,4 +1,4 @@
-//! The engine on a real file system.
+//! Tests of the engine on a real file system.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

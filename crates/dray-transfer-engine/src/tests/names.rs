@@ -33,7 +33,7 @@ async fn the_collision_rule_decides_about_another_file() {
         fixture.put("a.csv", "three").await.unwrap().path,
         path("/work/a_3.csv")
     );
-    // A repeated request finds its own file, with any number.
+    // A repeated request finds its own file, whatever number it has.
     let again = fixture.put("a.csv", "two").await.unwrap();
     assert_eq!((again.path, again.existed), (path("/work/a_2.csv"), true));
     fixture.collision = Collision::Fail;

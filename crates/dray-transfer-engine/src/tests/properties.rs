@@ -11,7 +11,7 @@ fn kind() -> impl Strategy<Value = ErrorKind> {
     prop::sample::select(ErrorKind::ALL.to_vec())
 }
 
-/// Errors of a call that has begun. A name that is taken is found before that.
+/// Errors of a call that has begun. A taken name is found before that.
 fn later_kind() -> impl Strategy<Value = ErrorKind> {
     kind().prop_filter("known before", |kind| *kind != ErrorKind::Exists)
 }
@@ -34,8 +34,8 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// Faults of a `stat`, except a false "not found". Where the sandbox cannot rename, a file is written under its own name
-/// once `stat` says that the name is free, and nothing shows afterwards whose file it was.
+/// Faults of a `stat`, except a false "not found". Where the sandbox cannot rename, a file is written under its own
+/// name once `stat` says that the name is free, and afterwards it is unknown which process wrote it.
 fn honest_look() -> impl Strategy<Value = Fault> {
     fault().prop_filter("a lie about what is there", |fault| {
         *fault != Fault::Fail(ErrorKind::NotFound)
@@ -61,7 +61,7 @@ fn read_fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// Properties of a random sandbox.
+/// The properties of a random sandbox.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug)]
 struct RandomSandbox {
@@ -212,7 +212,8 @@ proptest! {
             Err(failed) => {
                 prop_assert!(failed.left.is_empty());
                 prop_assert!(failed.receipt.sha256.is_none());
-                // The response of the rename was lost and the path cannot be checked: the file may exist, but complete.
+                // The response of the rename was lost and the path cannot be checked: the file may exist, but only
+                // complete.
                 let whole = |name: &String| {
                     fixture.fake.content(&format!("/work/{name}")).unwrap() == content
                 };

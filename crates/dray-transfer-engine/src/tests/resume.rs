@@ -1,4 +1,4 @@
-//! Transfers that a later one continues.
+//! Tests of transfers that a later transfer continues.
 
 use std::path::{Path, PathBuf};
 

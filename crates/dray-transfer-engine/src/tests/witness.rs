@@ -1,4 +1,4 @@
-//! Files that were left alone: their times are evidence enough, until they are not.
+//! Tests of files that were not written for a while: their times are evidence, as long as they are reliable.
 
 use dray_sandbox::metadata::{Integrity, Transport};
 use dray_sandbox_conformance::fake::{Call, Change, Digests, Fault};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::get::other;
 use super::*;
 
-/// A fixture with `/work/a` of 5000 bytes that was left alone, where small files are digested and others need not be.
+/// A fixture with a settled `/work/a` of 5000 bytes, in which small files are digested and others need not be.
 fn settled(transport: Transport) -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
@@ -32,7 +32,7 @@ async fn an_unchanged_file_is_not_read_twice() {
     }
 }
 
-/// A fixture with `/work/a` of 5000 bytes that was left alone, where every file is digested and those above 4000 bytes
+/// A fixture with a settled `/work/a` of 5000 bytes, in which every file is digested, and those above 4000 bytes only
 /// once.
 fn watched() -> EngineFixture {
     let fake = Fake::new();
@@ -53,7 +53,7 @@ async fn an_unchanged_large_file_is_digested_once_during_the_copy() {
     assert_eq!(fixture.fake.count(Call::Fingerprint), 1);
     assert_eq!(fixture.fake.count(Call::State), 2);
     assert_eq!(fixture.fake.count(Call::Stat), 1);
-    // A smaller one, and one that was written just now, are digested before and after.
+    // A smaller file, and one that was written just now, are digested before and after.
     fixture.fake.file("/work/small", pattern(4000));
     for file in ["/work/small", "/work/new"] {
         fixture.fake.file("/work/new", other(5000));
@@ -82,7 +82,7 @@ async fn r_8_a_file_touched_beside_its_digest_is_read_again() {
     let meanwhile = Fault::Meanwhile(2048, Change::Rewrite(other(5000)));
     fixture.fake.script(Call::Read, [meanwhile]);
     let (got, sink) = fixture.got("/work/a").await;
-    // Now it is too young for its times to say anything.
+    // Now the file was written too recently for its times to be evidence.
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
     assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
 }
@@ -107,7 +107,7 @@ async fn a_digest_beside_the_write_saves_the_one_afterwards() {
     let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256Beside));
     assert_eq!(fixture.fake.count(Call::Fingerprint), 0);
-    // What was damaged on the way is found by both.
+    // Bytes that were damaged on the way are found in both directions.
     fixture.fake.script(Call::Write, [Fault::Flip(3)]);
     let put = fixture.put("c", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.attempts, 2);
@@ -156,7 +156,7 @@ async fn r_8_a_file_touched_meanwhile_is_read_again_and_digested() {
         Change::Rewrite(other(5000)),
         Change::Rewrite(other(9000)),
         Change::Replace(other(5000)),
-        // The same bytes written again: the times do not show it.
+        // The same bytes are written again: the times do not show it.
         Change::Rewrite(pattern(5000).into()),
     ] {
         let fixture = settled(Transport::Archive);
@@ -243,7 +243,7 @@ async fn r_8_a_written_file_of_another_size_is_digested_and_not_published() {
     let fixture = settled(Transport::Archive);
     fixture.fake.script(Call::State, [Fault::Size(4999)]);
     let put = fixture.put("b", pattern(5000)).await.unwrap();
-    // The digest says that it is all there after all.
+    // The digest shows that the file is complete.
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256After));
     fixture
         .fake
@@ -275,7 +275,7 @@ async fn the_very_same_file_is_recognised_by_its_digest() {
     assert!(renamed.renamed && !renamed.existed);
 }
 
-/// Everything that a sound transport and a truthful clock can still do to a read.
+/// Every fault of a read that a sound transport and a correct clock leave possible.
 fn trouble() -> impl Strategy<Value = Fault> {
     let kind = prop::sample::select(vec![
         ErrorKind::Unavailable,

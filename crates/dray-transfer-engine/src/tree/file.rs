@@ -1,4 +1,4 @@
-//! A member of a tree as a source: kept in a file without a name, so that it can be read again for a retry.
+//! A member of a tree as a source. It is kept in a file without a name, so that a retry can read it again.
 
 use std::fs::File;
 use std::io;
@@ -55,7 +55,7 @@ impl Source for SpooledMember {
     }
 
     async fn open(&self, offset: u64) -> Result<Body, Error> {
-        // Reads go by offset: the bodies of a try and of its retry share the file.
+        // Reads use offsets, because the bodies of an attempt and of its retry share the file.
         let state = (Arc::clone(&self.file), offset);
         let size = self.size;
         Ok(Body::new(stream::try_unfold(

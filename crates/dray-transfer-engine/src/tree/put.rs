@@ -51,8 +51,8 @@ pub struct PutTree {
 }
 
 impl Engine {
-    /// Unpacks a plain tar into an existing directory. The tar is read as hostile and written again: regular files and
-    /// directories only. Where the sandbox cannot unpack, every file is put by itself.
+    /// Unpacks a plain tar into an existing directory. The tar is untrusted: it is decoded and written again, with
+    /// regular files and directories only. Where the sandbox cannot unpack, every file is put separately.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ struct PutOperation<'a> {
     cancel: &'a CancellationToken,
     receipt: Receipt,
     left: Vec<SandboxPath>,
-    /// Whether every file is put by itself, because the sandbox cannot unpack.
+    /// Whether every file is put separately, because the sandbox cannot unpack.
     one_by_one: bool,
 }
 
@@ -170,7 +170,7 @@ impl PutOperation<'_> {
         Ok(Reader::new(body, self.options.limits).filtered(filter))
     }
 
-    /// Lets the sandbox unpack a tar that this host has written.
+    /// Makes the sandbox unpack a tar that this host has written.
     async fn unpack(&mut self) -> Result<PutTree, TransferError> {
         let engine = self.engine;
         let _turn = engine.turn().await?;
@@ -235,7 +235,7 @@ impl PutOperation<'_> {
         while let Some(member) = members.next().await.map_err(TransferError::host)? {
             let path = below(&directory, &member.name)?;
             if member.kind == Kind::Directory {
-                // Created with the engine, which checks the policy for the path of the new directory.
+                // Created by the engine, which checks the policy for the path of the new directory.
                 self.engine.directory(self.options.policy, &path).await?;
                 continue;
             }
@@ -310,7 +310,7 @@ fn below(directory: &SandboxPath, name: &[u8]) -> Result<SandboxPath, Error> {
     SandboxPath::new([directory.as_bytes(), b"/", name].concat())
 }
 
-/// Records of the members that passed on their way into the sandbox.
+/// Notes about the members that were passed on to the sandbox.
 #[derive(Debug, Default)]
 struct MemberNotes {
     files: Vec<(Vec<u8>, u64)>,

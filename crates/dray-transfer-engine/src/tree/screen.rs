@@ -1,4 +1,4 @@
-//! Members of a directory, without those whose content policy refuses.
+//! Passes on the members of a directory, except those whose content the policy refuses.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::MemberScreen;
 use crate::policy::{Finding, MAX_SCANNED_BYTES, Policy, Scanner, Verdict};
 
-/// Counts that are shared by its clones: the archive reads them after the members are used up.
+/// Counts that its clones share: the archive reads them after the last member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScreenTally(Arc<Mutex<(u64, Option<Finding>)>>);
 
@@ -29,7 +29,7 @@ impl ScreenTally {
     }
 }
 
-/// Examines every file before it passes. Files that are small enough to be scanned are held in memory meanwhile.
+/// Examines every file before it is passed on. Files that are small enough for the scan are in memory meanwhile.
 pub(super) struct ScreenedMembers {
     inner: Box<dyn Members>,
     screen: MemberScreen,
@@ -47,7 +47,7 @@ impl ScreenedMembers {
         }
     }
 
-    /// The next piece of the member, within the idle window.
+    /// The next chunk of the member, within the idle timeout.
     async fn fetch(&mut self) -> Result<Option<Bytes>, Error> {
         timeout(self.screen.idle, self.inner.piece())
             .await
@@ -57,11 +57,11 @@ impl ScreenedMembers {
             })
     }
 
-    /// Holds the part of a file that must be seen, and returns whether it may pass and with which warning.
+    /// Reads the part of a file that has to be examined, and returns whether the file may pass and with which warning.
     async fn look(&mut self, member: &Member) -> Result<Result<Option<Finding>, ()>, Error> {
         let path = self.screen.path(&member.name)?;
         let scanned = member.size <= MAX_SCANNED_BYTES;
-        // A larger file is only checked for a key at its beginning, so memory stays limited.
+        // A larger file is only checked for a key at its beginning, so that memory stays limited.
         let wanted = if scanned {
             usize::MAX
         } else {
@@ -98,7 +98,7 @@ impl ScreenedMembers {
 impl Members for ScreenedMembers {
     async fn next(&mut self) -> Result<Option<Member>, Error> {
         loop {
-            // What is left of a refused member; its content must not follow the next name.
+            // The rest of a refused member; its content must not follow the next name.
             self.held.clear();
             let Some(member) = self.inner.next().await? else {
                 return Ok(None);

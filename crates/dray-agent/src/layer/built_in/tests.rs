@@ -237,7 +237,7 @@ fn the_skill_is_named_as_its_folder_and_teaches_the_grammar_of_the_resolver() {
             assert_eq!(is_reference, value.starts_with("file:"), "{value}");
         }
     }
-    // Any text between `file:` and `::` is a prefix that is taught.
+    // Any text between `file:` and `::` is a prefix that the prompt mentions.
     let taught: BTreeSet<_> = body
         .split("file:")
         .skip(1)

@@ -1,4 +1,4 @@
-//! Templates in place of names.
+//! Tests of templates that replace names.
 
 use serde_json::{Value, json};
 

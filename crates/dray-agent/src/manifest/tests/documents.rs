@@ -29,7 +29,7 @@ fn examples(path: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Reads a manifest, or one tool set in the least manifest, and puts its templates in place.
+/// Reads a manifest, or one tool set in the smallest manifest, and resolves its templates.
 fn works(name: &str, document: Value) {
     let document = if document.get("orchestrator").is_some() {
         document

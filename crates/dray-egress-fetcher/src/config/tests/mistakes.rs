@@ -1,4 +1,4 @@
-//! Settings that look harmless and would open or close everything.
+//! Tests of settings that look harmless and would permit or refuse everything.
 
 use super::*;
 

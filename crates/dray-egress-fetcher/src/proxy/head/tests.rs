@@ -1,4 +1,4 @@
-//! Heads that have one reading, and those that smuggle.
+//! Tests of heads that have one reading, and of heads that smuggle a request.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Real hellos of rustls, and hellos that two servers would read differently.
+//! Tests with hellos of rustls, and with hellos that two servers would read differently.
 
 use std::sync::Arc;
 
@@ -185,7 +185,7 @@ fn truncated_bodies_are_refused() {
         let size = u32::try_from(length - 4).unwrap().to_be_bytes();
         cut[1..4].copy_from_slice(&size[1..]);
         let read = read_client_hello(&records(&cut, MAX_FRAGMENT_BYTES));
-        // Cut exactly before the extensions it is a hello of before TLS 1.2.
+        // Cut exactly before the extensions, it is a valid hello of a version before TLS 1.2.
         let is_old = length == 4 + 2 + 32 + 1 + 4 + 2;
         assert_eq!(read.is_ok(), is_old, "{length}");
     }

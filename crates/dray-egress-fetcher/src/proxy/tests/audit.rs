@@ -16,7 +16,7 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
     proxy.fake_network.set_dns_answers(NAME, vec![Ok(dns)]);
     let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
     let mut server = ends.recv().await.unwrap();
-    // Before a byte: nothing was sent yet.
+    // Published before the first byte is relayed.
     let opened = proxy.event().await;
     assert_eq!(
         (opened.proxy_stage.as_str(), opened.verdict.as_str()),
@@ -97,7 +97,7 @@ async fn section_18_a_refusal_is_audited_with_its_rule() {
             ("refused", "deny")
         );
         assert!(!format!("{event:?}").contains("secret"), "S-5");
-        // I-8: addresses are for the operator.
+        // I-8: addresses are only for the operator.
         assert!(!response.contains("10.0.0.1"));
         if code == "ssrf_blocked" {
             assert_eq!(event.hops[0].answers.len(), 2);

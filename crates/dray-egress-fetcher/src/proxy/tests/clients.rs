@@ -1,4 +1,4 @@
-//! Clients that we did not write: curl over HTTP, TLS and SOCKS5, and two HTTP libraries of Python.
+//! Tests with clients of others: curl over HTTP, TLS and SOCKS5, and two HTTP libraries of Python.
 
 use std::io::Write as _;
 

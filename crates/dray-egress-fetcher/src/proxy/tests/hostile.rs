@@ -1,4 +1,4 @@
-//! Clients that try to get where they may not: spellings, rebinding, ports, smuggling, floods.
+//! Tests of clients that try to reach forbidden targets: by spellings, rebinding, ports, smuggling and floods.
 
 use dray_testkit::egress::{EGRESS_CASES, EGRESS_NAMES};
 
@@ -20,7 +20,7 @@ async fn i_1_the_corpus_of_fetches_has_the_same_verdicts_through_the_proxy() {
             .await;
         let dialled = proxy.fake_network.dialled().len() - allowed;
         if code.is_empty() {
-            // Whether something listens there is another matter.
+            // Whether a server listens there does not matter.
             assert!(
                 [200, 502].contains(&status_of(&response)),
                 "{url}: {response}"

@@ -1,4 +1,4 @@
-//! Limits of connections, bytes and time, and the end of the process.
+//! Tests of limits of connections, bytes and time, and of the end of the process.
 
 use std::time::Duration;
 
@@ -206,7 +206,7 @@ async fn section_14_a_tunnel_ends_when_it_is_idle_and_with_its_token() {
     let proxy = detached(&fake_network, plain);
     let (_, time) = run_client(&proxy, &connect_request(&target, FAR_S)).await;
     assert_about(time, 300);
-    // The clock of the token stands still; the tunnel gets what was left of it.
+    // The clock of the token is stopped; the tunnel lasts for the rest of the token's time.
     let (_, time) = run_client(&proxy, &connect_request(&target, 1_800_000_120)).await;
     assert_about(time, 120);
     let proxy = detached(&fake_network, |config| {

@@ -1,4 +1,4 @@
-//! Requests in absolute form, and who may make them.
+//! Tests of requests in absolute form, and of who may make them.
 
 use dray_testkit::http::{ResponseScript, ResponseStep};
 

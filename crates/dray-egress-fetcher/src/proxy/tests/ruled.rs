@@ -158,14 +158,14 @@ async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
     ruled.replace("default = \"deny\"\n").await;
     let (_, refused) = ruled.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&refused), 403);
-    // The open tunnel goes on.
+    // The open tunnel continues.
     client.write_all(b"up").await.unwrap();
     let mut up = [0; 2];
     server.read_exact(&mut up).await.unwrap();
     server.write_all(b"down").await.unwrap();
     drop(server);
     assert_eq!(read_all(&mut client).await, "down");
-    // A broken file changes nothing, and shows.
+    // A broken file changes no rule and is reported.
     fs::write(ruled.folder.path().join("policy.toml"), "default = \"al").unwrap();
     let is_stale = |metrics: &str| {
         let mut lines = metrics.lines();

@@ -1,4 +1,4 @@
-//! Tunnels: what their first bytes must be, and what passes afterwards.
+//! Tests of tunnels: what their first bytes must be, and what is relayed afterwards.
 
 use dray_testkit::http::{ResponseScript, ScriptedResponder};
 use dray_testkit::tls::Authority;
@@ -132,7 +132,7 @@ async fn bytes_behind_the_request_wait_for_the_judgement_of_the_tunnel() {
     server.read_exact(&mut received).await.unwrap();
     assert!(received == early);
     drop((server, client));
-    // Behind a refused request, the same bytes are not read as another one.
+    // After a refused request, the same bytes are not read as another request.
     let other = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n");
     let refused =
         format!("CONNECT 127.0.0.1:443 HTTP/1.1\r\nHost: 127.0.0.1:443\r\n{auth}\r\n{other}");
@@ -158,7 +158,7 @@ async fn a_plain_port_takes_any_protocol_and_a_server_may_speak_first() {
     let mut greeting = [0; 9];
     client.read_exact(&mut greeting).await.unwrap();
     assert_eq!(&greeting, b"220 hello");
-    // The client closes its direction, and the server still answers.
+    // The client closes its direction, and the server still responds.
     client.write_all(b"question").await.unwrap();
     client.shutdown().await.unwrap();
     let mut question = Vec::new();

@@ -1,4 +1,4 @@
-//! Bounds: chains of aliases, numbers of addresses, time.
+//! Tests of bounds: chains of aliases, numbers of addresses, and time.
 
 use super::*;
 

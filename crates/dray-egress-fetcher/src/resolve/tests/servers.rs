@@ -1,4 +1,4 @@
-//! Several servers, slow ones, and questions that are lost on the way.
+//! Tests with several servers, slow ones, and questions that get lost.
 
 use tokio::sync::watch;
 
@@ -126,7 +126,7 @@ fn d_2_link_local_servers_have_a_zone() {
             SocketAddr::V4(server) => panic!("{server}"),
         })
         .collect();
-    // Loopback is the first interface everywhere.
+    // Loopback has the number 1 on every Linux.
     let expected = [("fe80::1", 1, 53), ("fe80::2", 7, 53)];
     assert_eq!(
         zones,

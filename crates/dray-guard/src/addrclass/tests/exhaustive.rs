@@ -1,4 +1,4 @@
-//! All 2^32 IPv4 addresses against a table of intervals that shares nothing with the real one (section 23.4).
+//! Compares all 2^32 IPv4 addresses with a table of intervals that shares nothing with the real one (section 23.4).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -51,7 +51,7 @@ fn all_ipv4_addresses_agree_with_the_independent_table() {
     assert_eq!(looked_at, 1 << 32);
 }
 
-/// Every `workers`th /8, address by address. Gives how many addresses were looked at.
+/// Checks every `workers`th /8, address by address. Returns the number of addresses.
 fn walk(worker: usize, workers: usize) -> u64 {
     let mut looked_at = 0;
     for octet in (0..=255_u32).skip(worker).step_by(workers) {

@@ -1,4 +1,4 @@
-//! Section 6, row by row.
+//! Tests of section 6, row by row.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The same texts through our splitter, the `url` crate, `http::Uri` and curl (section 23.5, U-11). URLs on
-//! which they disagree must be refused. curl connects only to a listener of this test.
+//! Sends the same texts to our splitter, the `url` crate, `http::Uri` and curl (section 23.5, U-11). URLs on which they
+//! disagree must be refused. curl connects only to a listener of this test.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Write as _};
@@ -128,7 +128,7 @@ fn ask_curl(texts: &[String]) -> Vec<Option<String>> {
         .args(["--url", text]);
     }
     curl.output().expect("this test needs the curl tool");
-    // An empty connection ends the server; everything curl sent is in the channel then.
+    // An empty connection ends the server; then everything that curl sent is in the channel.
     drop(TcpStream::connect(address).unwrap());
     server.join().unwrap();
     let urls: HashMap<usize, String> = requests.try_iter().collect();
@@ -196,7 +196,7 @@ fn u_11_every_text_that_is_accepted_names_the_same_host_for_every_parser() {
     let mut disagreements = 0;
     for (text, by_curl) in texts.iter().zip(curl) {
         let ours = CanonicalUrl::parse(text);
-        // `http::Uri` takes ASCII only: of an international name it reads what we made of it.
+        // `http::Uri` accepts ASCII only: it reads the canonical form of an international name.
         let readable = match &ours {
             Ok(ours) if !text.is_ascii() => ours.to_string(),
             _ => text.clone(),
@@ -217,7 +217,7 @@ fn u_11_every_text_that_is_accepted_names_the_same_host_for_every_parser() {
             assert!(is_same(&ours, &host), "{parser} reads {host} in {text}");
         }
     }
-    // The list is worth something only if both happen.
+    // The list is useful only if both occur.
     assert!(
         accepted > 60 && disagreements > 100,
         "{accepted} {disagreements}"

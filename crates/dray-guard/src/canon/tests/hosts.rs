@@ -1,4 +1,4 @@
-//! Hosts: U-5 to U-8, and mapped addresses (8.3).
+//! Tests of hosts: U-5 to U-8, and mapped addresses (8.3).
 
 use super::{CanonicalUrl, Code, check, check_refused};
 

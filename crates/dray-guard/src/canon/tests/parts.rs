@@ -1,4 +1,4 @@
-//! The parts behind the rules on their own: each check holds also where another one would have refused.
+//! Tests of the parts behind the rules on their own: each check holds even where another one would have refused.
 
 use url::Url;
 

@@ -1,4 +1,4 @@
-//! D-9: NAT64 prefixes.
+//! Tests of D-9: NAT64 prefixes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! 8.6: private ranges opened by the operator, bullet by bullet.
+//! Tests of 8.6: private ranges that the operator opened, item by item.
 
 use super::*;
 

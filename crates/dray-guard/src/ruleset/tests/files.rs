@@ -1,11 +1,11 @@
-//! What is wrong in a file is named with its line and its remedy.
+//! Tests that a problem in a file is reported with its line and its remedy.
 
 use super::*;
 
 const RULE_TEXT: &str =
     "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"allow\"\n";
 
-/// Files with one problem, and how its message begins.
+/// Files with one problem each, and the beginning of the message.
 const WRONG_FILES: [(&str, &str); 17] = [
     (
         "default = \"ask\"",
@@ -74,7 +74,7 @@ const WRONG_FILES: [(&str, &str); 17] = [
     ),
 ];
 
-/// Lines of a rule with one problem, likewise.
+/// Lines of a rule with one problem each, and the beginning of the message.
 const WRONG_LINES: [(&str, &str); 11] = [
     (
         "methods = [\"get\"]",

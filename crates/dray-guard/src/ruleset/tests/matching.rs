@@ -1,4 +1,4 @@
-//! Patterns, also hostile ones.
+//! Tests of patterns, including hostile ones.
 
 use proptest::prelude::*;
 
@@ -117,7 +117,7 @@ fn many_wildcards_do_not_take_exponential_time() {
     assert!(!path_matches(&pattern, &path));
 }
 
-/// The obvious definition, for short texts.
+/// The obvious definition, which is fast enough for short texts.
 fn slow_glob(glob: &[u8], text: &[u8]) -> bool {
     match (glob, text) {
         ([], []) => true,

@@ -1,4 +1,4 @@
-//! Which rule decides.
+//! Tests which rule decides.
 
 use super::*;
 
@@ -113,7 +113,7 @@ fn i_4_what_a_tunnel_hides_counts_for_deny_and_against_allow() {
         let target = url(target);
         outcome(&rules(text).decide(&caller("acme"), &RequestView::tunnel(&target)))
     };
-    // The path that is denied could be inside.
+    // The tunnel could carry the denied path.
     assert_eq!(
         tunnel(POLICY_TEXT, "https://pypi.org/"),
         decided(false, "analysts/no-uploads", "")
@@ -150,7 +150,7 @@ fn a_rule_that_reports_never_changes_the_verdict() {
         fetch(&trial, "https://pypi.org/x"),
         decided(true, "analysts/packages", "")
     );
-    // What no rule allows stays refused, also where a report matches.
+    // What no rule allows stays refused, even where a report-only rule matches.
     let text = text.replace(
         "hosts = [\"pypi.org\"]",
         "hosts = [\"refused.example.org\"]",
@@ -210,7 +210,7 @@ fn a_file_that_only_reports_refuses_nothing_and_allows_nothing() {
         fetch(&both, "https://a.example.org/"),
         decided(true, "base/all", "")
     );
-    // The trial would allow it; only the file in force decides.
+    // The report-only file would allow it; only the file in force decides.
     assert_eq!(
         fetch(&both, "https://pypi.org/"),
         decided(false, "default", "")

@@ -1,4 +1,5 @@
-//! The pages for operators and builders name keys that are there, and all of them that a page claims to list.
+//! Tests that the pages for operators and builders name only keys that exist, and every key where a page claims to list
+//! them all.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ const SKILLS_PAGE: &str = include_str!("../../../../../docs/skills.md");
 const MANIFEST_PAGE: &str = include_str!("../../../../../docs/manifest.md");
 const README_PAGE: &str = include_str!("../../../../../README.md");
 
-/// Paths of a manifest that begin as keys do.
+/// Beginnings of paths in a manifest that look like keys.
 const OF_MANIFESTS: [&str; 1] = ["deployment"];
 
 fn is_part(letter: char) -> bool {

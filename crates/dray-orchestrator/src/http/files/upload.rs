@@ -1,4 +1,4 @@
-//! The form of an upload (RFC 7578), streamed into the store while it comes.
+//! The form of an upload (RFC 7578), streamed into the store as it arrives.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ struct UploadForm {
     file: Option<StoredFile>,
 }
 
-/// A file whose bytes are in the store under no name yet.
+/// A file whose bytes are in the store without a final name.
 struct StoredFile {
     writer: ArtifactWriter,
     name: String,
@@ -78,7 +78,7 @@ pub(super) async fn store_upload(
     let files = &surface.state.files;
     let form = Multipart::new(body.into_data_stream(), boundary);
     let form = read_form(files.records(), form, &limits).await?;
-    // Before the content gets its final place: a form that is refused leaves nothing.
+    // Before the content gets its final place: a form that is refused leaves nothing behind.
     let purpose = checked_purpose(form.purpose.as_deref())?;
     let lifetime = checked_lifetime(&form, files.lifetime())?;
     let file = form
@@ -138,7 +138,7 @@ async fn read_file(
     let name = field.file_name().filter(|name| !name.is_empty());
     let name =
         name.ok_or_else(|| wrong_field("file", "The field is not a file: it has no filename."))?;
-    // Some clients send the path on their machine.
+    // Some clients send the path on their own machine.
     let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let name = dray_tool_files::clean_name(name);
     let operation = OperationId::mint();
@@ -149,7 +149,7 @@ async fn read_file(
         head.extend_from_slice(bytes.get(..missing).unwrap_or_default());
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if writer.size().saturating_add(size) > limits.max_bytes.as_u64() {
-            // What was staged is removed.
+            // Dropping the writer removes what was staged.
             writer.abort().await;
             return Err(too_large_failure(limits.max_bytes));
         }
@@ -180,7 +180,7 @@ async fn read_text(
     String::from_utf8(text).map_err(|_| wrong_field(name, "The field is not text."))
 }
 
-/// What comes next of a form. The timeout is for each piece, not for the file: a large one may take long.
+/// The next item of a form. The timeout is for each chunk and not for the file, because a large file may take long.
 async fn in_time<T>(
     limits: &UploadLimits,
     next: impl Future<Output = multer::Result<T>>,

@@ -1,4 +1,4 @@
-//! Questions on approval and answers to them, as items of `/v1/responses`: `mcp_approval_request` and
+//! Questions about approvals and answers to them, as items of `/v1/responses`: `mcp_approval_request` and
 //! `mcp_approval_response`, which the API has for tools of MCP servers. In messages they are a call of the function
 //! `request_approval` and its result.
 
@@ -27,7 +27,7 @@ pub(super) fn approval_item(request: &ApprovalRequest) -> Value {
     })
 }
 
-/// The call of a question that came back.
+/// The call for a question that the client sent back.
 ///
 /// # Errors
 ///

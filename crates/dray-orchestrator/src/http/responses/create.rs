@@ -25,7 +25,7 @@ use crate::records::random_id;
 use crate::responses::{History, NewResponse, ResponseDocument, StoredRequest};
 use crate::turn::checkpoint_messages;
 
-/// Writes that may wait for a slow client.
+/// Number of writes that may wait for a slow client.
 const MAX_WAITING_WRITES: usize = 16;
 
 /// Answers a request.
@@ -60,7 +60,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let history = history(&surface, &principal, &request).await?;
     let id = random_id("resp_");
     let is_named = matches!(&manifest, ManifestSource::Named(_));
-    // What a header named is not kept, so nothing could finish such a response.
+    // Data from headers is not stored, so no other process could finish such a response.
     let stored = (request.runs_in_background && is_named).then(|| StoredRequest {
         chat: request.chat.clone(),
         instructions: request.instructions.clone(),
@@ -194,7 +194,7 @@ impl BeginningResponse {
             // Its client does not wait for the first event.
             (Ok(Vec::new()), keep.await)
         } else {
-            // What is stored does not delay the first token.
+            // Storing the response must not delay the first token.
             tokio::join!(run.head(), keep)
         };
         let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
@@ -244,7 +244,7 @@ async fn spawn_driver(
     }
     let (sender, mut receiver) = mpsc::channel(1);
     surface.running.spawn(driver, Listener::Whole(sender));
-    // Closed without a word only when the service ends.
+    // The channel closes without a value only when the service ends.
     let ended = receiver.recv().await;
     let response = ended.ok_or_else(RequestFailure::unexpected)??;
     Ok(reply::json_response(StatusCode::OK, &response))

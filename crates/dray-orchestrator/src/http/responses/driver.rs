@@ -1,5 +1,5 @@
-//! The task that runs a response: it takes the events of the turn, writes them for the client, keeps the lease, and stores
-//! the end. A response in the background runs without its client.
+//! The task that runs a response: it takes the events of the turn, writes them for the client, renews the lease, and
+//! stores the end. A response in the background runs without its client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,7 @@ pub(crate) struct RunningResponses {
     by_id: Arc<Mutex<HashMap<String, CancellationToken>>>,
 }
 
-/// Who listens to a response while it is made.
+/// The client of a response while it is made.
 #[derive(Debug)]
 pub(super) enum Listener {
     /// A stream of events.
@@ -45,7 +45,7 @@ pub(super) enum Listener {
     },
     /// A request that waits for the whole response.
     Whole(mpsc::Sender<Result<Value, RequestFailure>>),
-    /// None: the response is polled.
+    /// No client: the response is polled.
     Detached,
 }
 
@@ -110,7 +110,7 @@ impl RunningResponses {
     }
 }
 
-/// Takes a response out of the map, however its task ends.
+/// Removes a response from the map, however its task ends.
 struct RegisteredResponse {
     id: String,
     by_id: Arc<Mutex<HashMap<String, CancellationToken>>>,
@@ -124,7 +124,7 @@ impl Drop for RegisteredResponse {
 }
 
 impl Listener {
-    /// Waits until the client leaves whom the response is for.
+    /// Waits until the client of the response disconnects.
     async fn left(&self) {
         match self {
             Self::Stream {
@@ -145,7 +145,7 @@ impl Listener {
         }
     }
 
-    /// Adds events to what waits for the client.
+    /// Adds events to those that wait for the client.
     fn write(&self, waiting: &mut Vec<u8>, events: &[Value]) {
         if let Self::Stream { .. } = self {
             for event in events {
@@ -154,20 +154,20 @@ impl Listener {
         }
     }
 
-    /// Sends what waits, when the client has room for it. Cancel safe: bytes that are not sent still wait.
+    /// Sends waiting bytes when the client accepts them. Cancellation safe: bytes that are not sent still wait.
     async fn send(&self, waiting: &mut Vec<u8>) {
         if let Self::Stream { sender, .. } = self
             && let Ok(permit) = sender.reserve().await
         {
             permit.send(std::mem::take(waiting).into());
         }
-        // A client that has left gets nothing; `left` notices it.
+        // A client that has disconnected gets nothing; `left` notices it.
         waiting.clear();
     }
 }
 
 impl ResponseDriver {
-    /// Takes the events that came before the response was known to begin.
+    /// Takes the events that arrived before the response was known to begin.
     pub(super) fn take_head(&mut self, events: Vec<Event>) {
         for event in events {
             self.writer.event(event);
@@ -177,7 +177,7 @@ impl ResponseDriver {
     /// Ends a response that failed before it began.
     pub(super) async fn abandon(&mut self, failure: &RequestFailure) {
         self.writer.fail(failure);
-        // The client has the failure; the record only keeps the same.
+        // The client has the failure; the record only stores the same.
         let _ = self.keep(ResponseStatus::Failed).await;
     }
 
@@ -213,7 +213,7 @@ impl ResponseDriver {
         let mut last_write = Instant::now();
         loop {
             listener.write(waiting, &self.writer.take_events());
-            // While the client is slow no event is taken, and the turn waits; its lease does not.
+            // While the client is slow, no event is taken and the turn waits, but the lease is still renewed.
             let is_slow = !waiting.is_empty();
             tokio::select! {
                 () = listener.send(waiting), if is_slow => last_write = Instant::now(),

@@ -84,7 +84,7 @@ pub(super) fn take_reasoning(
             "effort" => {
                 chat.insert("reasoning_effort".to_owned(), value.clone());
             }
-            // The model's own words are the summary, long or short.
+            // The summary is the model's own reasoning, whatever length was requested.
             "summary" | "generate_summary" => {
                 let known = matches!(value.as_str(), Some("auto" | "concise" | "detailed"));
                 if !known {
@@ -163,7 +163,7 @@ fn chat_tool(index: usize, tool: &Value) -> Result<Value, RequestFailure> {
     Ok(json!({"type": "function", "function": function}))
 }
 
-/// Takes what has one possible value here.
+/// Takes parameters that have only one possible value here.
 pub(super) fn take_options(
     body: &mut Map<String, Value>,
     chat: &mut Map<String, Value>,

@@ -1,5 +1,5 @@
-//! Reads requests of `/v1/responses`: what they say becomes a request of chat completions, which the same turn answers.
-//! What cannot be honoured is refused by its name, never ignored.
+//! Reads requests of `/v1/responses` and converts them to requests of chat completions, which the same turns answer. A
+//! member that is not supported is refused by its name and never ignored.
 
 use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value, json};
@@ -28,7 +28,7 @@ const PLACE_NAMES: [(&str, &str); 4] = [
     ("verbosity", "text.verbosity"),
     ("response_format", "text.format"),
 ];
-/// Members that this service cannot honour, with the reason.
+/// Members that this service does not support, with the reason.
 const UNSUPPORTED_MEMBERS: [(&str, &str); 6] = [
     ("prompt", "the agent's manifest has the prompt"),
     (
@@ -43,7 +43,7 @@ const UNSUPPORTED_MEMBERS: [(&str, &str); 6] = [
 /// Limits of `metadata`, as in `OpenAI`'s API: pairs, characters of a name, characters of a value.
 const METADATA_LIMITS: (usize, usize, usize) = (16, 64, 512);
 
-/// A request, read and checked, but for what chat completions check.
+/// A request that was read and checked, except for what chat completions check.
 #[derive(Debug)]
 pub(super) struct ResponseRequest {
     /// The body of chat completions, without messages.
@@ -206,7 +206,7 @@ fn response_place(param: &str, items: &[Option<usize>]) -> String {
     param.to_owned()
 }
 
-/// What a response says of what its request left out.
+/// Members of a response with the values that apply if its request left them out.
 fn usual_echo() -> Map<String, Value> {
     let usual = json!({
         "max_output_tokens": null, "max_tool_calls": null, "parallel_tool_calls": true, "temperature": null,

@@ -1,5 +1,5 @@
-//! A response whose process is gone, when its client polls it: this replica finishes it from its last checkpoint. The
-//! credentials of the turn are those of the poll, which is of the same caller; none are kept.
+//! Finishes a response whose process is gone from its last checkpoint, when its client polls it at this replica. The
+//! turn uses the credentials of the poll, which is of the same caller; no credentials are stored.
 
 use std::sync::Arc;
 
@@ -47,10 +47,10 @@ pub(super) async fn finish_abandoned(
     let Some(checkpoint) = checkpoint else {
         return Ok(true);
     };
-    // Before the response is taken over: a replica that is busy leaves it to another.
+    // Checked before the response is taken over: a replica that is busy leaves it to another one.
     let permit = surface.turn().await?;
     let Some(mut taken) = responses.take_over(principal, id).await? else {
-        // Another replica was first.
+        // Another replica took it over first.
         return Ok(false);
     };
     tracing::info!(

@@ -15,7 +15,7 @@ use crate::turn::question_calls;
 #[derive(Debug)]
 pub(super) struct ResponseWriter {
     id: String,
-    /// The response without `status`, `output` and what its end adds.
+    /// The response without `status`, `output` and the members that are known at its end.
     base: Map<String, Value>,
     sequence: u64,
     events: Vec<Value>,
@@ -60,7 +60,7 @@ impl ResponseWriter {
         }
     }
 
-    /// The response with a status and what of it is there.
+    /// The response with this status and the output so far.
     pub(super) fn response(&self, status: &str) -> Value {
         let mut response = self.base.clone();
         response.insert("status".to_owned(), json!(status));
@@ -105,7 +105,7 @@ impl ResponseWriter {
             Event::State(state) => self.answer.state = Some(state),
             Event::ToolCalls(calls) => self.calls.extend(calls),
             Event::ApprovalRequests(requests) => self.approvals.extend(requests),
-            // Stages are DIAL's.
+            // Stages exist only in DIAL's API.
             Event::ToolsStarted
             | Event::StageOpened { .. }
             | Event::StageName { .. }
@@ -115,7 +115,7 @@ impl ResponseWriter {
         }
     }
 
-    /// The last items, and what the end says of the response. The event that ends it is [`ResponseWriter::end`].
+    /// Ends the last items and records how the response ended. [`ResponseWriter::end`] returns the event that ends it.
     pub(super) fn finish(&mut self, ending: &AnswerEnd) -> &'static str {
         self.cite_files();
         self.close("completed");
@@ -139,7 +139,7 @@ impl ResponseWriter {
         "incomplete"
     }
 
-    /// Closes what a failure left open.
+    /// Closes items that a failure left open.
     pub(super) fn fail(&mut self, failure: &RequestFailure) {
         self.close("incomplete");
         let code = match (failure.status, &failure.code) {
@@ -157,7 +157,7 @@ impl ResponseWriter {
         let kind = match status {
             "completed" => "response.completed",
             "incomplete" => "response.incomplete",
-            // The API lacks an event for cancelled responses.
+            // The API has no event for cancelled responses.
             _ => "response.failed",
         };
         self.emit(kind, json!({ "response": response }));

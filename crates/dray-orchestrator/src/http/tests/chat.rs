@@ -1,4 +1,4 @@
-//! Chats over HTTP with a scripted agent.
+//! Tests of chats over HTTP with a scripted agent.
 
 use std::sync::atomic::Ordering;
 
@@ -91,7 +91,7 @@ async fn an_answer_without_events_is_still_an_answer() {
 
 #[tokio::test]
 async fn a_failure_before_anything_is_shown_has_a_status() {
-    // The state shows nothing: it does not open the stream.
+    // The state is not visible to the user, so it does not open the stream.
     for script in [vec![], vec![state()]] {
         let script = script
             .into_iter()
@@ -122,7 +122,7 @@ async fn a_failure_after_the_first_event_ends_the_stream_with_an_error() {
         tail[0]["choices"][0]["delta"]["custom_content"]["state"],
         json!({})
     );
-    // R12: what was still open did not end well.
+    // R12: a stage that was still open counts as failed.
     assert_eq!(
         tail[1]["choices"][0]["delta"]["custom_content"]["stages"],
         json!([{"index": 0, "status": "failed"}])
@@ -181,7 +181,7 @@ async fn a_slow_client_makes_the_agent_wait() {
     socket.write_all(head.as_bytes()).await.unwrap();
     let mut first = [0; 16];
     socket.read_exact(&mut first).await.unwrap();
-    // The agent stops far before its end, because the client does not read the response.
+    // The agent stops long before its end, because the client does not read the response.
     let (mut before, mut same) = (0, 0);
     eventually("the agent waits", async || {
         let sent = fixture.agent.sent.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! `/v1/files`: whose files they are, how long they exist, and what an upload must look like.
+//! Tests of `/v1/files`: who may read files, how long they exist, and which uploads are accepted.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::scripted::{TestSurface, keys, read};
 
 const FILES_PATH: &str = "/v1/files";
-/// Larger than what the surface takes.
+/// Larger than the limit of the surface.
 static LARGE_FILE: [u8; 65 * 1024] = [0; 65 * 1024];
 
 async fn start() -> TestSurface {

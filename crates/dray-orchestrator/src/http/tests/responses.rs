@@ -1,4 +1,5 @@
-//! State of `/v1/responses`: whose it is, and what happens to responses whose client, process or store goes away.
+//! Tests of the state of `/v1/responses`: who may read it, and what happens to responses whose client, process or store
+//! is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,7 +207,7 @@ async fn a_client_that_leaves_ends_its_response_and_not_one_in_the_background() 
     }
 }
 
-/// A surface in a runtime of its own, which can end without a word, as a process that is killed.
+/// A surface in a runtime of its own, which can end without notice, like a process that is killed.
 fn replica(script: Vec<ScriptedStep>, shared: &Arc<SharedState>) -> (Runtime, TestSurface) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -260,7 +261,7 @@ async fn another_replica_continues_a_response_and_cancels_one_that_runs_elsewher
     other.working(1).await;
     let cancelled = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
     assert_eq!(cancelled.1["status"], "cancelled");
-    // It learns of it when it renews the lease.
+    // The process notices it when it renews the lease.
     other.working(0).await;
     let (_, first) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     let next = request(&json!({"previous_response_id": first["id"], "background": true}));

@@ -1,4 +1,4 @@
-//! An agent that does what its script says, and a surface that listens.
+//! A scripted agent, and a surface that listens.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ pub(super) enum ScriptedStep {
     Hang,
     Panic,
     Fail(RequestFailure),
-    /// Sends so many pieces of text, each of this many bytes.
+    /// Sends this many chunks of text, each of this many bytes.
     Flood(usize, usize),
 }
 
@@ -188,7 +188,7 @@ pub(super) struct SharedState {
 impl SharedState {
     /// On an embedded store below `folder`.
     pub(super) async fn start(folder: &Path) -> Self {
-        // Of the machine: the store compares it with its own.
+        // The clock of the machine, because the store compares times with its own clock.
         let clock = Clock::manual(Clock::system().now_ms());
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, options) = EmbeddedS3::start(folder).await.unwrap();

@@ -1,4 +1,4 @@
-//! The time, in zones and out of them.
+//! Tests of the current time, with and without a zone.
 
 use super::*;
 

@@ -48,7 +48,7 @@ fn result(text: &str) -> Message {
     Message::new(Role::Tool, text)
 }
 
-/// How many pairs there are after these results came, one after the other.
+/// The number of pairs after these results were added one after the other.
 fn pairs(hook: &PlannedCall, results: &[&str]) -> usize {
     let mut messages = vec![Message::new(Role::User, "x")];
     for text in results {

@@ -1,4 +1,4 @@
-//! Decisions about calls of a paused turn: those that a request brings, and those of earlier requests.
+//! Decisions about calls of a paused turn: those in this request, and those of earlier requests.
 
 use dray_agent::approval::call_digest;
 use dray_agent::failure::RequestFailure;
@@ -33,8 +33,8 @@ impl<'a> AnsweredQuestions<'a> {
         }
     }
 
-    /// The decisions of the request, and the result of each call: empty where a decision has to be recorded. All are checked
-    /// before one is recorded.
+    /// The decisions of the request, and the result of each call: empty where a decision has to be recorded. All of
+    /// them are checked before the first one is recorded.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl<'a> AnsweredQuestions<'a> {
             }
             let record = match approvals.waiting(principal, &paused.approval).await {
                 Ok(record) => record,
-                // A refusal does nothing, so it may come again, and late.
+                // A refusal has no effect, so it may be repeated, and may come late.
                 Err(failure) if !answer.decision.permits() && failure.status == 400 => {
                     results.push(approvals.outcome(principal, &paused.approval.id).await?);
                     continue;
@@ -133,8 +133,8 @@ impl Answer {
     }
 }
 
-/// Whether a question came back as it was. Clients may leave out what it said, but not say something else: a person may
-/// have seen that.
+/// Whether a question was sent back unchanged. Clients may leave out its text but not change it: a person may have seen
+/// the changed text.
 fn is_same(echo: &ToolCall, paused: &PausedApproval) -> bool {
     if let Some(question) = &paused.waiting.question {
         return is_same_question(echo, &question.asked.questions, &paused.approval.digest);

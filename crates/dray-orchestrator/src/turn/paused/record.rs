@@ -1,4 +1,4 @@
-//! What is kept of a turn that waits, and what a request brings back of it.
+//! What is stored of a turn that waits, and what a request restores.
 
 use dray_agent::message::{Message, ToolCall};
 use dray_tool::AnswerMap;
@@ -20,12 +20,12 @@ pub(in crate::turn) struct PausedTurn {
     pub(in crate::turn) round: Message,
     /// Results of those calls that the server made itself.
     pub(in crate::turn) results: Vec<Message>,
-    /// Ids by the model of the calls that the client makes, by their number.
+    /// The model's ids of the calls that the client makes, by their number.
     pub(in crate::turn) pending: Vec<String>,
     /// Calls that wait for approval; their numbers follow those of the client's calls.
     #[serde(default)]
     pub(in crate::turn) approvals: Vec<PausedApproval>,
-    /// Calls that wait as well, about which the client was not asked yet.
+    /// Calls that wait as well, and about which the client was not asked yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) later: Vec<WaitingCall>,
     /// Of a checkpoint: calls that ran when the process ended, and that may be made again.
@@ -61,9 +61,9 @@ pub(in crate::turn) struct ResumedCalls {
     pub(in crate::turn) decided: Vec<DecidedCall>,
     /// Calls about which the client has to be asked next.
     pub(in crate::turn) later: Vec<WaitingCall>,
-    /// Whether those end without being asked about.
+    /// Whether those calls end without a question.
     pub(in crate::turn) ends_later: bool,
-    /// Calls that ran when their process ended, and are made again.
+    /// Calls that ran when their process ended, and are repeated.
     pub(in crate::turn) repeated: Vec<ToolCall>,
     /// The record, for another one of the same round.
     pub(in crate::turn) record: Option<ResumedRecord>,

@@ -1,4 +1,4 @@
-//! Servers that say what a test wants.
+//! Servers with scripted responses.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ async fn serve(mut io: DuplexStream, mut response: Answer) {
     }
 }
 
-/// A channel to a server that greets well.
+/// A channel to a server with a correct greeting.
 pub(super) async fn connect(
     mut response: impl FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send + 'static,
 ) -> (JoinSet<()>, Channel) {
@@ -104,7 +104,7 @@ pub(super) async fn connect(
     (tasks, channel)
 }
 
-/// A server with one file of `content`; `read` may answer reads in its own way.
+/// A server with one file of `content`; `read` may replace the responses to reads.
 pub(super) async fn serving(
     content: Vec<u8>,
     mut read: impl FnMut(u32, u64, u32) -> Option<Option<Vec<u8>>> + Send + 'static,

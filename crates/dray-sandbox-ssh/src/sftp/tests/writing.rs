@@ -1,4 +1,4 @@
-//! Writing to servers that fail, and from sources that do.
+//! Tests of writing to servers that fail, and from sources that fail.
 
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind, SandboxPath};
@@ -10,7 +10,7 @@ use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
 use crate::sftp::{UploadTarget, upload};
 
-/// A server that takes writes; `write` decides on each of them by its number.
+/// A server that accepts writes; `write` returns the status of each by its number.
 async fn taking(mut write: impl FnMut(u32) -> u32 + Send + 'static) -> (JoinSet<()>, Channel) {
     let mut count = 0;
     connect(move |kind, id, _| {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// What a fake reader was asked, with the bytes of the document.
+/// Requests to a fake reader, with the bytes of each document.
 type Requests = std::sync::Arc<Mutex<Vec<(v1::ReadAttachmentRequest, Vec<u8>)>>>;
 
 /// A reader that gives every document the same reply.

@@ -1,4 +1,4 @@
-//! Links: their ends, their limits, what they may show, and their audit events.
+//! Tests of links: how they end, their limits, what they may show, and their audit events.
 
 use dray_bus::EventFilter;
 use dray_proto::v1::PreviewAction;
@@ -35,7 +35,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
         let refused = request(&link.origin, "GET", &target, &[]).await;
         assert_eq!(refused.status, 404, "{token}");
     }
-    // Another tenant sees and ends nothing, also with the same words.
+    // Another tenant sees and ends nothing, even with the same names.
     let list = v1::ListPreviewsRequest {
         sandbox: Some(session("s1")),
     };
@@ -69,7 +69,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
     .await;
     let ended = short.get("p", "a.txt").await;
     assert_eq!(revoked.text(), ended.text(), "one response for all of them");
-    // What is over is in no list.
+    // An ended preview is in no list.
     assert!(fixture.ask(&list).await.unwrap().previews.is_empty());
     fixture.end().await;
 }
@@ -104,7 +104,7 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
         "its own quota"
     );
     assert_eq!(link.get("p", "a.txt").await.text(), "first");
-    // The one that was refused was not made, so no event says so.
+    // The refused preview was not made, so no event reports it.
     let expected = [
         PreviewAction::Created,
         PreviewAction::Created,
@@ -115,7 +115,7 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
         let audit: v1::PreviewAudit = events.next().await.unwrap().decode().unwrap();
         assert_eq!(audit.action(), action, "{audit:?}");
     }
-    // The name stands for another incarnation: its files are not those that were to be shown.
+    // The name now means another incarnation, whose files the preview must not show.
     std::fs::rename(&first, first.with_extension("old")).unwrap();
     std::fs::create_dir(&first).unwrap();
     std::fs::write(first.join("a.txt"), "second").unwrap();
@@ -179,7 +179,7 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
         .await
         .unwrap();
     let link = fixture.preview(address(&sandbox), "a.txt").await;
-    // A look by a program is not a person's.
+    // A HEAD request comes from a program and does not count as a person's view.
     link.send("HEAD", "p", "a.txt", &[]).await;
     link.get("v", "a.txt").await;
     link.get("p", "a.txt").await;

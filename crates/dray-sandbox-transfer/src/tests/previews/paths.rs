@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 
-/// Swaps in a row, each a few microseconds.
+/// Swaps of the directory between two pauses; each takes a few microseconds.
 const ROUNDS_BETWEEN_PAUSES: u32 = 64;
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_path_that_is_swapped_while_it_is_read_shows_nothing_from_outside() {
             let (a, kept) = (root.join("www/a"), root.join("www/kept"));
             let mut rounds = 0_u32;
             while !stop.load(Ordering::Relaxed) {
-                // Now and then the directory stays for one whole request, so that one is served.
+                // From time to time the directory stays in place for one whole request, so that at least one is served.
                 if rounds.is_multiple_of(ROUNDS_BETWEEN_PAUSES) {
                     let seen = responses.load(Ordering::Relaxed);
                     while responses.load(Ordering::Relaxed) < seen + 2

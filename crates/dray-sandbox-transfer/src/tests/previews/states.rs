@@ -1,8 +1,8 @@
-//! Responses are of one state of the file.
+//! Tests that all bytes of a response are of one state of the file.
 
 use super::*;
 
-/// Something that happens to a file while it is sent.
+/// A change of a file while it is sent.
 type Change = fn(&Path);
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Secrets in the content of files.
+//! Tests that find secrets in the content of files.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn refuses_a_key_file_whose_private_key_stands_behind_other_text() {
             "PuTTY-User-Key-File-3: ssh-ed25519\n",
         ] {
             let text = [before.repeat(40).as_bytes(), key.as_bytes()].concat();
-            // Every length of piece, so that the line of the key is cut everywhere.
+            // Chunks of every length, so that the line of the key is cut at every position.
             for length in 1..key.len() {
                 let mut scanner = Scanner::new();
                 text.chunks(length).for_each(|piece| scanner.push(piece));
