@@ -26,6 +26,7 @@ mod need;
 mod new;
 mod npm;
 mod python;
+mod python_client;
 mod python_contracts;
 mod step;
 mod suite;
