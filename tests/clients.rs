@@ -1,5 +1,6 @@
 //! The clients in other languages against the real services.
 
+mod adapters;
 mod fixture;
 mod go;
 mod python;

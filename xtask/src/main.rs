@@ -31,6 +31,7 @@ mod python_contracts;
 mod step;
 mod suite;
 mod tidy;
+mod tool_definitions;
 mod typescript_contracts;
 
 /// Check, test, measure and generate.
