@@ -9,13 +9,18 @@ use dray_testkit::python;
 use super::fixture::{ClientFixture, examples};
 use crate::support;
 
-fn client_folder() -> PathBuf {
+pub(crate) fn client_folder() -> PathBuf {
     support::root().join("clients/python")
 }
 
 /// A Python that imports the package from the source tree and writes no bytecode into it.
 fn client_python() -> Command {
-    let mut command = Command::new(python::interpreter("grpc, nats, hatchling, mypy"));
+    client_python_with("grpc, nats, hatchling, mypy")
+}
+
+/// The same with other modules.
+pub(crate) fn client_python_with(modules: &str) -> Command {
+    let mut command = Command::new(python::interpreter(modules));
     command
         .env("PYTHONPATH", client_folder().join("src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")

@@ -58,7 +58,7 @@ fn every_example_of_the_typescript_readme_has_types_and_runs() {
         let text = fixture.adapt(example, &server);
         std::fs::write(folder.join(format!("example-{number}.mts")), text).unwrap();
     }
-    compile(&folder);
+    compile(&folder, &[]);
     let mut printed = String::new();
     for number in 0..runnable.len() {
         printed += &node::run(client_node(&folder).arg(format!("example-{number}.mjs")));
@@ -79,7 +79,7 @@ fn every_example_of_the_typescript_readme_has_types_and_runs() {
 }
 
 /// Compiles the examples with `--strict`, and checks the types of the installed package too.
-fn compile(folder: &Path) {
+pub(crate) fn compile(folder: &Path, options: &[&str]) {
     let package = support::root().join("target/node-client/package");
     let files = std::fs::read_dir(folder)
         .unwrap()
@@ -89,6 +89,7 @@ fn compile(folder: &Path) {
         client_node(folder)
             .arg(package.join("node_modules/typescript/bin/tsc"))
             .arg("--strict")
+            .args(options)
             .args(["--target", "es2022", "--module", "nodenext"])
             .args(["--types", "node", "--typeRoots"])
             .arg(package.join("node_modules/@types"))

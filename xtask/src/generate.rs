@@ -10,7 +10,9 @@ use prost::Message as _;
 use prost_build::{Config, Service, ServiceGenerator};
 use prost_types::FileDescriptorSet;
 
-use crate::{monitoring, python_contracts, step, typescript_contracts};
+use crate::{
+    monitoring, python_client, python_contracts, step, tool_definitions, typescript_contracts,
+};
 
 /// The area of the bus for each protobuf service.
 pub(crate) const SERVICE_AREAS: [(&str, &str); 10] = [
@@ -46,9 +48,11 @@ pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     generate_pages(root, check, &root.join("target/debug/dray"))
 }
 
-/// The Rust, Python and TypeScript types of `proto/`.
+/// The Rust, Python and TypeScript types of `proto/`, and what the clients share.
 pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()> {
-    let files = compile_proto(root)?;
+    let mut files = compile_proto(root)?;
+    files.extend(python_client::client_files(root)?);
+    files.extend(tool_definitions::client_files(root)?);
     let mut stale = stale_files(root, &files);
     let folders = [
         "crates/dray-proto/src/generated",

@@ -26,10 +26,12 @@ mod need;
 mod new;
 mod npm;
 mod python;
+mod python_client;
 mod python_contracts;
 mod step;
 mod suite;
 mod tidy;
+mod tool_definitions;
 mod typescript_contracts;
 
 /// Check, test, measure and generate.

@@ -7,7 +7,7 @@ import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } fro
 
 import { InvalidParameterError } from "./faults.js";
 import { Delivery, PublishedToolCall } from "./handles.js";
-import { DeliveryReport, Document, FetchedFile, IssuedTicket, ResolvedArguments, Ticket } from "./models.js";
+import { DeliveryReport, type Document, FetchedFile, IssuedTicket, ResolvedArguments, Ticket } from "./models.js";
 import {
   claimOf,
   type ClientContext,
@@ -18,7 +18,7 @@ import {
   type StoreSettings,
 } from "./operation.js";
 import { type CallOptions, readPem } from "./options.js";
-import { pathBytes, Sandbox, type SandboxPath } from "./sandbox.js";
+import { pathBytes, readDocument, Sandbox, type SandboxPath } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
 import { Transfers } from "./transfers.js";
 import { Connection, type ConnectionOptions } from "./transport.js";
@@ -28,7 +28,6 @@ import {
   Deliveries,
   Egress,
   Files,
-  Reading,
   type ReadAttachmentRequestSchema,
   type ResolveOptionsSchema,
   type Session,
@@ -207,15 +206,7 @@ export class Dray {
 
   /** Reads a document as Markdown: a URL, a DIAL file (`files/…`), a path of the service's workspace, or a stored file. */
   read(source: string | Stored, settings: ReadSettings = {}): Promise<Document> {
-    return this.#run(async (operation) => {
-      const reply = await operation.call(Reading.method.readAttachment, {
-        ...settings,
-        source: documentSource(source),
-      });
-      if (reply.output === undefined) throw new TypeError("the reply has no output");
-      const bytes = await operation.readBytes(reply.output);
-      return new Document(reply, Buffer.from(bytes).toString("utf8"));
-    });
+    return this.#run((operation) => readDocument(operation, documentSource(source), settings));
   }
 
   /** Puts a local file, bytes, a blob or a stream into the store; with `session` also into its sandbox, before its next

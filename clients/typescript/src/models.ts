@@ -301,6 +301,11 @@ export class CommandResult {
     return this.message.signal;
   }
 
+  /** Time from its start to its end. */
+  get milliseconds(): number {
+    return Number(this.message.milliseconds);
+  }
+
   /** Whether more of an output came than was kept. */
   get truncated(): boolean {
     return (this.message.stdout?.truncated ?? false) || (this.message.stderr?.truncated ?? false);

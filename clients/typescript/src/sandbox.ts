@@ -1,9 +1,12 @@
 /** Files of one sandbox. */
 
-import { CommandResult, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import type { ReadSettings } from "./client.js";
+import { CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
 import { isLocalSource, type LocalSource } from "./sources.js";
-import { Sandboxes, type SandboxRef } from "./v1/index.js";
+import { Reading, type ReadAttachmentRequestSchema, Sandboxes, type SandboxRef } from "./v1/index.js";
 
 /** A path in a sandbox: text, or its bytes where they are not UTF-8. */
 export type SandboxPath = string | Uint8Array;
@@ -54,6 +57,12 @@ export class Sandbox {
   constructor(run: OperationRunner, target: SandboxRef["sandbox"]) {
     this.#run = run;
     this.#target = target;
+  }
+
+  /** Reads a document of the sandbox as Markdown. */
+  read(path: SandboxPath, settings: ReadSettings = {}): Promise<Document> {
+    const value = this.#at(path);
+    return this.#run((operation) => readDocument(operation, { source: { case: "sandbox", value } }, settings));
   }
 
   /** Copies a file into the store with proof, and with `to` on to a local path. */
@@ -137,6 +146,18 @@ export class Sandbox {
   #at(path: SandboxPath): { sandbox: { sandbox: SandboxRef["sandbox"] }; path: Uint8Array } {
     return { sandbox: { sandbox: this.#target }, path: pathBytes(path) };
   }
+}
+
+/** Reads a document as Markdown. */
+export async function readDocument(
+  operation: Operation,
+  source: NonNullable<MessageInitShape<typeof ReadAttachmentRequestSchema>["source"]>,
+  settings: ReadSettings,
+): Promise<Document> {
+  const reply = await operation.call(Reading.method.readAttachment, { ...settings, source });
+  if (reply.output === undefined) throw new TypeError("the reply has no output");
+  const bytes = await operation.readBytes(reply.output);
+  return new Document(reply, Buffer.from(bytes).toString("utf8"));
 }
 
 /** A path as requests name it. */

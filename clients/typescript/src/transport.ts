@@ -132,6 +132,9 @@ export class Connection {
   }
 }
 
+const UNREACHABLE_ADVICE =
+  "Check that the address is right and that a system serves gRPC there, as `dray up --grpc ADDRESS` does.";
+
 /** The exception for a failed attempt: the fault of the service, or one for what went wrong on the way. */
 export function errorOf(failure: unknown): DrayageError {
   const error = ConnectError.from(failure);
@@ -155,8 +158,11 @@ export function errorOf(failure: unknown): DrayageError {
   // stream; the caller's own cancellation was looked at before.
   const isBroken = codes.length > 0 || error.code === Code.Aborted || error.code === Code.Canceled;
   const code = isBroken ? "unavailable" : (CODES[error.code] ?? "internal");
-  const found = makeFault(code, error.rawMessage || `The request failed with ${Code[error.code]}.`, {
+  const reason = error.rawMessage || `the request failed with ${Code[error.code]}`;
+  const message = code === "unavailable" ? `The service could not be reached: ${reason.replace(/\.$/, "")}.` : reason;
+  const found = makeFault(code, message, {
     detail: Code[error.code]?.replace(/\B[A-Z]/g, "_$&").toLowerCase() ?? "",
+    advice: code === "unavailable" ? UNREACHABLE_ADVICE : "",
     retryable: isBroken || error.code === Code.Unavailable || error.code === Code.ResourceExhausted,
   });
   return error.code === Code.Unauthenticated

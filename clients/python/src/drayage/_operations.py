@@ -263,6 +263,12 @@ def sandbox_get(target: SandboxTarget, path: str | bytes, max_bytes: int, to: Pa
     return file
 
 
+def sandbox_read(target: SandboxTarget, path: str | bytes, settings: ReadSettings) -> Operation[Document]:
+    """Reads a document of a sandbox as Markdown."""
+    source = v1.DocumentSource(sandbox=v1.SandboxPath(sandbox=target.ref(), path=path_bytes(path)))
+    return (yield from read(source, settings))
+
+
 @dataclass(frozen=True)
 class PlaceSettings:
     """Where a file goes in a sandbox."""

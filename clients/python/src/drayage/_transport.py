@@ -134,12 +134,19 @@ def error_of(error: grpc.RpcError) -> DrayageError:
     message = error.details() or f"The request failed with {code.name}."
     # Another attempt meets the same certificate.
     is_untrusted = "CERTIFICATE_VERIFY_FAILED" in message
+    if is_untrusted:
+        advice = "Check `ca_certificate` and `server_name` of `Tls`."
+    elif code == grpc.StatusCode.UNAVAILABLE:
+        message = f"The service could not be reached: {message.rstrip('.')}."
+        advice = "Check that the address is right and that a system serves gRPC there, as `dray up --grpc ADDRESS` does."
+    else:
+        advice = ""
     retryable = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
     fault = Fault(
         _CODES.get(code, FaultCode.INTERNAL),
         message,
         detail="untrusted_certificate" if is_untrusted else code.name.lower(),
-        advice="Check `ca_certificate` and `server_name` of `Tls`." if is_untrusted else "",
+        advice=advice,
         retryable=retryable and not is_untrusted,
     )
     return error_for(fault)

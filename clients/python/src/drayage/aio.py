@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
-import grpc.aio
 
 from drayage import _operations as operations
 from drayage import v1
+from drayage._channels import AsyncChannels
 from drayage._effects import (
     CallEffect,
     DownloadEffect,
@@ -25,7 +25,7 @@ from drayage._effects import (
     UploadEffect,
     call,
 )
-from drayage._http import Transfers, file_digest
+from drayage._http import file_digest
 from drayage._method import Method, ReplyT, RequestT
 from drayage._operations import LocalSource, SandboxTarget, Stored
 from drayage._transport import Attempts, Connection, error_of
@@ -44,34 +44,9 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import CallOptions, PemSource, Tls, read_pem
+from drayage.options import CallOptions, PemSource, Tls
 
 ResultT = TypeVar("ResultT")
-
-
-class _Channels:
-    """One channel for each address, shared by all clients that were made of one."""
-
-    def __init__(self, connection: Connection, store_ca: PemSource | None) -> None:
-        self.connection = connection
-        self.transfers = Transfers(read_pem(store_ca))
-        self._open: dict[str, grpc.aio.Channel] = {}
-
-    def find(self, target: str) -> grpc.aio.Channel:
-        channel = self._open.get(target)
-        if channel is None:
-            credentials = self.connection.credentials()
-            options = self.connection.channel_options()
-            if credentials is None:
-                channel = grpc.aio.insecure_channel(target, options)
-            else:
-                channel = grpc.aio.secure_channel(target, credentials, options)
-            self._open[target] = channel
-        return channel
-
-    async def close(self) -> None:
-        while self._open:
-            await self._open.popitem()[1].close()
 
 
 class AsyncDray:
@@ -93,7 +68,7 @@ class AsyncDray:
         options: CallOptions | None = None,
     ) -> None:
         connection = Connection(target, token, tenant, tls, plaintext, endpoints or {})
-        self._channels = _Channels(connection, store_ca)
+        self._channels = AsyncChannels(connection, store_ca)
         self.options = options or CallOptions()
 
     def with_options(self, **changes: Any) -> AsyncDray:
@@ -351,6 +326,22 @@ class AsyncSandbox:
     def __init__(self, dray: AsyncDray, target: SandboxTarget) -> None:
         self._dray = dray
         self._target = target
+
+    async def read(
+        self,
+        path: str | bytes,
+        *,
+        name: str = "",
+        range: str = "",
+        find: str = "",
+        summarize: bool = False,
+        focus: str = "",
+        show_hidden: bool = False,
+        member: str = "",
+    ) -> Document:
+        """Reads a document of the sandbox as Markdown."""
+        settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
+        return await self._dray._run(operations.sandbox_read(self._target, path, settings))
 
     async def get(self, path: str | bytes, *, to: str | Path | None = None, max_bytes: int = 0) -> SandboxFile:
         """Copies a file into the store with proof, and with `to` on to a local path."""

@@ -1,0 +1,69 @@
+"""The connections of both clients: one channel for each address, shared by all clients that were made of one."""
+
+from __future__ import annotations
+
+import threading
+
+import grpc
+import grpc.aio
+
+from drayage._http import Transfers
+from drayage._transport import Connection
+from drayage.options import PemSource, read_pem
+
+
+class Channels:
+    """Channels for threads."""
+
+    def __init__(self, connection: Connection, store_ca: PemSource | None) -> None:
+        self.connection = connection
+        self.transfers = Transfers(read_pem(store_ca))
+        self._lock = threading.Lock()
+        self._open: dict[str, grpc.Channel] = {}
+
+    def find(self, target: str) -> grpc.Channel:
+        """The channel to an address."""
+        with self._lock:
+            channel = self._open.get(target)
+            if channel is None:
+                credentials = self.connection.credentials()
+                options = self.connection.channel_options()
+                if credentials is None:
+                    channel = grpc.insecure_channel(target, options)
+                else:
+                    channel = grpc.secure_channel(target, credentials, options)
+                self._open[target] = channel
+            return channel
+
+    def close(self) -> None:
+        """Closes every channel."""
+        with self._lock:
+            while self._open:
+                self._open.popitem()[1].close()
+
+
+class AsyncChannels:
+    """Channels for one event loop."""
+
+    def __init__(self, connection: Connection, store_ca: PemSource | None) -> None:
+        self.connection = connection
+        self.transfers = Transfers(read_pem(store_ca))
+        self._open: dict[str, grpc.aio.Channel] = {}
+
+    def find(self, target: str) -> grpc.aio.Channel:
+        """The channel to an address."""
+        channel = self._open.get(target)
+        if channel is None:
+            credentials = self.connection.credentials()
+            options = self.connection.channel_options()
+            if credentials is None:
+                channel = grpc.aio.insecure_channel(target, options)
+            else:
+                channel = grpc.aio.secure_channel(target, credentials, options)
+            self._open[target] = channel
+        return channel
+
+    async def close(self) -> None:
+        """Closes every channel."""
+        while self._open:
+            await self._open.popitem()[1].close()

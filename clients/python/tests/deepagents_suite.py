@@ -1,0 +1,105 @@
+"""The backend for deepagents: LangChain's own suite, and what it does not ask. Run with pytest.
+
+DRAYAGE_STORY is as for end_to_end.py, with python: a directory that has `python` and `python3`.
+"""
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from deepagents.backends.protocol import SandboxBackendProtocol
+from drayage import CallOptions, DeniedError, Dray, RetryPolicy, Tls, UnavailableError
+from drayage.adapters.deepagents import DrayageSandbox
+from langchain_tests.integration_tests import SandboxIntegrationTests
+
+STORY = json.loads(os.environ["DRAYAGE_STORY"])
+BOX = Path(STORY["box"])
+ENVIRONMENT = {"PATH": f"{STORY['python']}:/usr/bin:/bin"}
+
+
+def connect(token: str = STORY["token"], target: str = STORY["target"]) -> Dray:
+    tls = Tls(ca_certificate=STORY["ca"], server_name="localhost")
+    return Dray(target, token=token, tls=tls, options=CallOptions(retry=RetryPolicy(max_attempts=2)))
+
+
+def backend(dray: Dray) -> DrayageSandbox:
+    return DrayageSandbox(dray, f"local:{BOX}", environment=ENVIRONMENT)
+
+
+class TestStandardSuite(SandboxIntegrationTests):
+    @property
+    def sandbox_root_dir(self) -> str:
+        return str(BOX / "suite")
+
+    @pytest.fixture(scope="class")
+    def sandbox(self) -> Iterator[SandboxBackendProtocol]:
+        with connect() as dray:
+            yield backend(dray)
+
+
+@pytest.fixture
+def box() -> Iterator[DrayageSandbox]:
+    with connect() as dray:
+        yield backend(dray)
+
+
+@pytest.fixture
+def place() -> Path:
+    """A directory of the sandbox for one test."""
+    place = BOX / uuid.uuid4().hex
+    place.mkdir()
+    return place
+
+
+@pytest.mark.skipif(version("deepagents").startswith("0.6."), reason="deepagents 0.7 changed this")
+def test_a_file_is_replaced_and_found_by_its_whole_path(box: DrayageSandbox, place: Path) -> None:
+    path = str(place / "below" / "a.txt")
+    for content in ["first", "second"]:
+        assert box.write(path, content).error is None
+    assert box.download_files([path])[0].content == b"second"
+    assert [found["path"] for found in box.glob("*.txt", str(place)).matches or []] == [path]
+
+
+def test_a_file_keeps_its_mode_and_a_link_stays_one(box: DrayageSandbox, place: Path) -> None:
+    path, link = place / "run.sh", place / ".run"
+    path.write_text("old")
+    path.chmod(0o750)
+    link.symlink_to(path)
+    assert box.upload_files([(str(link), b"new")])[0].error is None
+    assert (path.read_bytes(), path.stat().st_mode & 0o777, link.is_symlink()) == (b"new", 0o750, True)
+    assert box.upload_files([(str(place), b"")])[0].error == "is_directory"
+    assert box.upload_files([(f"{path}/below", b"")])[0].error == "invalid_path"
+    assert list((BOX / "uploads").glob("staged-*")) == []
+
+
+def test_a_command_may_be_longer_than_arguments_may(box: DrayageSandbox) -> None:
+    ran = box.execute(f"printf %s {'x' * 100_000} | wc -c; exit 3")
+    assert (ran.output.strip(), ran.exit_code) == ("100000", 3)
+
+
+def test_a_slow_command_is_ended_with_its_output(box: DrayageSandbox) -> None:
+    ran = box.execute("echo begun; sleep 60", timeout=1)
+    assert ran.exit_code == 124
+    assert re.match(r"begun\n\nThe command was ended after \d+ s\.", ran.output)
+
+
+def test_failures_say_what_to_do_and_are_no_empty_results() -> None:
+    for token, advice in [
+        (STORY["narrow_token"], "Ask the operator to add the method to the scopes of the identity."),
+        (STORY["other_token"], "An operator allows it in `sandbox-transfer.commands.allow`."),
+    ]:
+        with connect(token) as dray:
+            for run in [lambda box: box.execute("true"), lambda box: box.ls("/")]:
+                with pytest.raises(DeniedError, match=advice):
+                    run(backend(dray))
+            assert backend(dray).upload_files([(str(BOX / "x"), b"")])[0].error
+            assert backend(dray).download_files([str(BOX / "x")])[0].error
+    with connect(target="127.0.0.1:9") as dray, pytest.raises(UnavailableError, match="`dray up --grpc ADDRESS`"):
+        backend(dray).execute("true")
+    with connect() as dray, pytest.raises(ValueError, match="either"):
+        DrayageSandbox(dray)

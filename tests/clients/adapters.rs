@@ -1,0 +1,193 @@
+//! Tests the adapters for agent frameworks with the packages of the frameworks: their own suite where there is one,
+//! rehearsed models, and the examples of the page.
+
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dray_testkit::{node, python};
+
+use super::fixture::{ClientFixture, examples};
+use super::python::{client_folder, client_python_with};
+use super::typescript::compile;
+use crate::support;
+
+/// What the tests import.
+const PYTHON_MODULES: &str =
+    "grpc, agents, agents.sandbox, deepagents, pydantic_ai, langchain_tests, pytest_asyncio";
+/// The newest deepagents, with a package of which it needs a later version than other requirements allow.
+const NEWEST_DEEPAGENTS: [&str; 2] = ["deepagents==0.7.32", "wcmatch==12.0.1"];
+/// A model of the AI SDK that makes one call and ends with its result.
+const AI_SDK_MODEL: &str = r#"
+import { MockLanguageModelV4 } from "ai/test";
+const tokens = { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 };
+const model = new MockLanguageModelV4({
+  doGenerate: async ({ prompt }) => {
+    const usage = { inputTokens: tokens, outputTokens: { total: 1, text: 1, reasoning: 0 } };
+    const last = prompt.at(-1);
+    return last?.role === "tool"
+      ? { content: [{ type: "text", text: JSON.stringify(last) }], finishReason: { unified: "stop", raw: "" }, usage, warnings: [] }
+      : {
+          content: [{ type: "tool-call", toolCallId: "c", toolName: "list", input: "{}" }],
+          finishReason: { unified: "tool-calls", raw: "" },
+          usage,
+          warnings: [],
+        };
+  },
+});
+"#;
+
+fn page() -> PathBuf {
+    support::root().join("docs/agent-frameworks.md")
+}
+
+/// The suite with what it needs to be told, without plugins that it does not use.
+fn pytest() -> Command {
+    let mut command = client_python_with(PYTHON_MODULES);
+    command
+        .args(["-m", "pytest", "-q", "-p", "pytest_asyncio.plugin"])
+        .args(["-p", "no:cacheprovider", "-o", "asyncio_mode=auto"])
+        .args(["-W", "ignore", "tests/deepagents_suite.py"])
+        .env("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1");
+    command
+}
+
+/// A directory with the newest deepagents, for the front of the search path.
+fn newest_deepagents() -> PathBuf {
+    let directory = support::root().join("target/python-deepagents");
+    let stamp = directory.join("installed");
+    let wanted = NEWEST_DEEPAGENTS.join(" ");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return directory;
+    }
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+    support::stdout(
+        Command::new(python::interpreter(PYTHON_MODULES))
+            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"])
+            .arg(&directory)
+            .args(NEWEST_DEEPAGENTS)
+            .env("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    );
+    // Written last, so that an installation which was cut off has none.
+    std::fs::write(&stamp, wanted).unwrap();
+    directory
+}
+
+#[test]
+fn the_deepagents_backend_passes_the_suite_of_langchain() {
+    let fixture = ClientFixture::new();
+    let (server, mut story) = fixture.start_secured();
+    let interpreter = python::interpreter(PYTHON_MODULES);
+    story["python"] = interpreter.parent().unwrap().to_str().unwrap().into();
+    let story = story.to_string();
+
+    let printed = support::stdout(pytest().env("DRAYAGE_STORY", &story));
+    assert!(printed.contains("\n90 passed, 1 skipped"), "{printed}");
+
+    // The suite is of the time before 0.7, with which writing replaces files and found paths are whole.
+    let path = std::env::join_paths([newest_deepagents(), client_folder().join("src")]).unwrap();
+    let printed = support::stdout(
+        pytest()
+            .args([
+                "-k",
+                "not TestStandardSuite or edit or (ls and not large) or grep",
+            ])
+            .env("PYTHONPATH", path)
+            .env("DRAYAGE_STORY", &story),
+    );
+    assert!(!printed.contains("skipped"), "{printed}");
+    server.end();
+}
+
+#[test]
+fn tools_and_sandboxes_of_python_frameworks_work_with_rehearsed_models() {
+    let fixture = ClientFixture::new();
+    let (server, story) = fixture.start_secured();
+    support::stdout(
+        client_python_with(PYTHON_MODULES)
+            .args(["-m", "unittest", "tests/adapters.py"])
+            .env("DRAYAGE_STORY", story.to_string()),
+    );
+    server.end();
+}
+
+#[test]
+fn tools_for_the_ai_sdk_work_with_a_mock_model() {
+    node::client_project();
+    let package = support::root().join("target/node-client/package");
+    let fixture = ClientFixture::new();
+    let (server, story) = fixture.start_secured();
+    let mut tests = Command::new("node");
+    tests
+        .current_dir(&package)
+        .args(["--test", "dist/test/ai_sdk.test.js"])
+        .env("DRAYAGE_STORY", story.to_string());
+    node::run(&mut tests);
+    server.end();
+}
+
+#[test]
+fn every_example_for_agent_frameworks_runs_with_a_rehearsed_model() {
+    let fixture = ClientFixture::new();
+    let server = fixture.start(&[]);
+    let mut printed = String::new();
+    let blocks = examples(&page(), "python");
+    assert_eq!(blocks.len(), 4);
+    for example in blocks {
+        printed += &run_python_example(&fixture.adapt(&example, &server));
+    }
+    let blocks = examples(&page(), "ts");
+    assert_eq!(blocks.len(), 1);
+    for example in blocks {
+        let text = format!("{AI_SDK_MODEL}{}", fixture.adapt(&example, &server));
+        printed += &run_typescript_example(fixture.folder.path(), &text);
+    }
+    for part in [
+        "done by deepagents",
+        "standard output:\nfrom the tools",
+        "from the sandbox agent",
+        "drayage-box/uploads\"}",
+        "tool-result",
+    ] {
+        assert!(printed.contains(part), "{part} in {printed}");
+    }
+    server.end();
+}
+
+fn run_python_example(example: &str) -> String {
+    let mut run = client_python_with(PYTHON_MODULES)
+        .arg("tests/rehearsed_models.py")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = run.stdin.take().unwrap();
+    input.write_all(example.as_bytes()).unwrap();
+    drop(input);
+    let output = run.wait_with_output().unwrap();
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{example}\n{failed}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn run_typescript_example(folder: &Path, example: &str) -> String {
+    node::client_project();
+    let package = support::root().join("target/node-client/package");
+    let folder = folder.join("ai-sdk");
+    std::fs::create_dir_all(folder.join("node_modules/@drayage")).unwrap();
+    // The package of the tests has the AI SDK too; what it imports is found from where it is.
+    symlink(&package, folder.join("node_modules/@drayage/client")).unwrap();
+    symlink(
+        package.join("node_modules/ai"),
+        folder.join("node_modules/ai"),
+    )
+    .unwrap();
+    std::fs::write(folder.join("example.mts"), example).unwrap();
+    // The types of the AI SDK name a package that has none.
+    compile(&folder, &["--skipLibCheck"]);
+    node::run(Command::new("node").current_dir(&folder).arg("example.mjs"))
+}
