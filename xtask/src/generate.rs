@@ -13,7 +13,8 @@ use prost_types::FileDescriptorSet;
 use crate::{monitoring, python_contracts, step, typescript_contracts};
 
 /// The area of the bus for each protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 10] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 11] = [
+    ("Approvals", "approval"),
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
