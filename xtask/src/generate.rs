@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// The area of the bus for each protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 10] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 11] = [
+    ("Approvals", "approval"),
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),

@@ -18,6 +18,8 @@ use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::cli::CliAccount;
 use crate::inbound::origin::is_origin;
 use crate::link::LinkPolicy;
+pub use crate::questions::QuestionChat;
+use crate::questions::question_problems;
 
 /// Section `platform-delivery`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -63,6 +65,9 @@ pub struct Config {
     /// Origins whose pages may upload from a browser, exactly as browsers send them: `https://app.example`. The object
     /// store needs the same origins for `PUT` in its own CORS rules.
     pub upload_origins: Vec<String>,
+    /// Chats whose people are asked about calls that wait for approval, by name. The orchestrator names them in
+    /// `approval_chats`. Default none.
+    pub question_chats: BTreeMap<String, QuestionChat>,
     /// Asks platforms for messages where they are asked rather than call us. Default true.
     pub poll: bool,
     /// Most bytes of one attachment of a user. Default `128MiB`.
@@ -94,6 +99,7 @@ impl Default for Config {
             hosts: Vec::new(),
             upload_tokens: BTreeMap::new(),
             upload_origins: Vec::new(),
+            question_chats: BTreeMap::new(),
             poll: true,
             max_attachment: ByteSize::mib(128),
             max_message: ByteSize::mib(128),
@@ -166,6 +172,7 @@ impl Section for Config {
             );
         }
         problems.extend(self.upload_problems());
+        problems.extend(question_problems(&self.question_chats));
         problems
     }
 }
@@ -203,7 +210,7 @@ impl Config {
     }
 }
 
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     dray_types::id::is_subject_token(name)
 }
 

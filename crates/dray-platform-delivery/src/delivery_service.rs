@@ -22,6 +22,7 @@ use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;
 use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
+use crate::questions::QuestionService;
 use crate::queue::ChatQueues;
 use crate::rate_limit::RateLimiter;
 use crate::receipts::ReceiptService;
@@ -129,6 +130,7 @@ struct ServiceParts<'a> {
     accounts: AccountRegistry,
     log: DeliveryLog,
     platform_cache: PlatformCache,
+    limiter: Arc<RateLimiter>,
     metrics: DeliveryMetrics,
 }
 
@@ -142,6 +144,7 @@ impl<'a> ServiceParts<'a> {
             accounts,
             log: DeliveryLog { records, index },
             platform_cache: PlatformCache::new(&cx.bus, cx.clock.clone()),
+            limiter: Arc::new(RateLimiter::new(cx.clock.clone())),
             metrics: DeliveryMetrics::new(&cx.meter),
         }
     }
@@ -183,7 +186,7 @@ impl<'a> ServiceParts<'a> {
             log: self.log.clone(),
             platform_cache: self.platform_cache.clone(),
             pace: SendPace {
-                limiter: RateLimiter::new(self.cx.clock.clone()),
+                limiter: Arc::clone(&self.limiter),
                 retry_unit,
             },
             metrics: self.metrics.clone(),
@@ -223,6 +226,13 @@ impl<'a> ServiceParts<'a> {
                 clock: clock.clone(),
                 config: Arc::clone(&self.config),
                 platform_cache: self.platform_cache.clone(),
+            },
+            questions: QuestionService {
+                bus: bus.clone(),
+                clock: clock.clone(),
+                config: Arc::clone(&self.config),
+                accounts: self.accounts.clone(),
+                limiter: Arc::clone(&self.limiter),
             },
             receiver: MessageReceiver {
                 bus: bus.clone(),

@@ -55,6 +55,7 @@ impl Service for PlatformDelivery {
             .answer(Self::prepare_upload)
             .answer(Self::finish_upload)
             .answer(Self::check_accounts)
+            .answer(Self::ask_in_chat)
             .consume(Self::send)
             .consume_as(INBOUND_QUEUE, Self::receive);
         // One queue a platform, so that an outage of one fills no other. Every process consumes all of them, also
@@ -72,6 +73,7 @@ impl Service for PlatformDelivery {
             .calls::<v1::StatSandboxRequest>()
             .calls::<v1::GetSandboxFileRequest>()
             .calls::<v1::GetSandboxTreeRequest>()
+            .calls::<v1::DecideInChatRequest>()
             .publishes_work::<v1::SendFileRequested>()
             .publishes_work::<v1::DeliverFiles>()
             .publishes_work::<v1::ReceiveMessage>()
@@ -259,6 +261,16 @@ impl PlatformDelivery {
             .check(&meta, &body)
             .await
             .map_err(report_error)
+    }
+
+    /// Shows a question in a chat of the configuration.
+    pub async fn ask_in_chat(
+        self: Arc<Self>,
+        request: Request<v1::AskInChatRequest>,
+    ) -> Result<v1::AskInChatReply, Fault> {
+        let Request { meta, body } = request;
+        let questions = &self.deliveries.inbound.questions;
+        questions.ask(&meta, &body).await
     }
 
     /// Does the work on a message of a user.

@@ -206,7 +206,7 @@ fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
         "file_uploads_except_images_disabled" | "file_type_not_allowed" => {
             ErrorKind::UnsupportedKind
         }
-        "msg_too_long" | "alt_txt_too_large" => ErrorKind::TooLong,
+        "msg_too_long" | "msg_blocks_too_long" | "alt_txt_too_large" => ErrorKind::TooLong,
         "thread_not_found" | "invalid_thread_ts" => ErrorKind::NoThread,
         "file_not_found" | "file_deleted" => ErrorKind::StaleFileId,
         "invalid_auth"

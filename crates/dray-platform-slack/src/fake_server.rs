@@ -3,6 +3,7 @@
 //! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
 //! proved with `slack_sdk` in `tests/python.rs`.
 
+mod buttons;
 mod state;
 
 use std::io;
@@ -16,6 +17,7 @@ use dray_http::fake_server::{
 use dray_types::Secret;
 use serde_json::{Value, json};
 
+pub use buttons::ShownButton;
 use state::{FakeState, SlackFile};
 
 /// The only token that the server accepts.
@@ -69,6 +71,10 @@ pub struct StoredMessage {
     pub thread: String,
     /// Names and contents of its files.
     pub files: Vec<(String, ContentDigest)>,
+    /// What its blocks show as code.
+    pub code: String,
+    /// The buttons of its blocks.
+    pub buttons: Vec<ShownButton>,
 }
 
 /// A Web API on a loopback port; dropping the value stops it.
@@ -213,6 +219,8 @@ async fn answer_request(
         "files.info" => Ok(file_info(&shared, form.field("file"))),
         "files.completeUploadExternal" => do_visibly(&shared, &form, complete_upload),
         "chat.postMessage" => do_visibly(&shared, &form, post_message),
+        "chat.postEphemeral" => do_visibly(&shared, &form, buttons::post_notice),
+        "chat.update" => do_visibly(&shared, &form, buttons::update_message),
         _ => Ok(error_reply("unknown_method")),
     }
 }
@@ -364,6 +372,7 @@ fn post_message(
         text,
         Vec::new(),
     )?;
+    buttons::show_blocks(state, form, &ts)?;
     Ok(json!({ "ts": ts, "channel": form.field("channel") }))
 }
 
@@ -385,6 +394,8 @@ fn show_message(
         text,
         thread: thread.to_owned(),
         files,
+        code: String::new(),
+        buttons: Vec::new(),
     });
     Ok(ts)
 }

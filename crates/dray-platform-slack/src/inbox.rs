@@ -1,12 +1,13 @@
-//! Events that Slack sends to our webhook, verified by signature.
+//! Events and presses of buttons that Slack sends to our webhook, verified by signature.
 
 use dray_platform::{
-    DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, WebhookReply,
-    WebhookRequest, http,
+    ButtonPress, DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError,
+    WebhookReply, WebhookRequest, http,
 };
 use hmac::{Hmac, Mac as _};
 use serde_json::Value;
 use sha2::Sha256;
+use url::form_urlencoded;
 
 use crate::PLATFORM_NAME;
 use crate::options::SlackOptions;
@@ -23,7 +24,16 @@ pub(crate) fn read_webhook(
 ) -> Result<WebhookReply, PlatformError> {
     // Before the body is parsed; the check of the address is signed too.
     verify_signature(options, request, now)?;
-    let event: Value = serde_json::from_slice(&request.body).map_err(|cause| {
+    // Interactions are forms with JSON in them; events are JSON.
+    let payload = form_urlencoded::parse(&request.body).find(|(name, _)| name == "payload");
+    let is_form = request.headers.iter().any(|(name, value)| {
+        name == "content-type" && value.starts_with("application/x-www-form-urlencoded")
+    });
+    let bytes = match &payload {
+        Some((_, payload)) if is_form => payload.as_bytes(),
+        _ => &request.body,
+    };
+    let event: Value = serde_json::from_slice(bytes).map_err(|cause| {
         PlatformError::new(ErrorKind::BadFormat, "the event is not JSON").caused_by(cause)
     })?;
     let text = |pointer: &str| {
@@ -47,6 +57,9 @@ pub(crate) fn read_webhook(
         && let Some(event) = event.get("event")
     {
         reply.messages.extend(inbound_message(account, event));
+    }
+    if text("/type") == "block_actions" {
+        reply.presses.extend(button_press(account, &event));
     }
     Ok(reply)
 }
@@ -116,6 +129,35 @@ fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
         attachments: files
             .map(|files| files.iter().map(inbound_attachment).collect())
             .unwrap_or_default(),
+    })
+}
+
+/// The press in an interaction. `None` for other elements than buttons, and for those outside of messages.
+fn button_press(account: &str, event: &Value) -> Option<ButtonPress> {
+    let text = |pointer: &str| {
+        let text = event.pointer(pointer).and_then(Value::as_str);
+        text.map(str::to_owned)
+    };
+    // One interaction has one action.
+    if text("/actions/0/type")? != "button" {
+        return None;
+    }
+    Some(ButtonPress {
+        target: DeliveryTarget {
+            platform: PLATFORM_NAME.to_owned(),
+            account: account.to_owned(),
+            chat: text("/channel/id")?,
+            thread: text("/message/thread_ts").unwrap_or_default(),
+            reply_to: String::new(),
+        },
+        message_id: text("/message/ts")?,
+        text: unescape_text(&text("/message/text").unwrap_or_default()),
+        sender: text("/user/id")?,
+        sender_name: text("/user/name")
+            .or_else(|| text("/user/username"))
+            .unwrap_or_default(),
+        data: text("/actions/0/value")?,
+        reference: String::new(),
     })
 }
 

@@ -26,16 +26,17 @@ pub mod fake_server;
 mod inbox;
 mod options;
 mod plan;
+mod question;
 mod send;
 #[cfg(test)]
 mod tests;
 
 use async_trait::async_trait;
 use dray_platform::{
-    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
-    DuplicateProtection, InboundAttachment, InboundSource, OutgoingDelivery, Platform,
-    PlatformError, RateLimits, ReconcileResult, SendRequest, SendStep, UploadProgress,
-    WebhookReply, WebhookRequest, http,
+    AccountCheck, AccountOptions, ButtonPress, ByteStream, ChatLimits, ChatQuestion, ConfirmedFile,
+    DeliveryTarget, DuplicateProtection, InboundAttachment, InboundSource, OutgoingDelivery,
+    Platform, PlatformError, PressReply, QuestionChannel, RateLimits, ReconcileResult, SendRequest,
+    SendStep, UploadProgress, WebhookReply, WebhookRequest, http,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -139,6 +140,25 @@ impl Platform for SlackPlatform {
 
     async fn reconcile(&self, send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
         send::reconcile_step(&self.api, send, self.options.share_wait.as_duration()).await
+    }
+
+    fn questions(&self) -> Option<&dyn QuestionChannel> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl QuestionChannel for SlackPlatform {
+    async fn ask(
+        &self,
+        target: &DeliveryTarget,
+        question: &ChatQuestion,
+    ) -> Result<String, PlatformError> {
+        question::ask_question(&self.api, target, question).await
+    }
+
+    async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError> {
+        question::reply_to_press(&self.api, press, reply).await
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Largest file, in bytes, in all plans (platform-delivery 6).
 const MAX_FILE_BYTES: u64 = 1_000_000_000;
 /// Longest text that Slack recommends, in characters; the hard limit is 40,000.
-const MAX_TEXT_CHARACTERS: usize = 4000;
+pub(crate) const MAX_TEXT_CHARACTERS: usize = 4000;
 /// Most files of one completion: above about 14, Slack answers `internal_error`.
 const MAX_FILES: usize = 10;
 

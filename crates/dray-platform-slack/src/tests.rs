@@ -1,5 +1,7 @@
 //! The app against its fake server.
 
+mod question;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

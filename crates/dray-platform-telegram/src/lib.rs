@@ -26,6 +26,7 @@ mod inbox;
 mod options;
 mod plan;
 mod poll;
+mod question;
 mod refusal;
 mod response;
 mod send;
@@ -36,10 +37,10 @@ mod update;
 use async_trait::async_trait;
 use dray_http::MultipartForm;
 use dray_platform::{
-    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
-    DuplicateProtection, FilePermission, InboundAttachment, InboundSink, InboundSource,
-    OutgoingDelivery, Platform, PlatformError, RateLimits, SendRequest, SendStep, UploadProgress,
-    WebhookReply, WebhookRequest,
+    AccountCheck, AccountOptions, ButtonPress, ByteStream, ChatLimits, ChatQuestion, ConfirmedFile,
+    DeliveryTarget, DuplicateProtection, FilePermission, InboundAttachment, InboundSink,
+    InboundSource, OutgoingDelivery, Platform, PlatformError, PressReply, QuestionChannel,
+    RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
 };
 use dray_types::Clock;
 use serde_json::Value;
@@ -145,6 +146,25 @@ impl Platform for TelegramPlatform {
         error: &PlatformError,
     ) -> Option<SendStep> {
         plan::fallback_step(delivery, step, error)
+    }
+
+    fn questions(&self) -> Option<&dyn QuestionChannel> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl QuestionChannel for TelegramPlatform {
+    async fn ask(
+        &self,
+        target: &DeliveryTarget,
+        question: &ChatQuestion,
+    ) -> Result<String, PlatformError> {
+        question::ask_question(&self.api, target, question).await
+    }
+
+    async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError> {
+        question::reply_to_press(&self.api, press, reply).await
     }
 }
 

@@ -23,7 +23,7 @@ const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
 
 /// Longest caption and text, in UTF-16 units after parsing of entities.
 const MAX_CAPTION_UNITS: usize = 1024;
-const MAX_TEXT_UNITS: usize = 4096;
+pub(crate) const MAX_TEXT_UNITS: usize = 4096;
 
 /// Most items of an album.
 const MAX_ALBUM_ITEMS: usize = 10;

@@ -80,7 +80,7 @@ impl UpdatePoller<'_> {
     async fn ask(&self) -> Result<Vec<Value>, PlatformError> {
         let wait = self.options.poll_wait.as_duration().min(MAX_WAIT);
         // Other kinds, such as edits and reactions, would only be read and dropped.
-        let kinds = json!(["message", "channel_post"]);
+        let kinds = json!(["message", "channel_post", "callback_query"]);
         let mut form = MultipartForm::new()
             .text("timeout", wait.as_secs().to_string())
             .text("allowed_updates", kinds.to_string());
@@ -107,6 +107,11 @@ impl UpdatePoller<'_> {
             let Some(number) = update::update_id(&update) else {
                 continue;
             };
+            if let Some(press) = update::button_press(self.account, &update) {
+                deliver.press(press).await;
+                self.offset = Some(number + 1);
+                continue;
+            }
             match update::inbound_message(self.account, &update, self.options.download()) {
                 // An error ends the loop before the offset moves, so this message comes again.
                 Ok(Some(message)) => deliver.message(message).await?,

@@ -29,14 +29,14 @@ const LARGE_UPLOAD_BYTES: u64 = 1_000_000;
 
 /// Where a message goes: a [`DeliveryTarget`] whose numbers were parsed.
 #[derive(Clone, Debug)]
-struct ChatAddress {
+pub(crate) struct ChatAddress {
     chat: String,
     thread: Option<i64>,
     reply_to: Option<i64>,
 }
 
 impl ChatAddress {
-    fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
+    pub(crate) fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
         // As `NoThread`, after which the delivery continues without the thread or the reply.
         let number = |text: &str, what: &str| {
             let missing =
@@ -61,7 +61,7 @@ impl ChatAddress {
         form
     }
 
-    fn message(&self) -> MultipartForm {
+    pub(crate) fn message(&self) -> MultipartForm {
         let form = self.form();
         match self.reply_to {
             None => form,

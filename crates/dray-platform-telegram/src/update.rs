@@ -1,6 +1,6 @@
-//! Updates: what users wrote.
+//! Updates: what users wrote, and buttons that they pressed.
 
-use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
+use dray_platform::{ButtonPress, DeliveryTarget, InboundAttachment, InboundMessage};
 use dray_presentation::size;
 use serde::Deserialize;
 use serde_json::Value;
@@ -90,18 +90,72 @@ pub(crate) fn inbound_message(
         id: message.chat.id,
     });
     Ok(Some(InboundMessage {
-        target: DeliveryTarget {
-            platform: PLATFORM_NAME.to_owned(),
-            account: account.to_owned(),
-            chat: message.chat.id.to_string(),
-            thread: thread.map(|id| id.to_string()).unwrap_or_default(),
-            reply_to: String::new(),
-        },
+        target: chat_target(account, message.chat.id, thread),
         message_id: message.message_id.to_string(),
         sender: sender.id.to_string(),
         text,
         attachments,
     }))
+}
+
+fn chat_target(account: &str, chat: i64, thread: Option<i64>) -> DeliveryTarget {
+    DeliveryTarget {
+        platform: PLATFORM_NAME.to_owned(),
+        account: account.to_owned(),
+        chat: chat.to_string(),
+        thread: thread.map(|id| id.to_string()).unwrap_or_default(),
+        reply_to: String::new(),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct CallbackQuery {
+    id: String,
+    from: UpdatePerson,
+    message: CallbackMessage,
+    data: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct UpdatePerson {
+    id: i64,
+    #[serde(default)]
+    first_name: String,
+    #[serde(default)]
+    last_name: String,
+}
+
+/// The message of a pressed button. One that is too old has a chat and an id alone (`InaccessibleMessage`).
+#[derive(Debug, Deserialize)]
+struct CallbackMessage {
+    message_id: i64,
+    chat: UpdateParty,
+    message_thread_id: Option<i64>,
+    #[serde(default)]
+    is_topic_message: bool,
+    #[serde(default)]
+    text: String,
+}
+
+/// The press in an update. `None` for updates of other kinds, and for buttons without a message of a bot or without data:
+/// those of inline results and games.
+pub(crate) fn button_press(account: &str, update: &Value) -> Option<ButtonPress> {
+    let query = CallbackQuery::deserialize(update.get("callback_query")?).ok()?;
+    let (person, message) = (query.from, query.message);
+    let thread = message
+        .message_thread_id
+        .filter(|_| message.is_topic_message);
+    Some(ButtonPress {
+        target: chat_target(account, message.chat.id, thread),
+        message_id: message.message_id.to_string(),
+        text: message.text,
+        sender: person.id.to_string(),
+        sender_name: format!("{} {}", person.first_name, person.last_name)
+            .trim()
+            .to_owned(),
+        data: query.data,
+        reference: query.id,
+    })
 }
 
 fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<InboundAttachment> {

@@ -28,6 +28,7 @@ pub mod http;
 pub mod limits;
 pub mod plan;
 pub mod platform;
+pub mod question;
 
 pub use account_check::{AccountCheck, CredentialCheck, FilePermission};
 pub use delivery::{
@@ -41,3 +42,4 @@ pub use platform::{
     InboundSource, OutgoingDelivery, Platform, RateLimits, ReconcileResult, SendRequest,
     StatusUpdate, UploadProgress, WebhookReply, WebhookRequest,
 };
+pub use question::{ButtonPress, ChatQuestion, PressReply, QuestionButton, QuestionChannel};

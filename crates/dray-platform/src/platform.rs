@@ -18,6 +18,7 @@ use crate::delivery::{
 };
 use crate::error::PlatformError;
 use crate::limits::ChatLimits;
+use crate::question::{ButtonPress, QuestionChannel};
 
 /// The platform's protection against duplicates after a lost response (the table of messaging-reliability 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +163,11 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     ) -> Option<SendStep> {
         None
     }
+
+    /// Questions with buttons, where this platform has them. The default is for platforms without.
+    fn questions(&self) -> Option<&dyn QuestionChannel> {
+        None
+    }
 }
 
 /// The configuration of one account on a platform: the options of each platform implement it, so that the delivery
@@ -203,6 +209,8 @@ pub struct WebhookReply {
     pub messages: Vec<InboundMessage>,
     /// Later reports about messages that we sent.
     pub statuses: Vec<StatusUpdate>,
+    /// Buttons of questions that users pressed.
+    pub presses: Vec<ButtonPress>,
 }
 
 /// A message of a user, with its attachments.
@@ -255,6 +263,11 @@ pub struct StatusUpdate {
 pub trait InboundSink: Debug + std::marker::Send + Sync {
     /// Stores the message durably. Only after `Ok` may the source acknowledge it to the platform.
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError>;
+
+    /// Takes a press of a button to its end: the person gets a reply. A press is not durable, since platforms accept
+    /// replies for seconds only; a person whose press could not be taken learns it and presses again. The default
+    /// ignores presses.
+    async fn press(&self, _press: ButtonPress) {}
 }
 
 /// The inbound side of one account.

@@ -5,6 +5,9 @@ from typing import Final
 from drayage import v1
 from drayage._method import Method
 
+APPROVALS_DECIDE_IN_CHAT: Final[Method[v1.DecideInChatRequest, v1.DecideInChatReply]] = Method(
+    "/dray.v1.Approvals/DecideInChat", "dray.approval.v1.decide-in-chat", v1.DecideInChatRequest, v1.DecideInChatReply
+)
 ARTIFACTS_OPEN: Final[Method[v1.OpenArtifactRequest, v1.PresignedUrl]] = Method(
     "/dray.v1.Artifacts/Open", "dray.artifact.v1.open", v1.OpenArtifactRequest, v1.PresignedUrl
 )
@@ -85,6 +88,9 @@ DELIVERIES_FINISH_UPLOAD: Final[Method[v1.FinishUploadRequest, v1.FinishUploadRe
 )
 DELIVERIES_CHECK_ACCOUNTS: Final[Method[v1.CheckAccountsRequest, v1.CheckAccountsReply]] = Method(
     "/dray.v1.Deliveries/CheckAccounts", "dray.delivery.v1.check-accounts", v1.CheckAccountsRequest, v1.CheckAccountsReply
+)
+DELIVERIES_ASK_IN_CHAT: Final[Method[v1.AskInChatRequest, v1.AskInChatReply]] = Method(
+    "/dray.v1.Deliveries/AskInChat", "dray.delivery.v1.ask-in-chat", v1.AskInChatRequest, v1.AskInChatReply
 )
 EGRESS_FETCH: Final[Method[v1.FetchRequest, v1.FetchReply]] = Method(
     "/dray.v1.Egress/Fetch", "dray.egress.v1.fetch", v1.FetchRequest, v1.FetchReply

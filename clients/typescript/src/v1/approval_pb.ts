@@ -4,15 +4,15 @@
 // @generated from file dray/v1/approval.proto (package dray.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file dray/v1/approval.proto.
  */
 export const file_dray_v1_approval: GenFile = /*@__PURE__*/
-  fileDesc("ChZkcmF5L3YxL2FwcHJvdmFsLnByb3RvEgdkcmF5LnYxIoMBCg1BcHByb3ZhbEF1ZGl0EhMKC2FwcHJvdmFsX2lkGAEgASgJEhEKCXByaW5jaXBhbBgCIAEoCRIMCgR0b29sGAMgASgJEhMKC2NhbGxfc2hhMjU2GAQgASgJEicKBmNob2ljZRgFIAEoDjIXLmRyYXkudjEuQXBwcm92YWxDaG9pY2UqbAoOQXBwcm92YWxDaG9pY2USHwobQVBQUk9WQUxfQ0hPSUNFX1VOU1BFQ0lGSUVEEAASHAoYQVBQUk9WQUxfQ0hPSUNFX0FQUFJPVkVEEAESGwoXQVBQUk9WQUxfQ0hPSUNFX1JFRlVTRUQQAmIGcHJvdG8z");
+  fileDesc("ChZkcmF5L3YxL2FwcHJvdmFsLnByb3RvEgdkcmF5LnYxIpcBCg1BcHByb3ZhbEF1ZGl0EhMKC2FwcHJvdmFsX2lkGAEgASgJEhEKCXByaW5jaXBhbBgCIAEoCRIMCgR0b29sGAMgASgJEhMKC2NhbGxfc2hhMjU2GAQgASgJEicKBmNob2ljZRgFIAEoDjIXLmRyYXkudjEuQXBwcm92YWxDaG9pY2USEgoKZGVjaWRlZF9ieRgGIAEoCSKGAQoTRGVjaWRlSW5DaGF0UmVxdWVzdBITCgtxdWVzdGlvbl9pZBgBIAEoCRInCgZjaG9pY2UYAiABKA4yFy5kcmF5LnYxLkFwcHJvdmFsQ2hvaWNlEgwKBGNoYXQYAyABKAkSDgoGc2VuZGVyGAQgASgJEhMKC3NlbmRlcl9uYW1lGAUgASgJIkYKEURlY2lkZUluQ2hhdFJlcGx5EhAKCHJlY29yZGVkGAEgASgIEg4KBm5vdGljZRgCIAEoCRIPCgdvdXRjb21lGAMgASgJKmwKDkFwcHJvdmFsQ2hvaWNlEh8KG0FQUFJPVkFMX0NIT0lDRV9VTlNQRUNJRklFRBAAEhwKGEFQUFJPVkFMX0NIT0lDRV9BUFBST1ZFRBABEhsKF0FQUFJPVkFMX0NIT0lDRV9SRUZVU0VEEAIyVQoJQXBwcm92YWxzEkgKDERlY2lkZUluQ2hhdBIcLmRyYXkudjEuRGVjaWRlSW5DaGF0UmVxdWVzdBoaLmRyYXkudjEuRGVjaWRlSW5DaGF0UmVwbHliBnByb3RvMw");
 
 /**
  * One per decision, before it holds: `dray.audit.approval.v1.decided.<tenant>`. An approval whose event cannot be stored
@@ -29,7 +29,7 @@ export type ApprovalAudit = Message<"dray.v1.ApprovalAudit"> & {
   approvalId: string;
 
   /**
-   * Who decided: `client:NAME`, `dial:BUCKET` or `local`.
+   * Whose call it is: `client:NAME`, `dial:BUCKET` or `local`. This caller decided, unless `decided_by` says otherwise.
    *
    * @generated from field: string principal = 2;
    */
@@ -55,6 +55,14 @@ export type ApprovalAudit = Message<"dray.v1.ApprovalAudit"> & {
    * @generated from field: dray.v1.ApprovalChoice choice = 5;
    */
   choice: ApprovalChoice;
+
+  /**
+   * The person of a chat who decided: the name of the chat in `question_chats`, a colon, and the platform's id of the
+   * person. Empty where the caller decided.
+   *
+   * @generated from field: string decided_by = 6;
+   */
+  decidedBy: string;
 };
 
 /**
@@ -63,6 +71,90 @@ export type ApprovalAudit = Message<"dray.v1.ApprovalAudit"> & {
  */
 export const ApprovalAuditSchema: GenMessage<ApprovalAudit> = /*@__PURE__*/
   messageDesc(file_dray_v1_approval, 0);
+
+/**
+ * What a person of a chat decided about a call.
+ *
+ * @generated from message dray.v1.DecideInChatRequest
+ */
+export type DecideInChatRequest = Message<"dray.v1.DecideInChatRequest"> & {
+  /**
+   * Id of the approval, as in the question.
+   *
+   * @generated from field: string question_id = 1;
+   */
+  questionId: string;
+
+  /**
+   * What was decided.
+   *
+   * @generated from field: dray.v1.ApprovalChoice choice = 2;
+   */
+  choice: ApprovalChoice;
+
+  /**
+   * Name of the chat in `question_chats`. A question of another chat does not exist here.
+   *
+   * @generated from field: string chat = 3;
+   */
+  chat: string;
+
+  /**
+   * The platform's id of the person, who is one of those that may answer in this chat.
+   *
+   * @generated from field: string sender = 4;
+   */
+  sender: string;
+
+  /**
+   * Name of the person for people; may be empty, and may be anything that the person chose.
+   *
+   * @generated from field: string sender_name = 5;
+   */
+  senderName: string;
+};
+
+/**
+ * Describes the message dray.v1.DecideInChatRequest.
+ * Use `create(DecideInChatRequestSchema)` to create a new message.
+ */
+export const DecideInChatRequestSchema: GenMessage<DecideInChatRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_approval, 1);
+
+/**
+ * What became of a decision.
+ *
+ * @generated from message dray.v1.DecideInChatReply
+ */
+export type DecideInChatReply = Message<"dray.v1.DecideInChatReply"> & {
+  /**
+   * Whether the decision was recorded now.
+   *
+   * @generated from field: bool recorded = 1;
+   */
+  recorded: boolean;
+
+  /**
+   * A sentence for the person who decided.
+   *
+   * @generated from field: string notice = 2;
+   */
+  notice: string;
+
+  /**
+   * What is shown under the question from now on, for all people of the chat; empty when the question is unknown.
+   *
+   * @generated from field: string outcome = 3;
+   */
+  outcome: string;
+};
+
+/**
+ * Describes the message dray.v1.DecideInChatReply.
+ * Use `create(DecideInChatReplySchema)` to create a new message.
+ */
+export const DecideInChatReplySchema: GenMessage<DecideInChatReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_approval, 2);
 
 /**
  * What was decided about a call of a tool.
@@ -97,4 +189,25 @@ export enum ApprovalChoice {
  */
 export const ApprovalChoiceSchema: GenEnum<ApprovalChoice> = /*@__PURE__*/
   enumDesc(file_dray_v1_approval, 0);
+
+/**
+ * Served by the service of agents: over the bus as `dray.approval.v1.<verb>`, and over gRPC. Only the service of chat
+ * platforms calls it, since what it says about people is believed.
+ *
+ * @generated from service dray.v1.Approvals
+ */
+export const Approvals: GenService<{
+  /**
+   * Records what a person of a chat decided about a call that waits for approval. The first decision holds; later ones, and
+   * those after the expiry, change nothing and learn so from the reply.
+   *
+   * @generated from rpc dray.v1.Approvals.DecideInChat
+   */
+  decideInChat: {
+    methodKind: "unary";
+    input: typeof DecideInChatRequestSchema;
+    output: typeof DecideInChatReplySchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_dray_v1_approval, 0);
 

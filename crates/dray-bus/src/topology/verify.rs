@@ -57,6 +57,8 @@ pub(super) fn call_contracts() -> Vec<SubjectContract> {
         call_subject::<v1::PrepareUploadRequest>(),
         call_subject::<v1::FinishUploadRequest>(),
         call_subject::<v1::CheckAccountsRequest>(),
+        call_subject::<v1::AskInChatRequest>(),
+        call_subject::<v1::DecideInChatRequest>(),
         call_subject::<v1::CheckBackendsRequest>(),
         call_subject::<v1::FetchRequest>(),
         call_subject::<v1::ExplainRequest>(),

@@ -1,5 +1,6 @@
 //! Waits before a send: for the platform's rate limits, and between attempts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rate_limit::RateLimiter;
@@ -7,7 +8,7 @@ use crate::rate_limit::RateLimiter;
 /// Delays of one replica.
 #[derive(Debug)]
 pub(crate) struct SendPace {
-    pub(crate) limiter: RateLimiter,
+    pub(crate) limiter: Arc<RateLimiter>,
     /// Bound of the delay before the first repetition: a second, and less in tests.
     pub(crate) retry_unit: Duration,
 }

@@ -16,7 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, post};
 use dray_bus::Meta;
 use dray_http_server::{ConnectionLimits, body_failure_status};
-use dray_platform::{ErrorKind, InboundSink as _, WebhookReply, WebhookRequest};
+use dray_platform::{ErrorKind, InboundSink as _, PlatformError, WebhookReply, WebhookRequest};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
 use serde::Deserialize;
@@ -143,13 +143,18 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
         body,
         messages,
         statuses,
+        presses,
     } = reply;
     let stored = async {
         for message in messages {
             // A platform sends again what was not confirmed; the operation makes a repeated message one.
             sink.message(message).await?;
         }
-        sink.statuses(&statuses).await
+        sink.statuses(&statuses).await?;
+        for press in presses {
+            sink.press(press).await;
+        }
+        Ok::<_, PlatformError>(())
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, stored).await {
         Ok(Ok(())) => {}

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_bus::{Bus, Meta};
 use dray_platform::{
-    ErrorKind, InboundAttachment, InboundMessage, InboundSink, PlatformError, StatusUpdate,
+    ButtonPress, ErrorKind, InboundAttachment, InboundMessage, InboundSink, PlatformError,
+    StatusUpdate,
 };
 use dray_proto::v1;
 use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
@@ -22,6 +23,7 @@ use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::deliver::wire_target;
 use crate::platform_cache::PlatformCache;
+use crate::questions::QuestionService;
 use crate::status::StatusUpdates;
 use crate::uploads::UploadService;
 
@@ -49,6 +51,7 @@ pub(crate) struct InboundService {
     pub(crate) statuses: StatusUpdates,
     pub(crate) uploads: UploadService,
     pub(crate) receiver: MessageReceiver,
+    pub(crate) questions: QuestionService,
 }
 
 /// The sink of one account. A message is durable when [`InboundSink::message`] returns.
@@ -126,6 +129,11 @@ impl InboundSink for DurableInboundSink {
         }
         service.statuses.window_opened(&self.account, &chat).await;
         Ok(())
+    }
+
+    async fn press(&self, press: ButtonPress) {
+        let questions = &self.service.questions;
+        questions.take_press(&self.account, &press).await;
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct FakeState {
     /// Scopes of the token in the order granted; the usual ones before.
     pub(super) scopes: Option<String>,
     pub(super) count: u64,
+    /// Messages that one user sees: user and text.
+    pub(super) notices: Vec<(String, String)>,
 }
 
 #[derive(Debug, Default)]

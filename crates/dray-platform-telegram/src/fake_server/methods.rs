@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::MAX_DOWNLOAD_BYTES;
 use super::album;
+use super::buttons;
 use super::fault::{FaultPoint, InjectedFault};
 use super::files::{self, FILE_KINDS};
 use super::form::FormData;
@@ -33,6 +34,7 @@ pub(super) fn call_method(
         "sendMediaGroup" => album::send_album(&mut state, form, fault, shared.upload, date),
         "sendChatAction" => send_action(&mut state, form),
         "editMessageText" => edit_message(&mut state, form, date),
+        "answerCallbackQuery" => buttons::answer_query(&mut state, form),
         "getFile" => get_file(&mut state, form, shared.upload),
         "setWebhook" => {
             let webhook = WebhookTarget {
@@ -124,6 +126,8 @@ fn send_text(state: &mut FakeState, form: &FormData, date: u64) -> ApiResponse {
     let (chat, is_group, mut stored) = placed_message(state, form, text, MAX_TEXT_UNITS)?;
     let preview = form.json("link_preview_options");
     stored.preview = preview.and_then(|all| all.get("is_disabled").cloned()) != Some(json!(true));
+    stored.code = buttons::code_block(form, text)?;
+    stored.buttons = buttons::keyboard(form)?;
     let message = message_json(chat, is_group, &stored, None, date);
     show_message(state, chat, stored);
     Ok(message)
@@ -179,7 +183,15 @@ fn edit_message(state: &mut FakeState, form: &FormData, date: u64) -> ApiRespons
         .iter_mut()
         .find(|message| message.message_id == number && message.file.is_none())
         .ok_or_else(|| MethodError::bad("message to edit not found"))?;
+    let buttons = buttons::keyboard(form)?;
+    if message.text == text && message.buttons == buttons {
+        return Err(MethodError::bad(
+            "message is not modified: specified new message content and reply markup are exactly the same as a current \
+             content and reply markup of the message",
+        ));
+    }
     message.text = text;
+    message.buttons = buttons;
     Ok(message_json(id, is_group, &message.clone(), None, date))
 }
 

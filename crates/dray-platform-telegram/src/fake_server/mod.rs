@@ -4,6 +4,7 @@
 //! does not store them. `tests/python.rs` checks the fake server with python-telegram-bot.
 
 mod album;
+mod buttons;
 mod fault;
 mod files;
 mod form;
@@ -23,6 +24,7 @@ use dray_http::fake_server::{self, FakeServer, ReceivedRequest};
 use dray_types::Secret;
 use futures_util::FutureExt as _;
 
+pub use buttons::{CallbackNotice, ShownButton};
 pub use fault::InjectedFault;
 pub use stored_message::{ShownFile, StoredMessage};
 pub use users::UserFile;

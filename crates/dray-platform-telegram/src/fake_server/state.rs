@@ -8,6 +8,7 @@ use dray_types::{Clock, Sha256Digest};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::buttons::CallbackNotice;
 use super::fault::{FaultPoint, InjectedFault};
 use super::response::MethodError;
 use super::stored_message::StoredMessage;
@@ -47,6 +48,9 @@ pub(super) struct FakeState {
     pub(super) requests: Vec<String>,
     pub(super) updates: VecDeque<Value>,
     pub(super) webhook: Option<WebhookTarget>,
+    /// Ids of callback queries without an answer yet.
+    pub(super) open_queries: BTreeSet<String>,
+    pub(super) notices: Vec<CallbackNotice>,
     /// Number of the newest `getUpdates`; a request with a lower one was replaced, and ends with 409.
     pub(super) asking: u64,
     pub(super) last: i64,

@@ -2,6 +2,8 @@
 
 use dray_types::Sha256Digest;
 
+use super::buttons::ShownButton;
+
 /// A message as its chat shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredMessage {
@@ -21,6 +23,10 @@ pub struct StoredMessage {
     pub spoiler: bool,
     /// Links in the text are shown with a preview.
     pub preview: bool,
+    /// What is shown as a block of code.
+    pub code: String,
+    /// The buttons under it.
+    pub buttons: Vec<ShownButton>,
 }
 
 /// A file in a message.

@@ -7,6 +7,7 @@ mod inbox;
 mod plan;
 mod poll;
 mod python;
+mod question;
 mod refused;
 mod send;
 mod setup;

@@ -6,7 +6,7 @@ pub struct ApprovalAudit {
     /// Id of the approval: `apr_` and 32 hexadecimal digits.
     #[prost(string, tag = "1")]
     pub approval_id: ::prost::alloc::string::String,
-    /// Who decided: `client:NAME`, `dial:BUCKET` or `local`.
+    /// Whose call it is: `client:NAME`, `dial:BUCKET` or `local`. This caller decided, unless `decided_by` says otherwise.
     #[prost(string, tag = "2")]
     pub principal: ::prost::alloc::string::String,
     /// Name of the tool as the model sees it.
@@ -18,11 +18,55 @@ pub struct ApprovalAudit {
     /// What was decided.
     #[prost(enumeration = "ApprovalChoice", tag = "5")]
     pub choice: i32,
+    /// The person of a chat who decided: the name of the chat in `question_chats`, a colon, and the platform's id of the
+    /// person. Empty where the caller decided.
+    #[prost(string, tag = "6")]
+    pub decided_by: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ApprovalAudit {
 const NAME: &'static str = "ApprovalAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ApprovalAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ApprovalAudit".into() }}
+/// What a person of a chat decided about a call.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DecideInChatRequest {
+    /// Id of the approval, as in the question.
+    #[prost(string, tag = "1")]
+    pub question_id: ::prost::alloc::string::String,
+    /// What was decided.
+    #[prost(enumeration = "ApprovalChoice", tag = "2")]
+    pub choice: i32,
+    /// Name of the chat in `question_chats`. A question of another chat does not exist here.
+    #[prost(string, tag = "3")]
+    pub chat: ::prost::alloc::string::String,
+    /// The platform's id of the person, who is one of those that may answer in this chat.
+    #[prost(string, tag = "4")]
+    pub sender: ::prost::alloc::string::String,
+    /// Name of the person for people; may be empty, and may be anything that the person chose.
+    #[prost(string, tag = "5")]
+    pub sender_name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DecideInChatRequest {
+const NAME: &'static str = "DecideInChatRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DecideInChatRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DecideInChatRequest".into() }}
+/// What became of a decision.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DecideInChatReply {
+    /// Whether the decision was recorded now.
+    #[prost(bool, tag = "1")]
+    pub recorded: bool,
+    /// A sentence for the person who decided.
+    #[prost(string, tag = "2")]
+    pub notice: ::prost::alloc::string::String,
+    /// What is shown under the question from now on, for all people of the chat; empty when the question is unknown.
+    #[prost(string, tag = "3")]
+    pub outcome: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DecideInChatReply {
+const NAME: &'static str = "DecideInChatReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DecideInChatReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DecideInChatReply".into() }}
 /// What was decided about a call of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -55,6 +99,12 @@ impl ApprovalChoice {
             _ => None,
         }
     }
+}
+impl crate::contract::Call for DecideInChatRequest {
+    type Reply = DecideInChatReply;
+    const AREA: &'static str = "approval";
+    const VERB: &'static str = "decide-in-chat";
+    const GRPC_PATH: &'static str = "/dray.v1.Approvals/DecideInChat";
 }
 /// Finished content in the artifact store, named by its digest. Two tenants never share one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2858,6 +2908,37 @@ impl ::prost::Name for RouteLimit {
 const NAME: &'static str = "RouteLimit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.RouteLimit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RouteLimit".into() }}
+/// A question to the people of a chat about a call that waits for approval.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AskInChatRequest {
+    /// Name of the chat in `question_chats` of the service. Callers cannot name any other chat.
+    #[prost(string, tag = "1")]
+    pub chat: ::prost::alloc::string::String,
+    /// Id of the approval: 1 to 40 letters, digits, `_` and `-`.
+    #[prost(string, tag = "2")]
+    pub question_id: ::prost::alloc::string::String,
+    /// What is asked, as plain text.
+    #[prost(string, tag = "3")]
+    pub text: ::prost::alloc::string::String,
+    /// What the person decides about, shown exactly and apart from the text: the arguments of a call.
+    #[prost(string, tag = "4")]
+    pub detail: ::prost::alloc::string::String,
+}
+impl ::prost::Name for AskInChatRequest {
+const NAME: &'static str = "AskInChatRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.AskInChatRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AskInChatRequest".into() }}
+/// A question that its chat shows.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AskInChatReply {
+    /// The platform's id of the message.
+    #[prost(string, tag = "1")]
+    pub message_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for AskInChatReply {
+const NAME: &'static str = "AskInChatReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.AskInChatReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AskInChatReply".into() }}
 /// What happened to one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -3351,6 +3432,12 @@ impl crate::contract::Call for CheckAccountsRequest {
     const AREA: &'static str = "delivery";
     const VERB: &'static str = "check-accounts";
     const GRPC_PATH: &'static str = "/dray.v1.Deliveries/CheckAccounts";
+}
+impl crate::contract::Call for AskInChatRequest {
+    type Reply = AskInChatReply;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "ask-in-chat";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/AskInChat";
 }
 /// What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

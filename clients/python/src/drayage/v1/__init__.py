@@ -7,6 +7,8 @@ from drayage._contracts import Contracts as _Contracts
 _contracts = _Contracts(_files(__package__).joinpath("contracts.binpb").read_bytes())
 
 ApprovalAudit = _contracts.message("dray.v1.ApprovalAudit")
+DecideInChatRequest = _contracts.message("dray.v1.DecideInChatRequest")
+DecideInChatReply = _contracts.message("dray.v1.DecideInChatReply")
 ApprovalChoice = _contracts.enum("dray.v1.ApprovalChoice")
 APPROVAL_CHOICE_UNSPECIFIED = 0
 APPROVAL_CHOICE_APPROVED = 1
@@ -175,6 +177,8 @@ CheckAccountsReply = _contracts.message("dray.v1.CheckAccountsReply")
 AccountCheck = _contracts.message("dray.v1.AccountCheck")
 AccountLimits = _contracts.message("dray.v1.AccountLimits")
 RouteLimit = _contracts.message("dray.v1.RouteLimit")
+AskInChatRequest = _contracts.message("dray.v1.AskInChatRequest")
+AskInChatReply = _contracts.message("dray.v1.AskInChatReply")
 FileState = _contracts.enum("dray.v1.FileState")
 FILE_STATE_UNSPECIFIED = 0
 FILE_STATE_QUEUED = 1

@@ -26,14 +26,40 @@ class ApprovalAudit(Message):
     approval_id: _str
     """Id of the approval: `apr_` and 32 hexadecimal digits."""
     principal: _str
-    """Who decided: `client:NAME`, `dial:BUCKET` or `local`."""
+    """Whose call it is: `client:NAME`, `dial:BUCKET` or `local`. This caller decided, unless `decided_by` says otherwise."""
     tool: _str
     """Name of the tool as the model sees it."""
     call_sha256: _str
     """SHA-256 of the canonical JSON (RFC 8785) of the object with `tool` and `arguments`, in hexadecimal digits."""
     choice: ApprovalChoice
     """What was decided."""
-    def __init__(self, *, approval_id: _str | None = ..., principal: _str | None = ..., tool: _str | None = ..., call_sha256: _str | None = ..., choice: ApprovalChoice | None = ...) -> None: ...
+    decided_by: _str
+    """The person of a chat who decided: the name of the chat in `question_chats`, a colon, and the platform's id of the person. Empty where the caller decided."""
+    def __init__(self, *, approval_id: _str | None = ..., principal: _str | None = ..., tool: _str | None = ..., call_sha256: _str | None = ..., choice: ApprovalChoice | None = ..., decided_by: _str | None = ...) -> None: ...
+
+class DecideInChatRequest(Message):
+    """What a person of a chat decided about a call."""
+    question_id: _str
+    """Id of the approval, as in the question."""
+    choice: ApprovalChoice
+    """What was decided."""
+    chat: _str
+    """Name of the chat in `question_chats`. A question of another chat does not exist here."""
+    sender: _str
+    """The platform's id of the person, who is one of those that may answer in this chat."""
+    sender_name: _str
+    """Name of the person for people; may be empty, and may be anything that the person chose."""
+    def __init__(self, *, question_id: _str | None = ..., choice: ApprovalChoice | None = ..., chat: _str | None = ..., sender: _str | None = ..., sender_name: _str | None = ...) -> None: ...
+
+class DecideInChatReply(Message):
+    """What became of a decision."""
+    recorded: _bool
+    """Whether the decision was recorded now."""
+    notice: _str
+    """A sentence for the person who decided."""
+    outcome: _str
+    """What is shown under the question from now on, for all people of the chat; empty when the question is unknown."""
+    def __init__(self, *, recorded: _bool | None = ..., notice: _str | None = ..., outcome: _str | None = ...) -> None: ...
 
 class Artifact(Message):
     """Finished content in the artifact store, named by its digest. Two tenants never share one."""
@@ -1976,6 +2002,24 @@ class RouteLimit(Message):
     max_file_bytes: _int
     """Most bytes of a file."""
     def __init__(self, *, route: DeliveryRoute | None = ..., max_file_bytes: _int | None = ...) -> None: ...
+
+class AskInChatRequest(Message):
+    """A question to the people of a chat about a call that waits for approval."""
+    chat: _str
+    """Name of the chat in `question_chats` of the service. Callers cannot name any other chat."""
+    question_id: _str
+    """Id of the approval: 1 to 40 letters, digits, `_` and `-`."""
+    text: _str
+    """What is asked, as plain text."""
+    detail: _str
+    """What the person decides about, shown exactly and apart from the text: the arguments of a call."""
+    def __init__(self, *, chat: _str | None = ..., question_id: _str | None = ..., text: _str | None = ..., detail: _str | None = ...) -> None: ...
+
+class AskInChatReply(Message):
+    """A question that its chat shows."""
+    message_id: _str
+    """The platform's id of the message."""
+    def __init__(self, *, message_id: _str | None = ...) -> None: ...
 
 class PolicyStep(_int):
     """The steps of a judgement, in their order."""

@@ -1,0 +1,123 @@
+//! Blocks with buttons, and what users press.
+
+use dray_http::fake_server::FormData;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::state::FakeState;
+use super::{FakeSlack, InjectedFault, plain_text};
+
+/// Most characters of a rich text; the real server refuses more with this code.
+const MAX_BLOCK_CHARS: usize = 12_000;
+
+/// A button of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownButton {
+    /// What it says.
+    pub text: String,
+    /// What a press brings.
+    pub value: String,
+}
+
+impl FakeSlack {
+    /// The body that Slack posts when a user presses a button with this value: a form with JSON. Its signature is over these
+    /// bytes.
+    pub fn press(&self, channel: &str, ts: &str, user: &str, value: &str) -> String {
+        let messages = self.seen(channel);
+        let message = messages.iter().find(|message| message.ts == ts);
+        let shown = message.map_or("", |message| message.text.as_str());
+        let text = shown
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let payload = json!({
+            "type": "block_actions",
+            "user": { "id": user, "username": "ada", "name": "ada", "team_id": "T1" },
+            "container": { "type": "message", "message_ts": ts, "channel_id": channel, "is_ephemeral": false },
+            "channel": { "id": channel, "name": "ops" },
+            "message": { "type": "message", "ts": ts, "text": text },
+            "actions": [{
+                "type": "button", "action_id": "answer-0", "block_id": "b", "value": value,
+                "text": { "type": "plain_text", "text": "Approve" }, "action_ts": "1700000000.1",
+            }],
+        });
+        form_urlencoded::Serializer::new(String::new())
+            .append_pair("payload", &payload.to_string())
+            .finish()
+    }
+
+    /// Messages that one user sees: user and text.
+    pub fn notices(&self) -> Vec<(String, String)> {
+        self.server.shared().lock().notices.clone()
+    }
+}
+
+/// Shows the blocks of a form in a message.
+pub(super) fn show_blocks(
+    state: &mut FakeState,
+    form: &FormData,
+    ts: &str,
+) -> Result<(), &'static str> {
+    let blocks: Value = serde_json::from_str(form.field("blocks")).unwrap_or_default();
+    let blocks = blocks.as_array().cloned().unwrap_or_default();
+    let elements = |kind: &str| -> Vec<Value> {
+        let blocks = blocks.iter().filter(|block| block["type"] == kind);
+        let lists = blocks.filter_map(|block| block["elements"].as_array());
+        lists.flatten().cloned().collect()
+    };
+    let mut code = String::new();
+    for part in elements("rich_text") {
+        let text = part["elements"][0]["text"]
+            .as_str()
+            .ok_or("invalid_blocks")?;
+        if text.chars().count() > MAX_BLOCK_CHARS {
+            return Err("msg_blocks_too_long");
+        }
+        if part["type"] == "rich_text_preformatted" {
+            text.clone_into(&mut code);
+        }
+    }
+    let mut buttons = Vec::new();
+    for button in elements("actions") {
+        let text = button["text"]["text"].as_str().ok_or("invalid_blocks")?;
+        let value = button["value"].as_str().ok_or("invalid_blocks")?;
+        buttons.push(ShownButton {
+            text: text.to_owned(),
+            value: value.to_owned(),
+        });
+    }
+    let mut messages = state.channels.values_mut().flatten();
+    if let Some(message) = messages.find(|message| message.ts == ts) {
+        (message.code, message.buttons) = (code, buttons);
+    }
+    Ok(())
+}
+
+pub(super) fn update_message(
+    state: &mut FakeState,
+    form: &FormData,
+    _: Option<&InjectedFault>,
+) -> Result<Value, &'static str> {
+    let (channel, ts) = (form.field("channel"), form.field("ts").to_owned());
+    let messages = state.channels.get_mut(channel).ok_or("channel_not_found")?;
+    let message = messages.iter_mut().find(|message| message.ts == ts);
+    message.ok_or("message_not_found")?.text = plain_text(form.field("text"));
+    show_blocks(state, form, &ts)?;
+    Ok(json!({ "ts": ts, "channel": channel }))
+}
+
+pub(super) fn post_notice(
+    state: &mut FakeState,
+    form: &FormData,
+    _: Option<&InjectedFault>,
+) -> Result<Value, &'static str> {
+    if !state.channels.contains_key(form.field("channel")) {
+        return Err("channel_not_found");
+    }
+    let notice = (
+        form.field("user").to_owned(),
+        plain_text(form.field("text")),
+    );
+    state.notices.push(notice);
+    Ok(json!({ "message_ts": "1700000000.2" }))
+}

@@ -1,0 +1,98 @@
+//! Questions with Block Kit buttons, and what the chat shows after a press.
+
+use dray_platform::{
+    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply, SendOutcome,
+};
+use serde_json::{Value, json};
+
+use crate::api::SlackApi;
+use crate::options::MAX_TEXT_CHARACTERS;
+use crate::plan::escape_text;
+
+/// Posts the question with its buttons.
+pub(crate) async fn ask_question(
+    api: &SlackApi,
+    target: &DeliveryTarget,
+    question: &ChatQuestion,
+) -> Result<String, PlatformError> {
+    let plain = format!("{}\n\n{}", question.text, question.detail);
+    if plain.chars().count() > MAX_TEXT_CHARACTERS {
+        return Err(PlatformError::new(
+            ErrorKind::TooLong,
+            "the question is longer than a message",
+        ));
+    }
+    let buttons: Vec<Value> = question
+        .buttons
+        .iter()
+        .enumerate()
+        .map(|(number, button)| {
+            json!({
+                "type": "button",
+                "action_id": format!("answer-{number}"),
+                "text": { "type": "plain_text", "text": button.label, "emoji": false },
+                "value": button.data,
+            })
+        })
+        .collect();
+    // Rich text has no markup: nothing in it has to be escaped, and it mentions no one.
+    let mut message = json!({
+        "channel": target.chat,
+        // Notifications show it, and a press repeats it.
+        "text": escape_text(&plain),
+        "blocks": [
+            rich_text(&[section(&question.text), block_of_code(&question.detail)]),
+            { "type": "actions", "elements": buttons },
+        ],
+        "unfurl_links": false,
+        "unfurl_media": false,
+    });
+    if let (false, Some(members)) = (target.thread.is_empty(), message.as_object_mut()) {
+        members.insert("thread_ts".to_owned(), json!(target.thread));
+    }
+    let posted = api.json("chat.postMessage", &message).await?;
+    let id = posted.get("ts").and_then(Value::as_str);
+    id.map(str::to_owned)
+        .ok_or_else(|| PlatformError::new(ErrorKind::Transient, "the response is not a message"))
+}
+
+/// Shows the outcome in the message in place of its buttons, and the notice to the person alone.
+pub(crate) async fn reply_to_press(
+    api: &SlackApi,
+    press: &ButtonPress,
+    reply: &PressReply,
+) -> Result<(), PlatformError> {
+    let mut notice = json!({
+        "channel": press.target.chat,
+        "user": press.sender,
+        "text": escape_text(&reply.notice),
+    });
+    if let (false, Some(members)) = (press.target.thread.is_empty(), notice.as_object_mut()) {
+        members.insert("thread_ts".to_owned(), json!(press.target.thread));
+    }
+    let noticed = api.json("chat.postEphemeral", &notice).await.map(|_| ());
+    let Some(outcome) = &reply.outcome else {
+        return noticed;
+    };
+    let message = json!({
+        "channel": press.target.chat,
+        "ts": press.message_id,
+        "text": escape_text(&format!("{}\n\n{outcome}", press.text)),
+        "blocks": [rich_text(&[section(&press.text)]), rich_text(&[section(outcome)])],
+    });
+    let updated = api.json("chat.update", &message).await;
+    updated.map_err(|error| error.at(SendOutcome::NotSent))?;
+    noticed
+}
+
+fn rich_text(elements: &[Value]) -> Value {
+    json!({ "type": "rich_text", "elements": elements })
+}
+
+fn section(text: &str) -> Value {
+    json!({ "type": "rich_text_section", "elements": [{ "type": "text", "text": text }] })
+}
+
+fn block_of_code(text: &str) -> Value {
+    json!({ "type": "rich_text_preformatted", "elements": [{ "type": "text", "text": text }] })
+}

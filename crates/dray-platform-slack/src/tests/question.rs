@@ -1,0 +1,107 @@
+//! Questions with buttons, and what users press.
+
+use dray_platform::{
+    ChatQuestion, ErrorKind, InboundSource as _, PressReply, QuestionButton, QuestionChannel as _,
+};
+
+use super::{NOW_SECONDS, app, options, signed, target};
+use crate::fake_server::{FakeSlack, InjectedFault, SIGNING_SECRET};
+
+fn question(detail: &str) -> ChatQuestion {
+    let button = |label: &str, data: &str| QuestionButton {
+        label: label.to_owned(),
+        data: data.to_owned(),
+    };
+    ChatQuestion {
+        text: "The agent wants to call <!channel> & more:".to_owned(),
+        detail: detail.to_owned(),
+        buttons: vec![button("Approve", "dray:1:y"), button("Refuse", "dray:1:n")],
+    }
+}
+
+#[tokio::test]
+async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let channel = fake.channel();
+    let detail = r#"{"q":"```<@U1>"}"#;
+    let id = slack
+        .ask(&target(&channel), &question(detail))
+        .await
+        .unwrap();
+    let shown = fake.seen(&channel).remove(0);
+    assert_eq!((&shown.ts, shown.code.as_str()), (&id, detail));
+    let labels: Vec<_> = shown.buttons.iter().map(|one| one.text.as_str()).collect();
+    assert_eq!(labels, ["Approve", "Refuse"]);
+    let body = fake.press(&channel, &id, "U77", &shown.buttons[0].value);
+    let mut request = signed(&body, NOW_SECONDS, SIGNING_SECRET);
+    let form = "application/x-www-form-urlencoded".to_owned();
+    request.headers.push(("content-type".to_owned(), form));
+    let presses = slack.webhook(&request).unwrap().presses;
+    let [press] = presses.as_slice() else {
+        panic!("{presses:?}");
+    };
+    assert_eq!(
+        (press.sender.as_str(), press.sender_name.as_str()),
+        ("U77", "ada")
+    );
+    assert_eq!(
+        (press.message_id.as_str(), press.data.as_str()),
+        (id.as_str(), "dray:1:y")
+    );
+    assert_eq!((&press.target.chat, &press.text), (&channel, &shown.text));
+    // A press that changes nothing is answered to the person alone.
+    let refused = PressReply {
+        notice: "You may not.".to_owned(),
+        outcome: None,
+    };
+    slack.reply(press, &refused).await.unwrap();
+    assert_eq!(fake.seen(&channel), [shown.clone()]);
+    assert_eq!(
+        fake.notices(),
+        [("U77".to_owned(), "You may not.".to_owned())]
+    );
+    let reply = PressReply {
+        notice: "Recorded.".to_owned(),
+        outcome: Some("Approved by ada (U77).".to_owned()),
+    };
+    for _ in 0..2 {
+        slack.reply(press, &reply).await.unwrap();
+    }
+    let ended = fake.seen(&channel).remove(0);
+    assert_eq!(
+        ended.text,
+        format!("{}\n\nApproved by ada (U77).", shown.text)
+    );
+    assert!(ended.buttons.is_empty());
+}
+
+#[tokio::test]
+async fn a_press_without_slack_s_signature_is_refused() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let body = fake.press("C1", "1.2", "U77", "dray:1:y");
+    for (stamp, secret) in [
+        (NOW_SECONDS, "another"),
+        (NOW_SECONDS - 301, SIGNING_SECRET),
+    ] {
+        let mut request = signed(&body, stamp, secret);
+        let form = "application/x-www-form-urlencoded".to_owned();
+        request.headers.push(("content-type".to_owned(), form));
+        let error = slack.webhook(&request).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Auth);
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let channel = target(&fake.channel());
+    let error = slack.ask(&channel, &question(&"x".repeat(4000))).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::TooLong);
+    fake.script(InjectedFault::Refuse("not_in_channel"));
+    let error = slack.ask(&channel, &question("{}")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Forbidden);
+    assert!(fake.seen(&channel.chat).is_empty());
+}

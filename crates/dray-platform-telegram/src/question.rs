@@ -1,0 +1,134 @@
+//! Questions with an inline keyboard, and callback queries.
+
+use dray_http::MultipartForm;
+use dray_platform::{
+    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply,
+};
+use serde_json::{Value, json};
+
+use crate::api::TelegramApi;
+use crate::options::MAX_TEXT_UNITS;
+use crate::send::ChatAddress;
+
+/// Longest text of `answerCallbackQuery`, in characters.
+const MAX_NOTICE_CHARS: usize = 200;
+
+/// Stands between a question and its outcome.
+const OUTCOME_SEPARATOR: &str = "\n\n";
+
+/// What the server says when an edit changes nothing: the outcome is shown already.
+const NOT_MODIFIED: &str = "message is not modified";
+
+/// Sends the question with its buttons.
+pub(crate) async fn ask_question(
+    api: &TelegramApi,
+    target: &DeliveryTarget,
+    question: &ChatQuestion,
+) -> Result<String, PlatformError> {
+    let head = format!("{}\n\n", question.text);
+    let text = format!("{head}{}", question.detail);
+    if utf16_units(&text) > MAX_TEXT_UNITS {
+        return Err(PlatformError::new(
+            ErrorKind::TooLong,
+            "the question is longer than a message",
+        ));
+    }
+    let buttons: Vec<Value> = question
+        .buttons
+        .iter()
+        .map(|button| json!({ "text": button.label, "callback_data": button.data }))
+        .collect();
+    // An entity instead of a `parse_mode`: nothing in the text has to be escaped, and nothing of it is formatted.
+    let block = json!([{
+        "type": "pre",
+        "offset": utf16_units(&head),
+        "length": utf16_units(&question.detail),
+    }]);
+    let form = ChatAddress::of(target)?
+        .message()
+        .text("text", text)
+        .text("entities", block.to_string())
+        .text(
+            "link_preview_options",
+            json!({ "is_disabled": true }).to_string(),
+        )
+        .text(
+            "reply_markup",
+            json!({ "inline_keyboard": [buttons] }).to_string(),
+        );
+    let sent = api.call("sendMessage", form, 0, &|_| {}).await;
+    let sent = sent.map_err(|refused| match refused.moved {
+        Some(chat) => refused.error.with_moved_to(chat.to_string()),
+        None => refused.error,
+    })?;
+    let id = sent.get("message_id").and_then(Value::as_i64);
+    id.map(|id| id.to_string())
+        .ok_or_else(|| PlatformError::new(ErrorKind::Transient, "the response is not a message"))
+}
+
+/// Ends the progress bar on the button with a notice, and shows the outcome in the message, without its buttons.
+pub(crate) async fn reply_to_press(
+    api: &TelegramApi,
+    press: &ButtonPress,
+    reply: &PressReply,
+) -> Result<(), PlatformError> {
+    let notice: String = reply.notice.chars().take(MAX_NOTICE_CHARS).collect();
+    let form = MultipartForm::new()
+        .text("callback_query_id", &press.reference)
+        .text("text", notice)
+        // Where the message does not change, the person must not miss why.
+        .text("show_alert", reply.outcome.is_none().to_string());
+    let noticed = api.ask("answerCallbackQuery", form).await.map(|_| ());
+    let Some(outcome) = &reply.outcome else {
+        return noticed;
+    };
+    let form = MultipartForm::new()
+        .text("chat_id", &press.target.chat)
+        .text("message_id", &press.message_id)
+        .text("text", with_outcome(&press.text, outcome))
+        // Without `reply_markup` the buttons go.
+        .text(
+            "link_preview_options",
+            json!({ "is_disabled": true }).to_string(),
+        );
+    let edited = api.ask("editMessageText", form).await;
+    match edited {
+        Err(error) if !error.to_string().contains(NOT_MODIFIED) => Err(error),
+        _ => noticed,
+    }
+}
+
+/// The question and its outcome, in one message; of a question that is too long for both the end is left out.
+fn with_outcome(question: &str, outcome: &str) -> String {
+    let room = MAX_TEXT_UNITS.saturating_sub(utf16_units(outcome) + OUTCOME_SEPARATOR.len());
+    let mut units = 0;
+    let kept: String = question
+        .chars()
+        .take_while(|character| {
+            units += character.len_utf16();
+            units <= room
+        })
+        .collect();
+    if kept.is_empty() {
+        return outcome.to_owned();
+    }
+    format!("{kept}{OUTCOME_SEPARATOR}{outcome}")
+}
+
+fn utf16_units(text: &str) -> usize {
+    text.encode_utf16().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_never_cut_and_a_question_is_where_both_are_too_long() {
+        assert_eq!(with_outcome("May I?", "Approved."), "May I?\n\nApproved.");
+        assert_eq!(with_outcome("", "Approved."), "Approved.");
+        let long = with_outcome(&"🙂".repeat(2048), "Approved.");
+        assert!(long.ends_with("🙂\n\nApproved."));
+        assert_eq!(utf16_units(&long), MAX_TEXT_UNITS - 1);
+    }
+}

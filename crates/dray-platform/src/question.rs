@@ -1,0 +1,86 @@
+//! Questions with buttons in a chat, and presses of their buttons.
+//!
+//! A platform shows a question and reports presses. Who may answer, what an answer means and whether it comes too late
+//! is decided elsewhere; the platform shows the outcome.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use crate::delivery::DeliveryTarget;
+use crate::error::PlatformError;
+
+/// Longest [`QuestionButton::data`] in bytes, which every platform with buttons takes: Telegram has the lowest limit.
+pub const MAX_BUTTON_DATA_BYTES: usize = 64;
+
+/// A question for the people of a chat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatQuestion {
+    /// What is asked: plain text, in which nothing is formatted or mentioned.
+    pub text: String,
+    /// What is decided about, shown exactly and as a block of its own.
+    pub detail: String,
+    /// The buttons, in one row.
+    pub buttons: Vec<QuestionButton>,
+}
+
+/// A button of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuestionButton {
+    /// What it says.
+    pub label: String,
+    /// What a press brings back, at most [`MAX_BUTTON_DATA_BYTES`] bytes. Users cannot see it; a client of theirs may
+    /// send any other one.
+    pub data: String,
+}
+
+/// A press of a button, as the platform reports it. Platform and person are certain; `data` may be anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ButtonPress {
+    /// The chat of the message; `reply_to` is empty.
+    pub target: DeliveryTarget,
+    /// The platform's id of the message with the button.
+    pub message_id: String,
+    /// Text of that message, where the platform repeats it; else empty.
+    pub text: String,
+    /// Who pressed it: the platform's id of the person.
+    pub sender: String,
+    /// Name of the person, which they chose themselves; may be empty.
+    pub sender_name: String,
+    /// What the button carries.
+    pub data: String,
+    /// What the platform needs for a reply to this press.
+    pub reference: String,
+}
+
+/// What a person gets who pressed a button, and what the chat shows from then on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PressReply {
+    /// A sentence for the person alone.
+    pub notice: String,
+    /// What is shown under the question instead of its buttons; without it the question stays open.
+    pub outcome: Option<String>,
+}
+
+/// Questions of one account. Methods may run concurrently.
+#[async_trait]
+pub trait QuestionChannel: Debug + Send + Sync {
+    /// Shows a question, and returns the platform's id of its message. The request is made once: after a lost response
+    /// the question may be visible.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ErrorKind::TooLong`] when the whole question does not fit: it is never cut. Others as of a send.
+    async fn ask(
+        &self,
+        target: &DeliveryTarget,
+        question: &ChatQuestion,
+    ) -> Result<String, PlatformError>;
+
+    /// Shows the notice to the person who pressed, and the outcome in the message. Showing an outcome again is harmless.
+    ///
+    /// # Errors
+    ///
+    /// When one of both could not be shown; the other one was tried.
+    async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError>;
+}
