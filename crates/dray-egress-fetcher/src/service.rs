@@ -175,7 +175,7 @@ impl EgressFetcher {
             tls,
             limits,
         )
-        .with_credentials(read_credentials(config).await?)
+        .with_credentials(credentials_of(config))
         .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
         let fetcher = Arc::new(fetcher);
@@ -266,17 +266,14 @@ impl EgressFetcher {
     }
 }
 
-/// Reads the files of the credentials.
-async fn read_credentials(config: &Config) -> Result<CredentialStore, StartError> {
-    let credentials = config.credentials.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let all = credentials.iter().map(CredentialConfig::read);
-        all.collect::<Result<Vec<_>, String>>()
-    });
-    let read = read
-        .await
-        .map_err(|error| StartError::with_source("could not read the credentials", error))?;
-    read.map(CredentialStore::new).map_err(StartError::new)
+/// The credentials of the configuration, which was checked.
+fn credentials_of(config: &Config) -> CredentialStore {
+    let credentials = config.credentials.iter();
+    CredentialStore::new(
+        credentials
+            .filter_map(CredentialConfig::credential)
+            .collect(),
+    )
 }
 
 /// The client of TLS, with the configured trust anchors.
