@@ -12,7 +12,7 @@ use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
-use crate::audit::{AuditedFetch, Auditor, PUBLISH_TIMEOUT};
+use crate::audit::{AuditFile, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
 use crate::config::{CompiledConfig, Config, CredentialConfig, ProxySettings};
 use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
@@ -41,6 +41,7 @@ pub struct EgressFetcher {
     auditor: Auditor,
     cx: ServiceContext,
     audit_required: bool,
+    audit_file: Option<AuditFile>,
     proxy: Option<RunningProxy>,
 }
 
@@ -113,6 +114,10 @@ impl Service for EgressFetcher {
         if let Some(proxy) = &self.proxy {
             proxy.stop().await;
         }
+        if let Some(file) = &self.audit_file {
+            // A disk that does not answer keeps no process from its end.
+            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, file.flush()).await;
+        }
     }
 }
 
@@ -142,23 +147,10 @@ impl EgressFetcher {
         // Before anything can fail, so that a start that fails shows what it started with.
         log_effective_config(config, &compiled);
         let tls = tls_client(config).await?;
-        let metrics = EgressMetrics::new(&cx.meter);
-        metrics.start_at_zero();
         let limits = FetchAdmission::new(compiled.sizes);
-        EgressMetrics::observe(&cx.meter, &limits);
-        metrics.policy(
-            &dray_guard::policy::policy_digest(&compiled.admin, &AppPolicy::default()),
-            compiled.admin.host_allowlist.is_some(),
-            !compiled.admin.private_ranges.is_empty(),
-        );
-        let auditor = Auditor::new(
-            cx.bus.clone(),
-            cx.clock.clone(),
-            metrics.clone(),
-            cx.tasks.clone(),
-            audit_key(config),
-            config.private_cidrs.clone(),
-        );
+        let metrics = start_metrics(&compiled, &limits, cx);
+        let audit_file = open_audit_file(&compiled, &metrics)?;
+        let auditor = auditor_of(config, cx, &metrics, audit_file.clone());
         let mut surroundings = OwnAddresses::new(
             compiled.judge,
             servers,
@@ -196,6 +188,7 @@ impl EgressFetcher {
             proxy,
             cx: cx.clone(),
             audit_required: config.audit_required,
+            audit_file,
         })
     }
 
@@ -264,6 +257,53 @@ impl EgressFetcher {
             .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
             .await
     }
+}
+
+/// The metrics, with what is known at the start.
+fn start_metrics(
+    compiled: &CompiledConfig,
+    limits: &FetchAdmission,
+    cx: &ServiceContext,
+) -> EgressMetrics {
+    let metrics = EgressMetrics::new(&cx.meter);
+    metrics.start_at_zero();
+    EgressMetrics::observe(&cx.meter, limits);
+    metrics.policy(
+        &dray_guard::policy::policy_digest(&compiled.admin, &AppPolicy::default()),
+        compiled.admin.host_allowlist.is_some(),
+        !compiled.admin.private_ranges.is_empty(),
+    );
+    metrics
+}
+
+/// The auditor of the service.
+fn auditor_of(
+    config: &Config,
+    cx: &ServiceContext,
+    metrics: &EgressMetrics,
+    file: Option<AuditFile>,
+) -> Auditor {
+    Auditor::new(
+        cx.bus.clone(),
+        cx.clock.clone(),
+        metrics.clone(),
+        cx.tasks.clone(),
+        audit_key(config),
+        config.private_cidrs.clone(),
+        file,
+    )
+}
+
+/// Opens the file of audit events, if there is to be one.
+fn open_audit_file(
+    compiled: &CompiledConfig,
+    metrics: &EgressMetrics,
+) -> Result<Option<AuditFile>, StartError> {
+    let opening = compiled.audit_file.as_ref();
+    let opened = opening.map(|settings| AuditFile::open(settings, metrics.clone()));
+    opened.transpose().map_err(|error| {
+        StartError::with_source("egress-fetcher.audit_file.path cannot be written", error)
+    })
 }
 
 /// The credentials of the configuration, which was checked.

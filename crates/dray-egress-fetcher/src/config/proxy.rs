@@ -248,7 +248,7 @@ impl ProxyConfig {
 }
 
 impl ProblemCollector {
-    fn add(&mut self, field: &str, message: &str) {
+    pub(super) fn add(&mut self, field: &str, message: &str) {
         self.0.push(ConfigProblem::new(field, message));
     }
 }
