@@ -1,6 +1,6 @@
 //! `dray egress token`: tokens that the forward proxy accepts, and refusals that name the setting.
 
-use dray_egress_fetcher::proxy::token::TokenKeys;
+use dray_guard::proxy_token::TokenKeys;
 use dray_types::{Clock, Secret};
 
 use super::{CliHome, line};

@@ -5,7 +5,9 @@
 
 mod connection;
 mod event;
+mod file;
 mod line;
+mod ocsf;
 mod replay;
 
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
 pub use connection::{AuditedConnection, ProxyProtocol};
+pub use file::AuditFile;
 pub use replay::replay_event;
 
 /// Longest wait for the acknowledgement of the stream.
@@ -41,10 +44,11 @@ struct AuditorInner {
     tasks: TaskTracker,
     key: [u8; 32],
     private_cidrs: Vec<String>,
+    file: Option<AuditFile>,
 }
 
 impl Auditor {
-    /// An auditor that publishes to `bus`; `key` is that of the hash which stands for path and query.
+    /// An auditor that publishes to `bus` and writes to `file`; `key` is that of the hash which stands for path and query.
     pub fn new(
         bus: Bus,
         clock: Clock,
@@ -52,6 +56,7 @@ impl Auditor {
         tasks: TaskTracker,
         key: [u8; 32],
         private_cidrs: Vec<String>,
+        file: Option<AuditFile>,
     ) -> Self {
         Self {
             inner: Arc::new(AuditorInner {
@@ -61,6 +66,7 @@ impl Auditor {
                 tasks,
                 key,
                 private_cidrs,
+                file,
             }),
         }
     }
@@ -88,6 +94,9 @@ impl Auditor {
         );
         let audit = line::event_json(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", %audit, "fetched");
+        if let Some(file) = &inner.file {
+            file.record(&event);
+        }
         event
     }
 

@@ -5,11 +5,13 @@
 //! means a rollout.
 
 mod aliases;
+mod audit_file;
 mod compile;
 mod credential;
 mod proxy;
 
 pub use compile::CompiledConfig;
+pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
 pub use credential::CredentialConfig;
 pub use proxy::{ProxyConfig, ProxySettings};
 
@@ -76,6 +78,8 @@ pub struct Config {
     pub audit_key: Option<Secret>,
     /// Most stored bytes when the request does not say.
     pub max_bytes: ByteSize,
+    /// Audit events as lines of a file.
+    pub audit_file: AuditFileConfig,
     /// Most stored bytes, an upper bound for requests.
     pub max_bytes_ceiling: ByteSize,
     /// Cap on the time of a fetch, retries included; a request may only ask for less. At most 300 s.
@@ -145,6 +149,7 @@ impl Default for Config {
             max_bytes_ceiling: ByteSize::mib(100),
             total_timeout: Period::secs(60),
             dns_timeout: Period::secs(3),
+            audit_file: AuditFileConfig::default(),
             connect_timeout: Period::secs(5),
             tls_timeout: Period::secs(5),
             head_timeout: Period::secs(10),

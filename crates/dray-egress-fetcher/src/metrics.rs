@@ -132,6 +132,12 @@ impl EgressMetrics {
             .add(1, &[KeyValue::new("result", result)]);
     }
 
+    /// Counts an event that is not in the file of audit events.
+    pub fn audit_file_dropped(&self, reason: &'static str) {
+        let label = KeyValue::new("reason", reason);
+        self.counters.audit_file.add(1, &[label]);
+    }
+
     /// A fetch began; it counts as under way until the value is dropped.
     /// Waiting for a slot counts too.
     pub fn begin(&self) -> InFlight {

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`listener`] | accepts clients, bounds those that are not identified, drains at the end |
 //! | [`head`], [`socks`] | read what a client wants, strictly; pure |
-//! | [`token`] | says who the client is |
+//! | [`dray_guard::proxy_token`] | says who the client is |
 //! | [`serve`] | one client from its first byte to its end |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
 //! | `tunnel`, [`relay`] | a tunnel: bytes in both directions |
@@ -40,8 +40,6 @@ pub mod refusal;
 pub mod relay;
 #[cfg(feature = "service")]
 pub mod serve;
-#[cfg(feature = "service")]
-pub mod token;
 #[cfg(feature = "service")]
 mod tunnel;
 

@@ -12,7 +12,7 @@ use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
-use crate::audit::{AuditedFetch, Auditor, PUBLISH_TIMEOUT};
+use crate::audit::{AuditFile, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
 use crate::config::{CompiledConfig, Config, CredentialConfig, ProxySettings};
 use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
@@ -41,6 +41,7 @@ pub struct EgressFetcher {
     auditor: Auditor,
     cx: ServiceContext,
     audit_required: bool,
+    audit_file: Option<AuditFile>,
     proxy: Option<RunningProxy>,
 }
 
@@ -113,6 +114,10 @@ impl Service for EgressFetcher {
         if let Some(proxy) = &self.proxy {
             proxy.stop().await;
         }
+        if let Some(file) = &self.audit_file {
+            // A disk that does not answer keeps no process from its end.
+            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, file.flush()).await;
+        }
     }
 }
 
@@ -142,23 +147,10 @@ impl EgressFetcher {
         // Logged before anything can fail, so that the log of a failed start has the configuration.
         log_effective_config(config, &compiled);
         let tls = tls_client(config).await?;
-        let metrics = EgressMetrics::new(&cx.meter);
-        metrics.start_at_zero();
         let limits = FetchAdmission::new(compiled.sizes);
-        EgressMetrics::observe(&cx.meter, &limits);
-        metrics.policy(
-            &dray_guard::policy::policy_digest(&compiled.admin, &AppPolicy::default()),
-            compiled.admin.host_allowlist.is_some(),
-            !compiled.admin.private_ranges.is_empty(),
-        );
-        let auditor = Auditor::new(
-            cx.bus.clone(),
-            cx.clock.clone(),
-            metrics.clone(),
-            cx.tasks.clone(),
-            audit_key(config),
-            config.private_cidrs.clone(),
-        );
+        let metrics = start_metrics(&compiled, &limits, cx);
+        let audit_file = open_audit_file(&compiled, &metrics)?;
+        let auditor = auditor_of(config, cx, &metrics, audit_file.clone());
         let mut surroundings = OwnAddresses::new(
             compiled.judge,
             servers,
@@ -175,7 +167,7 @@ impl EgressFetcher {
             tls,
             limits,
         )
-        .with_credentials(read_credentials(config).await?)
+        .with_credentials(credentials_of(config))
         .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
         let fetcher = Arc::new(fetcher);
@@ -196,6 +188,7 @@ impl EgressFetcher {
             proxy,
             cx: cx.clone(),
             audit_required: config.audit_required,
+            audit_file,
         })
     }
 
@@ -266,17 +259,61 @@ impl EgressFetcher {
     }
 }
 
-/// Reads the files of the credentials.
-async fn read_credentials(config: &Config) -> Result<CredentialStore, StartError> {
-    let credentials = config.credentials.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let all = credentials.iter().map(CredentialConfig::read);
-        all.collect::<Result<Vec<_>, String>>()
-    });
-    let read = read
-        .await
-        .map_err(|error| StartError::with_source("could not read the credentials", error))?;
-    read.map(CredentialStore::new).map_err(StartError::new)
+/// The metrics, with what is known at the start.
+fn start_metrics(
+    compiled: &CompiledConfig,
+    limits: &FetchAdmission,
+    cx: &ServiceContext,
+) -> EgressMetrics {
+    let metrics = EgressMetrics::new(&cx.meter);
+    metrics.start_at_zero();
+    EgressMetrics::observe(&cx.meter, limits);
+    metrics.policy(
+        &dray_guard::policy::policy_digest(&compiled.admin, &AppPolicy::default()),
+        compiled.admin.host_allowlist.is_some(),
+        !compiled.admin.private_ranges.is_empty(),
+    );
+    metrics
+}
+
+/// The auditor of the service.
+fn auditor_of(
+    config: &Config,
+    cx: &ServiceContext,
+    metrics: &EgressMetrics,
+    file: Option<AuditFile>,
+) -> Auditor {
+    Auditor::new(
+        cx.bus.clone(),
+        cx.clock.clone(),
+        metrics.clone(),
+        cx.tasks.clone(),
+        audit_key(config),
+        config.private_cidrs.clone(),
+        file,
+    )
+}
+
+/// Opens the file of audit events, if there is to be one.
+fn open_audit_file(
+    compiled: &CompiledConfig,
+    metrics: &EgressMetrics,
+) -> Result<Option<AuditFile>, StartError> {
+    let opening = compiled.audit_file.as_ref();
+    let opened = opening.map(|settings| AuditFile::open(settings, metrics.clone()));
+    opened.transpose().map_err(|error| {
+        StartError::with_source("egress-fetcher.audit_file.path cannot be written", error)
+    })
+}
+
+/// The credentials of the configuration, which was checked.
+fn credentials_of(config: &Config) -> CredentialStore {
+    let credentials = config.credentials.iter();
+    CredentialStore::new(
+        credentials
+            .filter_map(CredentialConfig::credential)
+            .collect(),
+    )
 }
 
 /// The client of TLS, with the configured trust anchors.

@@ -11,6 +11,7 @@
 //! | [`addrclass`] | is this address public, or which special block is it in? |
 //! | [`judge`] | may these addresses be connected to? the only source of a connectable address |
 //! | [`chain`] | where does this redirect lead, and may it be followed? |
+//! | [`proxy_token`] | whose connection is it that comes to the forward proxy? |
 //! | [`reason`] | which message does the agent get? |
 //! | [`ruleset`] | may this tenant, session or app reach it, by the operator's policy files? |
 //! | [`steps`] | which steps were judged, and what did each decide? |
@@ -37,6 +38,7 @@ pub mod chain;
 pub mod judge;
 pub mod pattern;
 pub mod policy;
+pub mod proxy_token;
 pub mod reason;
 pub mod ruleset;
 pub mod steps;

@@ -113,7 +113,7 @@ impl CommandRule {
 }
 
 /// Whether the whole text matches a pattern in which `*` stands for any characters.
-fn fits(pattern: &str, text: &str) -> bool {
+pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };

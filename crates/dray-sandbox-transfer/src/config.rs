@@ -24,6 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::CommandsConfig;
+use crate::egress_proxy::EgressProxyConfig;
 
 /// Section `sandbox-transfer`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -61,6 +62,8 @@ pub struct Config {
     pub digest_before_up_to: ByteSize,
     /// Programs that callers may run in sandboxes. Off by default.
     pub commands: CommandsConfig,
+    /// The forward proxy in the environment of these programs. Off by default.
+    pub egress_proxy: EgressProxyConfig,
     /// Links through which people look at files directly in their sandbox.
     pub preview: PreviewConfig,
     /// Sandboxes that are directories of this host.
@@ -117,6 +120,7 @@ impl Default for Config {
             digest_always_up_to: ByteSize::mib(1 << 20),
             digest_before_up_to: ByteSize::mib(1024),
             commands: CommandsConfig::default(),
+            egress_proxy: EgressProxyConfig::default(),
             preview: PreviewConfig::default(),
             local: Local::default(),
             docker: dray_sandbox_docker::Config::default(),
@@ -189,6 +193,9 @@ impl Section for Config {
         }
         if let Some((field, problem)) = self.commands.problem() {
             problems.push(ConfigProblem::new(format!("commands.{field}"), problem));
+        }
+        if let Some((field, problem)) = self.egress_proxy.problem() {
+            problems.push(ConfigProblem::new(format!("egress_proxy.{field}"), problem));
         }
         if let Some((field, problem)) = self.preview.problem() {
             problems.push(ConfigProblem::new(format!("preview.{field}"), problem));

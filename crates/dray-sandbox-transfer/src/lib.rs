@@ -5,6 +5,7 @@
 //! - [`sessions`], [`uploads`]: the sandbox and the chat of each session, and the files that users sent to it.
 //! - [`backends`], [`store`], [`wire`]: open incarnations, the artifact store, the contracts.
 //! - [`direct`]: the same transfers for one command, without bus and store.
+//! - [`egress_proxy`]: the forward proxy in the environment of programs.
 //! - [`config`], [`error`]: the settings, and the faults for callers.
 //!
 //! What it does not do: it reaches neither the web nor a chat platform; how files move is the work of
@@ -23,6 +24,7 @@ pub mod command_error;
 pub mod commands;
 pub mod config;
 pub mod direct;
+pub mod egress_proxy;
 pub mod error;
 pub mod service;
 pub mod sessions;

@@ -3,6 +3,7 @@
 mod checks;
 mod commands;
 mod previews;
+mod proxied_commands;
 mod sessions;
 mod transfers;
 mod uploads;

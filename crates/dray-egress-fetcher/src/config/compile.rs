@@ -12,7 +12,7 @@ use dray_service::config::ConfigProblem;
 use dray_types::Period;
 use http::HeaderValue;
 
-use super::{Config, ProxySettings};
+use super::{AuditFileSettings, Config, ProxySettings};
 use crate::fetch::FetchLimits;
 use crate::limits::AdmissionLimits;
 use crate::resolve::parse_servers;
@@ -39,6 +39,8 @@ pub struct CompiledConfig {
     pub servers: Option<Vec<SocketAddr>>,
     /// Protected host names that must be looked up.
     pub protected_hosts: Vec<String>,
+    /// The file of audit events; `None` without one.
+    pub audit_file: Option<AuditFileSettings>,
     /// The forward proxy; `None` without one.
     pub proxy: Option<ProxySettings>,
 }
@@ -130,6 +132,7 @@ impl Config {
             sizes: self.sizes(&mut checks),
             servers: self.servers(&mut checks),
             protected_hosts,
+            audit_file: self.audit_file.compile(&mut checks),
             proxy,
         };
         if checks.0.is_empty() {

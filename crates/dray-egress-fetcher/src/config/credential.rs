@@ -1,7 +1,5 @@
 //! Credentials in the configuration.
 
-use std::path::PathBuf;
-
 use dray_guard::HostPattern;
 use dray_service::config::ConfigProblem;
 use dray_types::Secret;
@@ -46,8 +44,8 @@ pub struct CredentialConfig {
     pub query: Option<String>,
     /// Text before the value in the header field, such as `Bearer ` with its blank.
     pub prefix: String,
-    /// File with the value; a line end at its end is not part of it. Read at start.
-    pub secret_file: PathBuf,
+    /// The value: one line of printable ASCII.
+    pub secret: Secret,
     /// Tenants whose requests get it; at least one.
     pub tenants: Vec<String>,
     /// Sends it over plain http too, where everyone on the way can read it.
@@ -55,7 +53,7 @@ pub struct CredentialConfig {
 }
 
 impl CredentialConfig {
-    /// Checks everything but the file.
+    /// Checks every field.
     pub(super) fn check(&self, index: usize, checks: &mut ProblemCollector) {
         let mut problem = |field: &str, text: &str| {
             let field = format!("credentials.{index}.{field}");
@@ -78,8 +76,12 @@ impl CredentialConfig {
                 "must name the tenants whose requests get the credential",
             );
         }
-        if self.secret_file.as_os_str().is_empty() {
-            problem("secret_file", "must name the file with the value");
+        let value = self.secret.expose();
+        if value.is_empty() || !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            problem(
+                "secret",
+                "must be one line of printable ASCII; `secret_file` names a file with it",
+            );
         }
         if self.place().is_none() {
             problem(
@@ -109,31 +111,14 @@ impl CredentialConfig {
         }
     }
 
-    /// The credential with the content of its file; the reason without a value that can be sent.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the file; no part of its content.
-    pub fn read(&self) -> Result<Credential, String> {
-        let fail = |what: &str| format!("the file of the credential {:?} {what}", self.name);
-        let text = std::fs::read_to_string(&self.secret_file)
-            .map_err(|error| fail(&format!("could not be read: {error}")))?;
-        let value = text.strip_suffix('\n').unwrap_or(&text);
-        let value = value.strip_suffix('\r').unwrap_or(value);
-        let is_sendable =
-            !value.is_empty() && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-        if !is_sendable {
-            return Err(fail("must hold one line of printable ASCII"));
-        }
-        let place = self
-            .place()
-            .ok_or_else(|| fail("has no place in a request"))?;
-        Ok(Credential {
+    /// The credential; `None` where it has no place in a request, which is a problem of the configuration.
+    pub fn credential(&self) -> Option<Credential> {
+        Some(Credential {
             name: self.name.clone(),
             host: self.host.clone(),
             port: self.port.unwrap_or(443),
-            place,
-            value: Secret::new(format!("{}{value}", self.prefix)),
+            place: self.place()?,
+            value: Secret::new(format!("{}{}", self.prefix, self.secret.expose())),
             allow_plain_http: self.allow_plain_http,
             tenants: self.tenants.clone(),
         })

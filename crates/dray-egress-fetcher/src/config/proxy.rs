@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use dray_guard::proxy_token::TokenKeys;
 use dray_guard::{AdminPolicy, AllowedPorts};
 use dray_service::config::ConfigProblem;
 use dray_types::{ByteSize, Period, Secret};
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::compile::ProblemCollector;
 use crate::limits::AdmissionLimits;
 use crate::proxy::meter::ByteLimits;
-use crate::proxy::token::TokenKeys;
 
 /// Longest time that an operator may configure for anything before a tunnel is open.
 const MAX_OPEN_TIMEOUT: Period = Period::secs(300);
@@ -249,7 +249,7 @@ impl ProxyConfig {
 }
 
 impl ProblemCollector {
-    fn add(&mut self, field: &str, message: &str) {
+    pub(super) fn add(&mut self, field: &str, message: &str) {
         self.0.push(ConfigProblem::new(field, message));
     }
 }

@@ -16,6 +16,7 @@ pub(super) struct CounterSet {
     pub(super) retries: Counter<u64>,
     pub(super) reports: Counter<u64>,
     pub(super) reloads: Counter<u64>,
+    pub(super) audit_file: Counter<u64>,
 }
 
 impl CounterSet {
@@ -71,6 +72,10 @@ impl CounterSet {
             reloads: counter(
                 "dray_egress_policy_reloads_total",
                 "Changes of the policy files, by result: applied, or failed (the rules before stay in force).",
+            ),
+            audit_file: counter(
+                "dray_egress_audit_file_dropped_total",
+                "Events that are not in the file of audit events, by reason: queue_full, write_failed.",
             ),
         }
     }

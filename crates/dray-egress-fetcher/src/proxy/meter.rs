@@ -136,6 +136,8 @@ pub struct TargetStream {
     limits: ByteLimits,
     counts: ByteCounts,
     quota: Option<QuotaLease>,
+    /// Whether bytes beyond the limit were read and thrown away: nothing more passes, not even the end.
+    is_cut: bool,
 }
 
 impl std::fmt::Debug for TargetStream {
@@ -154,6 +156,7 @@ impl TargetStream {
             limits,
             counts,
             quota: None,
+            is_cut: false,
         }
     }
 
@@ -180,6 +183,10 @@ impl AsyncRead for TargetStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.is_cut {
+            // The target may send nothing more and stay open, so this is not left to a further read.
+            return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let count = buffer.filled().len().saturating_sub(before) as u64;
@@ -198,7 +205,7 @@ impl AsyncRead for TargetStream {
             let _ = self.counts.exceed(LimitReached::Down);
             // Not larger than what was filled, so it fits.
             buffer.set_filled(before + usize::try_from(passed).unwrap_or_default());
-            self.limits.down = 0;
+            self.is_cut = true;
         }
         self.charge(passed)?;
         self.counts.0.down.fetch_add(passed, Ordering::Relaxed);
@@ -241,6 +248,7 @@ impl AsyncWrite for TargetStream {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -300,6 +308,17 @@ mod tests {
             assert_eq!(counts.limit_reached(), Some(LimitReached::Down));
             assert!(failed || pieces.len() == 1);
         }
+    }
+
+    #[tokio::test]
+    async fn b_2_a_read_after_the_cut_fails_without_a_wait_while_the_target_stays_open() {
+        let (mut target, mut far, _) = target(TEST_LIMITS);
+        far.write_all(b"1234567").await.unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(target.read(&mut buffer).await.unwrap(), 6);
+        let next = target.read(&mut buffer).now_or_never();
+        let error = next.expect("a result without a wait").unwrap_err();
+        assert_eq!(LimitReached::of(&error), Some(LimitReached::Down));
     }
 
     #[tokio::test(start_paused = true)]

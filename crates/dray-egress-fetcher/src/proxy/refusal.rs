@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use dray_guard::Code;
+use dray_guard::proxy_token::IdentityError;
 use http::StatusCode;
 
 use super::head::HeadError;
 use super::hello::HelloError;
 use super::socks::{SocksError, SocksReply};
-use super::token::IdentityError;
 use crate::error::FetchPhase;
 
 /// A refusal, or the failure of a connection that was not open yet.

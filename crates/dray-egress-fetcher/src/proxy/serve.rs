@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::Meta;
+use dray_guard::proxy_token::{IdentityError, ProxyIdentity, token_of};
 use dray_guard::{Code, PolicyStep, RequestKind, RuleDecision, RuleOwner, StepObserver as _};
 use dray_types::{Clock, Deadline};
 use http::header::PROXY_AUTHORIZATION;
@@ -23,7 +24,6 @@ use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::socks::{
     self, NO_METHOD, PASSWORD_METHOD, PASSWORD_VERSION, SOCKS_VERSION, SocksError, SocksReply,
 };
-use super::token::{IdentityError, ProxyIdentity, token_of};
 use crate::audit::{AuditedConnection, Auditor, ProxyProtocol};
 use crate::config::ProxySettings;
 use crate::error::FetchPhase;

@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dray_proto::v1;
+use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
 use dray_types::{SessionId, TenantId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::token::{ProxyIdentity, TokenKeys};
 use crate::service::PROXY_ADDRESS_NAME;
 use crate::tests::fake_network::*;
 use crate::tests::test_service::{TestService, start_service};

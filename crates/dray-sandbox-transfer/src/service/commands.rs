@@ -22,6 +22,7 @@ use super::command_audit::recorded_argv;
 use super::command_output::OutputCollector;
 use super::{Opened, SandboxTransfer, report};
 use crate::command_error::CommandError;
+use crate::egress_proxy::ProxiedProgram;
 use crate::error::Error;
 use crate::store::{Owner, StoreSource};
 use crate::wire;
@@ -68,11 +69,12 @@ impl SandboxTransfer {
         &self,
         meta: &Meta,
         work_until: Deadline,
-        body: v1::ExecSandboxRequest,
+        mut body: v1::ExecSandboxRequest,
     ) -> Result<v1::ExecSandboxReply, Error> {
         check_size(&body)?;
         let mut audit = described(meta, &body);
         let allowed = self.allow(meta, work_until, &body, &mut audit).await?;
+        self.add_proxy(meta, &allowed, &mut body, &mut audit)?;
         let owner = self.owner(meta, work_until);
         let input = self.command_input(&owner, &body).await?;
         audit.input_size = input.as_ref().map_or(0, |input| input.size);
@@ -138,6 +140,27 @@ impl SandboxTransfer {
                 asked => asked.min(most),
             },
         })
+    }
+
+    /// Adds the forward proxy to the variables of the program.
+    fn add_proxy(
+        &self,
+        meta: &Meta,
+        allowed: &AllowedCommand,
+        body: &mut v1::ExecSandboxRequest,
+        audit: &mut v1::SandboxCommandAudit,
+    ) -> Result<(), Error> {
+        let program = ProxiedProgram {
+            meta,
+            sandbox: &allowed.opened.engine.handle().address,
+            time: allowed.time,
+            clock: &self.clock,
+        };
+        let added = self
+            .config
+            .egress_proxy
+            .add_variables(&program, body, audit);
+        Ok(added?)
     }
 
     /// Records a refusal.

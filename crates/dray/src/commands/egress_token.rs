@@ -1,7 +1,7 @@
 //! `dray egress token`: a token for the forward proxy, made with the key of the configuration. Needs no running system.
 
-use dray_egress_fetcher::proxy::token::{MAX_SOCKS_TOKEN_BYTES, ProxyIdentity, TokenKeys};
 use dray_guard::HostPatterns;
+use dray_guard::proxy_token::{MAX_SOCKS_TOKEN_BYTES, ProxyIdentity, TokenKeys};
 use dray_types::{Clock, Period};
 use serde_json::json;
 

@@ -43,7 +43,7 @@ fn a_credential_needs_one_place_one_host_and_its_tenants() {
         name: "files".to_owned(),
         host: "files.example.org".to_owned(),
         header: Some("authorization".to_owned()),
-        secret_file: "/run/secrets/files".into(),
+        secret: dray_types::Secret::new("s3cret"),
         tenants: vec!["acme".to_owned()],
         ..CredentialConfig::default()
     };
@@ -56,12 +56,13 @@ fn a_credential_needs_one_place_one_host_and_its_tenants() {
         problems.into_iter().map(|problem| problem.field).collect()
     };
     assert_eq!(problems(valid.clone()), Vec::<String>::new());
-    let rows: [(Change, &str); 8] = [
+    let rows: [(Change, &str); 9] = [
         (|one| one.name.clear(), "name"),
         (|one| one.host = "*.example.org".to_owned(), "host"),
         (|one| one.host = "Files.example.org".to_owned(), "host"),
         (|one| one.tenants.clear(), "tenants"),
-        (|one| one.secret_file = "".into(), "secret_file"),
+        (|one| one.secret = dray_types::Secret::default(), "secret"),
+        (|one| one.secret = dray_types::Secret::new("a\nb"), "secret"),
         (|one| one.header = Some("host".to_owned()), "header"),
         (|one| one.query = Some("key".to_owned()), "header"),
         (|one| one.header = None, "header"),

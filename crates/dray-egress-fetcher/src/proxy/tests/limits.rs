@@ -46,6 +46,26 @@ async fn b_2_bytes_are_limited_in_both_directions() {
 }
 
 #[tokio::test]
+async fn b_2_both_sides_close_when_a_target_that_stays_open_sends_one_byte_too_many() {
+    let set = [
+        ("max_down_bytes", "20"),
+        ("plain_ports", "443"),
+        ("idle_timeout", "2s"),
+    ];
+    let mut proxy = ProxyFixture::start(&set).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
+    let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let mut server = ends.recv().await.unwrap();
+    assert_eq!(proxy.event().await.proxy_stage, "opened");
+    server.write_all(&[b'd'; 21]).await.unwrap();
+    // Neither end closes by itself here.
+    assert_eq!(read_all(&mut client).await.len(), 20);
+    assert_eq!(server.read(&mut [0; 1]).await.unwrap(), 0);
+    let event = proxy.event().await;
+    assert_eq!((event.code.as_str(), event.down_bytes), ("too_large", 20));
+}
+
+#[tokio::test]
 async fn section_15_a_session_has_its_share_of_the_connections() {
     let set = [
         ("max_per_session", "1"),
@@ -124,6 +144,7 @@ fn detached(fake_network: &FakeNetwork, change: impl FnOnce(&mut Config)) -> For
         tokio_util::task::TaskTracker::new(),
         [0; 32],
         Vec::new(),
+        None,
     );
     let fixture = FetcherFixture {
         fake_network: fake_network.clone(),

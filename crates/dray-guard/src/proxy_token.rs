@@ -1,4 +1,5 @@
-//! Tokens that identify a client of the proxy: which tenant, session and app it is, and until when.
+//! Tokens that identify a client of the forward proxy: which tenant, session and app it is, and until when. The proxy
+//! verifies them; what starts programs in sandboxes makes them, with the same key.
 //!
 //! A token is its claims with an HMAC-SHA-256 under a key of the operator's configuration, so every replica verifies it
 //! without shared state. Its holder is that session: a token cannot be revoked before it expires, and the holder of the
@@ -6,12 +7,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use dray_guard::{AppPolicy, Caller};
 use dray_types::{AppId, Secret, SessionId, TenantId};
 use hmac::{Hmac, Mac as _};
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
+
+use crate::{AppPolicy, Caller};
 
 /// Begins every token. The number changes with the form of the claims.
 const TOKEN_PREFIX: &str = "dray1";

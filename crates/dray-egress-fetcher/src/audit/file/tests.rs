@@ -1,0 +1,184 @@
+//! Files of audit events in a directory of the test.
+
+use dray_service::telemetry::InstrumentCatalogue;
+use serde_json::Value;
+
+use super::*;
+
+struct FileFixture {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+    catalogue: InstrumentCatalogue,
+}
+
+impl FileFixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            path: folder.path().join("audit.jsonl"),
+            folder,
+            catalogue: InstrumentCatalogue::new(),
+        }
+    }
+
+    fn settings(&self) -> AuditFileSettings {
+        AuditFileSettings {
+            path: self.path.clone(),
+            format: AuditFormat::Json,
+            max_bytes: 1 << 20,
+            max_files: 3,
+            sample_percent: 100,
+        }
+    }
+
+    fn open(&self, settings: &AuditFileSettings) -> io::Result<AuditFile> {
+        AuditFile::open(settings, EgressMetrics::new(&self.catalogue.meter()))
+    }
+
+    fn lines(&self, name: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.folder.path().join(name)).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+fn event(operation: &str, verdict: &str) -> v1::EgressAudit {
+    v1::EgressAudit {
+        operation_id: operation.to_owned(),
+        verdict: verdict.to_owned(),
+        ..v1::EgressAudit::default()
+    }
+}
+
+#[test]
+fn each_event_is_a_line_of_a_file_for_this_user_alone() {
+    let fixture = FileFixture::new();
+    fs::write(&fixture.path, "").unwrap();
+    fs::set_permissions(&fixture.path, fs::Permissions::from_mode(0o644)).unwrap();
+    let file = fixture.open(&fixture.settings()).unwrap();
+    file.record(&event("one", "allow"));
+    file.record(&event("two", "deny"));
+    let _ = file.flush().blocking_recv();
+    let lines = fixture.lines("audit.jsonl");
+    let operations: Vec<_> = lines.iter().map(|line| &line["operation_id"]).collect();
+    assert_eq!(operations, ["one", "two"]);
+    let mode = fs::metadata(&fixture.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_full_file_is_rotated_and_the_oldest_is_removed() {
+    let fixture = FileFixture::new();
+    let line = event_json(&event("0", "allow")).to_string().len() as u64 + 1;
+    let settings = AuditFileSettings {
+        max_bytes: 2 * line,
+        ..fixture.settings()
+    };
+    let file = fixture.open(&settings).unwrap();
+    for number in 0..9 {
+        file.record(&event(&number.to_string(), "allow"));
+    }
+    let _ = file.flush().blocking_recv();
+    let operations = |name: &str| -> Vec<String> {
+        let lines = fixture.lines(name).into_iter();
+        lines
+            .map(|line| line["operation_id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(operations("audit.jsonl"), ["8"]);
+    assert_eq!(operations("audit.jsonl.1"), ["6", "7"]);
+    assert_eq!(operations("audit.jsonl.2"), ["4", "5"]);
+    assert!(!fixture.folder.path().join("audit.jsonl.3").exists());
+    // A restart goes on with the same file.
+    let file = fixture.open(&settings).unwrap();
+    file.record(&event("9", "allow"));
+    let _ = file.flush().blocking_recv();
+    assert_eq!(operations("audit.jsonl"), ["8", "9"]);
+}
+
+#[test]
+fn sampling_drops_no_refusal_and_no_half_of_a_connection() {
+    let fixture = FileFixture::new();
+    let settings = AuditFileSettings {
+        sample_percent: 10,
+        ..fixture.settings()
+    };
+    let file = fixture.open(&settings).unwrap();
+    for number in 0..500 {
+        let operation = format!("operation-{number}");
+        for verdict in ["allow", "deny", "allow"] {
+            file.record(&event(&operation, verdict));
+        }
+    }
+    let _ = file.flush().blocking_recv();
+    let lines = fixture.lines("audit.jsonl");
+    let count = |verdict: &str| {
+        lines
+            .iter()
+            .filter(|line| line["verdict"] == verdict)
+            .count()
+    };
+    assert_eq!(count("deny"), 500);
+    assert!((40..=180).contains(&count("allow")), "{}", count("allow"));
+    assert_eq!(count("allow") % 2, 0);
+}
+
+#[test]
+fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
+    let fixture = FileFixture::new();
+    let full = AuditFileSettings {
+        path: "/dev/full".into(),
+        ..fixture.settings()
+    };
+    assert!(fixture.open(&full).is_err(), "a device is no regular file");
+    let (tasks, received) = sync_channel(MAX_QUEUED_LINES);
+    let queued_bytes = Arc::new(AtomicUsize::new(0));
+    let metrics = EgressMetrics::new(&fixture.catalogue.meter());
+    let worker = FileWorker {
+        writer: RotatedFile {
+            path: fixture.path.clone(),
+            max_bytes: 1 << 20,
+            max_files: 3,
+            file: File::options().write(true).open("/dev/full").unwrap(),
+            size: 0,
+        },
+        queued_bytes: Arc::clone(&queued_bytes),
+        metrics: metrics.clone(),
+    };
+    let running = thread::spawn(move || worker.run(&received));
+    let file = AuditFile {
+        format: AuditFormat::Json,
+        sample_percent: 100,
+        tasks,
+        queued_bytes: Arc::clone(&queued_bytes),
+        metrics,
+    };
+    for _ in 0..3 {
+        file.record(&event("one", "deny"));
+    }
+    let _ = file.flush().blocking_recv();
+    assert_eq!(queued_bytes.load(Ordering::Relaxed), 0);
+    drop(file);
+    running.join().unwrap();
+}
+
+#[test]
+fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
+    let fixture = FileFixture::new();
+    // Nobody writes.
+    let (tasks, _received) = sync_channel(2);
+    let queued_bytes = Arc::new(AtomicUsize::new(0));
+    let file = AuditFile {
+        format: AuditFormat::Json,
+        sample_percent: 100,
+        tasks,
+        queued_bytes: Arc::clone(&queued_bytes),
+        metrics: EgressMetrics::new(&fixture.catalogue.meter()),
+    };
+    let line = event_json(&event("one", "deny")).to_string().len() + 1;
+    for _ in 0..10 {
+        file.record(&event("one", "deny"));
+    }
+    assert_eq!(queued_bytes.load(Ordering::Relaxed), 2 * line);
+}

@@ -1,0 +1,91 @@
+//! The file of audit events in the configuration.
+
+use std::path::PathBuf;
+
+use dray_types::ByteSize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::compile::ProblemCollector;
+
+/// Audit events as lines of a file, in addition to log and stream.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditFileConfig {
+    /// The file, an absolute path; absent for none. Each process needs one of its own. It has mode 0600.
+    pub path: Option<PathBuf>,
+    /// `json`: one event in a line, as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
+    pub format: AuditFormat,
+    /// Size at which the file is rotated to `FILE.1`.
+    pub max_bytes: ByteSize,
+    /// Files that are kept, the current one included; 1 to 100.
+    pub max_files: u32,
+    /// Percent of allowed requests that are written, by operation; 0 to 100. Refusals and failures always are.
+    pub sample_percent: u32,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditFormat {
+    /// In the names of the log.
+    #[default]
+    Json,
+    /// Open Cybersecurity Schema Framework.
+    Ocsf,
+}
+
+/// The checked settings of the file.
+#[derive(Clone, Debug)]
+pub struct AuditFileSettings {
+    /// The file.
+    pub path: PathBuf,
+    /// How events are written.
+    pub format: AuditFormat,
+    /// Size at which it is rotated.
+    pub max_bytes: u64,
+    /// Files that are kept.
+    pub max_files: u32,
+    /// Percent of allowed requests that are written.
+    pub sample_percent: u32,
+}
+
+/// Smallest file that is rotated: larger than any event.
+const MIN_FILE_BYTES: ByteSize = ByteSize::mib(1);
+
+impl Default for AuditFileConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            format: AuditFormat::Json,
+            max_bytes: ByteSize::mib(64),
+            max_files: 8,
+            sample_percent: 100,
+        }
+    }
+}
+
+impl AuditFileConfig {
+    /// Checks the fields; `None` when there is to be no file.
+    pub(super) fn compile(&self, checks: &mut ProblemCollector) -> Option<AuditFileSettings> {
+        if self.path.as_ref().is_some_and(|path| !path.is_absolute()) {
+            checks.add("audit_file.path", "must be an absolute path");
+        }
+        if self.max_bytes < MIN_FILE_BYTES {
+            checks.add("audit_file.max_bytes", "must be at least 1MiB");
+        }
+        if !(1..=100).contains(&self.max_files) {
+            checks.add("audit_file.max_files", "must be 1 to 100");
+        }
+        if self.sample_percent > 100 {
+            checks.add("audit_file.sample_percent", "must be 0 to 100");
+        }
+        Some(AuditFileSettings {
+            path: self.path.clone()?,
+            format: self.format,
+            max_bytes: self.max_bytes.as_u64(),
+            max_files: self.max_files,
+            sample_percent: self.sample_percent,
+        })
+    }
+}

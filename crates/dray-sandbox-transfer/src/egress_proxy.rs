@@ -1,0 +1,211 @@
+//! The forward proxy for programs in sandboxes: which of them get its address, and a token for each.
+//!
+//! The variables only show programs the way. What keeps a sandbox from going around the proxy is a network without
+//! another way out.
+
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_guard::CanonicalUrl;
+use dray_guard::proxy_token::{MintError, ProxyIdentity, TokenKeys};
+use dray_proto::v1::{self, sandbox_ref};
+use dray_sandbox::{Address, Error as SandboxError, ErrorKind};
+use dray_types::{Clock, Secret, SessionId, TenantId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::command_error::CommandError;
+use crate::commands::fits;
+use crate::sessions::token as key_token;
+
+/// User name in the address of the proxy, which does not read it.
+const PROXY_USER: &str = "sandbox";
+/// Time that a token is valid beyond the time limit of its program: for the end of the program, and for clocks that
+/// differ.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
+/// Variables with the URL of the proxy. Clients differ in the case of letters that they read; `ALL_PROXY` is for
+/// protocols without a variable of their own.
+const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+/// Variable with the hosts that are reached without the proxy.
+const NO_PROXY_VARIABLE: &str = "NO_PROXY";
+
+/// Section `sandbox-transfer.egress_proxy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EgressProxyConfig {
+    /// Key with which tokens are made: that of `egress-fetcher.proxy.token_key`, at least 32 bytes. Its holder can act
+    /// as any tenant.
+    pub token_key: Option<Secret>,
+    /// Which programs get the proxy in their environment. The first rule that fits the tenant and the sandbox counts;
+    /// without one, a program gets nothing. Default none.
+    pub rules: Vec<EgressProxyRule>,
+}
+
+/// One rule of which programs get which proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EgressProxyRule {
+    /// Tenants; `*` stands for any characters, also none.
+    pub tenants: Vec<String>,
+    /// Sandboxes by address, for instance `docker:agent-*`; `*` stands for any characters, also none.
+    pub sandboxes: Vec<String>,
+    /// Host and port of the proxy, as the sandbox reaches it: `egress-proxy:3128`.
+    pub address: String,
+    /// Hosts that programs reach without the proxy. Default `localhost`, `127.0.0.1` and `::1`: the sandbox itself.
+    #[serde(default = "own_hosts")]
+    pub no_proxy: Vec<String>,
+}
+
+fn own_hosts() -> Vec<String> {
+    ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into()
+}
+
+impl EgressProxyConfig {
+    /// The first problem: the field and what is wrong with it.
+    pub fn problem(&self) -> Option<(&'static str, String)> {
+        let problem = |field, text: &str| Some((field, text.to_owned()));
+        match &self.token_key {
+            None if !self.rules.is_empty() => {
+                return problem(
+                    "token_key",
+                    "must be set, or the proxy identifies no program",
+                );
+            }
+            Some(key) => {
+                if let Err(error) = TokenKeys::new(key, None) {
+                    return problem("token_key", &error.to_string());
+                }
+            }
+            None => {}
+        }
+        for rule in &self.rules {
+            if rule.tenants.is_empty() || rule.sandboxes.is_empty() {
+                return problem("rules", "a rule names tenants and sandboxes");
+            }
+            if CanonicalUrl::of_authority(&rule.address, false).is_err() {
+                return problem("rules", "an address is written HOST:PORT");
+            }
+            let is_host = |host: &String| {
+                !host.is_empty()
+                    && host
+                        .bytes()
+                        .all(|byte| byte.is_ascii_graphic() && byte != b',')
+            };
+            if !rule.no_proxy.iter().all(is_host) {
+                return problem(
+                    "rules",
+                    "an item of no_proxy is a host without blanks and commas",
+                );
+            }
+        }
+        None
+    }
+
+    fn rule(&self, tenant: &TenantId, sandbox: &Address) -> Option<&EgressProxyRule> {
+        let sandbox = sandbox.to_string();
+        let is_any = |patterns: &[String], text: &str| {
+            let mut patterns = patterns.iter();
+            patterns.any(|pattern| fits(pattern, text))
+        };
+        let mut rules = self.rules.iter();
+        rules.find(|rule| {
+            is_any(&rule.tenants, tenant.as_str()) && is_any(&rule.sandboxes, &sandbox)
+        })
+    }
+
+    /// Adds the variables to those of a program that runs for at most `time` in `sandbox`, if a rule fits. A variable
+    /// of the request stays as it is, in whatever case of letters. The names go into `audit`, the token does not.
+    ///
+    /// # Errors
+    ///
+    /// A token that cannot be made: the program is not run without one.
+    pub(crate) fn add_variables(
+        &self,
+        program: &ProxiedProgram<'_>,
+        body: &mut v1::ExecSandboxRequest,
+        audit: &mut v1::SandboxCommandAudit,
+    ) -> Result<(), CommandError> {
+        let rule = self.rule(&program.meta.tenant, program.sandbox);
+        let (Some(rule), Some(key)) = (rule, &self.token_key) else {
+            return Ok(());
+        };
+        let token = program
+            .token(key, body.sandbox.as_ref())
+            .map_err(CommandError::NotRun)?;
+        let url = format!("http://{PROXY_USER}:{token}@{}", rule.address);
+        let hosts = rule.no_proxy.join(",");
+        let names = PROXY_VARIABLES.map(|name| (name, &url));
+        for (name, value) in names.into_iter().chain([(NO_PROXY_VARIABLE, &hosts)]) {
+            let mut present = body.environment.iter();
+            if present.any(|variable| variable.name.eq_ignore_ascii_case(name)) {
+                continue;
+            }
+            for name in [name.to_owned(), name.to_ascii_lowercase()] {
+                audit.environment_names.push(name.clone());
+                let value = value.clone().into_bytes();
+                body.environment
+                    .push(v1::EnvironmentVariable { name, value });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A program that may get the proxy.
+pub(crate) struct ProxiedProgram<'a> {
+    /// Who runs it.
+    pub(crate) meta: &'a Meta,
+    /// Where it runs.
+    pub(crate) sandbox: &'a Address,
+    /// How long it runs at most.
+    pub(crate) time: Duration,
+    /// When it starts.
+    pub(crate) clock: &'a Clock,
+}
+
+impl ProxiedProgram<'_> {
+    /// The token of the program. It ends with it.
+    fn token(
+        &self,
+        key: &Secret,
+        sandbox: Option<&v1::SandboxRef>,
+    ) -> Result<String, SandboxError> {
+        let expires = Duration::from_millis(self.clock.now_ms()) + self.time + EXPIRY_MARGIN;
+        let identity = ProxyIdentity {
+            tenant: self.meta.tenant.clone(),
+            session: self.session(sandbox)?,
+            app: self.meta.app.clone(),
+            expires_s: expires.as_secs(),
+            allow: None,
+        };
+        // The message has no part of key or token.
+        let failed = |error: MintError| SandboxError::new(ErrorKind::TooLarge, error.to_string());
+        TokenKeys::new(key, None)
+            .and_then(|keys| keys.mint(&identity))
+            .map_err(failed)
+    }
+
+    /// The session whose sandbox it is. For a sandbox that is named by its address, the session of the call; outside of
+    /// any session, the address itself.
+    fn session(&self, sandbox: Option<&v1::SandboxRef>) -> Result<SessionId, SandboxError> {
+        let named = sandbox.and_then(|it| it.sandbox.as_ref());
+        if let Some(sandbox_ref::Sandbox::Session(session)) = named {
+            return SessionId::new(session).map_err(|_| invalid_session());
+        }
+        if let Some(session) = &self.meta.session {
+            return Ok(session.clone());
+        }
+        let address = self.sandbox.to_string();
+        // An address can be too long, or have blanks.
+        SessionId::new(&address)
+            .or_else(|_| SessionId::new(key_token(&address)))
+            .map_err(|_| invalid_session())
+    }
+}
+
+fn invalid_session() -> SandboxError {
+    SandboxError::new(ErrorKind::InvalidName, "the session is not one of a token")
+}
+
+#[cfg(test)]
+mod tests;
