@@ -172,4 +172,8 @@ impl<E: Exec + 'static> Sandbox for ExecSandbox<E> {
     async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         self.files.execute(request).await
     }
+
+    async fn settled(&self) {
+        self.files.settled().await;
+    }
 }

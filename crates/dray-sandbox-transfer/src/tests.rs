@@ -2,6 +2,7 @@
 
 mod checks;
 mod commands;
+mod ending;
 mod previews;
 mod sessions;
 mod transfers;
