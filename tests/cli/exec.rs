@@ -3,11 +3,14 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use dray_testkit::eventually;
 
 use super::{CliHome, line};
 
+/// How long a service waits for running calls when it stops, by default.
+const GRACE: Duration = Duration::from_secs(40);
 /// A script that writes the process ids of itself and of a child in another session.
 const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; mv pids.new pids; wait";
@@ -44,12 +47,16 @@ impl ExecFixture {
     }
 }
 
+fn has_ended(pid: &str) -> bool {
+    let stat = Path::new("/proc").join(pid).join("stat");
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
 async fn ends(pids: &[String]) {
     for pid in pids {
-        let stat = Path::new("/proc").join(pid).join("stat");
         eventually("the end of a process", async || {
-            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
-            (stat.is_empty() || stat.contains(") Z ")).then_some(())
+            has_ended(pid).then_some(())
         })
         .await;
     }
@@ -111,6 +118,35 @@ async fn a_program_ends_at_its_time_limit_with_its_children() {
     let (mut child, pids) = fixture.start_children(&["--timeout", "2"]).await;
     ends(&pids).await;
     assert_eq!(child.wait().unwrap().code(), Some(124));
+}
+
+/// Sends a signal at the moment at which the program has told its number, and waits until nothing of it runs.
+async fn end_by(signal: &str) {
+    let fixture = ExecFixture::new();
+    let (mut child, pids) = fixture.start_children(&[]).await;
+    let begun = Instant::now();
+    let sent = Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "{status}");
+    // The command has waited for the end of both.
+    for pid in &pids {
+        assert!(has_ended(pid), "{pid} runs");
+    }
+    // Above all that a loaded machine needs, and below the grace of a service that waits for a call.
+    assert!(begun.elapsed() < GRACE / 2, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_program_ends_when_its_command_is_interrupted() {
+    end_by("-INT").await;
+}
+
+#[tokio::test]
+async fn a_program_ends_when_its_command_is_terminated() {
+    end_by("-TERM").await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use dray_proto::{Call, MESSAGE_LIMIT, v1};
 use dray_types::{Fault, FaultCode, OperationId, TenantId};
 use prost::Message as _;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{CoreMessage, OutgoingMessage, Subscription};
@@ -61,6 +62,9 @@ impl Responder {
     pub async fn next(&mut self) -> Option<IncomingRequest> {
         loop {
             tokio::select! {
+                // Requests first: a cancellation that waits beside its request would find nothing to cancel, and the
+                // request would run for nobody.
+                biased;
                 request = self.requests.next() => {
                     return Some(IncomingRequest::new(&self.bus, request?, &self.cancellable));
                 }
@@ -75,6 +79,20 @@ impl Responder {
     pub async fn drain(&mut self) {
         self.requests.drain().await;
     }
+
+    /// Passes on cancellations until no request that was handed out is in hand. For the time after the drain, when
+    /// [`Responder::next`] has returned `None`: a caller that goes away while this instance stops must not keep it
+    /// busy until its grace ends (C-9).
+    pub async fn finish(mut self) {
+        while !self.cancellable.is_idle() {
+            tokio::select! {
+                Some(cancellation) = self.cancellations.next() => {
+                    self.cancellable.cancel(&cancellation.headers);
+                }
+                () = self.cancellable.idle.notified() => {}
+            }
+        }
+    }
 }
 
 type OperationKey = (TenantId, OperationId);
@@ -85,6 +103,8 @@ type RunningOperations = HashMap<OperationKey, Vec<(u64, CancellationToken)>>;
 #[derive(Clone, Debug, Default)]
 struct CancellableOperations {
     running: Arc<Mutex<RunningOperations>>,
+    /// Notified when the last operation is done with.
+    idle: Arc<Notify>,
 }
 
 impl CancellableOperations {
@@ -103,6 +123,10 @@ impl CancellableOperations {
             id,
             token,
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lock().is_empty()
     }
 
     fn cancel(&self, headers: &MessageHeaders) {
@@ -143,6 +167,10 @@ impl Drop for InHand {
             if tokens.is_empty() {
                 running.remove(&self.key);
             }
+        }
+        if running.is_empty() {
+            // Stores a permit, so that a responder which looked before it waits is woken too.
+            self.cancellable.idle.notify_one();
         }
     }
 }

@@ -155,4 +155,8 @@ impl Sandbox for ApptainerSandbox {
     async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         self.files.execute(request).await
     }
+
+    async fn settled(&self) {
+        self.files.settled().await;
+    }
 }

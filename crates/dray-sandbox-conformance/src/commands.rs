@@ -10,6 +10,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::context::{pieces, random};
 use super::report::{equal, holds, refused, same_bytes};
@@ -21,9 +22,13 @@ const MAX_STDERR_BYTES: usize = 64 << 10;
 const LIFETIME_SECONDS: u64 = 300;
 /// Bytes of input that every channel carries.
 const SMALL_INPUT_BYTES: usize = 4096;
-/// Starts two children that outlive the script, one of them in a session of its own, and writes their numbers.
+/// Starts three children that outlive the script, and writes their numbers. Two are in sessions of their own, and the
+/// last of them has cleared its environment when its number is there.
 const CHILDREN_SCRIPT: &str = "sleep 300 & echo $! >pids.new
 setsid sleep 301 2>/dev/null & echo $! >>pids.new
+mkfifo bare
+setsid env -i PATH=\"$PATH\" sh -c 'echo $$ >bare; exec sleep 302' 2>/dev/null &
+cat bare >>pids.new
 mv pids.new pids";
 
 /// The result of a program that was read to its end.
@@ -41,6 +46,7 @@ impl CaseContext<'_> {
             input: None,
             max_stderr_bytes: MAX_STDERR_BYTES,
             lifetime_seconds: LIFETIME_SECONDS,
+            stop: CancellationToken::new(),
         }
     }
 
@@ -70,9 +76,7 @@ impl CaseContext<'_> {
 }
 
 async fn finish(sandbox: Arc<dyn Sandbox>, request: CommandRequest) -> Result<Finished, Error> {
-    let SandboxCommand {
-        mut output, end, ..
-    } = sandbox.execute(request).await?;
+    let SandboxCommand { mut output, end } = sandbox.execute(request).await?;
     let mut all = Vec::new();
     while let Some(piece) = output.next().await {
         all.extend_from_slice(&piece?);
@@ -386,11 +390,31 @@ pub(super) async fn a_program_ends_with_its_lifetime(
     context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
     runs_commands(context)?;
-    let mut request = context.script(&format!("{CHILDREN_SCRIPT}; echo begun; sleep 300"));
+    let mut request = context.script(&format!("echo begun; {CHILDREN_SCRIPT}; sleep 300"));
     request.lifetime_seconds = 1;
     let ended = context.finish(request).await?;
     equal("status", ended.end.status, 137)?;
     same_bytes("output", &ended.output, b"begun\n")?;
+    context.processes_end().await
+}
+
+pub(super) async fn a_stopped_program_reports_what_it_wrote(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
+    runs_commands(context)?;
+    let script = format!("echo out; echo wrong >&2; {CHILDREN_SCRIPT}; sleep 300");
+    let request = context.script(&script);
+    let stop = request.stop.clone();
+    let mut running = JoinSet::new();
+    running.spawn(finish(Arc::clone(&context.sandbox), request));
+    wait_for(context, &context.path("pids")?).await?;
+    stop.cancel();
+    let Some(Ok(ended)) = running.join_next().await else {
+        return Err(Stop::Fail("the program was lost".to_owned()));
+    };
+    let ended = ended?;
+    same_bytes("output", &ended.output, b"out\n")?;
+    same_bytes("stderr", &ended.end.stderr, b"wrong\n")?;
     context.processes_end().await
 }
 

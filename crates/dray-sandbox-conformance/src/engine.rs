@@ -246,6 +246,10 @@ pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
     context.sh("true").await?;
     let transfers = TransferCase::new(context);
     let bytes = random(4 << 20);
+    context.put("rewritten", &bytes).await?;
+    context
+        .sh("cp rewritten shrunk; cp rewritten grown")
+        .await?;
     for (name, script, after) in [
         (
             "rewritten",
@@ -259,7 +263,7 @@ pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
             [bytes.as_slice(), b"more"].concat(),
         ),
     ] {
-        let path = context.put(name, &bytes).await?;
+        let path = context.path(name)?;
         let mut sink = RewritingSink {
             context,
             script: Some(script),

@@ -4,6 +4,7 @@
 //! new content, as on a real system. A failed write leaves the bytes that it wrote before.
 
 mod nodes;
+mod programs;
 mod sandbox;
 mod streams;
 
@@ -20,6 +21,7 @@ use dray_sandbox::path::SandboxPath;
 use dray_types::Sha256Digest;
 
 pub use nodes::Node;
+pub use programs::{FakePrograms, ProgramPhase};
 
 /// Length of one piece of a read, in bytes.
 pub const FAKE_CHUNK_BYTES: usize = 1024;
@@ -140,6 +142,8 @@ struct FakeState {
     capacity: Option<u64>,
     parallel: usize,
     dead: bool,
+    /// Absent where no program can be run.
+    programs: Option<FakePrograms>,
 }
 
 /// Optional operations of a backend, each offered or refused.
@@ -175,6 +179,7 @@ impl Fake {
             capacity: None,
             parallel: 2,
             dead: false,
+            programs: None,
         };
         let fake = Self {
             handle: Handle {
@@ -191,6 +196,13 @@ impl Fake {
             fake.insert(directory, FileKind::Directory, &Bytes::new());
         }
         fake
+    }
+
+    /// Lets programs run, each as far as this phase, until its caller drops it.
+    pub fn run_programs(&self, phase: ProgramPhase) -> FakePrograms {
+        let programs = FakePrograms::new(phase);
+        self.state().programs = Some(programs.clone());
+        programs
     }
 
     /// Puts a whole file at a path; it replaces an existing entry.

@@ -210,6 +210,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     commands::children_end_with_their_program,
     commands::output_of_a_child_after_its_program_holds_nothing_up,
     commands::a_program_ends_with_its_lifetime,
+    commands::a_stopped_program_reports_what_it_wrote,
     commands::eight_programs_run_concurrently,
     handles::a_replaced_sandbox_is_gone,
 ];
@@ -233,6 +234,7 @@ pub const PROGRAM_CASES: &[&str] = &[
     "children_end_with_their_program",
     "output_of_a_child_after_its_program_holds_nothing_up",
     "a_program_ends_with_its_lifetime",
+    "a_stopped_program_reports_what_it_wrote",
     "eight_programs_run_concurrently",
 ];
 

@@ -50,42 +50,59 @@ const HOSTILE_NAMES: &[&str] = &[
     "\u{1b}[31mred",
 ];
 
-/// Runs every operation on a file with this name.
-async fn whole_life(context: &CaseContext<'_>, path: &SandboxPath) -> Result<(), Error> {
-    let shown = path.to_string();
-    let wrong = |what: &str| Error::new(ErrorKind::Protocol, format!("{shown}: {what}"));
-    context.write(path, shown.as_bytes()).await?;
-    let file = context.sandbox.stat(path, Follow::Yes).await?;
-    if file.size != shown.len() as u64 || file.real_path != *path {
-        return Err(wrong("another size or path"));
+/// Does everything that can be done with files, to files of these names in one directory.
+async fn whole_lives(context: &CaseContext<'_>, paths: &[SandboxPath]) -> Result<(), Error> {
+    let wrong =
+        |path: &SandboxPath, what: &str| Error::new(ErrorKind::Protocol, format!("{path}: {what}"));
+    for path in paths {
+        let content = path.to_string().into_bytes();
+        context.write(path, &content).await?;
+        let file = context.sandbox.stat(path, Follow::Yes).await?;
+        if file.size != content.len() as u64 || file.real_path != *path {
+            return Err(wrong(path, "another size or path"));
+        }
+        if context.read_by(context.best(path)?, &file).await? != content {
+            return Err(wrong(path, "other bytes"));
+        }
     }
-    if context.read(path).await? != shown.as_bytes() {
-        return Err(wrong("other bytes"));
+    let listing = context.sandbox.list(&context.directory, 1, 1000).await?;
+    for path in paths {
+        if !listing.entries.iter().any(|entry| entry.path == *path) {
+            return Err(wrong(path, "not in the listing"));
+        }
     }
-    let listing = context.sandbox.list(&path.parent(), 1, 1000).await?;
-    if !listing.entries.iter().any(|entry| entry.path == *path) {
-        return Err(wrong("not in the listing"));
+    if listing.entries.len() != paths.len() {
+        return Err(Error::new(ErrorKind::Protocol, "the listing has more"));
     }
-    if context.traits.fingerprint {
-        context.sandbox.fingerprint(path).await?;
+    for path in paths {
+        if context.traits.fingerprint {
+            context.sandbox.fingerprint(path).await?;
+        }
+        if context.traits.rename {
+            let beside = context.directory.join("beside")?;
+            context.sandbox.rename(path, &beside, false).await?;
+            context.sandbox.rename(&beside, path, false).await?;
+        }
+        context.sandbox.remove(path, false).await?;
+        match context.sandbox.stat(path, Follow::No).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(wrong(path, "still there")),
+        }
     }
-    if context.traits.rename {
-        let beside = path.parent().join("beside")?;
-        context.sandbox.rename(path, &beside, false).await?;
-        context.sandbox.rename(&beside, path, false).await?;
-    }
-    context.sandbox.remove(path, false).await?;
-    match context.sandbox.stat(path, Follow::No).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => Err(wrong("still there")),
-    }
+    Ok(())
+}
+
+/// The paths of these names in the directory of the case.
+fn all_paths<N: AsRef<[u8]>>(
+    context: &CaseContext<'_>,
+    names: impl IntoIterator<Item = N>,
+) -> Result<Vec<SandboxPath>, Stop> {
+    names.into_iter().map(|name| context.path(name)).collect()
 }
 
 pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(), Stop> {
-    for name in HOSTILE_NAMES {
-        whole_life(context, &context.path(name)?).await?;
-    }
+    whole_lives(context, &all_paths(context, HOSTILE_NAMES)?).await?;
     let left = context.sandbox.list(&context.directory, 1, 10).await?;
     equal("nothing was run and nothing is left", left.entries, vec![])
 }
@@ -93,12 +110,14 @@ pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(),
 pub(super) async fn names_that_are_not_text_survive_or_are_refused(
     context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    for name in [b"\xff\xfe.bin".as_slice(), b"caf\xe9", b"\x80\n\xc3\x28"] {
-        let path = context.path(name)?;
-        if context.traits.byte_names {
-            whole_life(context, &path).await?;
-            continue;
-        }
+    let names = [b"\xff\xfe.bin".as_slice(), b"caf\xe9", b"\x80\n\xc3\x28"];
+    let paths = all_paths(context, names)?;
+    if context.traits.byte_names {
+        whole_lives(context, &paths).await?;
+        let left = context.sandbox.list(&context.directory, 1, 10).await?;
+        return equal("nothing is left", left.entries, vec![]);
+    }
+    for path in paths {
         let refusal = [ErrorKind::InvalidName];
         refused("write", context.write(&path, b"x").await, &refusal)?;
         refused(
@@ -124,9 +143,8 @@ pub(super) async fn names_that_are_not_text_survive_or_are_refused(
 
 pub(super) async fn the_longest_name_is_a_name(context: &CaseContext<'_>) -> Result<(), Stop> {
     // 255 bytes in one, two and three bytes for each character: the limit counts bytes.
-    for name in ["x".repeat(255), "é".repeat(127), "日".repeat(85)] {
-        whole_life(context, &context.path(name)?).await?;
-    }
+    let names = ["x".repeat(255), "é".repeat(127), "日".repeat(85)];
+    whole_lives(context, &all_paths(context, names)?).await?;
     holds(
         context.directory.join("x".repeat(256)).is_err(),
         "a name of 256 bytes is a path",

@@ -405,6 +405,10 @@ impl Sandbox for DockerSandbox {
         self.noted(self.commands.execute(request).await)
     }
 
+    async fn settled(&self) {
+        self.commands.settled().await;
+    }
+
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         self.check_shell()?;
         self.noted(self.commands.fingerprint(path).await)

@@ -15,13 +15,15 @@ use dray_sandbox::command::{CommandRequest, SandboxCommand};
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use self::output::ProgramOutput;
 use self::plan::ProgramPlan;
 use super::channel::Exec;
 use super::files::ExecFiles;
 use super::reply::Nonce;
-use super::supervisor::CommandControl;
+use super::supervisor::{CommandControl, CommandMarks, SupervisedCommand};
 
 /// Ends the programs of a dropped caller by another command on the same channel.
 #[derive(Debug)]
@@ -42,17 +44,25 @@ impl<E: Exec + 'static> CommandControl for ChannelControl<E> {
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::execute`]. Needs `sh`, `env`, `head`, `cat` and a program that encodes; without
     /// `/proc` no child that has left its process group is found. A program finds itself marked by the variable
-    /// `DRAY_COMMAND`; a child that removes it and leaves the process group is not ended.
+    /// `DRAY_COMMAND` and by its limit on file locks; a child that removes the one, changes the other and leaves the
+    /// process group is not ended.
     pub async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         let channel = self.exec.channel();
         let nonce = Nonce::new();
+        let stop = request.stop.clone();
         let plan = ProgramPlan::new(&channel, &nonce, request).await?;
         let limits = plan.limits;
-        let mark = format!(".{}", nonce.as_str());
-        // From here on a process may run.
+        let lock_limit = Some(nonce.lock_limit());
+        let marks = |text: String| CommandMarks { text, lock_limit };
+        // From here on something may run.
         let control = ChannelControl(Arc::clone(&self.exec));
-        let command = self.supervisor.watch_text(mark, control);
+        let command = self
+            .supervisor
+            .watch_marks(marks(format!(".{}", nonce.as_str())), control);
         let end_guard = command.guard();
+        // The script goes on and reports what the program has written.
+        let program = marks(format!("DRAY_COMMAND=run.{}", nonce.as_str()));
+        let stopper = ProgramStopper::start(stop, Arc::clone(&command), program);
         let running = self.exec.run(plan.argv, plan.input).await;
         let running = running.inspect_err(|error| {
             if !may_run(error.kind()) {
@@ -61,7 +71,6 @@ impl<E: Exec + 'static> ExecFiles<E> {
         })?;
         let (result, told) = oneshot::channel();
         let output = ProgramOutput::begin(running, nonce, limits, command, result).await?;
-        let supervisor = self.supervisor.clone();
         Ok(SandboxCommand {
             output: output.into_body(),
             end: async move {
@@ -70,11 +79,40 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 });
                 // After the end nothing is left to kill, and the command has recorded that.
                 drop(end_guard);
+                drop(stopper);
                 end
             }
             .boxed(),
-            settled: async move { supervisor.settle().await }.boxed(),
         })
+    }
+
+    /// See [`dray_sandbox::Sandbox::settled`].
+    pub async fn settled(&self) {
+        self.supervisor.settle().await;
+    }
+}
+
+/// Waits in a task until the caller wants the program to end. The task ends when this is dropped.
+#[derive(Debug)]
+struct ProgramStopper {
+    _task: JoinSet<()>,
+}
+
+impl ProgramStopper {
+    fn start(
+        stop: CancellationToken,
+        command: Arc<SupervisedCommand>,
+        program: CommandMarks,
+    ) -> Self {
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            stop.cancelled().await;
+            if let Err(error) = command.kill_part(&program).await {
+                // The caller waits for a limited time and then drops the command.
+                tracing::debug!(%error, "a program could not be ended");
+            }
+        });
+        Self { _task: task }
     }
 }
 

@@ -37,6 +37,8 @@ pub struct ExecFiles<E> {
     pub(super) tools: Arc<OnceCell<Vec<String>>>,
     /// A shell that stays open, where starting commands is slow.
     persistent_shell: Option<Arc<PersistentShell>>,
+    /// Whether long output comes through that shell too.
+    lends_shell: bool,
     /// Ends the programs of [`Self::execute`] whose caller is gone.
     pub(super) supervisor: Supervisor,
 }
@@ -47,6 +49,7 @@ impl<E> Clone for ExecFiles<E> {
             exec: Arc::clone(&self.exec),
             tools: Arc::clone(&self.tools),
             persistent_shell: self.persistent_shell.clone(),
+            lends_shell: self.lends_shell,
             supervisor: self.supervisor.clone(),
         }
     }
@@ -59,6 +62,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             exec: Arc::new(exec),
             tools: Arc::new(OnceCell::new()),
             persistent_shell: None,
+            lends_shell: false,
             supervisor: Supervisor::new(TaskTracker::new()),
         }
     }
@@ -67,9 +71,21 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// both directions; other channels may keep back the output of a shell until it ends. The shell ends after 20 s
     /// without a request, or with the last clone of this.
     #[must_use]
-    pub fn with_persistent_shell(mut self) -> Self {
-        self.persistent_shell = Some(Arc::new(PersistentShell::new()));
-        self
+    pub fn with_persistent_shell(self) -> Self {
+        Self {
+            lends_shell: true,
+            ..self.with_request_shell()
+        }
+    }
+
+    /// As [`Self::with_persistent_shell`], for requests with short responses alone. Content comes through commands of
+    /// its own, whose ends are reported by the channel.
+    #[must_use]
+    pub fn with_request_shell(self) -> Self {
+        Self {
+            persistent_shell: Some(Arc::new(PersistentShell::new())),
+            ..self
+        }
     }
 
     /// The channel that runs the commands.
@@ -96,7 +112,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// The persistent shell, if it can carry the long output of a script.
     pub(super) fn lends(&self) -> Option<&Arc<PersistentShell>> {
         let channel = self.exec.channel();
-        let streams = talks(channel) && channel.longest_output.is_none();
+        let streams = self.lends_shell && talks(channel) && channel.longest_output.is_none();
         self.persistent_shell.as_ref().filter(|_| streams)
     }
 

@@ -35,6 +35,14 @@ impl Nonce {
         &self.0
     }
 
+    /// A limit on file locks that no other program has. Below 2^60, which every shell can read, and with 18 digits, which
+    /// no other limit has by chance.
+    pub(super) fn lock_limit(&self) -> u64 {
+        const MIN_LIMIT: u64 = 1 << 59;
+        let digits = self.0.get(..14).unwrap_or_default();
+        MIN_LIMIT | u64::from_str_radix(digits, 16).unwrap_or_default()
+    }
+
     /// The mark before a word. Scripts put a line break before it, which is not part of it.
     pub(super) fn mark(&self, word: &str) -> Vec<u8> {
         format!("@@{} {word}", self.0).into_bytes()

@@ -80,6 +80,13 @@ impl<E: Exec + 'static> ExecSandbox<E> {
         self
     }
 
+    /// Keeps one shell for its short requests: see [`ExecFiles::with_request_shell`].
+    #[must_use]
+    pub fn with_request_shell(mut self) -> Self {
+        self.files = self.files.with_request_shell();
+        self
+    }
+
     /// The files of the sandbox, for operations beyond [`Sandbox`].
     pub fn files(&self) -> &ExecFiles<E> {
         &self.files
@@ -171,5 +178,9 @@ impl<E: Exec + 'static> Sandbox for ExecSandbox<E> {
 
     async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         self.files.execute(request).await
+    }
+
+    async fn settled(&self) {
+        self.files.settled().await;
     }
 }

@@ -1,8 +1,8 @@
 //! Remote commands that outlive their connection: ended when their caller is gone.
 //!
-//! Docker, Kubernetes and Modal do not end a command whose stream was closed. Each command therefore carries a mark in
-//! its environment, which its children inherit, and a second command kills every process that carries it. A process
-//! that clears its own environment escapes.
+//! Docker, Kubernetes and Modal promise nothing about a command whose stream was closed. Each command therefore carries
+//! a mark in its environment, which its children inherit, and a second command kills every process that carries it. A
+//! process that clears its own environment is found by a second mark, where the command has one.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,33 +20,13 @@ use tokio_util::task::TaskTracker;
 /// Name of the variable that holds the mark of a command.
 pub const MARK_VARIABLE: &str = "DRAY_TRANSFER";
 
-/// Kills every process that carries the mark, until a round finds none. Status 0 when any was found, 1 when none was.
-/// `grep` is far faster where many processes run, if it supports lines that end with NUL; the fallback with `read`,
-/// which drops the NULs between variables, needs no program but the shell.
-const KILL_SCRIPT: &str = r#"
-marked() {
-  while IFS= read -r line || [ -n "$line" ]; do
-    case $line in *"$1"*) return 0 ;; esac
-  done
-  return 1
-}
-list() {
-  if printf 'a\000b' | grep -qszF b; then grep -lszF "$1" /proc/[0-9]*/environ; return; fi
-  for process in /proc/[0-9]*; do
-    if marked "$1" <"$process/environ"; then echo "$process/environ"; fi
-  done
-}
-any=0 left=20
-while [ "$left" != 0 ]; do
-  found=0 left=$((left - 1))
-  for process in $(list "$1"); do
-    process=${process#/proc/}
-    kill -9 "${process%/environ}" && found=1 any=1
-  done
-  [ "$found" = 1 ] || break
-done 2>/dev/null
-[ "$any" = 1 ]
-"#;
+/// Kills every process that carries one of the marks, until a round finds none. Status 0 when any was found, 1 when none
+/// was.
+const KILL_SCRIPT: &str = concat!(
+    "exec 2>/dev/null\n",
+    include_str!("script/marked.sh"),
+    "dray_kill_all \"$1\" \"$2\"\n"
+);
 
 /// Most times that a command is killed which its system reports as running.
 const MAX_KILLS: usize = 20;
@@ -120,18 +100,21 @@ impl Supervisor {
 
     /// Supervises a command from the moment before it is started. Must be called within a runtime.
     pub fn watch(&self, mark: &str, control: impl CommandControl) -> Arc<SupervisedCommand> {
-        self.watch_text(format!("{MARK_VARIABLE}={mark}"), control)
+        self.watch_marks(
+            CommandMarks::text(format!("{MARK_VARIABLE}={mark}")),
+            control,
+        )
     }
 
-    /// As [`Self::watch`], for a command whose processes have this text somewhere in their environment.
-    pub(crate) fn watch_text(
+    /// As [`Self::watch`], for a command whose processes have other marks.
+    pub(crate) fn watch_marks(
         &self,
-        mark: String,
+        marks: CommandMarks,
         control: impl CommandControl,
     ) -> Arc<SupervisedCommand> {
         Arc::new(SupervisedCommand {
             control: Box::new(control),
-            mark,
+            marks,
             is_over: AtomicBool::new(false),
             start_failed: AtomicBool::new(false),
             status: Mutex::new(None),
@@ -141,12 +124,29 @@ impl Supervisor {
     }
 }
 
+/// What the processes of a command inherit from it.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandMarks {
+    /// A text somewhere in the environment.
+    pub(crate) text: String,
+    /// The limit on file locks, if the command sets one.
+    pub(crate) lock_limit: Option<u64>,
+}
+
+impl CommandMarks {
+    const fn text(text: String) -> Self {
+        Self {
+            text,
+            lock_limit: None,
+        }
+    }
+}
+
 /// A command that may run.
 #[derive(Debug)]
 pub struct SupervisedCommand {
     control: Box<dyn CommandControl>,
-    /// What the environment of its processes contains.
-    mark: String,
+    marks: CommandMarks,
     /// Whether it has ended, or is being killed.
     is_over: AtomicBool,
     start_failed: AtomicBool,
@@ -214,7 +214,7 @@ impl SupervisedCommand {
             return Ok(());
         }
         for attempt in 1..=MAX_KILLS {
-            let found = self.kill_once().await?;
+            let found = self.kill_once(&self.marks).await?;
             match self.control.state().await? {
                 CommandState::Ended => break,
                 CommandState::Unknown | CommandState::Untold if found || attempt >= MAX_LOOKS => {
@@ -229,9 +229,25 @@ impl SupervisedCommand {
         Ok(())
     }
 
-    /// Kills once; returns whether any process was found.
-    async fn kill_once(&self) -> Result<bool, Error> {
-        let argv = ["sh", "-c", KILL_SCRIPT, "sh", &self.mark].map(str::to_owned);
+    /// Kills a part of the command, which has these marks, once it is there. The rest goes on.
+    ///
+    /// # Errors
+    /// The failure to run a command.
+    pub(crate) async fn kill_part(&self, marks: &CommandMarks) -> Result<(), Error> {
+        for _ in 0..MAX_LOOKS {
+            if self.is_over.load(Ordering::SeqCst) || self.kill_once(marks).await? {
+                break;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Whether any process was found.
+    async fn kill_once(&self, marks: &CommandMarks) -> Result<bool, Error> {
+        let limit = marks.lock_limit.map(|limit| limit.to_string());
+        let limit = limit.unwrap_or_default();
+        let argv = ["sh", "-c", KILL_SCRIPT, "sh", &marks.text, &limit].map(str::to_owned);
         match self.control.run_unsupervised(argv.to_vec()).await? {
             0 => Ok(true),
             1 => Ok(false),

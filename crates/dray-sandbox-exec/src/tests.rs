@@ -9,6 +9,7 @@ mod hostile;
 mod input;
 mod persistent_shell;
 mod processes;
+mod programs;
 mod scripted;
 mod tools;
 mod trees;

@@ -218,6 +218,10 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         self.commands.execute(request).await
     }
 
+    async fn settled(&self) {
+        self.commands.settled().await;
+    }
+
     async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {
         self.provider.ensure_life(needed).await
     }

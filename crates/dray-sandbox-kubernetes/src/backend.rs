@@ -90,8 +90,10 @@ impl Backend for KubernetesBackend {
         });
         match PodExec::open(Arc::clone(&place), &place.container).await {
             Ok(exec) => {
+                // Each request still asks for the pod; the shell saves the stream of a command and its supervision.
                 let exec = GuardedExec::new(exec, place);
-                Ok(Arc::new(ExecSandbox::new(handle.clone(), exec)))
+                let sandbox = ExecSandbox::new(handle.clone(), exec).with_request_shell();
+                Ok(Arc::new(sandbox))
             }
             // Opening runs an empty script, so a container without a shell shows here.
             Err(error) if error.kind() == ErrorKind::ToolMissing => {

@@ -115,6 +115,12 @@ impl Exec for PodExec {
         }
     }
 
+    /// What a command that is being ended may still make must be there before a running shell is asked.
+    async fn ready(&self) -> Result<(), Error> {
+        self.supervisor.settle().await;
+        Ok(())
+    }
+
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.supervisor.settle().await;
         let mark = new_mark();

@@ -180,4 +180,8 @@ impl Sandbox for LocalSandbox {
             .await?;
         self.commands.execute(request).await
     }
+
+    async fn settled(&self) {
+        self.commands.settled().await;
+    }
 }

@@ -290,4 +290,8 @@ impl Sandbox for ModalSandbox {
     async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         self.files.execute(request).await
     }
+
+    async fn settled(&self) {
+        self.files.settled().await;
+    }
 }

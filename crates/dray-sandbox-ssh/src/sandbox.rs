@@ -272,6 +272,10 @@ impl Sandbox for SshSandbox {
     async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         self.exec().await?.execute(request).await
     }
+
+    async fn settled(&self) {
+        self.exec.settled().await;
+    }
 }
 
 impl SshSandbox {

@@ -2,6 +2,7 @@
 
 mod checks;
 mod commands;
+mod ending;
 mod previews;
 mod proxied_commands;
 mod sessions;

@@ -286,6 +286,10 @@ pub trait Sandbox: Debug + Send + Sync {
         ))
     }
 
+    /// Waits until no program of a dropped [`Self::execute`], or of a dropped [`SandboxCommand`], is being ended any
+    /// more, for ten seconds at most. Counts those that were dropped before the first poll.
+    async fn settled(&self) {}
+
     /// Makes sure that the sandbox lives for `needed` more, extending its life where the provider allows
     /// (sandbox-transfer R-11).
     ///

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::error::Error;
@@ -24,6 +25,9 @@ pub struct CommandRequest {
     /// Whole seconds after which the sandbox itself ends the program, for the case that the caller cannot: its
     /// process died, or it cannot reach the sandbox any more.
     pub lifetime_seconds: u64,
+    /// Ends the program: when it is cancelled, the program and all that it started are killed, and what was written so
+    /// far is reported. Best effort: a sandbox that does not answer leaves the program running.
+    pub stop: CancellationToken,
 }
 
 /// Standard input of a program.
@@ -36,15 +40,12 @@ pub struct CommandInput {
 }
 
 /// A program that runs. Read `output` to its end, then await `end`. Dropping either before kills the program and all
-/// that it started; `settled` waits for that.
+/// that it started; [`Sandbox::settled`](crate::backend::Sandbox::settled) waits for that.
 pub struct SandboxCommand {
     /// Standard output. It ends with the program, also while a child still holds it.
     pub output: Body,
     /// Result of the program; resolves after `output` was read to its end.
     pub end: BoxFuture<'static, Result<CommandEnd, Error>>,
-    /// Resolves once nothing of the program is being killed any more, after ten seconds at the latest. Independent of
-    /// the other two.
-    pub settled: BoxFuture<'static, ()>,
 }
 
 /// How a program ended.

@@ -15,6 +15,8 @@ on_both!(
     a_request_for_another_tenant_than_its_subject_is_refused,
     progress_comes_before_the_answer,
     a_caller_that_goes_away_cancels,
+    a_cancellation_beside_its_request_is_not_lost,
+    a_caller_that_goes_away_after_the_drain_cancels,
     a_late_reply_reaches_nobody,
     a_drained_responder_answers_what_it_has_and_takes_nothing_new,
     what_the_bus_owes_is_sent_before_it_closes,
@@ -180,6 +182,61 @@ async fn a_caller_that_goes_away_cancels(fixture: BusFixture) {
     })
     .await;
     assert!(!kept.is_cancelled());
+}
+
+async fn a_cancellation_beside_its_request_is_not_lost(fixture: BusFixture) {
+    let mut responder = fetch_responder(&fixture.bus).await;
+    let asked = fetch_request("");
+    // Several rounds: which of two messages that wait is read first must not be left to chance.
+    for round in 0..10 {
+        let mut meta = meta_within(&fixture, 20_000);
+        meta.operation = dray_types::OperationId::mint();
+        let mut gives_up = Box::pin(fixture.bus.call(&meta, &asked));
+        assert!(futures_util::poll!(&mut gives_up).is_pending());
+        drop(gives_up);
+        // The task that sends the cancellation runs; then a round trip on the same connection, which both are ahead of.
+        tokio::task::yield_now().await;
+        drop(fixture.bus.round_trip().await);
+        let incoming = wait_soon("the request", responder.next()).await.unwrap();
+        let gone = incoming.cancelled();
+        wait_soon(&format!("cancellation {round}"), async {
+            tokio::select! {
+                () = gone.cancelled() => {}
+                _ = responder.next() => panic!("no further request was sent"),
+            }
+        })
+        .await;
+    }
+}
+
+async fn a_caller_that_goes_away_after_the_drain_cancels(fixture: BusFixture) {
+    let mut responder = fetch_responder(&fixture.bus).await;
+    let caller = fixture.another().await;
+    let asked = fetch_request("");
+    let meta = meta_within(&fixture, 20_000);
+    let mut gives_up = Box::pin(caller.call(&meta, &asked));
+    let incoming = tokio::select! {
+        _ = &mut gives_up => panic!("nobody answered"),
+        incoming = responder.next() => incoming.unwrap(),
+    };
+    responder.drain().await;
+    assert!(wait_soon("the drain", responder.next()).await.is_none());
+    let gone = incoming.cancelled();
+    let mut finishing = Box::pin(responder.finish());
+    assert!(
+        futures_util::poll!(&mut finishing).is_pending(),
+        "a request is in hand"
+    );
+    drop(gives_up);
+    wait_soon("the cancellation", async {
+        tokio::select! {
+            () = gone.cancelled() => {}
+            () = &mut finishing => panic!("the request is still in hand"),
+        }
+    })
+    .await;
+    drop(incoming);
+    wait_soon("the end", finishing).await;
 }
 
 async fn a_late_reply_reaches_nobody(fixture: BusFixture) {

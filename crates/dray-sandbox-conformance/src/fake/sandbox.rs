@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_sandbox::backend::{Follow, Read, Sandbox, Write};
 use dray_sandbox::body::Body;
+use dray_sandbox::command::{CommandRequest, SandboxCommand};
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::handle::Handle;
 use dray_sandbox::metadata::{
@@ -300,6 +301,19 @@ impl Sandbox for Fake {
             self.state().insert(place, kind, content);
         }
         after(&fault)
+    }
+
+    async fn execute(&self, _request: CommandRequest) -> Result<SandboxCommand, Error> {
+        let programs = self.state().programs.clone();
+        let none = || Error::new(ErrorKind::ToolMissing, "no program was scripted");
+        Ok(programs.ok_or_else(none)?.execute().await)
+    }
+
+    async fn settled(&self) {
+        let programs = self.state().programs.clone();
+        if let Some(programs) = programs {
+            programs.settled().await;
+        }
     }
 
     async fn ensure_life(&self, _needed: Duration) -> Result<(), Error> {

@@ -11,8 +11,13 @@ use crate::channel::Channel;
 use crate::reply::{Nonce, weight};
 use crate::spelled::{escaped, spelled};
 
-const EXECUTE_SCRIPT: &str = include_str!("../script/execute.sh");
-/// Most bytes of standard input on a channel that has none: there it travels as an argument, in which an escaped byte
+/// Nothing that the shell itself says may be taken for output.
+const EXECUTE_SCRIPT: &str = concat!(
+    "exec 2>/dev/null\n",
+    include_str!("../script/marked.sh"),
+    include_str!("../script/execute.sh")
+);
+/// Most bytes of standard input on a channel that has none, where it travels as an argument. Written for a shell, a byte
 /// takes up to nine.
 const MAX_SPELLED_INPUT_BYTES: usize = 8 << 10;
 /// Share of the output of a channel, in percent, that standard output may fill. As hexadecimal digits it grows to 3.4
@@ -56,6 +61,7 @@ impl ProgramPlan {
             stderr.to_string().into_bytes(),
             stdout.to_string().into_bytes(),
             request.lifetime_seconds.to_string().into_bytes(),
+            nonce.lock_limit().to_string().into_bytes(),
             request.environment.len().to_string().into_bytes(),
         ];
         let variables = request.environment.into_iter();

@@ -1,8 +1,8 @@
 # Runs one program and reports how it ended. Names begin with `dray_` and nothing is exported, so that the program gets
 # the environment of the sandbox and what it is told, no more. What it is told comes as words in single quotes in which
 # `printf` makes the bytes: directory, input (none, end, a number of bytes, or text:BYTES), most bytes of stderr, most
-# bytes of stdout (0: any), lifetime in seconds, number of variables, variables, program and arguments.
-exec 2>/dev/null
+# bytes of stdout (0: any), lifetime in seconds, limit on file locks, number of variables, variables, program and arguments.
+# Functions that find and kill come before.
 dray_nonce=$1 dray_wire=$2 dray_words=$3
 dray_mark() { printf '\n@@%s %s\n' "$dray_nonce" "$*"; }
 dray_refuse() { dray_mark refused "$1"; exit 0; }
@@ -16,8 +16,8 @@ eval "set -- $(printf %b "$dray_words")"
 cd -P "$1" || dray_refuse not_directory
 [ "$(pwd -P && printf .)" = "$1
 ." ] || dray_refuse changed_during_transfer
-dray_input=$2 dray_stderr=$3 dray_stdout=$4 dray_lifetime=$5 dray_count=$6
-shift 6
+dray_input=$2 dray_stderr=$3 dray_stdout=$4 dray_lifetime=$5 dray_limit=$6 dray_count=$7
+shift 7
 dray_at=0 dray_path=$PATH dray_program=
 for dray_word do
   if [ "$dray_at" = "$dray_count" ]; then dray_program=$dray_word; break; fi
@@ -39,30 +39,16 @@ dray_found() {
   return 1
 }
 dray_found || dray_refuse not_found
-# Processes with this text in their environment. The shell reads byte by byte, which is slow where many processes run;
-# a grep that knows no lines that end with NUL does not look behind the first.
-dray_marked() {
-  if printf 'a\000b' | grep -qszF b; then grep -lszF "$1" /proc/[0-9]*/environ; return 0; fi
-  for dray_process in /proc/[0-9]*; do
-    while IFS= read -r dray_line || [ -n "$dray_line" ]; do
-      case $dray_line in *"$1"*) printf '%s/environ\n' "$dray_process"; break ;; esac
-    done <"$dray_process/environ"
-  done
-}
-dray_kill() {
-  for dray_process in $(dray_marked "$1"); do
-    dray_process=${dray_process#/proc/}
-    kill -9 "${dray_process%/environ}"
-  done
-}
 # Children that the program left get half a second to end by themselves. A killed one may just have started another.
 dray_reap() {
   kill -9 "$dray_watcher"
   dray_left=30
   while [ "$dray_left" != 0 ]; do
-    [ -n "$(dray_marked "DRAY_COMMAND=run.$dray_nonce")" ] || return 0
+    [ -n "$(dray_marked "DRAY_COMMAND=run.$dray_nonce" "$dray_limit")" ] || return 0
     dray_left=$((dray_left - 1))
-    if [ "$dray_left" -ge 20 ]; then sleep 0.05 || sleep 1; else dray_kill "DRAY_COMMAND=run.$dray_nonce"; fi
+    if [ "$dray_left" -ge 20 ]; then sleep 0.05 || sleep 1
+    else dray_kill "DRAY_COMMAND=run.$dray_nonce" "$dray_limit"
+    fi
   done
 }
 # Ends the program after its lifetime, or when this shell was killed. Looks each second, so that it never stays for long.
@@ -71,18 +57,21 @@ dray_watch() {
     sleep 1
     dray_lifetime=$((dray_lifetime - 1))
   done
-  dray_kill "DRAY_COMMAND=run.$dray_nonce"
+  dray_kill_all "DRAY_COMMAND=run.$dray_nonce" "$dray_limit"
+}
+# Becomes the program. Shells have one of two letters for the limit; where none works, the variable alone marks it.
+dray_become() {
+  { ulimit -x "$dray_limit" || ulimit -w "$dray_limit"; } 2>/dev/null
+  exec env "DRAY_COMMAND=run.$dray_nonce" "$@"
 }
 # The descriptors are those of the capture below. In a subshell, because dash redirects itself for a plain command and
 # would write its message about a signal to the stderr of the program.
 dray_run() {
   case $dray_input in
-    none) (exec env "DRAY_COMMAND=run.$dray_nonce" "$@") </dev/null >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
-    end) (exec env "DRAY_COMMAND=run.$dray_nonce" "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
-    text:*) printf %b "${dray_input#text:}" |
-      env "DRAY_COMMAND=run.$dray_nonce" "$@" >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
-    *) head -c "$dray_input" |
-      env "DRAY_COMMAND=run.$dray_nonce" "$@" >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
+    none) (dray_become "$@") </dev/null >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
+    end) (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
+    text:*) printf %b "${dray_input#text:}" | (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
+    *) head -c "$dray_input" | (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
   esac
 }
 dray_first() { head -c "$1"; cat >/dev/null; }

@@ -53,7 +53,7 @@ fn next<T: Copy>(list: &mut VecDeque<T>) -> T {
 #[async_trait]
 impl CommandControl for FakeControl {
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error> {
-        assert_eq!(argv.last().unwrap(), "DRAY_TRANSFER=7e57");
+        assert_eq!(argv[argv.len() - 2..], ["DRAY_TRANSFER=7e57", ""]);
         let mut state = self.0.lock().unwrap();
         state.killed += 1;
         Ok(next(&mut state.kills))
@@ -156,11 +156,15 @@ async fn settling_waits_for_every_kill_but_not_for_ever() {
 }
 
 fn look(shell: &[&str], mark: &str) -> i32 {
+    look_for(shell, mark, "")
+}
+
+fn look_for(shell: &[&str], mark: &str, lock_limit: &str) -> i32 {
     let (program, arguments) = shell.split_first().unwrap();
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .args(["-c", KILL_SCRIPT, "sh", mark])
+        .args(["-c", KILL_SCRIPT, "sh", mark, lock_limit])
         .env("PATH", "/nonexistent");
     command.status().unwrap().code().unwrap()
 }
@@ -216,4 +220,43 @@ fn a_child_in_a_session_of_its_own_is_found() {
     assert_eq!(look(&[&program("dash")], &mark), 0);
     assert!(!parent.wait().unwrap().success());
     assert_eq!(look(&[&program("dash")], &mark), 1, "neither is left");
+}
+
+/// Starts a process without variables and in a session of its own, with this limit on file locks.
+fn unmarked(lock_limit: &str) -> std::process::Child {
+    let script = "ulimit -x \"$0\" 2>/dev/null || ulimit -w \"$0\"; exec env -i setsid sleep 600";
+    let mut command = Command::new(program("dash"));
+    command.args(["-c", script, lock_limit]);
+    let child = command.spawn().unwrap();
+    let environment = format!("/proc/{}/environ", child.id());
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !std::fs::read(&environment).unwrap().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "it has variables");
+        std::thread::yield_now();
+    }
+    child
+}
+
+#[test]
+fn every_shell_finds_a_process_without_variables_by_its_limit_with_and_without_other_programs() {
+    let (dash, bash, busybox) = (program("dash"), program("bash"), program("busybox"));
+    let limit = u64::MAX / 32 + u64::from(std::process::id());
+    let [own, other] = [limit, limit + 1].map(|limit| limit.to_string());
+    for shell in [
+        &[dash.as_str()][..],
+        &[&bash],
+        &[&busybox, "sh"],
+        &["/usr/bin/env", "PATH=/usr/bin:/bin", &dash],
+    ] {
+        let mark = format!("{MARK_VARIABLE}={}", new_mark());
+        let (mut marked, mut unrelated) = (unmarked(&own), unmarked(&other));
+        assert_eq!(look(shell, &mark), 1, "{shell:?} needs the limit");
+        assert_eq!(look_for(shell, &mark, &own), 0, "{shell:?}");
+        // Before it is waited for: a dead process still has limits.
+        assert_eq!(look_for(shell, &mark, &own), 1, "{shell:?}");
+        assert!(!marked.wait().unwrap().success());
+        assert!(unrelated.try_wait().unwrap().is_none(), "{shell:?}");
+        unrelated.kill().unwrap();
+        unrelated.wait().unwrap();
+    }
 }

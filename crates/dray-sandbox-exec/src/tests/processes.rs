@@ -38,16 +38,18 @@ pub(super) async fn line(path: &Path) -> String {
     }
 }
 
+/// Whether a process with this number runs. One that has ended and was not waited for does not.
+pub(super) fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().unwrap_or_default();
+    !(stat.is_empty() || state.starts_with('Z') || state.starts_with('X'))
+}
+
 /// Waits until no process has this number, or the process is a zombie.
 pub(super) async fn dead(pid: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat.rsplit(") ").next().unwrap_or_default();
-        if stat.is_empty() || state.starts_with('Z') || state.starts_with('X') {
-            return;
-        }
-        assert!(Instant::now() < deadline, "process {pid} lives: {stat}");
+    while runs(pid) {
+        assert!(Instant::now() < deadline, "process {pid} runs");
         tokio::task::yield_now().await;
     }
 }

@@ -144,6 +144,8 @@ async fn what_may_pass_is_unavailable() {
         InjectedFault::Break,
         InjectedFault::NotRun("error dialing backend: EOF".into()),
     ] {
+        // One that has no shell yet.
+        let sandbox = fixture.open().await.unwrap();
         fixture.server.fail("/exec", 1, fault.clone());
         assert_eq!(
             kind(sandbox.probe().await),

@@ -9,13 +9,13 @@ use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, SandboxCommandStage, SandboxCommandState, sandbox_ref};
 use dray_sandbox::{
     Body, CommandEnd, CommandInput, CommandRequest, Error as SandboxError, ErrorKind, FileKind,
-    Follow, SandboxCommand, SandboxPath,
+    Follow, Sandbox, SandboxCommand, SandboxPath,
 };
 use dray_service::Request;
 use dray_transfer_engine::Source as _;
 use dray_types::{Claim, Deadline, Fault};
-use futures_util::future::BoxFuture;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::command_audit::recorded_argv;
@@ -35,6 +35,8 @@ const MAX_VARIABLES: usize = 256;
 const MAX_INLINE_INPUT_BYTES: usize = 64 << 10;
 /// Part of the time until the reply must be there that is kept for ending the program and storing its output.
 const REPLY_MARGIN: Duration = Duration::from_secs(3);
+/// Longest time for a program that was stopped at its time limit to report what it has written.
+const MAX_REPORT_TIME: Duration = Duration::from_secs(5);
 /// Seconds after the time limit at which the sandbox ends the program by itself.
 const LIFETIME_MARGIN_SECONDS: u64 = 5;
 /// Signal with which programs are killed.
@@ -47,11 +49,28 @@ struct AllowedCommand {
     opened: Opened,
     directory: SandboxPath,
     time: Duration,
+    /// How long the program may take to report its output after it was stopped at its time limit.
+    report_time: Duration,
     max_output: u64,
 }
 
-/// How a program ended; `None` when it was killed at its time limit.
-type ProgramEnd = Option<CommandEnd>;
+/// How a program ended.
+#[derive(Debug)]
+enum ProgramEnd {
+    /// By itself.
+    Ended(CommandEnd),
+    /// At its time limit, with its report if it had time for one.
+    TimedOut(Option<CommandEnd>),
+}
+
+impl ProgramEnd {
+    const fn report(&self) -> Option<&CommandEnd> {
+        match self {
+            Self::Ended(end) => Some(end),
+            Self::TimedOut(end) => end.as_ref(),
+        }
+    }
+}
 
 impl SandboxTransfer {
     /// Runs one program and answers when it has ended.
@@ -127,14 +146,16 @@ impl SandboxTransfer {
         }
         audit.working_directory = found.real_path.as_bytes().to_vec();
         let left = work_until.remaining(self.clock.now_ms());
-        let left = left.saturating_sub(REPLY_MARGIN.min(left / 4));
-        let time = rules.time(body.timeout_ms, left);
+        let time = left.saturating_sub(REPLY_MARGIN.min(left / 4));
+        let time = rules.time(body.timeout_ms, time);
         opened.engine.sandbox().ensure_life(time).await?;
         let most = rules.max_output.as_u64();
         Ok(AllowedCommand {
             directory: found.real_path,
             opened,
             time,
+            // The other half is for storing the output.
+            report_time: MAX_REPORT_TIME.min(left.saturating_sub(time) / 2),
             max_output: match body.max_output_bytes {
                 0 => most,
                 asked => asked.min(most),
@@ -219,6 +240,7 @@ impl SandboxTransfer {
             input,
             max_stderr_bytes: usize::try_from(max_stderr).unwrap_or(usize::MAX),
             lifetime_seconds: allowed.time.as_secs() + LIFETIME_MARGIN_SECONDS,
+            stop: CancellationToken::new(),
         }
     }
 
@@ -228,21 +250,16 @@ impl SandboxTransfer {
         allowed: &AllowedCommand,
         request: CommandRequest,
     ) -> Result<v1::ExecSandboxReply, Error> {
-        let until = Instant::now() + allowed.time;
         let limit = allowed.max_output;
         let mut stdout = OutputCollector::new(&self.store, owner, "stdout", limit);
         let max_stderr = self.config.commands.max_stderr.as_u64();
         let mut stderr = OutputCollector::new(&self.store, owner, "stderr", max_stderr);
         let sandbox = allowed.opened.engine.sandbox();
-        // A channel without streams answers only when the program has ended; dropping the request ends it too.
-        let ended = match timeout_at(until, sandbox.execute(request)).await {
-            Ok(started) => {
-                let command = started.map_err(CommandError::NotRun)?;
-                collect(command, until, &mut stdout, &self.ending).await?
-            }
-            Err(_) => None,
-        };
-        if let Some(end) = &ended {
+        // Created first and dropped last: the drop of what follows begins the kill that it waits for.
+        let ending = EndingProgram::new(sandbox, &self.ending);
+        let ended = run_to_limit(allowed, request, &mut stdout).await?;
+        ending.settle(&ended).await;
+        if let Some(end) = ended.report() {
             stderr.write(end.stderr.clone().into()).await?;
             if end.stderr_truncated {
                 stderr.set_truncated();
@@ -257,71 +274,87 @@ impl SandboxTransfer {
             handle: Some(wire::handle(sandbox.handle())),
             ..v1::ExecSandboxReply::default()
         };
-        set_end(&mut reply, ended.as_ref());
+        set_end(&mut reply, &ended);
         Ok(reply)
     }
 }
 
-/// Waits in a task for the end of a program whose call was dropped, so that the service does not stop before that.
+/// Waits for the end of a program that is killed; when the call is dropped, in a task, so that the service does not stop
+/// before it.
 struct EndingProgram<'a> {
-    /// Resolves when nothing of the program is being killed any more.
-    settled: Option<BoxFuture<'static, ()>>,
+    /// Absent when nothing of the program is left to be killed.
+    sandbox: Option<Arc<dyn Sandbox>>,
     tasks: &'a TaskTracker,
+}
+
+impl<'a> EndingProgram<'a> {
+    fn new(sandbox: &Arc<dyn Sandbox>, tasks: &'a TaskTracker) -> Self {
+        Self {
+            sandbox: Some(Arc::clone(sandbox)),
+            tasks,
+        }
+    }
+
+    /// Waits until nothing is left of a program without a report.
+    async fn settle(mut self, ended: &ProgramEnd) {
+        if let (None, Some(sandbox)) = (ended.report(), &self.sandbox) {
+            sandbox.settled().await;
+        }
+        self.sandbox = None;
+    }
 }
 
 impl Drop for EndingProgram<'_> {
     fn drop(&mut self) {
-        if let Some(settled) = self.settled.take() {
-            self.tasks.spawn(settled);
+        if let Some(sandbox) = self.sandbox.take() {
+            self.tasks.spawn(async move { sandbox.settled().await });
         }
     }
 }
 
-/// Reads the output to its end, or kills the program at its time limit and waits until that is done.
-async fn collect(
-    command: SandboxCommand,
-    until: Instant,
+/// Runs the program to its end. At its time limit it is stopped, and killed if it does not report its end.
+async fn run_to_limit(
+    allowed: &AllowedCommand,
+    request: CommandRequest,
     stdout: &mut OutputCollector<'_>,
-    tasks: &TaskTracker,
 ) -> Result<ProgramEnd, Error> {
-    // Declared before the output, so that it is dropped after it: the drop of the output begins the kill.
-    let mut ending = EndingProgram {
-        settled: Some(command.settled),
-        tasks,
-    };
-    let (mut output, end) = (command.output, command.end);
-    let reading = async {
+    let until = Instant::now() + allowed.time;
+    let stop = request.stop.clone();
+    let mut running = Box::pin(async {
+        let sandbox = allowed.opened.engine.sandbox();
+        // A channel without streams answers only when the program has ended.
+        let command = sandbox
+            .execute(request)
+            .await
+            .map_err(CommandError::NotRun)?;
+        let SandboxCommand { mut output, end } = command;
         while let Some(piece) = output.next().await {
             stdout.write(piece?).await?;
         }
         Ok::<_, Error>(end.await?)
-    };
-    if let Ok(ended) = timeout_at(until, reading).await {
-        let ended = ended?;
-        // Nothing is left to be killed.
-        ending.settled = None;
-        return Ok(Some(ended));
+    });
+    if let Ok(ended) = timeout_at(until, &mut running).await {
+        return ended.map(ProgramEnd::Ended);
     }
-    drop(output);
-    if let Some(settled) = ending.settled.as_mut() {
-        settled.await;
-        ending.settled = None;
-    }
-    Ok(None)
+    stop.cancel();
+    // Its report has the standard error. Without one, the output so far is what is left.
+    let reported = timeout(allowed.report_time, &mut running).await;
+    Ok(ProgramEnd::TimedOut(reported.ok().and_then(Result::ok)))
 }
 
-fn set_end(reply: &mut v1::ExecSandboxReply, ended: Option<&CommandEnd>) {
-    let (state, status, signal) = match ended.map(|end| end.status) {
-        None => (
+fn set_end(reply: &mut v1::ExecSandboxReply, ended: &ProgramEnd) {
+    let (state, status, signal) = match ended {
+        ProgramEnd::TimedOut(_) => (
             SandboxCommandState::TimedOut,
             128 + KILL_SIGNAL,
             KILL_SIGNAL,
         ),
-        Some(status) => match status.checked_sub(128) {
+        ProgramEnd::Ended(CommandEnd { status, .. }) => match status.checked_sub(128) {
             Some(signal @ 1..=MAX_SIGNAL) => {
-                (SandboxCommandState::Signaled, status.into(), signal.into())
+                let status = u32::from(*status);
+                (SandboxCommandState::Signaled, status, signal.into())
             }
-            _ => (SandboxCommandState::Exited, status.into(), 0),
+            _ => (SandboxCommandState::Exited, u32::from(*status), 0),
         },
     };
     reply.set_state(state);

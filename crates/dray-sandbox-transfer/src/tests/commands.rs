@@ -187,7 +187,7 @@ async fn processes_end(root: &Path) {
 async fn a_program_that_takes_too_long_ends_with_its_children_and_keeps_its_output() {
     let fixture = TransferFixture::with(&[ALLOW_ACME]).await;
     let (path, sandbox) = fixture.sandbox("open");
-    let mut request = script(&sandbox, CHILDREN_SCRIPT);
+    let mut request = script(&sandbox, &format!("echo wrong >&2; {CHILDREN_SCRIPT}"));
     request.timeout_ms = 1500;
     let reply = fixture.ask(&request).await.unwrap();
     assert_eq!(
@@ -195,6 +195,7 @@ async fn a_program_that_takes_too_long_ends_with_its_children_and_keeps_its_outp
         (SandboxCommandState::TimedOut, 137, 9)
     );
     assert_eq!(reply.stdout.unwrap().head, b"begun\n");
+    assert_eq!(reply.stderr.unwrap().head, b"wrong\n");
     processes_end(&path).await;
     fixture.end().await;
 }

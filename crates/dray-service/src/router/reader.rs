@@ -19,7 +19,8 @@ use super::metrics::CallTransport;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts a task for every request. After `drain` is cancelled, the function handles the requests that the server had
-/// already sent, then returns. Tasks that still run when `kill` is cancelled respond that the service is stopping.
+/// already sent, then returns. Callers can cancel also after that. Tasks that still run when `kill` is cancelled respond
+/// that the service is stopping.
 pub(crate) async fn read_requests(
     mut responder: Responder,
     call: Arc<BoundCall>,
@@ -43,6 +44,9 @@ pub(crate) async fn read_requests(
     while let Some(incoming) = responder.next().await {
         take_request(incoming, &call, &handlers, &kill);
     }
+    // Tracked with the handlers and not awaited: the drain ends here, and cancellations are heard until the last handler
+    // has ended. Each ends at the latest when `kill` is cancelled, and with it this task.
+    handlers.spawn(responder.finish());
 }
 
 fn take_request(

@@ -110,6 +110,34 @@ async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
 }
 
 #[tokio::test]
+async fn a_caller_that_goes_away_during_a_stop_ends_the_wait_for_its_handler() {
+    let fixture = TestHost::new(&[]).await;
+    let (bus, probe) = (fixture.bus(), fixture.probe.clone());
+    let mut callers = tokio::task::JoinSet::new();
+    let caller = bus.clone();
+    callers.spawn(async move { call(&caller, &meta("acme"), "forever:").await });
+    probe.wait_inside(1).await;
+    let TestHost {
+        running,
+        folder: _folder,
+        ..
+    } = fixture;
+    let mut stopping = tokio::task::JoinSet::new();
+    stopping.spawn(running.stop());
+    // After the drain nobody receives requests any more, but the handler still runs.
+    dray_testkit::eventually("the drain", async || {
+        let meta = super::service::meta_for("acme", Duration::from_millis(300));
+        let fault = call(&bus, &meta, "echo:x").await.err()?;
+        (fault.detail == "no_responder").then_some(())
+    })
+    .await;
+    assert_eq!(*probe.inside.borrow(), 1);
+    callers.shutdown().await;
+    let stopped = stopping.join_next().await.unwrap().unwrap();
+    assert!(!stopped.cut_short, "the grace was not waited for");
+}
+
+#[tokio::test]
 async fn dropping_a_running_host_ends_everything() {
     let fixture = TestHost::new(&[]).await;
     let (bus, probe) = (fixture.bus(), fixture.probe.clone());

@@ -12,7 +12,7 @@ use dray_store::ArtifactLabel;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{explain_failure, path_bytes, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxExec};
@@ -67,12 +67,11 @@ async fn try_run(
     }
     let meta = system.meta(time + CALL_MARGIN);
     // Before the call: a signal that comes as soon as the program runs must find the handler.
-    let mut interrupts =
-        signal(SignalKind::interrupt()).map_err(CommandFailure::local("cannot handle SIGINT"))?;
+    let mut interruption = Interruption::listen()?;
     let reply = tokio::select! {
         reply = system.call_once(&meta, &request) => reply?,
         // The service is notified of the dropped call and ends the program.
-        _ = interrupts.recv() => {
+        () = interruption.wait() => {
             return Err(Fault::new(FaultCode::Unavailable, "Interrupted.").into());
         }
     };
@@ -92,6 +91,32 @@ async fn try_run(
         _ => Err(CommandFailure::Program(
             u8::try_from(reply.exit_code).unwrap_or(1),
         )),
+    }
+}
+
+/// The signals with which people and systems end a command, after which its program must end too.
+struct Interruption {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Interruption {
+    fn listen() -> Result<Self, CommandFailure> {
+        let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot handle signals"));
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
     }
 }
 
