@@ -1,5 +1,6 @@
 //! Whole agents: the orchestrator with every service that it asks, and a model that follows a script.
 
+mod approvals;
 mod chat;
 mod crashes;
 mod dial;

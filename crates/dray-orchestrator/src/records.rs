@@ -34,6 +34,8 @@ pub(crate) enum RecordKind {
     Conversation,
     /// An approval of a call, see [`crate::approvals`].
     Approval,
+    /// Whose approval a chat is asked about.
+    ChatQuestion,
     /// A sign-in page that is open, see [`crate::sign_ins`].
     SignInPage,
     /// The newest page of a conversation for a server.
@@ -57,6 +59,7 @@ impl RecordKind {
             Self::Response => "response",
             Self::Conversation => "conversation",
             Self::Approval => "approval",
+            Self::ChatQuestion => "chat-question",
             Self::SignInPage => "sign-in-page",
             Self::SignInNewest => "sign-in-newest",
             Self::SignInCode => "sign-in-code",
