@@ -28,6 +28,8 @@ const MAX_ID_CHARS: usize = 64;
 pub(crate) enum RecordKind {
     /// A file, see [`crate::client_files`].
     File,
+    /// A file that comes in parts, see [`crate::client_uploads`].
+    Upload,
     /// A response, see [`crate::responses`].
     Response,
     /// A conversation, see [`crate::responses`].
@@ -56,6 +58,7 @@ impl RecordKind {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
+            Self::Upload => "upload",
             Self::Response => "response",
             Self::Conversation => "conversation",
             Self::Approval => "approval",

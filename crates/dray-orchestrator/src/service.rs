@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use crate::approvals::{ApprovalAudits, ApprovalStore};
 use crate::budgets::UsageLedger;
 use crate::client_files::ClientFiles;
+use crate::client_uploads::ClientUploads;
 use crate::config::Config;
 use crate::http::{self, BackgroundTasks, ClientState, HttpSurface};
 use crate::manifests::{ManifestDirectory, read_layers};
@@ -265,9 +266,11 @@ fn client_state(
     let records = caller_records(cx, tenant);
     let base_url = config.browser_url(address);
     let sign_ins = base_url.map(|url| Arc::new(StoredSignIns::new(records.clone(), &url)));
+    let files = ClientFiles::new(records.clone(), config.client_state_lifetime);
     ClientState {
         sign_ins,
-        files: ClientFiles::new(records.clone(), config.client_state_lifetime),
+        uploads: ClientUploads::new(files.clone()),
+        files,
         progress: ProgressStore::new(records.clone()),
         responses: ResponseStore::new(records, config.client_state_lifetime, config.response_lease),
     }
