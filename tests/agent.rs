@@ -1,5 +1,6 @@
 //! Tests of whole agents: the orchestrator with every service that it calls, and a scripted model.
 
+mod approvals;
 mod chat;
 mod crashes;
 mod dial;

@@ -236,6 +236,18 @@ impl AgentFixture {
         self.client.post(&format!("http://{address}{path}"))
     }
 
+    /// The same with GET.
+    pub(crate) fn get(&self, path: &str) -> RequestBuilder {
+        let addresses = &self.running.context().listen_addresses;
+        let address = addresses.find("chat").unwrap();
+        self.client.get(&format!("http://{address}{path}"))
+    }
+
+    /// The bus of the services.
+    pub(crate) fn bus(&self) -> &Bus {
+        &self.running.context().bus
+    }
+
     /// A service of this fixture in a process of its own, with these settings beside the usual ones.
     pub(crate) async fn process(
         &self,

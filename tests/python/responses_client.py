@@ -3,6 +3,7 @@
     python responses_client.py URL
 """
 
+import hashlib
 import json
 import sys
 
@@ -138,6 +139,40 @@ def reads_files(client):
     }
 
 
+def uploads(client):
+    """A file in parts, and every state of an upload."""
+    content = bytes(range(256)) * 40
+    done = client.uploads.upload_file_chunked(
+        file=content,
+        filename="big.bin",
+        bytes=len(content),
+        mime_type="application/octet-stream",
+        purpose="user_data",
+        part_size=4096,
+        md5=hashlib.md5(content).hexdigest(),
+    )
+    other = client.uploads.create(
+        bytes=3, filename="a.txt", mime_type="text/plain", purpose="user_data",
+        expires_after={"anchor": "created_at", "seconds": 3600},
+    )
+    part = client.uploads.parts.create(upload_id=other.id, data=b"abc")
+    try:
+        client.uploads.complete(upload_id=other.id, part_ids=[part.id], md5="0" * 32)
+        digest = "accepted"
+    except openai.BadRequestError as error:
+        digest = error.param
+    same = client.files.content(done.file.id).read() == content
+    client.files.delete(done.file.id)
+    return {
+        "status": done.status,
+        "file": [done.file.filename, done.file.bytes],
+        "same": same,
+        "other": [other.status, part.object, part.upload_id == other.id],
+        "digest": digest,
+        "cancelled": client.uploads.cancel(other.id).status,
+    }
+
+
 def converses(client):
     started = {"type": "message", "role": "user", "content": "before"}
     conversation = client.conversations.create(metadata={"topic": "demo"}, items=[started])
@@ -159,7 +194,7 @@ def converses(client):
 def main():
     (url,) = sys.argv[1:]
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    parts = [creates, streams, parses, loops, polls, reads_files, converses]
+    parts = [creates, streams, parses, loops, polls, reads_files, uploads, converses]
     print(json.dumps({part.__name__: part(client) for part in parts}))
 
 

@@ -85,6 +85,8 @@ pub struct ApprovalRequest {
     pub digest: String,
     /// Unix milliseconds from which an answer is not accepted.
     pub expires_ms: u64,
+    /// The chat whose people decide; the client only learns of it.
+    pub chat: Option<String>,
 }
 
 /// How a stage ended.

@@ -4,6 +4,9 @@
 //! A record is of one tenant and one principal, names one call by its digest, expires, and is decided once: each decision is
 //! a compare-and-set, so of two requests that bring the same approval one is refused. The call is made after the decision is
 //! recorded and audited. When its process dies in between, the approval is used up and the call is not made again.
+//!
+//! The record of a call about which a chat is asked is decided by the people of that chat, and then used by the turn: see
+//! `chats`.
 
 use std::time::Duration;
 
@@ -12,14 +15,17 @@ use dray_agent::message::{Message, Role};
 use dray_tool::QuestionMap;
 use dray_types::{ByteSize, Sha256Digest};
 use serde::{Deserialize, Serialize};
+use tokio_util::task::TaskTracker;
 
 use crate::records::{
     CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord, random_id,
 };
 
 mod audit;
+mod chats;
 
 pub(crate) use audit::ApprovalAudits;
+pub(crate) use chats::{AskFailure, ChatState, ShownCall};
 
 /// How ids of approvals begin.
 pub(crate) const APPROVAL_PREFIX: &str = "apr_";
@@ -80,6 +86,52 @@ pub(crate) struct ApprovalRecord {
     decided_ms: Option<u64>,
     /// The message with the result, once the call was made.
     outcome: Option<ContentRef>,
+    /// The chat whose people decide; without it the caller does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chat: Option<String>,
+    /// Who of that chat decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    decided_by: Option<Decider>,
+    /// Of a decision of a chat: whether the turn has acted on it.
+    #[serde(default)]
+    is_used: bool,
+}
+
+/// A person of a chat who decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Decider {
+    /// Name of the chat, a colon, and the platform's id of the person.
+    id: String,
+    /// Name for people, which the person chose.
+    name: String,
+}
+
+impl ApprovalRecord {
+    fn new(token: &str, round_size: usize, approval: &NewApproval, expires_ms: u64) -> Self {
+        Self {
+            token: token.to_owned(),
+            round_size,
+            tool: approval.tool.clone(),
+            digest: approval.digest.clone(),
+            questions: approval.questions.clone(),
+            expires_ms,
+            decision: None,
+            decided_ms: None,
+            outcome: None,
+            chat: approval.chat.as_ref().map(|chat| chat.name.clone()),
+            decided_by: None,
+            is_used: false,
+        }
+    }
+}
+
+/// A chat that is asked about a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AskedChat {
+    /// Its name in the configuration.
+    pub(crate) name: String,
+    /// Unix milliseconds from which its answer is not accepted.
+    pub(crate) expires_ms: u64,
 }
 
 /// A call that waits for its approval.
@@ -94,6 +146,9 @@ pub(crate) struct NewApproval {
     /// The tool's question; without one the call waits for its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) questions: Option<QuestionMap>,
+    /// The chat that was asked, instead of the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chat: Option<AskedChat>,
 }
 
 impl NewApproval {
@@ -104,6 +159,7 @@ impl NewApproval {
             tool: tool.to_owned(),
             digest: digest.to_hex(),
             questions: None,
+            chat: None,
         }
     }
 }
@@ -114,19 +170,22 @@ pub(crate) struct ApprovalStore {
     records: CallerRecords,
     audits: ApprovalAudits,
     timeout: Duration,
+    tasks: TaskTracker,
 }
 
 impl ApprovalStore {
-    /// Approvals that wait for `timeout`.
+    /// Approvals that wait for `timeout`. `tasks` take back questions of turns that end early.
     pub(crate) const fn new(
         records: CallerRecords,
         audits: ApprovalAudits,
         timeout: Duration,
+        tasks: TaskTracker,
     ) -> Self {
         Self {
             records,
             audits,
             timeout,
+            tasks,
         }
     }
 
@@ -136,7 +195,7 @@ impl ApprovalStore {
         self.records.now_ms().saturating_add(timeout)
     }
 
-    /// Stores the approvals of one round of the paused turn `token`.
+    /// Stores the approvals of one round of the paused turn `token`; those about which a chat was asked are stored already.
     ///
     /// # Errors
     ///
@@ -149,17 +208,12 @@ impl ApprovalStore {
         expires_ms: u64,
     ) -> Result<(), RequestFailure> {
         for approval in approvals {
-            let record = ApprovalRecord {
-                token: token.to_owned(),
-                round_size: approvals.len(),
-                tool: approval.tool.clone(),
-                digest: approval.digest.clone(),
-                questions: approval.questions.clone(),
-                expires_ms,
-                decision: None,
-                decided_ms: None,
-                outcome: None,
-            };
+            if approval.chat.is_some() {
+                self.attach(principal, token, approvals.len(), &approval.id)
+                    .await?;
+                continue;
+            }
+            let record = ApprovalRecord::new(token, approvals.len(), approval, expires_ms);
             let created =
                 self.records
                     .create(RecordKind::Approval, principal, &approval.id, &record);
@@ -217,19 +271,37 @@ impl ApprovalStore {
         record: &mut RevisedRecord<ApprovalRecord>,
         decision: ApprovalDecision,
     ) -> Result<(), RequestFailure> {
-        self.audits
-            .report(principal, id, &record.value, &decision)
-            .await?;
+        let decided = self.record_decision(principal, id, record, decision).await;
+        decided.map_err(|error| match error {
+            RecordError::Stale => used_failure(),
+            error => error.into(),
+        })
+    }
+
+    async fn record_decision(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+        decision: ApprovalDecision,
+    ) -> Result<(), RecordError> {
+        let audited = self.audits.report(principal, id, &record.value, &decision);
+        audited.await.map_err(RecordError::Failed)?;
         record.value.decision = Some(decision);
         record.value.decided_ms = Some(self.records.now_ms());
+        self.update(principal, id, record).await
+    }
+
+    async fn update(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+    ) -> Result<(), RecordError> {
         let updated = self
             .records
             .update(RecordKind::Approval, principal, id, record);
-        match updated.await {
-            Ok(revision) => record.revision = revision,
-            Err(RecordError::Stale) => return Err(used_failure()),
-            Err(error) => return Err(error.into()),
-        }
+        record.revision = updated.await?;
         Ok(())
     }
 
@@ -248,9 +320,7 @@ impl ApprovalStore {
                 .store_document(message, MAX_OUTCOME_BYTES)
                 .await?;
             record.value.outcome = Some(outcome);
-            let updated = self
-                .records
-                .update(RecordKind::Approval, principal, id, record);
+            let updated = self.update(principal, id, record);
             updated.await.map_err(RequestFailure::from)
         };
         if let Err(failure) = kept.await {
@@ -318,7 +388,7 @@ pub(crate) fn expired_failure() -> RequestFailure {
 }
 
 /// The approval was decided before.
-fn used_failure() -> RequestFailure {
+pub(crate) fn used_failure() -> RequestFailure {
     approval_failure(
         USED_CODE,
         "This approval was decided before, and an approval holds for one call. Nothing was done now. Ask the agent again to \

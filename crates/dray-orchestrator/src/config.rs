@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod aliases;
+pub mod approvals;
 pub mod budgets;
 mod derived;
 pub mod permissions;
@@ -145,6 +146,11 @@ pub struct Config {
     pub repeatable_tools: Vec<ApprovalRule>,
     /// How long a call waits for its approval; up to `15d`. Default `1h`.
     pub approval_timeout: Period,
+    /// Chats whose people decide about calls that need approval, instead of the caller. Default none.
+    pub approval_chats: Vec<approvals::ApprovalChat>,
+    /// How long a request stays open for the decision of a chat; afterwards the turn is paused. A response in the
+    /// background stays until the approval expires. `0s` for not at all; up to `1h`. Default `1m`.
+    pub approval_wait: Period,
     /// Limits of turns, conversations and callers, and the prices of models. Default no limit.
     pub budgets: budgets::Budgets,
     /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
@@ -247,6 +253,8 @@ impl Default for Config {
             require_approval: Vec::new(),
             repeatable_tools: Vec::new(),
             approval_timeout: ONE_HOUR,
+            approval_chats: Vec::new(),
+            approval_wait: Period::secs(60),
             budgets: budgets::Budgets::default(),
             client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
             response_lease: Period::secs(30),
@@ -415,23 +423,7 @@ impl Config {
                 "must be at most 15d, which is how long the store keeps what it needs",
             ));
         }
-        if self.approval_timeout > MAX_CLIENT_TOOL_TIMEOUT {
-            problems.push(ConfigProblem::new(
-                "approval_timeout",
-                "must be at most 15d, which is how long the store keeps what it needs",
-            ));
-        }
-        for (list, rules) in [
-            ("require_approval", &self.require_approval),
-            ("repeatable_tools", &self.repeatable_tools),
-        ] {
-            for (number, rule) in rules.iter().enumerate() {
-                if let Some((member, reason)) = rule.problem() {
-                    let field = format!("{list}.{number}.{member}");
-                    problems.push(ConfigProblem::new(field, reason));
-                }
-            }
-        }
+        problems.extend(self.approval_problems());
         if !(Period::secs(2)..=Period::secs(300)).contains(&self.response_lease) {
             problems.push(ConfigProblem::new("response_lease", "must be 2s to 5m"));
         }

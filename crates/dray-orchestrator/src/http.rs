@@ -26,6 +26,7 @@ mod support;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod uploads;
 
 pub use client_state::{BackgroundTasks, ClientState};
 pub(crate) use contract::{APPROVAL_TOOL, INPUT_TOOL};

@@ -26,6 +26,7 @@
 mod approvals;
 mod budgets;
 mod client_files;
+mod client_uploads;
 pub mod config;
 pub mod http;
 mod internal;

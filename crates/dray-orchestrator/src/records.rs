@@ -28,12 +28,16 @@ const MAX_ID_CHARS: usize = 64;
 pub(crate) enum RecordKind {
     /// A file, see [`crate::client_files`].
     File,
+    /// A file that comes in parts, see [`crate::client_uploads`].
+    Upload,
     /// A response, see [`crate::responses`].
     Response,
     /// A conversation, see [`crate::responses`].
     Conversation,
     /// An approval of a call, see [`crate::approvals`].
     Approval,
+    /// Whose approval a chat is asked about.
+    ChatQuestion,
     /// A sign-in page that is open, see [`crate::sign_ins`].
     SignInPage,
     /// The newest page of a conversation for a server.
@@ -54,9 +58,11 @@ impl RecordKind {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
+            Self::Upload => "upload",
             Self::Response => "response",
             Self::Conversation => "conversation",
             Self::Approval => "approval",
+            Self::ChatQuestion => "chat-question",
             Self::SignInPage => "sign-in-page",
             Self::SignInNewest => "sign-in-newest",
             Self::SignInCode => "sign-in-code",

@@ -12,16 +12,17 @@ use dray_dial::chat::ChatClient;
 use dray_dial::{DialClient, DialPort, InterpreterEndpoint};
 use dray_http::{HttpClient, HttpTimeouts, TrustedAuthorities};
 use dray_proto::v1;
-use dray_service::{Router, Service, ServiceContext, ServicePlan, StartError};
+use dray_service::{Request, Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
 use dray_tool_mcp::{ProgramPool, SignInKeeper};
-use dray_types::{TenantId, TraceContext};
+use dray_types::{Fault, FaultCode, TenantId, TraceContext};
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
 use crate::approvals::{ApprovalAudits, ApprovalStore};
 use crate::budgets::UsageLedger;
 use crate::client_files::ClientFiles;
+use crate::client_uploads::ClientUploads;
 use crate::config::Config;
 use crate::http::{self, BackgroundTasks, ClientState, HttpSurface};
 use crate::manifests::{ManifestDirectory, read_layers};
@@ -44,6 +45,8 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Orchestrator {
     address: SocketAddr,
+    approvals: ApprovalStore,
+    tenant: TenantId,
 }
 
 impl Service for Orchestrator {
@@ -64,16 +67,22 @@ impl Service for Orchestrator {
             StartError::with_source("cannot read the address of the listener", error)
         })?;
         let drain = config.drain.as_duration();
+        let tenant = TenantId::default();
+        let approvals = approvals(&config, cx, &tenant);
         let surface = http_surface(config, address, cx)?;
         let served = http::serve_until(surface.router(), listener, cx.stop.clone(), drain);
         cx.tasks.spawn(served);
         cx.listen_addresses.open("chat", address);
         tracing::info!(%address, "listening for chats");
-        Ok(Self { address })
+        Ok(Self {
+            address,
+            approvals,
+            tenant,
+        })
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
-        router
+        router.answer(Self::decide_in_chat)
     }
 
     fn permissions(permissions: Permissions) -> Permissions {
@@ -98,6 +107,7 @@ impl Service for Orchestrator {
             .calls::<v1::SendFileRequested>()
             .calls::<v1::DeliveryOutcomeRequest>()
             .calls::<v1::IssueTicketRequest>()
+            .calls::<v1::AskInChatRequest>()
             .publishes_work::<v1::PlaceUpload>()
             .publishes_audit::<v1::ApprovalAudit>()
             .lists_keys(crate::records::RECORD_BUCKET)
@@ -116,6 +126,31 @@ impl Orchestrator {
     /// The address on which the service listens for chats.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Records what a person of a chat decided about a call.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a request without a choice, `Unavailable` while the bus fails; nothing was recorded then.
+    pub async fn decide_in_chat(
+        self: Arc<Self>,
+        request: Request<v1::DecideInChatRequest>,
+    ) -> Result<v1::DecideInChatReply, Fault> {
+        if request.meta.tenant != self.tenant {
+            return Err(Fault::new(
+                FaultCode::NotFound,
+                "This tenant has no agents here.",
+            ));
+        }
+        let decided = self.approvals.decide_in_chat(&request.body).await;
+        decided.map_err(|failure| {
+            let code = match failure.status {
+                400..=499 => FaultCode::InvalidArgument,
+                _ => FaultCode::Unavailable,
+            };
+            Fault::new(code, failure.message)
+        })
     }
 }
 
@@ -231,9 +266,11 @@ fn client_state(
     let records = caller_records(cx, tenant);
     let base_url = config.browser_url(address);
     let sign_ins = base_url.map(|url| Arc::new(StoredSignIns::new(records.clone(), &url)));
+    let files = ClientFiles::new(records.clone(), config.client_state_lifetime);
     ClientState {
         sign_ins,
-        files: ClientFiles::new(records.clone(), config.client_state_lifetime),
+        uploads: ClientUploads::new(files.clone()),
+        files,
         progress: ProgressStore::new(records.clone()),
         responses: ResponseStore::new(records, config.client_state_lifetime, config.response_lease),
     }
@@ -246,7 +283,8 @@ fn caller_records(cx: &ServiceContext, tenant: &TenantId) -> CallerRecords {
 fn approvals(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ApprovalStore {
     let records = caller_records(cx, tenant);
     let audits = ApprovalAudits::new(cx.bus.clone(), tenant.clone(), cx.clock.clone());
-    ApprovalStore::new(records, audits, config.approval_timeout.as_duration())
+    let timeout = config.approval_timeout.as_duration();
+    ApprovalStore::new(records, audits, timeout, cx.tasks.clone())
 }
 
 /// The trace of the span that runs.

@@ -8,7 +8,8 @@
 //! - `compactor`: old messages of long conversations.
 //! - `additions`: what a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools.
-//! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve.
+//! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about which
+//!   the people of a chat decide.
 //! - `waiting`, `question_forms`: calls whose tools ask the user.
 //! - `budget`: what a turn may use.
 //! - `hooks`: calls of tools by the runtime itself.
@@ -23,6 +24,7 @@ mod approval_forms;
 mod approval_policy;
 mod body;
 mod budget;
+mod chat_approvals;
 mod checkpoint;
 mod client_tools;
 mod compactor;

@@ -26,6 +26,17 @@ impl ApprovalAudits {
         Self { bus, tenant, clock }
     }
 
+    /// The bus of the events.
+    pub(super) const fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// The envelope of what this service says, with its tenant.
+    pub(super) fn meta(&self, timeout: Duration) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), timeout);
+        Meta::new(self.tenant.clone(), deadline)
+    }
+
     /// Stores the event of a decision that is about to hold.
     ///
     /// # Errors
@@ -44,6 +55,11 @@ impl ApprovalAudits {
             principal: principal.to_owned(),
             tool: record.tool.clone(),
             call_sha256: record.digest.clone(),
+            decided_by: record
+                .decided_by
+                .as_ref()
+                .map(|decider| decider.id.clone())
+                .unwrap_or_default(),
             ..ApprovalAudit::default()
         };
         audit.set_choice(match decision {
@@ -52,14 +68,14 @@ impl ApprovalAudits {
             | ApprovalDecision::Declined
             | ApprovalDecision::Cancelled => ApprovalChoice::Refused,
         });
-        let deadline = Deadline::after(self.clock.now_ms(), AUDIT_TIMEOUT);
-        let meta = Meta::new(self.tenant.clone(), deadline);
+        let meta = self.meta(AUDIT_TIMEOUT);
         let published = self.bus.publish_audit(&meta, &audit).await;
         tracing::info!(
             approval = id,
             principal,
             tool = record.tool,
             call_sha256 = record.digest,
+            decided_by = audit.decided_by,
             choice = ?audit.choice(),
             is_stored = published.is_ok(),
             "a call of a tool was decided about"

@@ -9,8 +9,9 @@ use tokio_util::task::TaskTracker;
 
 use super::responses::{self, conversations};
 use super::routes::HttpSurface;
-use super::{files, sign_in};
+use super::{files, sign_in, uploads};
 use crate::client_files::ClientFiles;
+use crate::client_uploads::ClientUploads;
 use crate::progress::ProgressStore;
 use crate::responses::ResponseStore;
 use crate::sign_ins::{CALLBACK_PATH, StoredSignIns};
@@ -19,6 +20,7 @@ use crate::sign_ins::{CALLBACK_PATH, StoredSignIns};
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub(crate) files: ClientFiles,
+    pub(crate) uploads: ClientUploads,
     pub(crate) responses: ResponseStore,
     /// Checkpoints of responses in the background.
     pub(crate) progress: ProgressStore,
@@ -55,6 +57,10 @@ pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
             "/v1/containers/{container}/files/{id}/content",
             container_content,
         )
+        .route("/v1/uploads", post(uploads::create_upload))
+        .route("/v1/uploads/{id}/parts", post(uploads::add_part))
+        .route("/v1/uploads/{id}/complete", post(uploads::complete_upload))
+        .route("/v1/uploads/{id}/cancel", post(uploads::cancel_upload))
         .route("/v1/responses", post(responses::create_response))
         .route(
             "/v1/responses/{id}",

@@ -16,7 +16,7 @@ use super::reply;
 use super::routes::HttpSurface;
 use crate::client_files::FileRecord;
 
-mod upload;
+pub(super) mod upload;
 
 /// Most files of one page, and the number when the request says none; as in `OpenAI`'s API.
 const MAX_PAGE_FILES: usize = 10_000;

@@ -8,3 +8,4 @@ mod requests;
 mod responses;
 mod scripted;
 mod surface;
+mod uploads;

@@ -30,6 +30,8 @@ const ID_CHARS: usize = 36;
 const MAX_TEXT_QUESTIONS: usize = 64;
 /// The comment for a person who wrote something else.
 const OTHER_ANSWER: &str = "The user did not answer yes or no, and sent another message.";
+/// What a user sends to continue with a call about which a chat decides.
+const CONTINUE_WORD: &str = "continue";
 /// Code for an answer that does not have the required form.
 const ANSWER_CODE: &str = "invalid_approval";
 
@@ -70,13 +72,16 @@ impl ApprovalAnswer {
 /// The questions as calls of the function that a client declared for them.
 pub(crate) fn question_calls(requests: &[ApprovalRequest]) -> Vec<ToolCall> {
     let call = |request: &ApprovalRequest| {
-        let arguments = json!({
+        let mut arguments = json!({
             "source": request.source,
             "tool": request.tool,
             "arguments": serde_json::from_str::<Value>(&request.arguments).unwrap_or_default(),
             "digest": request.digest,
             "expires_at": request.expires_ms / 1000,
         });
+        if let (Some(chat), Some(members)) = (&request.chat, arguments.as_object_mut()) {
+            members.insert("chat".to_owned(), json!(chat));
+        }
         approval_call(&request.id, arguments.to_string())
     };
     requests.iter().map(call).collect()
@@ -100,11 +105,17 @@ pub(super) fn question_text(requests: &[ApprovalRequest], approval_id: &str) -> 
     let mut text = String::new();
     for request in requests {
         let arguments = fence_text(&visible_text(&request.arguments), "json");
-        let _ = write!(
-            text,
-            "The agent asks for your approval to call `{}`:\n\n{arguments}\n",
-            request.tool
-        );
+        let tool = &request.tool;
+        let _ = match &request.chat {
+            None => write!(
+                text,
+                "The agent asks for your approval to call `{tool}`:\n\n{arguments}\n"
+            ),
+            Some(chat) => write!(
+                text,
+                "The agent waits until the people of the chat `{chat}` approve its call of `{tool}`:\n\n{arguments}\n"
+            ),
+        };
     }
     let (these, until) = match requests {
         [only] => ("this call", only.expires_ms),
@@ -114,12 +125,31 @@ pub(super) fn question_text(requests: &[ApprovalRequest], approval_id: &str) -> 
         ),
     };
     let until = iso_minute(until);
+    if requests.iter().all(|request| request.chat.is_some()) {
+        let _ = write!(
+            text,
+            "Send `{CONTINUE_WORD}` to go on when it is decided. Every other message takes the question back, if it is not \
+             decided by then.\n\n{MARKER_START}{approval_id}, until {until}]"
+        );
+        return text;
+    }
     let _ = write!(
         text,
         "Answer `yes` to allow {these} once, or `no` to refuse. Every other answer refuses as well.\n\n\
          {MARKER_START}{approval_id}, until {until}]"
     );
     text
+}
+
+/// The question to the people of a chat, before the arguments of the call.
+pub(super) fn chat_question(source: &str, tool: &str, principal: &str, expires_ms: u64) -> String {
+    let line =
+        format!("The agent of {principal} asks for approval to call {tool} of {source}, once.");
+    format!(
+        "{} Valid until {}.",
+        visible_text(&line),
+        iso_minute(expires_ms)
+    )
 }
 
 /// Text in which invisible characters, and characters that change the visible order, are escaped (Unicode, format
@@ -211,6 +241,10 @@ fn text_answer(record: &ApprovalRecord, text: &str) -> (Value, bool) {
             ),
         };
     }
+    // Only the people of the chat approve; the caller waits longer, or withdraws the question.
+    if record.chat.is_some() && text.trim().eq_ignore_ascii_case(CONTINUE_WORD) {
+        return (json!({ "approve": true }), true);
+    }
     match text_choice(text) {
         Some(approve) => (json!({ "approve": approve }), true),
         None => (json!({ "approve": false, "reason": OTHER_ANSWER }), false),
@@ -274,6 +308,7 @@ mod tests {
             arguments: arguments.to_owned(),
             digest: "d".repeat(64),
             expires_ms: 1_790_000_000_000,
+            chat: None,
         }
     }
 

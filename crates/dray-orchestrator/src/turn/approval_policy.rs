@@ -6,6 +6,7 @@ use dray_tool::ToolQuestion;
 use dray_tool::pipeline::parse_arguments;
 
 use super::tool_sources::ToolSources;
+use crate::config::approvals::ApprovalChat;
 use crate::http::ApprovalForm;
 
 /// Most calls of one round that are asked about.
@@ -20,7 +21,7 @@ const MIXED_ROUND: &str = "This call needs the approval of the user, which canno
 const TOO_MANY: &str = "This call needs the approval of the user, and this round has too many such calls. It was not made. \
      Call it again in the next round.";
 /// Result of a call that is too large to be shown.
-const TOO_LARGE: &str = "This call needs the approval of the user, and its arguments are too large to be shown. It was not \
+pub(super) const TOO_LARGE: &str = "This call needs the approval of the user, and its arguments are too large to be shown. It was not \
      made. Call it with shorter arguments, or put the content into a file.";
 /// Result of a call that no one can approve.
 pub(super) const NO_QUESTION: &str =
@@ -35,6 +36,7 @@ pub(super) struct ApprovalPolicy {
     form: ApprovalForm,
     takes_input_calls: bool,
     repeatable: Vec<ApprovalRule>,
+    chats: Vec<ApprovalChat>,
 }
 
 /// The calls of a round, by how they are handled.
@@ -44,6 +46,8 @@ pub(super) struct CallGroups {
     pub(super) client: Vec<ToolCall>,
     /// Calls that wait for approval.
     pub(super) questions: Vec<ToolCall>,
+    /// Calls about which the people of a chat decide, with the name of the chat.
+    pub(super) in_chats: Vec<(ToolCall, String)>,
     /// Calls that are made now.
     pub(super) own: Vec<ToolCall>,
     /// Calls that are not made, with what the model gets instead.
@@ -65,7 +69,24 @@ impl ApprovalPolicy {
             form,
             takes_input_calls: false,
             repeatable: Vec::new(),
+            chats: Vec::new(),
         }
+    }
+
+    /// The same with chats whose people decide instead of the caller.
+    #[must_use]
+    pub(super) fn with_chats(mut self, chats: &[ApprovalChat]) -> Self {
+        chats.clone_into(&mut self.chats);
+        self
+    }
+
+    /// The chat whose people decide about a call that needs approval.
+    fn chat_of(&self, tool: &str, arguments: &str) -> Option<&str> {
+        let mut chats = self.chats.iter();
+        let chat = chats.find(|chat| {
+            chat.calls.is_empty() || self.covers(&chat.calls, tool, arguments).unwrap_or(false)
+        })?;
+        Some(&chat.chat)
     }
 
     /// The same with rules on calls that may be made again when their process ends.
@@ -164,14 +185,19 @@ impl ApprovalPolicy {
             let function = &call.function;
             if !self.requires(&function.name, &function.arguments) {
                 groups.own.push(call);
-            } else if self.form == ApprovalForm::Unavailable {
+                continue;
+            }
+            let chat = self.chat_of(&function.name, &function.arguments);
+            if self.form == ApprovalForm::Unavailable {
                 groups.refused.push((call, NO_QUESTION));
-            } else if is_mixed {
+            } else if is_mixed && chat.is_none() {
                 groups.refused.push((call, MIXED_ROUND));
             } else if function.arguments.len() > MAX_SHOWN_BYTES {
                 groups.refused.push((call, TOO_LARGE));
-            } else if groups.questions.len() >= MAX_QUESTIONS {
+            } else if groups.questions.len() + groups.in_chats.len() >= MAX_QUESTIONS {
                 groups.refused.push((call, TOO_MANY));
+            } else if let Some(chat) = chat {
+                groups.in_chats.push((call, chat.to_owned()));
             } else {
                 groups.questions.push(call);
             }
@@ -218,6 +244,32 @@ mod tests {
             !policy.requires("own_b", "{not json"),
             "such a call is never made"
         );
+    }
+
+    #[test]
+    fn the_first_chat_that_covers_a_call_decides_about_it() {
+        let chats: Vec<ApprovalChat> = serde_json::from_value(json!([
+            {"chat": "danger", "calls": [{"tools": ["*"], "arguments": {"q": "danger*"}}]},
+            {"chat": "ops"},
+        ]))
+        .unwrap();
+        let policy = policy(ApprovalForm::Text).with_chats(&chats);
+        let calls = vec![
+            call("theirs", "{}"),
+            call("own_a", r#"{"q": "danger zone"}"#),
+            call("own_b", r#"{"q": "tame"}"#),
+            call("own_a", r#"{"q": "tame"}"#),
+        ];
+        let groups = policy.group(calls, |name| name == "theirs");
+        let chats: Vec<_> = groups
+            .in_chats
+            .iter()
+            .map(|(call, chat)| (call.id.as_str(), chat.as_str()))
+            .collect();
+        // Beside calls of the client as well, since the client is not asked.
+        assert_eq!(chats, [("own_a", "danger"), ("own_b", "ops")]);
+        assert_eq!((groups.own.len(), groups.client.len()), (1, 1));
+        assert!(groups.refused.is_empty() && groups.questions.is_empty());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A turn from its first stage to its end.
 
+use std::time::Duration;
+
 use dray_agent::event::{AnswerEnd, Event, StageStatus};
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues;
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::body::{BodyTemplate, ClientWishes};
+use super::chat_approvals::ChatApprovals;
 use super::checkpoint::Checkpoints;
 use super::compactor::Compactor;
 use super::file_links::files_text;
@@ -139,7 +142,7 @@ impl OpenTurn {
     ) -> Result<LoopEnd, LoopError> {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
-        let max_rounds = self.max_rounds();
+        let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
         // Moved out, because the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
         let wishes = std::mem::take(&mut self.response.wishes);
@@ -176,6 +179,12 @@ impl OpenTurn {
             sink,
             max_rounds,
             client_tools: client_tools.clone(),
+            chats: ChatApprovals {
+                store: &self.parts.records.approvals,
+                principal: &self.principal,
+                policy: &self.tools.approvals,
+                max_wait: approval_wait,
+            },
             checkpoints: self.background.as_ref().map(|run| Checkpoints {
                 records: &self.parts.records,
                 principal: &self.principal,
@@ -205,6 +214,17 @@ impl OpenTurn {
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
+    }
+
+    /// How long the request stays open for the decision of a chat. A response in the background has no connection that
+    /// would have to stay open.
+    fn approval_wait(&self) -> Duration {
+        let config = &self.parts.config;
+        let wait = match &self.background {
+            Some(_) => config.approval_timeout,
+            None => config.approval_wait,
+        };
+        wait.as_duration()
     }
 
     /// Calls of the model in this turn, at most.

@@ -246,6 +246,7 @@ fn approval_policy(
     );
     ApprovalPolicy::new(operator, own, sources, request.approval_form)
         .with_input_calls(request.takes_input_calls)
+        .with_chats(&parts.config.approval_chats)
         .with_repeatable(
             &parts.config.repeatable_tools,
             manifest.repeatable_tools.as_ref(),

@@ -188,15 +188,19 @@ impl Questions {
     ) {
         let tool = paused.waiting.call.function.name;
         let source = policy.source(&tool).to_owned();
-        let digest = paused.approval.digest;
+        let digest = paused.approval.digest.clone();
         match paused.waiting.question {
             None => self.items.push(ApprovalRequest {
+                chat: paused.approval.chat.as_ref().map(|chat| chat.name.clone()),
+                expires_ms: paused
+                    .approval
+                    .chat
+                    .map_or(expires_ms, |chat| chat.expires_ms),
                 id,
                 source,
                 tool,
                 arguments,
                 digest,
-                expires_ms,
             }),
             Some(question) => self.inputs.push(InputRequest {
                 id,
@@ -211,7 +215,7 @@ impl Questions {
 }
 
 /// A call about which the client is asked, and its arguments as canonical JSON.
-fn paused_approval(waiting: WaitingCall) -> (PausedApproval, String) {
+fn paused_approval(mut waiting: WaitingCall) -> (PausedApproval, String) {
     let function = &waiting.call.function;
     // Calls whose arguments are not an object never wait.
     let arguments = parse_arguments(&function.arguments).unwrap_or_default();
@@ -222,6 +226,8 @@ fn paused_approval(waiting: WaitingCall) -> (PausedApproval, String) {
     };
     let mut approval = NewApproval::new(&function.name, &digest);
     approval.questions = asked.map(|asked| asked.questions.clone());
+    // The record of a chat's question is there already.
+    let approval = waiting.in_chat.take().unwrap_or(approval);
     let paused = PausedApproval { approval, waiting };
     (paused, canonical_json(&Value::Object(arguments)))
 }

@@ -168,10 +168,11 @@ impl PausedTurns {
                 Ok(record) => {
                     let results = if newest.as_ref() == Some(&token) {
                         let answered = AnsweredQuestions::new(&token, &record, messages);
-                        let results;
-                        (resumed.decided, results) =
-                            answered.decisions(principal, approvals).await?;
+                        let answers = answered.decisions(principal, approvals).await?;
+                        let results = answers.results;
+                        resumed.decided = answers.decided;
                         resumed.later.clone_from(&record.later);
+                        resumed.later.extend(answers.waiting);
                         resumed.repeated.clone_from(&record.repeated);
                         resumed.record = Some(ResumedRecord {
                             token: token.clone(),

@@ -6,6 +6,8 @@ use dray_agent::message::{Message, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{ClientGone, EventSink};
 
+use super::approval_policy::CallGroups;
+use super::chat_approvals::ChatApprovals;
 use super::checkpoint::Checkpoints;
 use super::client_tools::ClientTools;
 use super::model_caller::{ModelCaller, answer_message};
@@ -26,6 +28,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) max_rounds: u32,
     /// Tools that the client calls itself.
     pub(super) client_tools: ClientTools,
+    /// Chats whose people decide about calls.
+    pub(super) chats: ChatApprovals<'a>,
     /// Of a response in the background.
     pub(super) checkpoints: Option<Checkpoints<'a>>,
 }
@@ -154,14 +158,9 @@ impl ToolLoop<'_> {
             messages.push(ToolRunner::refused(call, text));
         }
         let asks = !groups.client.is_empty() || !groups.questions.is_empty();
-        if let Some(checkpoints) = &self.checkpoints {
-            let policy = self.runner.approvals;
-            // A round with calls of others is not complete when the calls of this service are.
-            let may_repeat = !asks && groups.own.iter().all(|call| policy.is_repeatable(call));
-            let repeated = may_repeat.then_some(groups.own.as_slice());
-            let begun = checkpoints.begin_round(messages, repeated).await;
-            begun.map_err(LoopError::Failed)?;
-        }
+        self.begin_checkpoint(&groups, messages).await?;
+        // People read the question while the other calls are made.
+        let asked = self.chats.ask(groups.in_chats).await;
         let ran = self.runner.call_all(&groups.own).await;
         let approvals = groups.questions.into_iter().map(WaitingCall::approval);
         let mut questions: Vec<_> = approvals.collect();
@@ -172,6 +171,10 @@ impl ToolLoop<'_> {
                 Err(ran) => messages.push(self.take(*ran, tally).await?),
             }
         }
+        // The client must not wait for a chat before it learns what it has to do itself.
+        let may_wait = !asks && questions.is_empty();
+        let in_chats = self.call_approved(asked, may_wait, messages, tally).await?;
+        questions.extend(in_chats);
         if let Some(checkpoints) = self
             .checkpoints
             .as_ref()
@@ -186,6 +189,26 @@ impl ToolLoop<'_> {
             has_text: false,
             repeats_round: false,
         })
+    }
+
+    /// Notes what may be made again when the process ends during these calls.
+    async fn begin_checkpoint(
+        &self,
+        groups: &CallGroups,
+        messages: &[Message],
+    ) -> Result<(), LoopError> {
+        let Some(checkpoints) = &self.checkpoints else {
+            return Ok(());
+        };
+        let policy = self.runner.approvals;
+        // A round with calls of others is not finished when the calls of this service are.
+        let has_others = !groups.client.is_empty()
+            || !groups.questions.is_empty()
+            || !groups.in_chats.is_empty();
+        let may_repeat = !has_others && groups.own.iter().all(|call| policy.is_repeatable(call));
+        let repeated = may_repeat.then_some(groups.own.as_slice());
+        let begun = checkpoints.begin_round(messages, repeated).await;
+        begun.map_err(LoopError::Failed)
     }
 
     /// Lets a plain client's stream begin, so that heartbeats keep it open while tools run. Streams of DIAL begin with

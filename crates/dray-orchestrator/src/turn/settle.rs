@@ -5,6 +5,7 @@ use dray_tool::pipeline::CompletedCall;
 use dray_tool::{AnswerMap, AnsweredQuestion, UserAnswer};
 use futures_util::future::join_all;
 
+use super::chat_approvals::ChatOutcome;
 use super::paused::{DecidedCall, ResumedCalls};
 use super::prepare::with_stable_names;
 use super::rounds::{LoopError, ToolLoop};
@@ -22,6 +23,12 @@ const NOT_APPROVED: &str =
 pub(super) struct Settlement<'a> {
     pub(super) approvals: &'a ApprovalStore,
     pub(super) principal: &'a str,
+}
+
+/// Calls that waited for chats.
+struct SettledCalls {
+    due: Vec<DueCall>,
+    waiting: Vec<WaitingCall>,
 }
 
 /// A call that is made or continued now.
@@ -57,9 +64,12 @@ impl Settlement<'_> {
         due.extend(repeated);
         let mut waiting = Vec::new();
         if resumed.ends_later {
+            self.withdraw(&resumed.later).await;
             due.extend(ended_calls(resumed.later, messages));
         } else {
-            waiting = resumed.later;
+            let settled = self.ask_chats(resumed.later, rounds, messages).await?;
+            due.extend(settled.due);
+            waiting = settled.waiting;
         }
         if !due.is_empty() {
             rounds.announce_tools().await?;
@@ -88,6 +98,56 @@ impl Settlement<'_> {
         Ok(waiting)
     }
 
+    /// Takes questions back that chats have not answered.
+    async fn withdraw(self, later: &[WaitingCall]) {
+        for approval in later.iter().filter_map(|waiting| waiting.in_chat.as_ref()) {
+            self.approvals.withdraw(self.principal, &approval.id).await;
+        }
+    }
+
+    /// Looks at what chats have decided about calls that wait, and waits where nothing else is asked.
+    async fn ask_chats(
+        self,
+        later: Vec<WaitingCall>,
+        rounds: &ToolLoop<'_>,
+        messages: &mut [Message],
+    ) -> Result<SettledCalls, LoopError> {
+        let (in_chats, others): (Vec<_>, Vec<_>) = later
+            .into_iter()
+            .partition(|waiting| waiting.in_chat.is_some());
+        let mut settled = SettledCalls {
+            due: Vec::new(),
+            waiting: others,
+        };
+        if in_chats.is_empty() {
+            return Ok(settled);
+        }
+        rounds.announce_tools().await?;
+        // Where the client has to answer as well, its questions come first.
+        let may_wait = settled.waiting.is_empty();
+        let calls: Vec<_> = in_chats.iter().collect();
+        let outcomes = rounds.chats.settle(&calls, may_wait).await;
+        let outcomes = outcomes.map_err(LoopError::Failed)?;
+        for (mut waiting, outcome) in in_chats.into_iter().zip(outcomes) {
+            match outcome {
+                ChatOutcome::Waiting => settled.waiting.push(waiting),
+                ChatOutcome::Refused(text) => {
+                    let result = Message::new(Role::Tool, text);
+                    place_result(messages, &waiting.call.id, result);
+                }
+                ChatOutcome::Approved(record) => {
+                    let approval = waiting.in_chat.take();
+                    settled.due.push(DueCall {
+                        waiting,
+                        answers: None,
+                        record: approval.map(|approval| (approval.id, *record)),
+                    });
+                }
+            }
+        }
+        Ok(settled)
+    }
+
     /// Records the decisions. Returns the calls that are made by them; the others have their results.
     async fn record(
         self,
@@ -96,10 +156,19 @@ impl Settlement<'_> {
     ) -> Result<Vec<DueCall>, LoopError> {
         for call in &mut decided {
             let id = &call.paused.approval.id;
-            let recorded =
-                self.approvals
-                    .decide(self.principal, id, &mut call.record, call.decision.clone());
-            recorded.await.map_err(LoopError::Failed)?;
+            let (principal, record) = (self.principal, &mut call.record);
+            let recorded = match &record.value.decision {
+                None => {
+                    let decision = call.decision.clone();
+                    self.approvals.decide(principal, id, record, decision).await
+                }
+                // A chat has decided.
+                Some(decision) if decision.permits() => {
+                    self.approvals.use_decision(principal, id, record).await
+                }
+                Some(_) => Ok(()),
+            };
+            recorded.map_err(LoopError::Failed)?;
         }
         let mut due = Vec::with_capacity(decided.len());
         for call in decided {

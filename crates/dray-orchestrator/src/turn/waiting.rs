@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::approval_policy::ApprovalPolicy;
 use super::prepare::with_stable_names;
-use crate::approvals::ApprovalDecision;
+use crate::approvals::{ApprovalDecision, NewApproval};
 use crate::http::ApprovalForm;
 
 /// Most questions of one call; the next one is answered with `cancel`.
@@ -24,6 +24,9 @@ pub(super) struct WaitingCall {
     /// The tool's question; without one the call waits for its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) question: Option<PausedQuestion>,
+    /// The approval of a call about which a chat was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) in_chat: Option<NewApproval>,
 }
 
 /// A tool's question during a call.
@@ -42,6 +45,16 @@ impl WaitingCall {
         Self {
             call,
             question: None,
+            in_chat: None,
+        }
+    }
+
+    /// A call about which a chat decides.
+    pub(super) const fn in_chat(call: ToolCall, approval: NewApproval) -> Self {
+        Self {
+            call,
+            question: None,
+            in_chat: Some(approval),
         }
     }
 }
@@ -63,6 +76,7 @@ pub(super) fn waiting_or_ran(
     Ok(WaitingCall {
         call,
         question: Some(question),
+        in_chat: None,
     })
 }
 
@@ -96,6 +110,11 @@ impl AskPlan {
             .into_iter()
             .partition(|waiting| waiting.question.is_some());
         if !approvals.is_empty() {
+            // A text is answered with `yes` unless all of its calls are in chats, which the first one says.
+            let (in_chats, mut approvals): (Vec<_>, Vec<_>) = approvals
+                .into_iter()
+                .partition(|waiting| waiting.in_chat.is_some());
+            approvals.extend(in_chats);
             return Self {
                 now: approvals,
                 later: questions,
@@ -164,6 +183,7 @@ mod tests {
         WaitingCall {
             call,
             question: asks.then_some(question),
+            in_chat: None,
         }
     }
 

@@ -264,6 +264,33 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
     assert_eq!(bank.calls().len(), 4);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_answers_what_a_server_asks() {
+    let Setup { bank, fixture, .. } = setup(|_| {}).await;
+    let arguments = [fixture.url.as_str()];
+    let seen = dray_testkit::python::run_script("question_client.py", "openai", &arguments).await;
+    let done = "Signed: decline null.";
+    assert_eq!(
+        seen,
+        json!({
+            "answers": {
+                "names": ["request_input", "request_input"], "finish": "tool_calls", "text": done, "again": "approval_used",
+                "asks": [["bank", "bank_pay", "form"], ["bank", "bank_sign", "form"]],
+            },
+            "streams": done,
+            "refused": ["invalid_answer", "Got paid from first."],
+            "responds": [true, "Got paid from first."],
+        })
+    );
+    let calls = bank.calls();
+    let paid = calls.iter().filter(|call| *call == "pay accept").count();
+    assert_eq!(
+        (paid, calls.len()),
+        (4, 12),
+        "once for each answer: {calls:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_the_client_come_before_a_question_in_text() {
     let bank = Bank::start().await;

@@ -114,6 +114,10 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
                 "text": "Made.", "citation": "container_file_citation", "made": {"own": "2"}, "same": true,
                 "listed": true, "content": "x,y\n1,2\n", "deleted": true,
             },
+            "uploads": {
+                "status": "completed", "file": ["big.bin", 10_240], "same": true,
+                "other": ["pending", "upload.part", true], "digest": "md5", "cancelled": "cancelled",
+            },
             "converses": {
                 "texts": ["Second.", "Third."],
                 "items": [

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
 use dray_media_type::kind;
 use dray_store::{ArtifactLabel, ArtifactWriter, PutError};
-use dray_types::{ByteSize, OperationId, Period};
+use dray_types::{ByteSize, Claim, OperationId, Period};
 use multer::{Field, Multipart};
 use serde_json::Value;
 
@@ -64,12 +64,7 @@ pub(super) async fn store_upload(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Value, RequestFailure> {
-    let content_type = headers.get(header::CONTENT_TYPE);
-    let content_type = content_type.and_then(|value| value.to_str().ok());
-    let boundary = content_type.and_then(|value| multer::parse_boundary(value).ok());
-    let boundary = boundary.ok_or_else(|| {
-        RequestFailure::new(400, "The request is not a form (multipart/form-data).")
-    })?;
+    let boundary = form_boundary(headers)?;
     let _permit = surface.upload_permit().await?;
     let limits = UploadLimits {
         max_bytes: surface.options.max_upload,
@@ -80,7 +75,8 @@ pub(super) async fn store_upload(
     let form = read_form(files.records(), form, &limits).await?;
     // Before the content gets its final place: a form that is refused leaves nothing behind.
     let purpose = checked_purpose(form.purpose.as_deref())?;
-    let lifetime = checked_lifetime(&form, files.lifetime())?;
+    let seconds = form.seconds.as_deref().map(|text| text.parse().ok());
+    let lifetime = checked_lifetime(form.anchor.as_deref(), seconds, files.lifetime())?;
     let file = form
         .file
         .ok_or_else(|| wrong_field("file", "The form has no file."))?;
@@ -94,6 +90,49 @@ pub(super) async fn store_upload(
     let claim = claim.map_err(|error| store_failure(&error))?;
     let (id, record) = files.add(principal, &claim, purpose, lifetime).await?;
     Ok(record.object(&id))
+}
+
+fn form_boundary(headers: &HeaderMap) -> Result<String, RequestFailure> {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let boundary = content_type.and_then(|value| multer::parse_boundary(value).ok());
+    boundary
+        .ok_or_else(|| RequestFailure::new(400, "The request is not a form (multipart/form-data)."))
+}
+
+/// Stores the bytes of the field `data` of a form.
+///
+/// # Errors
+///
+/// As of [`store_upload`].
+pub(in crate::http) async fn store_part(
+    surface: &HttpSurface,
+    headers: &HeaderMap,
+    body: Body,
+    max_bytes: ByteSize,
+) -> Result<Claim, RequestFailure> {
+    let boundary = form_boundary(headers)?;
+    let _permit = surface.upload_permit().await?;
+    let limits = UploadLimits {
+        max_bytes,
+        idle_timeout: surface.options.body_timeout,
+    };
+    let records = surface.state.files.records();
+    let mut form = Multipart::new(body.into_data_stream(), boundary);
+    let field = in_time(&limits, form.next_field()).await?;
+    let field = field.filter(|field| field.name() == Some("data"));
+    let field = field.ok_or_else(|| wrong_field("data", "The form has no field `data`."))?;
+    let (writer, _) = store_bytes(records, field, &limits).await?;
+    if in_time(&limits, form.next_field()).await?.is_some() {
+        writer.abort().await;
+        return Err(wrong_field("data", "The form has another field."));
+    }
+    if writer.size() == 0 {
+        return Err(wrong_field("data", "The part is empty."));
+    }
+    let label = ArtifactLabel::new("application/octet-stream", "");
+    let claim = writer.finish(label).await;
+    claim.map_err(|error| store_failure(&error))
 }
 
 async fn read_form(
@@ -132,15 +171,29 @@ async fn read_form(
 
 async fn read_file(
     records: &CallerRecords,
-    mut field: Field<'_>,
+    field: Field<'_>,
     limits: &UploadLimits,
 ) -> Result<StoredFile, RequestFailure> {
     let name = field.file_name().filter(|name| !name.is_empty());
     let name =
         name.ok_or_else(|| wrong_field("file", "The field is not a file: it has no filename."))?;
-    // Some clients send the path on their own machine.
-    let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name = dray_tool_files::clean_name(name);
+    let name = file_name(name);
+    let (writer, head) = store_bytes(records, field, limits).await?;
+    Ok(StoredFile { writer, name, head })
+}
+
+/// The name of a file for people. Some clients send the path on their machine.
+pub(in crate::http) fn file_name(given: &str) -> String {
+    let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
+    dray_tool_files::clean_name(name)
+}
+
+/// The bytes of a field, stored under no name yet, and the first of them.
+async fn store_bytes(
+    records: &CallerRecords,
+    mut field: Field<'_>,
+    limits: &UploadLimits,
+) -> Result<(ArtifactWriter, Vec<u8>), RequestFailure> {
     let operation = OperationId::mint();
     let mut writer = records.store().writer(records.tenant(), &operation, 0);
     let mut head = Vec::new();
@@ -155,7 +208,7 @@ async fn read_file(
         }
         write_piece(&mut writer, bytes).await?;
     }
-    Ok(StoredFile { writer, name, head })
+    Ok((writer, head))
 }
 
 async fn write_piece(writer: &mut ArtifactWriter, bytes: Bytes) -> Result<(), RequestFailure> {
@@ -201,7 +254,7 @@ async fn in_time<T>(
     }
 }
 
-fn checked_purpose(purpose: Option<&str>) -> Result<&str, RequestFailure> {
+pub(in crate::http) fn checked_purpose(purpose: Option<&str>) -> Result<&str, RequestFailure> {
     match purpose {
         Some(purpose) if FILE_PURPOSES.contains(&purpose) => Ok(purpose),
         Some(_) => Err(wrong_field(
@@ -212,23 +265,27 @@ fn checked_purpose(purpose: Option<&str>) -> Result<&str, RequestFailure> {
     }
 }
 
-fn checked_lifetime(form: &UploadForm, longest: Period) -> Result<Period, RequestFailure> {
-    if form
-        .anchor
-        .as_deref()
-        .is_some_and(|anchor| anchor != "created_at")
-    {
+/// How long a file is kept. The seconds are `Some(None)` where a client sends something else than a number.
+#[expect(clippy::option_option, reason = "absent and wrong are different")]
+pub(in crate::http) fn checked_lifetime(
+    anchor: Option<&str>,
+    seconds: Option<Option<u64>>,
+    longest: Period,
+) -> Result<Period, RequestFailure> {
+    if anchor.is_some_and(|anchor| anchor != "created_at") {
         return Err(wrong_field(
             "expires_after[anchor]",
             "It must be 'created_at'.",
         ));
     }
-    let Some(seconds) = &form.seconds else {
+    let Some(seconds) = seconds else {
         return Ok(longest);
     };
     let limit = longest.as_millis() / 1000;
-    match seconds.parse() {
-        Ok(seconds) if (MIN_EXPIRY_SECONDS..=limit).contains(&seconds) => Ok(Period::secs(seconds)),
+    match seconds {
+        Some(seconds) if (MIN_EXPIRY_SECONDS..=limit).contains(&seconds) => {
+            Ok(Period::secs(seconds))
+        }
         _ => Err(wrong_field(
             "expires_after[seconds]",
             format!("It must be a whole number from {MIN_EXPIRY_SECONDS} to {limit}."),
@@ -236,7 +293,7 @@ fn checked_lifetime(form: &UploadForm, longest: Period) -> Result<Period, Reques
     }
 }
 
-fn wrong_field(param: &str, message: impl Into<String>) -> RequestFailure {
+pub(in crate::http) fn wrong_field(param: &str, message: impl Into<String>) -> RequestFailure {
     RequestFailure::of_parameter(param, "invalid_value", message)
 }
 

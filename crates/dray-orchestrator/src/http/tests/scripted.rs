@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client_files::ClientFiles;
+use crate::client_uploads::ClientUploads;
 use crate::config::permissions::Permissions;
 use crate::http::{
     Agent, BackgroundTasks, CheckedChatRequest, ClientState, HttpSurface, ManifestSource,
@@ -214,9 +215,11 @@ impl SharedState {
         let clock = self.clock.clone();
         let records = CallerRecords::new(&self.bus, store, TenantId::default(), clock);
         let lifetime = Period::secs(14 * 24 * 3600);
+        let files = ClientFiles::new(records.clone(), lifetime);
         ClientState {
             sign_ins: None,
-            files: ClientFiles::new(records.clone(), lifetime),
+            uploads: ClientUploads::new(files.clone()),
+            files,
             progress: ProgressStore::new(records.clone()),
             responses: ResponseStore::new(records, lifetime, Period::secs(30)),
         }

@@ -7,10 +7,13 @@ use dray_tool::{AnswerMap, UserAnswer};
 use serde_json::Value;
 
 use super::{DecidedCall, PausedApproval, PausedTurn, call_id};
-use crate::approvals::{ApprovalDecision, ApprovalStore, mismatch_failure};
+use crate::approvals::{
+    ApprovalDecision, ApprovalStore, ChatState, mismatch_failure, used_failure,
+};
 use crate::turn::approval_forms::ApprovalAnswer;
+use crate::turn::chat_approvals::NOT_DECIDED;
 use crate::turn::question_forms::{is_same_question, read_input_answer};
-use crate::turn::waiting::decision_of;
+use crate::turn::waiting::{WaitingCall, decision_of};
 
 /// The questions of the turn that a request continues.
 pub(super) struct AnsweredQuestions<'a> {
@@ -44,8 +47,8 @@ impl<'a> AnsweredQuestions<'a> {
         &self,
         principal: &str,
         approvals: &ApprovalStore,
-    ) -> Result<(Vec<DecidedCall>, Vec<Message>), RequestFailure> {
-        let (mut decided, mut results) = (Vec::new(), Vec::new());
+    ) -> Result<RoundAnswers, RequestFailure> {
+        let mut answers = RoundAnswers::default();
         let first = self.record.pending.len();
         for (number, paused) in self.record.approvals.iter().enumerate() {
             let id = call_id(self.token, first + number);
@@ -62,30 +65,93 @@ impl<'a> AnsweredQuestions<'a> {
             {
                 return Err(mismatch_failure());
             }
+            if paused.approval.chat.is_some() {
+                let (store, permits) = (approvals, answer.decision.permits());
+                let taken = answers.take_chat(principal, paused, store, permits);
+                taken.await?;
+                continue;
+            }
             let record = match approvals.waiting(principal, &paused.approval).await {
                 Ok(record) => record,
                 // A refusal has no effect, so it may be repeated, and may come late.
                 Err(failure) if !answer.decision.permits() && failure.status == 400 => {
-                    results.push(approvals.outcome(principal, &paused.approval.id).await?);
+                    let outcome = approvals.outcome(principal, &paused.approval.id).await?;
+                    answers.results.push(outcome);
                     continue;
                 }
                 Err(failure) => return Err(failure),
             };
-            results.push(Message::new(Role::Tool, ""));
-            decided.push(DecidedCall {
+            answers.results.push(Message::new(Role::Tool, ""));
+            answers.decided.push(DecidedCall {
                 paused: paused.clone(),
                 record,
                 decision: answer.decision,
                 answers: answer.answers,
             });
         }
-        Ok((decided, results))
+        Ok(answers)
     }
 
     /// The question as the client sent it back.
     fn echo(&self, id: &str) -> Option<&ToolCall> {
         let calls = self.messages.iter().flat_map(Message::calls);
         calls.into_iter().find(|call| call.id == id)
+    }
+}
+
+/// What a request brings for the questions of a round.
+#[derive(Debug, Default)]
+pub(super) struct RoundAnswers {
+    pub(super) decided: Vec<DecidedCall>,
+    /// The result of each call, in the order of the questions; empty for a place.
+    pub(super) results: Vec<Message>,
+    /// Calls about which a chat has not decided.
+    pub(super) waiting: Vec<WaitingCall>,
+}
+
+impl RoundAnswers {
+    /// Takes a call about which a chat decides. The caller cannot approve it: what the chat said holds, and else the caller
+    /// waits on (`goes_on`), or takes the question back.
+    async fn take_chat(
+        &mut self,
+        principal: &str,
+        paused: &PausedApproval,
+        approvals: &ApprovalStore,
+        goes_on: bool,
+    ) -> Result<(), RequestFailure> {
+        let id = &paused.approval.id;
+        let (record, decision) = match approvals.chat_state(principal, id).await? {
+            ChatState::Waiting(_) if goes_on => {
+                self.results.push(Message::new(Role::Tool, ""));
+                let call = paused.waiting.call.clone();
+                let waiting = WaitingCall::in_chat(call, paused.approval.clone());
+                self.waiting.push(waiting);
+                return Ok(());
+            }
+            ChatState::Waiting(record) => (record, ApprovalDecision::Refused { reason: None }),
+            ChatState::Decided(record) => {
+                let decision = record.value.decision.clone();
+                (record, decision.unwrap_or(ApprovalDecision::Cancelled))
+            }
+            ChatState::Expired => {
+                self.results.push(Message::new(Role::Tool, NOT_DECIDED));
+                return Ok(());
+            }
+            ChatState::Used if goes_on => return Err(used_failure()),
+            ChatState::Used => {
+                let outcome = approvals.outcome(principal, id).await?;
+                self.results.push(outcome);
+                return Ok(());
+            }
+        };
+        self.results.push(Message::new(Role::Tool, ""));
+        self.decided.push(DecidedCall {
+            paused: paused.clone(),
+            record,
+            decision,
+            answers: None,
+        });
+        Ok(())
     }
 }
 

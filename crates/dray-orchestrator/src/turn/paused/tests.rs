@@ -5,6 +5,7 @@ use dray_bus::{Bus, Topology};
 use dray_store::embedded::EmbeddedS3;
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Map, json};
+use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::approvals::ApprovalAudits;
@@ -36,7 +37,12 @@ impl RecordFixture {
         let records = CallerRecords::new(&bus, store.clone(), tenant.clone(), clock.clone());
         let audits = ApprovalAudits::new(bus, tenant, clock);
         Self {
-            approvals: ApprovalStore::new(records, audits, Duration::from_mins(1)),
+            approvals: ApprovalStore::new(
+                records,
+                audits,
+                Duration::from_mins(1),
+                TaskTracker::new(),
+            ),
             turns: turns(&store, now_ms),
             now_ms,
             store,

@@ -1,0 +1,347 @@
+//! Approvals about which the people of a chat decide. The record of a call is there before the question, so that an answer
+//! always finds it. An answer is recorded by whichever replica gets it; the turn, which waits or is paused, reads the record
+//! and uses the decision once.
+
+use std::time::Duration;
+
+use dray_agent::failure::RequestFailure;
+use dray_proto::v1::{ApprovalChoice, AskInChatRequest, DecideInChatReply, DecideInChatRequest};
+use dray_types::{Fault, FaultCode};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    ApprovalDecision, ApprovalRecord, ApprovalStore, Decider, NewApproval, USED_CODE,
+    expired_failure, used_failure,
+};
+use crate::records::{RecordError, RecordKind, RevisedRecord, unavailable_failure};
+
+/// Owner of the records that say whose question an id is. Ids are random, and chats know nothing else.
+const CHAT_OWNER: &str = "questions in chats";
+/// How long the service of chats may take to show a question.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time between two reads of a record that waits for its decision.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Attempts to write a record that a person and a turn write for a moment.
+const MAX_ATTEMPTS: usize = 5;
+/// Recorded for a question whose turn does not want the answer any more.
+const WITHDRAWN: &str = "The turn went on without the call.";
+
+/// Whose question an id is.
+#[derive(Debug, Serialize, Deserialize)]
+struct ChatQuestionRecord {
+    principal: String,
+}
+
+/// A call as people of a chat see it.
+#[derive(Clone, Debug)]
+pub(crate) struct ShownCall {
+    /// What is asked.
+    pub(crate) text: String,
+    /// The arguments.
+    pub(crate) detail: String,
+}
+
+/// Why a chat was not asked.
+#[derive(Debug)]
+pub(crate) enum AskFailure {
+    /// The question does not fit into a message of the chat.
+    TooLong,
+    /// The chat is not configured, or cannot be reached.
+    Unreachable,
+}
+
+/// What became of a question in a chat.
+#[derive(Debug)]
+pub(crate) enum ChatState {
+    /// It waits for its answer.
+    Waiting(RevisedRecord<ApprovalRecord>),
+    /// It was decided, and the turn has not acted on it yet.
+    Decided(RevisedRecord<ApprovalRecord>),
+    /// It has expired without a decision.
+    Expired,
+    /// The turn has acted on the decision.
+    Used,
+}
+
+impl ApprovalStore {
+    /// Asks the chat of an approval. After a failure the question may be visible, but no answer to it is accepted.
+    pub(crate) async fn ask_in_chat(
+        &self,
+        principal: &str,
+        approval: &NewApproval,
+        call: ShownCall,
+    ) -> Result<(), AskFailure> {
+        let Some(chat) = &approval.chat else {
+            return Err(AskFailure::Unreachable);
+        };
+        let kept = self
+            .keep_question(principal, approval, chat.expires_ms)
+            .await;
+        if let Err(failure) = kept {
+            tracing::warn!(%failure, "a question for a chat was not kept");
+            return Err(AskFailure::Unreachable);
+        }
+        let request = AskInChatRequest {
+            chat: chat.name.clone(),
+            question_id: approval.id.clone(),
+            text: call.text,
+            detail: call.detail,
+        };
+        let meta = self.audits.meta(ASK_TIMEOUT);
+        // Not repeated here: it would be shown twice.
+        let asked = self.audits.bus().call_once(&meta, &request).await;
+        let Err(error) = asked else { return Ok(()) };
+        tracing::warn!(
+            chat = chat.name,
+            error = &error as &dyn std::error::Error,
+            "a chat was not asked about a call"
+        );
+        self.withdraw(principal, &approval.id).await;
+        Err(match Fault::from(error).code {
+            FaultCode::TooLarge => AskFailure::TooLong,
+            _ => AskFailure::Unreachable,
+        })
+    }
+
+    async fn keep_question(
+        &self,
+        principal: &str,
+        approval: &NewApproval,
+        expires_ms: u64,
+    ) -> Result<(), RequestFailure> {
+        // First, so that an answer that finds its owner finds the record too.
+        let record = ApprovalRecord::new("", 1, approval, expires_ms);
+        let (records, id) = (&self.records, &approval.id);
+        records
+            .create(RecordKind::Approval, principal, id, &record)
+            .await?;
+        let owner = ChatQuestionRecord {
+            principal: principal.to_owned(),
+        };
+        records
+            .create(RecordKind::ChatQuestion, CHAT_OWNER, id, &owner)
+            .await?;
+        Ok(())
+    }
+
+    /// Says in the record of an approval which paused turn continues with it.
+    pub(super) async fn attach(
+        &self,
+        principal: &str,
+        token: &str,
+        round_size: usize,
+        id: &str,
+    ) -> Result<(), RequestFailure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let record = self.get(principal, id).await?;
+            let mut record = record.ok_or_else(expired_failure)?;
+            // A decision that is there already stays as it is.
+            token.clone_into(&mut record.value.token);
+            record.value.round_size = round_size;
+            match self.update(principal, id, &mut record).await {
+                // A person decided in between.
+                Err(RecordError::Stale) => {}
+                written => return written.map_err(RequestFailure::from),
+            }
+        }
+        Err(unavailable_failure())
+    }
+
+    /// What became of a question.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a record that is gone, 503 while the bus fails.
+    pub(crate) async fn chat_state(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<ChatState, RequestFailure> {
+        let record = self.get(principal, id).await?;
+        let record = record.ok_or_else(expired_failure)?;
+        Ok(match &record.value.decision {
+            Some(_) if record.value.is_used => ChatState::Used,
+            Some(_) => ChatState::Decided(record),
+            None if record.value.expires_ms <= self.records.now_ms() => ChatState::Expired,
+            None => ChatState::Waiting(record),
+        })
+    }
+
+    /// The same, once it does not wait any more or `max_wait` is over.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::chat_state`], of the last look.
+    pub(crate) async fn wait_for_chat(
+        &self,
+        principal: &str,
+        id: &str,
+        max_wait: Duration,
+    ) -> Result<ChatState, RequestFailure> {
+        let end = Instant::now() + max_wait;
+        loop {
+            let state = self.chat_state(principal, id).await;
+            // A bus that fails for a moment costs no one the answer.
+            let waits = match &state {
+                Ok(state) => matches!(state, ChatState::Waiting(_)),
+                Err(failure) => failure.status == 503,
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            if !waits || left.is_zero() {
+                return state;
+            }
+            sleep(left.min(POLL_INTERVAL)).await;
+        }
+    }
+
+    /// Uses the decision of a chat. It holds for this one turn from now on, also when its process ends.
+    ///
+    /// # Errors
+    ///
+    /// 400 when another request has used it, 503 while the bus fails.
+    pub(crate) async fn use_decision(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+    ) -> Result<(), RequestFailure> {
+        record.value.is_used = true;
+        match self.update(principal, id, record).await {
+            Err(RecordError::Stale) => Err(used_failure()),
+            written => written.map_err(RequestFailure::from),
+        }
+    }
+
+    /// Takes a question back that waits: an answer to it changes nothing from now on.
+    pub(crate) async fn withdraw(&self, principal: &str, id: &str) {
+        let withdrawn = async {
+            if let ChatState::Waiting(mut record) = self.chat_state(principal, id).await? {
+                let decision = ApprovalDecision::Refused {
+                    reason: Some(WITHDRAWN.to_owned()),
+                };
+                self.decide(principal, id, &mut record, decision).await?;
+            }
+            Ok::<_, RequestFailure>(())
+        };
+        match withdrawn.await {
+            // A person was faster.
+            Err(failure) if failure.code.as_deref() == Some(USED_CODE) => {}
+            Err(failure) => tracing::warn!(%failure, id, "a question in a chat was not taken back"),
+            Ok(()) => {}
+        }
+    }
+
+    /// The same in the background, for a turn that is dropped.
+    pub(crate) fn withdraw_later(&self, principal: String, id: String) {
+        let store = self.clone();
+        let withdrawing = async move { store.withdraw(&principal, &id).await };
+        self.tasks.spawn(withdrawing);
+    }
+
+    /// Records what a person of a chat decided. The caller vouches for the person and the chat.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a request without a choice, 503 while the bus fails; nothing was recorded then.
+    pub(crate) async fn decide_in_chat(
+        &self,
+        request: &DecideInChatRequest,
+    ) -> Result<DecideInChatReply, RequestFailure> {
+        let decision = match request.choice() {
+            ApprovalChoice::Approved => ApprovalDecision::Approved,
+            ApprovalChoice::Refused => ApprovalDecision::Refused { reason: None },
+            ApprovalChoice::Unspecified => {
+                return Err(RequestFailure::new(400, "The choice is missing."));
+            }
+        };
+        let id = &request.question_id;
+        let owner =
+            self.records
+                .get::<ChatQuestionRecord>(RecordKind::ChatQuestion, CHAT_OWNER, id);
+        let Some(owner) = owner.await? else {
+            return Ok(unknown_reply());
+        };
+        let principal = owner.value.principal;
+        for _ in 0..MAX_ATTEMPTS {
+            let record = self.get(&principal, id).await?;
+            // The question is not known in any other chat.
+            let is_asked = |record: &ApprovalRecord| record.chat.as_ref() == Some(&request.chat);
+            let Some(mut record) = record.filter(|record| is_asked(&record.value)) else {
+                return Ok(unknown_reply());
+            };
+            if record.value.decision.is_some() {
+                return Ok(earlier_reply(&record.value));
+            }
+            if record.value.expires_ms <= self.records.now_ms() {
+                return Ok(expired_reply(&record.value));
+            }
+            record.value.decided_by = Some(Decider {
+                id: format!("{}:{}", request.chat, request.sender),
+                name: request.sender_name.clone(),
+            });
+            let recorded = self.record_decision(&principal, id, &mut record, decision.clone());
+            match recorded.await {
+                Ok(()) => {
+                    return Ok(DecideInChatReply {
+                        recorded: true,
+                        notice: "Your answer is recorded.".to_owned(),
+                        outcome: outcome_text(&record.value),
+                    });
+                }
+                // Another person, or the turn; the next look says what.
+                Err(RecordError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(unavailable_failure())
+    }
+}
+
+/// What the chat shows about a decision.
+fn outcome_text(record: &ApprovalRecord) -> String {
+    let time = minute(record.decided_ms.unwrap_or_default());
+    let by = record.decided_by.as_ref().map(|decider| {
+        let id = decider.id.rsplit_once(':').map_or("", |(_, id)| id);
+        // The id beside the name, which anyone can choose.
+        format!("{} ({id})", decider.name).trim().to_owned()
+    });
+    match (&record.decision, by) {
+        (Some(ApprovalDecision::Approved), Some(by)) => format!("Approved by {by}, {time}."),
+        (Some(_), Some(by)) => format!("Refused by {by}, {time}."),
+        (_, None) => format!("Taken back, {time}: the call is not made."),
+        (None, Some(_)) => String::new(),
+    }
+}
+
+fn earlier_reply(record: &ApprovalRecord) -> DecideInChatReply {
+    let outcome = outcome_text(record);
+    DecideInChatReply {
+        recorded: false,
+        notice: format!("This was decided before; your answer changes nothing. {outcome}"),
+        outcome,
+    }
+}
+
+fn expired_reply(record: &ApprovalRecord) -> DecideInChatReply {
+    let time = minute(record.expires_ms);
+    DecideInChatReply {
+        recorded: false,
+        notice: "This question has expired; your answer changes nothing.".to_owned(),
+        outcome: format!("Expired, {time}: the call is not made."),
+    }
+}
+
+fn unknown_reply() -> DecideInChatReply {
+    DecideInChatReply {
+        recorded: false,
+        notice: "This question does not exist any more; your answer changes nothing.".to_owned(),
+        outcome: String::new(),
+    }
+}
+
+fn minute(time_ms: u64) -> String {
+    let time = i64::try_from(time_ms).unwrap_or_default();
+    let time = jiff::Timestamp::from_millisecond(time).unwrap_or_default();
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}

@@ -1,0 +1,57 @@
+//! Where people decide about calls that need approval.
+
+use dray_agent::approval::ApprovalRule;
+use dray_service::config::ConfigProblem;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Config, MAX_CLIENT_TOOL_TIMEOUT, ONE_HOUR};
+
+/// A chat whose people decide about calls that need approval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApprovalChat {
+    /// Its name in `platform-delivery.question_chats`.
+    pub chat: String,
+    /// The calls that it decides about, of those that need approval: rules as in `require_approval`. Without any it
+    /// decides about all. The first chat that covers a call decides about it.
+    pub calls: Vec<ApprovalRule>,
+}
+
+impl Config {
+    /// What is wrong with the rules on approval.
+    pub(super) fn approval_problems(&self) -> Vec<ConfigProblem> {
+        let mut problems = Vec::new();
+        if self.approval_timeout > MAX_CLIENT_TOOL_TIMEOUT {
+            problems.push(ConfigProblem::new(
+                "approval_timeout",
+                "must be at most 15d, which is how long the store keeps what it needs",
+            ));
+        }
+        if self.approval_wait > ONE_HOUR {
+            problems.push(ConfigProblem::new("approval_wait", "must be at most 1h"));
+        }
+        let chats = self.approval_chats.iter().enumerate();
+        let of_chats = chats.map(|(number, chat)| {
+            if chat.chat.is_empty() {
+                let field = format!("approval_chats.{number}.chat");
+                problems.push(ConfigProblem::new(field, "must name a chat"));
+            }
+            (format!("approval_chats.{number}.calls"), &chat.calls)
+        });
+        let of_chats: Vec<_> = of_chats.collect();
+        let lists = [
+            ("require_approval".to_owned(), &self.require_approval),
+            ("repeatable_tools".to_owned(), &self.repeatable_tools),
+        ];
+        for (list, rules) in lists.into_iter().chain(of_chats) {
+            for (number, rule) in rules.iter().enumerate() {
+                if let Some((member, reason)) = rule.problem() {
+                    let field = format!("{list}.{number}.{member}");
+                    problems.push(ConfigProblem::new(field, reason));
+                }
+            }
+        }
+        problems
+    }
+}

@@ -1,0 +1,298 @@
+//! Approvals by the people of a chat: from the call of a model to buttons in Telegram, and back to the turn.
+
+use dray_platform_telegram::fake_server::{InjectedFault, StoredMessage};
+use dray_testkit::eventually;
+use futures_util::future::{Either, join, join_all, select};
+use serde_json::{Value, json};
+
+use super::fixture::{AgentFixture, AgentSetup, user};
+use super::seen::AgentAnswer;
+use super::shop::FakeEndpoint;
+
+/// The first group of a fake server.
+const OPS_CHAT: i64 = -1_001_000_000_001;
+/// The person who may answer.
+const APPROVER: i64 = 77;
+/// A person of the chat who may not.
+const STRANGER: i64 = 5;
+
+/// An agent of which `shop_order` needs the approval of the chat `ops`.
+struct OpsFixture {
+    fixture: AgentFixture,
+    endpoint: FakeEndpoint,
+}
+
+impl OpsFixture {
+    async fn start(change: impl FnOnce(AgentSetup) -> AgentSetup) -> Self {
+        let endpoint = FakeEndpoint::start().await;
+        let rules = json!([
+            {"when": {"last_user_contains": "weather"}, "reply": {"say": "It rains."}},
+            {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Got {result}."}},
+            {"reply": {"call": [{"name": "shop_order", "arguments": {"doc": "a *big*\u{202e} one"}}]}},
+        ]);
+        let chat = "platform-delivery.question_chats.ops";
+        let setup = AgentSetup::new(json!([endpoint.tools()]), rules)
+            .set(
+                "orchestrator.require_approval",
+                r#"[{"tools": ["shop_order"]}]"#,
+            )
+            .set("orchestrator.approval_chats", r#"[{"chat": "ops"}]"#)
+            .set(&format!("{chat}.chat"), format!("telegram:{OPS_CHAT}"))
+            .set(&format!("{chat}.people"), format!(r#"["{APPROVER}"]"#));
+        let fixture = change(setup).start().await;
+        assert_eq!(fixture.telegram.group(), OPS_CHAT);
+        Self { fixture, endpoint }
+    }
+
+    /// The newest message of the chat.
+    fn shown(&self) -> Option<StoredMessage> {
+        self.fixture.telegram.seen(OPS_CHAT).pop()
+    }
+
+    /// The question, once the chat shows it.
+    async fn question(&self) -> StoredMessage {
+        eventually("a question with buttons", async || {
+            self.shown().filter(|message| !message.buttons.is_empty())
+        })
+        .await
+    }
+
+    /// The question that follows this one.
+    async fn question_after(&self, earlier: &StoredMessage) -> StoredMessage {
+        eventually("another question", async || {
+            self.shown()
+                .filter(|message| message.message_id != earlier.message_id)
+        })
+        .await
+    }
+
+    /// A person presses the button with this label. Returns the notice to the person.
+    async fn press(&self, question: &StoredMessage, person: i64, label: &str) -> String {
+        let button = question.buttons.iter().find(|button| button.text == label);
+        let data = &button.unwrap().data;
+        self.press_data(question.message_id, person, data).await
+    }
+
+    async fn press_data(&self, message: i64, person: i64, data: &str) -> String {
+        let telegram = &self.fixture.telegram;
+        let before = telegram.notices().len();
+        telegram.user_presses(OPS_CHAT, message, person, data);
+        eventually("an answer to the press", async || {
+            let notices = telegram.notices();
+            notices.get(before).map(|notice| notice.text.clone())
+        })
+        .await
+    }
+
+    /// Asks with this conversation; status and answer.
+    async fn ask(&self, messages: Value) -> AgentAnswer {
+        let body = json!({"model": "agent", "messages": messages, "stream": true});
+        let request = self.fixture.post("/v1/chat/completions");
+        AgentAnswer::of(request.json(&body)).await
+    }
+}
+
+/// What a client of `OpenAI`'s API keeps of an answer, and the next message.
+fn after(answer: &AgentAnswer, next: &str) -> Value {
+    let said = json!({"role": "assistant", "content": answer.text()});
+    json!([user("order"), said, user(next)])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_other_press_changes_nothing()
+ {
+    let ops = OpsFixture::start(|setup| setup).await;
+    let deciding = async {
+        let question = ops.question().await;
+        assert!(
+            question.text.contains("shop_order of shop"),
+            "{}",
+            question.text
+        );
+        // What a person cannot see is escaped.
+        assert_eq!(question.code, r#"{"doc":"a *big*\u202e one"}"#);
+        let told = ops.press(&question, STRANGER, "Approve").await;
+        assert!(told.contains("not one of the people"), "{told}");
+        // A forged button names a question that does not exist.
+        let forged = ops.press_data(question.message_id, APPROVER, "dray:apr_0:y");
+        let told = forged.await;
+        assert!(told.contains("does not exist"), "{told}");
+        assert_eq!(ops.shown().as_ref(), Some(&question));
+        assert!(ops.endpoint.bodies().is_empty());
+        let told = ops.press(&question, APPROVER, "Approve").await;
+        assert_eq!(told, "Your answer is recorded.");
+        question
+    };
+    let (answer, question) = join(ops.ask(json!([user("order")])), deciding).await;
+    assert_eq!(answer.text(), r#"Got {"taken":true}."#, "{answer:?}");
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    let ended = ops.shown().unwrap();
+    assert!(
+        ended.text.contains("\n\nApproved by Ada L (77), 20"),
+        "{}",
+        ended.text
+    );
+    assert!(ended.buttons.is_empty());
+    let told = ops.press(&question, APPROVER, "Refuse").await;
+    assert!(
+        told.contains("decided before") && told.contains("Approved by Ada L"),
+        "{told}"
+    );
+    assert_eq!(ops.shown(), Some(ended));
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_itself() {
+    let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_wait", "0s")).await;
+    let paused = ops.ask(json!([user("order")])).await;
+    assert!(
+        paused.text().contains("the people of the chat `ops`"),
+        "{}",
+        paused.text()
+    );
+    let question = ops.question().await;
+    // The caller waits on, whatever it says about the call.
+    let mut waiting = paused;
+    for word in ["yes", "continue"] {
+        let again = ops.ask(after(&waiting, word)).await;
+        assert!(
+            again.text().contains("the people of the chat `ops`"),
+            "{again:?}"
+        );
+        waiting = again;
+    }
+    assert!(ops.endpoint.bodies().is_empty());
+    assert_eq!(ops.fixture.telegram.seen(OPS_CHAT).len(), 1, "asked once");
+    ops.press(&question, APPROVER, "Approve").await;
+    assert!(ops.endpoint.bodies().is_empty(), "made by the turn alone");
+    let messages = after(&waiting, "continue");
+    let both = [ops.ask(messages.clone()), ops.ask(messages.clone())];
+    let answers = join_all(both).await;
+    let used = |answer: &&AgentAnswer| {
+        let error = answer.chunks.iter().find_map(|chunk| chunk.get("error"));
+        error.is_some_and(|error| error["code"] == "approval_used")
+    };
+    assert_eq!(answers.iter().filter(used).count(), 1, "{answers:?}");
+    let done = answers.iter().find(|answer| !used(answer)).unwrap();
+    assert_eq!(done.text(), r#"Got {"taken":true}."#);
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    // The conversation continues with the result, from the text alone.
+    let mut later = messages.as_array().unwrap().clone();
+    later.extend([
+        json!({"role": "assistant", "content": done.text()}),
+        user("the weather?"),
+    ]);
+    assert_eq!(ops.ask(json!(later)).await.text(), "It rains.");
+    let seen = ops.fixture.messages(ops.fixture.model.asked().len() - 1);
+    assert!(
+        json!(seen).to_string().contains(r#"{\"taken\":true}"#),
+        "{seen:?}"
+    );
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reaches_the_model_and_another_message_takes_the_question_back() {
+    let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_wait", "0s")).await;
+    let paused = ops.ask(json!([user("order")])).await;
+    let question = ops.question().await;
+    ops.press(&question, APPROVER, "Refuse").await;
+    assert!(ops.shown().unwrap().text.contains("Refused by Ada L (77)"));
+    let refused = ops.ask(after(&paused, "continue")).await;
+    assert!(refused.text().contains("refused this"), "{refused:?}");
+    let paused = ops.ask(json!([user("order")])).await;
+    let question = ops.question().await;
+    assert_eq!(
+        ops.ask(after(&paused, "the weather?")).await.text(),
+        "It rains."
+    );
+    let told = ops.press(&question, APPROVER, "Approve").await;
+    assert!(told.contains("changes nothing"), "{told}");
+    assert!(ops.shown().unwrap().text.contains("Taken back"));
+    let late = ops.ask(after(&paused, "continue")).await;
+    assert!(late.text().contains("refused this"), "{late:?}");
+    assert!(ops.endpoint.bodies().is_empty());
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_after_the_expiry_says_so_and_the_call_is_not_made() {
+    let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_timeout", "300ms")).await;
+    let answer = ops.ask(json!([user("order")])).await;
+    assert!(answer.text().contains("Nobody approved"), "{answer:?}");
+    let question = ops.question().await;
+    let told = ops.press(&question, APPROVER, "Approve").await;
+    assert!(told.contains("has expired"), "{told}");
+    assert!(ops.shown().unwrap().text.contains("Expired, 20"));
+    assert!(ops.endpoint.bodies().is_empty());
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_call() {
+    let ops = OpsFixture::start(|setup| setup).await;
+    let kicked = InjectedFault::Refuse(403, "bot was kicked from the supergroup chat".to_owned());
+    ops.fixture.telegram.script(kicked);
+    let answer = ops.ask(json!([user("order")])).await;
+    assert!(answer.text().contains("cannot be asked"), "{answer:?}");
+    // The message may be there when the response to it is lost; an answer to it is not accepted.
+    ops.fixture.telegram.script(InjectedFault::LoseAnswer);
+    let answer = ops.ask(json!([user("order")])).await;
+    assert!(answer.text().contains("cannot be asked"), "{answer:?}");
+    let question = ops.question().await;
+    let told = ops.press(&question, APPROVER, "Approve").await;
+    assert!(told.contains("changes nothing"), "{told}");
+    // A client that leaves during the wait takes its question with it.
+    let asking = Box::pin(ops.ask(json!([user("order")])));
+    let asked = Box::pin(ops.question_after(&question));
+    let question = match select(asking, asked).await {
+        Either::Right((question, asking)) => {
+            drop(asking);
+            question
+        }
+        Either::Left((answer, _)) => panic!("{answer:?}"),
+    };
+    eventually("a question that is taken back", async || {
+        let records = ops.fixture.bus().key_value("dray_client_state");
+        let listing = records.list("approval", 100).await.unwrap();
+        let is_open = |value: &[u8]| {
+            let record: Value = serde_json::from_slice(value).unwrap();
+            record["decision"].is_null()
+        };
+        let open = listing
+            .entries
+            .iter()
+            .any(|(_, entry)| is_open(&entry.value));
+        (!open).then_some(())
+    })
+    .await;
+    let told = ops.press(&question, APPROVER, "Approve").await;
+    assert!(told.contains("changes nothing"), "{told}");
+    assert!(ops.shown().unwrap().text.contains("Taken back"));
+    assert!(ops.endpoint.bodies().is_empty());
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_in_the_background_waits_for_the_chat_and_completes() {
+    let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_wait", "0s")).await;
+    let body = json!({"model": "agent", "input": "order", "background": true});
+    let begun = ops.fixture.post("/v1/responses").json(&body);
+    let begun = begun.send(&|_| ()).await.unwrap();
+    let begun: Value = begun.json().await.unwrap();
+    let question = ops.question().await;
+    ops.press(&question, APPROVER, "Approve").await;
+    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    let done = eventually("the end of the response", async || {
+        let response = ops.fixture.get(&path).send(&|_| ()).await.unwrap();
+        let response: Value = response.json().await.unwrap();
+        (response["status"] == "completed").then_some(response)
+    })
+    .await;
+    let text = done["output"][0]["content"][0]["text"].as_str().unwrap();
+    assert_eq!(text, r#"Got {"taken":true}."#, "{done}");
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    ops.fixture.stop().await;
+}
