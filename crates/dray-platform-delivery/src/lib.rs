@@ -56,6 +56,7 @@ pub mod link;
 pub mod machine;
 pub mod metrics;
 pub mod platform_cache;
+mod preview_receipts;
 pub mod queue;
 pub mod rate_limit;
 pub mod receipts;
