@@ -40,6 +40,7 @@ async fn measure_first_byte(
         sandbox: Some(sandbox_ref(&sandbox)),
         path: DIRECTORY.as_bytes().to_vec(),
         lifetime_seconds: 0,
+        ..v1::CreatePreviewRequest::default()
     };
     let created = fixture.bus().call(&fixture.meta(), &request).await?;
     let (origin, token) = created.url.split_once("/v/").context("no link")?;

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
-use dray_proto::v1::{self, ConsoleAction, FileState};
+use dray_proto::v1::{self, ConsoleAction, FileState, PreviewLinkState};
 use dray_types::Fault;
 use http::Uri;
 use maud::{Markup, html};
@@ -125,6 +125,11 @@ pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
             confirmed,
             "The message holds a link; whether it was opened is not known.".to_owned(),
         ],
+        FileState::DeliveredAsPreview => {
+            let mut sentences = vec![confirmed];
+            sentences.extend(file.preview.as_ref().map(preview_sentence));
+            sentences
+        }
         FileState::Copied => vec!["It is in a directory on the service's machine.".to_owned()],
         FileState::Rejected | FileState::Failed => vec!["It was not shown.".to_owned()],
         FileState::Unknown => vec![
@@ -156,6 +161,40 @@ pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// Whether the link of a preview was opened, as far as it is known.
+fn preview_sentence(receipt: &v1::PreviewReceipt) -> String {
+    let mut sentence = match (receipt.counts_known, receipt.opened_count) {
+        (false, _) => {
+            "The message holds the link of a preview; whether it was opened is not known now."
+                .to_owned()
+        }
+        (true, 0) => "The link of its preview was not opened.".to_owned(),
+        (true, count) => format!(
+            "The link of its preview was opened {count} times, first at {}.",
+            text::rfc3339(receipt.first_opened_at_ms)
+        ),
+    };
+    if receipt.scanned_count > 0 {
+        let first = text::rfc3339(receipt.first_scanned_at_ms);
+        sentence += &format!(
+            " Programs that name themselves, such as link previews of chat platforms, looked {} times, first at {first}. \
+             Others call themselves browsers and count as openings.",
+            receipt.scanned_count
+        );
+    }
+    match receipt.state() {
+        PreviewLinkState::Revoked => {
+            sentence += &format!(
+                " It was revoked at {}.",
+                text::rfc3339(receipt.revoked_at_ms)
+            );
+        }
+        PreviewLinkState::Expired => sentence += " It has expired.",
+        PreviewLinkState::Open | PreviewLinkState::Unspecified => {}
+    }
+    sentence
 }
 
 /// Whether a finished delivery has files that did not certainly arrive. The service decides which files it resends.

@@ -44,6 +44,7 @@ pub(crate) async fn create_preview(
             sandbox: Some(place.reference()),
             path: place.path.clone().into_bytes(),
             lifetime_seconds: 0,
+            ..v1::CreatePreviewRequest::default()
         };
         let created = state.act(&action.meta, &request).await;
         action.finish(created).await
@@ -150,6 +151,7 @@ pub(crate) async fn open_previews(
 ) -> Markup {
     let request = v1::ListPreviewsRequest {
         sandbox: Some(place.reference()),
+        ..v1::ListPreviewsRequest::default()
     };
     let previews = match state.ask(&request).await {
         // Without an endpoint there is nothing to list; the button says so when it is used.

@@ -84,7 +84,10 @@ fn task(report: &v1::DeliveryReport) -> Task {
         let state = file.file_state();
         matches!(
             state,
-            v1::FileState::Delivered | v1::FileState::DeliveredAsLink | v1::FileState::Copied
+            v1::FileState::Delivered
+                | v1::FileState::DeliveredAsLink
+                | v1::FileState::DeliveredAsPreview
+                | v1::FileState::Copied
         )
     });
     let message = format!(

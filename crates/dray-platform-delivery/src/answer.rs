@@ -83,6 +83,7 @@ impl TextSender {
                 as_voice: extraction.directives.audio_as_voice,
                 as_document: extraction.directives.as_document,
                 spoiler: false,
+                as_preview: false,
             }),
             turn: request.turn.clone(),
             ..v1::SendFileRequested::default()

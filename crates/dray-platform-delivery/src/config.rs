@@ -46,6 +46,12 @@ pub struct Config {
     pub links: LinkPolicy,
     /// Lifetime of such links: `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
+    /// Whether requests may have files of a session's sandbox sent as links to previews (`as_preview`): `never`, `auto`
+    /// (when previews are served at another address than this machine's own) or `always`. Everybody in the chat can then
+    /// look at the file without a login. Default `never`.
+    pub preview_links: LinkPolicy,
+    /// Lifetime of such links: `5m` to `7d`; `sandbox-transfer.preview.max_lifetime` limits it too. Default `12h`.
+    pub preview_lifetime: Period,
     /// How long a delivery may take, waits included: up to `5d`. Default `24h`.
     pub delivery_timeout: Period,
     /// How long a file waits for a user to write again where a platform wants that: up to `7d`. Default `72h`.
@@ -91,6 +97,8 @@ impl Default for Config {
             max_file_size: ByteSize::mib(2048),
             links: LinkPolicy::Auto,
             link_lifetime: Period::secs(24 * HOUR_SECONDS),
+            preview_links: LinkPolicy::Never,
+            preview_lifetime: Period::secs(12 * HOUR_SECONDS),
             delivery_timeout: Period::secs(24 * HOUR_SECONDS),
             window_timeout: Period::secs(72 * HOUR_SECONDS),
             order_timeout: Period::secs(300),
@@ -154,11 +162,16 @@ impl Section for Config {
                 &format!("must be above 0 and at most {days}d"),
             );
         }
-        unless(
-            (Period::secs(300)..=Period::secs(7 * 86_400)).contains(&self.link_lifetime),
-            "link_lifetime",
-            "must be 5m to 7d",
-        );
+        for (field, lifetime) in [
+            ("link_lifetime", self.link_lifetime),
+            ("preview_lifetime", self.preview_lifetime),
+        ] {
+            unless(
+                (Period::secs(300)..=Period::secs(7 * 86_400)).contains(&lifetime),
+                field,
+                "must be 5m to 7d",
+            );
+        }
         unless(
             (Period::secs(1)..=Period::secs(3600)).contains(&self.order_timeout),
             "order_timeout",

@@ -93,6 +93,7 @@ impl DeliveryService {
             texts: shared.texts(intake.clone()),
             receipts: ReceiptService {
                 bus: cx.bus.clone(),
+                clock: cx.clock.clone(),
                 log: shared.log.clone(),
                 claims: intake.claims.clone(),
                 intake: intake.clone(),

@@ -6,6 +6,7 @@ mod fetch;
 use std::time::Duration;
 
 pub(crate) use self::context::{RequestContext, failed_call};
+pub(crate) use self::fetch::kind_of;
 use dray_bus::{Meta, WorkCompleted, WorkFailure};
 use dray_platform::ErrorKind;
 use dray_proto::convert::InvalidMessage;
@@ -18,6 +19,7 @@ use crate::chat_places::ChatPlaces;
 use crate::deliver::conclude;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
+use crate::link::LinkPolicy;
 use crate::reconciler::{round_meta, round_work};
 use crate::record::{DeliveryRecord, DeliveryStart, FileFailureKind, FileRecord, FileState};
 use crate::records::{self, RecordError, RevisionedRecord};
@@ -166,6 +168,7 @@ impl Gatherer {
     ) -> Result<(DeliveryStart, u64), DeliveryError> {
         let work = order.work;
         check_request(work, self.context.config.max_files)?;
+        self.check_previews(work)?;
         self.context.tell(order, DeliveryStage::Checking, "").await;
         let session = self.context.session(order, "", METADATA_TIMEOUT).await?;
         let target = self.context.target(order, session.as_ref())?;
@@ -205,6 +208,21 @@ impl Gatherer {
             turn: work.turn.clone(),
         };
         Ok((start, place))
+    }
+
+    /// Whether the operator allows previews in place of files, and the request says whose sandbox they are of.
+    fn check_previews(&self, work: &v1::SendFileRequested) -> Result<(), DeliveryError> {
+        if !wants_previews(work) {
+            return Ok(());
+        }
+        if self.context.config.preview_links == LinkPolicy::Never {
+            return Err(DeliveryError::NotAllowed("form of delivery (`as_preview`)"));
+        }
+        if work.session.is_empty() || !work.sandbox.is_empty() {
+            let reason = "previews are of the sandbox of a session";
+            return Err(InvalidMessage::field("flags.as_preview", reason).into());
+        }
+        Ok(())
     }
 
     /// Protects the first copy in the cache until the last one has arrived.
@@ -291,6 +309,11 @@ impl Gatherer {
         }
         WorkFailure::with_event(fault, &rejected)
     }
+}
+
+/// Whether files of the sandbox are sent as previews.
+fn wants_previews(work: &v1::SendFileRequested) -> bool {
+    work.flags.is_some_and(|flags| flags.as_preview)
 }
 
 /// The files of a request that is refused as a whole, those of the sandbox first.

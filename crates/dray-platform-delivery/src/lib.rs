@@ -57,6 +57,7 @@ pub mod machine;
 pub mod metrics;
 pub mod platform_cache;
 mod poll_delay;
+mod preview_receipts;
 mod questions;
 pub mod queue;
 pub mod rate_limit;

@@ -46,6 +46,20 @@ pub fn link_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: 
     )
 }
 
+/// The message with the link to a preview. A directory has no size.
+pub fn preview_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: u64) -> String {
+    let size = match bytes {
+        0 => String::new(),
+        bytes => format!(" ({})", size::human_size(bytes)),
+    };
+    format!(
+        "{}{size}, to look at until {} ({}):\n{url}",
+        dray_presentation::caption::neutralise_mentions(&name::shown_name(file)),
+        absolute_utc(expires_at_ms),
+        relative_time(expires_at_ms.saturating_sub(now_ms)),
+    )
+}
+
 /// Formats a time as `2026-11-21 14:30 UTC`. Seconds are cut, so that the link does not end before the text says.
 fn absolute_utc(unix_ms: u64) -> String {
     let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);

@@ -6,7 +6,7 @@ use dray_bus::{Bus, Meta};
 use dray_platform::ErrorKind;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, TerminalState};
-use dray_types::{Fault, OperationId, TenantId};
+use dray_types::{Clock, Fault, OperationId, TenantId};
 use tokio::time::Instant;
 
 use crate::accept::RequestIntake;
@@ -14,6 +14,7 @@ use crate::cache::{ClaimFailure, ClaimKeeper};
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::poll_delay::PollDelay;
+use crate::preview_receipts;
 use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState};
 use crate::records;
 use crate::report;
@@ -34,6 +35,7 @@ const MAX_LIST_BYTES: usize = 96 * 1024;
 #[derive(Debug)]
 pub(crate) struct ReceiptService {
     pub(crate) bus: Bus,
+    pub(crate) clock: Clock,
     pub(crate) log: DeliveryLog,
     pub(crate) claims: ClaimKeeper,
     pub(crate) intake: RequestIntake,
@@ -63,7 +65,9 @@ impl ReceiptService {
         loop {
             let found = match self.log.records.read(&key).await? {
                 Some(held) => {
-                    let report = v1::DeliveryReport::from(&held.record);
+                    let mut report = v1::DeliveryReport::from(&held.record);
+                    let reports = std::slice::from_mut(&mut report);
+                    preview_receipts::add_openings(&self.bus, &self.clock, meta, reports).await;
                     Some(report::fit_report(report, report::MAX_RESPONSE_BYTES))
                 }
                 None => self.before_the_record(&meta.tenant, &id).await?,
@@ -164,6 +168,8 @@ impl ReceiptService {
             room -= size;
             reply.reports.push(report);
         }
+        let reports = &mut reply.reports;
+        preview_receipts::add_openings(&self.bus, &self.clock, meta, reports).await;
         Ok(reply)
     }
 
@@ -282,6 +288,7 @@ fn may_resend(file: &FileRecord) -> bool {
         | FileState::Sending
         | FileState::Delivered
         | FileState::DeliveredAsLink
+        | FileState::DeliveredAsPreview
         | FileState::Copied => false,
     }
 }

@@ -60,6 +60,8 @@ code! {
         Delivered,
         /// The platform confirmed a message with a link to it.
         DeliveredAsLink,
+        /// The platform confirmed a message with a link to a preview of it.
+        DeliveredAsPreview,
         /// It lies in a directory of this machine.
         Copied,
         /// It will never work as requested.
@@ -86,7 +88,10 @@ code! {
 impl FileState {
     /// Whether the user has the file.
     pub const fn is_shown(self) -> bool {
-        matches!(self, Self::Delivered | Self::DeliveredAsLink | Self::Copied)
+        matches!(
+            self,
+            Self::Delivered | Self::DeliveredAsLink | Self::DeliveredAsPreview | Self::Copied
+        )
     }
 
     /// Whether nothing will happen to the file any more.
@@ -179,6 +184,8 @@ pub struct FileRecord {
     pub attempts: u32,
     /// Most bytes that the chat takes, when it was too large; 0 when unknown.
     pub limit: u64,
+    /// Its previews, for a file that is sent as one.
+    pub preview: Option<v1::PreviewReceipt>,
 }
 
 impl FileRecord {
@@ -203,6 +210,7 @@ impl FileRecord {
             transfer: None,
             attempts: 0,
             limit: 0,
+            preview: None,
         }
     }
 

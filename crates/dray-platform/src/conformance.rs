@@ -182,6 +182,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     text::mass_mentions_notify_no_one,
     links::a_link_arrives_without_its_file,
     links::a_link_to_a_file_above_every_limit_arrives,
+    links::the_link_of_a_preview_arrives_unchanged,
     order::every_file_is_planned_once,
     order::files_of_a_kind_keep_their_order,
     order::more_pictures_than_one_message_takes_arrive,

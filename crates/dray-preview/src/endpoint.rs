@@ -26,6 +26,7 @@ use crate::service::PreviewService;
 use crate::token::PreviewToken;
 use crate::view::SandboxView;
 use crate::viewer::{self, problem_page, serve_viewer};
+use crate::visitor::PreviewVisitor;
 
 /// Longest time for responses that are still being sent when the service stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -152,12 +153,20 @@ async fn serve_preview(
     }
     let host = text_field(headers, header::HOST.as_str());
     let found = service.find(&token, host).await?;
+    // As if nothing else were there.
+    if !found.admits(&location) || (found.preview.only_file && area == UrlArea::Archive) {
+        return Err(PreviewError::Unknown);
+    }
     let permit = Arc::clone(&service.inner.responses).try_acquire_owned();
     let permit = permit.map_err(|_| PreviewError::Busy)?;
     let view = SandboxView::open(service, &token, &found, location).await?;
     // A program that only checks whether the link works does not count as a person who opened it.
-    if *method == Method::GET {
-        service.note_opened(&found).await?;
+    // Of a page, the page itself counts and not what it loads.
+    let is_look = area == UrlArea::Viewer || found.is_unopened();
+    if *method == Method::GET && is_look {
+        service
+            .note_look(&found, PreviewVisitor::of(headers))
+            .await?;
     }
     match area {
         UrlArea::Viewer => serve_viewer(&view).await,

@@ -49,6 +49,7 @@ mod source;
 mod token;
 mod view;
 mod viewer;
+mod visitor;
 
 pub use config::PreviewConfig;
 pub use endpoint::{EndpointError, PreviewEndpoint};

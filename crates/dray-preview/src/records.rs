@@ -1,5 +1,7 @@
 //! The records of previews: keys of the bucket `dray_sessions`, changed by compare-and-set.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue};
 use dray_proto::v1;
@@ -12,6 +14,11 @@ use crate::token::PreviewKey;
 const PREVIEW_BUCKET: &str = "dray_sessions";
 /// Attempts to change a record that others change at the same time.
 const MAX_WRITE_ATTEMPTS: usize = 8;
+
+/// How long the record of a delivery's preview is kept.
+const DELIVERY_RETENTION: Duration = Duration::from_hours(30 * 24);
+/// Ended previews of one reference that are kept: a record has to fit a message of the bus.
+const MAX_ENDED: usize = 128;
 
 /// Access to the records, which all replicas share.
 #[derive(Clone, Debug)]
@@ -78,5 +85,33 @@ fn decode(value: Bytes) -> Result<v1::PreviewRecords, PreviewError> {
 /// The preview of a record that has not ended.
 pub(crate) fn open_preview(record: &v1::PreviewRecord, now_ms: u64) -> Option<&v1::Preview> {
     let preview = record.preview.as_ref()?;
-    (preview.expires_at_ms > now_ms).then_some(preview)
+    let is_open = preview.expires_at_ms > now_ms && preview.revoked_at_ms == 0;
+    is_open.then_some(preview)
+}
+
+/// Removes the previews that nobody asks about any more: ended ones, but for those of deliveries, whose receipts are read
+/// later.
+pub(crate) fn remove_ended(records: &mut v1::PreviewRecords, now_ms: u64) {
+    let kept = DELIVERY_RETENTION.as_millis();
+    let is_of_receipt = |record: &v1::PreviewRecord| {
+        record.preview.as_ref().is_some_and(|preview| {
+            !preview.delivery_id.is_empty()
+                && u128::from(now_ms.saturating_sub(preview.created_at_ms)) < kept
+        })
+    };
+    records
+        .records
+        .retain(|record| open_preview(record, now_ms).is_some() || is_of_receipt(record));
+    let ended = records
+        .records
+        .iter()
+        .filter(|record| open_preview(record, now_ms).is_none())
+        .count();
+    // The oldest leave first.
+    let mut surplus = ended.saturating_sub(MAX_ENDED);
+    records.records.retain(|record| {
+        let leaves = surplus > 0 && open_preview(record, now_ms).is_none();
+        surplus -= usize::from(leaves);
+        !leaves
+    });
 }

@@ -21,9 +21,10 @@ use crate::config::PreviewConfig;
 use crate::error::PreviewError;
 use crate::location::Location;
 use crate::metrics::PreviewMetrics;
-use crate::records::{PreviewRecordStore, open_preview};
+use crate::records::{PreviewRecordStore, open_preview, remove_ended};
 use crate::source::{OpenSandbox, PreviewSource};
 use crate::token::{PreviewKey, PreviewToken};
+use crate::visitor::PreviewVisitor;
 
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 16;
@@ -31,7 +32,11 @@ const ID_DIGITS: usize = 16;
 const OPEN_SANDBOX_TTL: Duration = Duration::from_secs(10);
 /// Open sandboxes that are remembered.
 const MAX_REMEMBERED_SANDBOXES: usize = 64;
-/// Longest time for the audit event of the first view.
+/// Longest id of a delivery.
+const MAX_DELIVERY_ID_BYTES: usize = 128;
+/// Views within this time count once: reloads, and the parts of one page.
+const LOOK_INTERVAL_MS: u64 = 10_000;
+/// Longest time for the audit event of a first view.
 const OPENED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most responses that this process sends concurrently, for all links.
 const MAX_RESPONSES: usize = 256;
@@ -85,6 +90,10 @@ pub struct NewPreview {
     pub path: Vec<u8>,
     /// Lifetime; `None` for that of the operator.
     pub lifetime: Option<Duration>,
+    /// Whether of a file nothing but that file is shown.
+    pub only_file: bool,
+    /// Delivery whose link it is; empty for none.
+    pub delivery_id: String,
 }
 
 /// The preview of a link, and where it is recorded.
@@ -142,10 +151,10 @@ impl PreviewService {
         };
         let max_open = system.config.max_open;
         let add = |records: &mut v1::PreviewRecords| {
-            records
-                .records
-                .retain(|record| open_preview(record, now_ms).is_some());
-            if records.records.len() >= max_open as usize {
+            remove_ended(records, now_ms);
+            let open = records.records.iter();
+            let open = open.filter(|record| open_preview(record, now_ms).is_some());
+            if open.count() >= max_open as usize {
                 return Err(PreviewError::TooMany(max_open));
             }
             meta.tenant.as_str().clone_into(&mut records.tenant);
@@ -191,6 +200,9 @@ impl PreviewService {
     /// The preview of a path as it is now, without times.
     async fn describe(&self, meta: &Meta, asked: &NewPreview) -> Result<v1::Preview, PreviewError> {
         let source = &self.inner.system.source;
+        if asked.delivery_id.len() > MAX_DELIVERY_ID_BYTES {
+            return Err(PreviewError::Invalid("the id of the delivery is too long"));
+        }
         let opened = source.open(&meta.tenant, &asked.sandbox).await;
         let opened = opened.map_err(|fault| PreviewError::Opening(Box::new(fault)))?;
         let path = expand(&asked.path, &opened.places)?;
@@ -218,12 +230,14 @@ impl PreviewService {
             }),
             session,
             directory: directory.as_bytes().to_vec(),
+            only_file: asked.only_file && !file.is_empty(),
+            delivery_id: asked.delivery_id.clone(),
             file,
             ..v1::Preview::default()
         })
     }
 
-    /// The open previews of a reference, newest first.
+    /// The open previews of a reference, newest first; with a delivery only its own, those that ended included.
     ///
     /// # Errors
     ///
@@ -232,14 +246,20 @@ impl PreviewService {
         &self,
         tenant: &TenantId,
         sandbox: &v1::SandboxRef,
+        delivery_id: &str,
     ) -> Result<Vec<v1::Preview>, PreviewError> {
         let key = key_of(tenant, sandbox)?;
         let records = self.inner.records.load(key).await?;
         let now_ms = self.inner.system.clock.now_ms();
-        let open = records.records.iter().rev();
-        Ok(open
-            .filter_map(|record| open_preview(record, now_ms).cloned())
-            .collect())
+        let newest_first = records.records.iter().rev();
+        let wanted = newest_first.filter_map(|record| {
+            if delivery_id.is_empty() {
+                return open_preview(record, now_ms);
+            }
+            let preview = record.preview.as_ref();
+            preview.filter(|preview| preview.delivery_id == delivery_id)
+        });
+        Ok(wanted.cloned().collect())
     }
 
     /// Ends a preview. Responses that are being sent end within minutes.
@@ -256,18 +276,22 @@ impl PreviewService {
         let key = key_of(&meta.tenant, sandbox)?;
         let now_ms = self.inner.system.clock.now_ms();
         let take = |records: &mut v1::PreviewRecords| {
-            records
-                .records
-                .retain(|record| open_preview(record, now_ms).is_some());
+            remove_ended(records, now_ms);
             let is_it = |record: &v1::PreviewRecord| {
-                record
-                    .preview
-                    .as_ref()
-                    .is_some_and(|preview| preview.preview_id == preview_id)
+                open_preview(record, now_ms).is_some_and(|open| open.preview_id == preview_id)
             };
             let place = records.records.iter().position(is_it);
-            let record = records.records.remove(place.ok_or(PreviewError::Unknown)?);
-            record.preview.ok_or(PreviewError::Unknown)
+            let place = place.ok_or(PreviewError::Unknown)?;
+            let preview = records.records.get_mut(place);
+            let preview = preview.and_then(|record| record.preview.as_mut());
+            let preview = preview.ok_or(PreviewError::Unknown)?;
+            preview.revoked_at_ms = now_ms;
+            let revoked = preview.clone();
+            // The receipt of a delivery says that its link was revoked.
+            if revoked.delivery_id.is_empty() {
+                records.records.remove(place);
+            }
+            Ok(revoked)
         };
         let revoked = self.inner.records.change(key, take).await?;
         self.inner
@@ -337,12 +361,16 @@ impl PreviewService {
         self.remembered().remove(&id);
     }
 
-    /// Records the first view. Without its audit event nothing is shown.
-    pub(crate) async fn note_opened(&self, found: &FoundPreview) -> Result<(), PreviewError> {
-        if found.preview.opened_at_ms > 0 {
+    /// Counts a look, and records the first one of a person and of a scanner. Without its audit event nothing is shown.
+    pub(crate) async fn note_look(
+        &self,
+        found: &FoundPreview,
+        visitor: PreviewVisitor,
+    ) -> Result<(), PreviewError> {
+        let now_ms = self.inner.system.clock.now_ms();
+        if is_counted(&found.preview, visitor, now_ms) {
             return Ok(());
         }
-        let now_ms = self.inner.system.clock.now_ms();
         let set = |records: &mut v1::PreviewRecords| {
             let previews = records
                 .records
@@ -350,28 +378,22 @@ impl PreviewService {
                 .filter_map(|record| record.preview.as_mut());
             let mut own = previews.filter(|preview| preview.preview_id == found.preview.preview_id);
             let preview = own.next().ok_or(PreviewError::Unknown)?;
-            let is_first = preview.opened_at_ms == 0;
-            if is_first {
-                preview.opened_at_ms = now_ms;
-            }
-            Ok(is_first.then(|| preview.clone()))
+            Ok(count_look(preview, visitor, now_ms).then(|| preview.clone()))
         };
         // Of two concurrent views, one writes the record and the event.
         let Some(first) = self.inner.records.change(found.key, set).await? else {
             return Ok(());
         };
-        self.inner
-            .system
-            .metrics
-            .changed(PreviewAction::Opened.name());
+        let action = match visitor {
+            PreviewVisitor::Person => PreviewAction::Opened,
+            PreviewVisitor::Scanner => PreviewAction::Scanned,
+        };
+        self.inner.system.metrics.changed(action.name());
         let meta = Meta::new(
             found.tenant.clone(),
             Deadline::after(now_ms, OPENED_TIMEOUT),
         );
-        self.inner
-            .auditor
-            .record(&meta, PreviewAction::Opened, &first)
-            .await
+        self.inner.auditor.record(&meta, action, &first).await
     }
 
     fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<String, (OpenSandbox, Instant)>> {
@@ -382,7 +404,52 @@ impl PreviewService {
     }
 }
 
+/// Whether a look belongs to one that was counted a moment ago.
+fn is_counted(preview: &v1::Preview, visitor: PreviewVisitor, now_ms: u64) -> bool {
+    let last_ms = match visitor {
+        PreviewVisitor::Person => preview.last_opened_at_ms,
+        PreviewVisitor::Scanner => preview.last_scanned_at_ms,
+    };
+    last_ms > 0 && now_ms.saturating_sub(last_ms) < LOOK_INTERVAL_MS
+}
+
+/// Counts a look; returns whether it is the first one of this kind of visitor.
+fn count_look(preview: &mut v1::Preview, visitor: PreviewVisitor, now_ms: u64) -> bool {
+    if is_counted(preview, visitor, now_ms) {
+        return false;
+    }
+    let (first_ms, last_ms, count) = match visitor {
+        PreviewVisitor::Person => (
+            &mut preview.opened_at_ms,
+            &mut preview.last_opened_at_ms,
+            &mut preview.opened_count,
+        ),
+        PreviewVisitor::Scanner => (
+            &mut preview.scanned_at_ms,
+            &mut preview.last_scanned_at_ms,
+            &mut preview.scanned_count,
+        ),
+    };
+    *count = count.saturating_add(1);
+    *last_ms = now_ms;
+    let is_first = *first_ms == 0;
+    if is_first {
+        *first_ms = now_ms;
+    }
+    is_first
+}
+
 impl FoundPreview {
+    /// Whether a location may be looked at.
+    pub(crate) fn admits(&self, location: &Location) -> bool {
+        !self.preview.only_file || *location == Location::of_name(&self.preview.file)
+    }
+
+    /// Whether a person has not looked at it yet.
+    pub(crate) const fn is_unopened(&self) -> bool {
+        self.preview.opened_at_ms == 0
+    }
+
     /// The directory that the preview shows.
     pub(crate) fn directory(&self) -> Result<SandboxPath, PreviewError> {
         Ok(SandboxPath::new(&self.preview.directory)?)

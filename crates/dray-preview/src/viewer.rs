@@ -108,7 +108,7 @@ fn links(view: &SandboxView) -> Markup {
     let raw = view.url_path("p", &view.location);
     html! {
         nav aria-label="File" {
-            @if let Some(parent) = view.location.parent() {
+            @if let Some(parent) = view.location.parent().filter(|_| !view.found.preview.only_file) {
                 a href=(view.url_path("v", &parent)) { "Directory" }
                 " "
             }

@@ -6,8 +6,9 @@
 
 use crate::v1::{
     self, ConsoleAction, ConsoleStage, CredentialState, DeliveryErrorKind, DeliveryRoute,
-    DeliveryStage, FilePermission, FileState, PolicyStep, PreviewAction, SandboxEntryKind,
-    StepState, StepVerdict, TicketAction, TicketDirection, TicketState, WaitingReason,
+    DeliveryStage, FilePermission, FileState, PolicyStep, PreviewAction, PreviewLinkState,
+    SandboxEntryKind, StepState, StepVerdict, TicketAction, TicketDirection, TicketState,
+    WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -93,11 +94,19 @@ names!(ConsoleAction {
     PreviewRevoke => "preview_revoke",
     SetUpCheck => "set_up_check",
     FileGet => "file_get",
+    PlaygroundTurn => "playground_turn",
 });
 
 names!(PreviewAction {
     Created => "created",
     Opened => "opened",
+    Revoked => "revoked",
+    Scanned => "scanned",
+});
+
+names!(PreviewLinkState {
+    Open => "open",
+    Expired => "expired",
     Revoked => "revoked",
 });
 
@@ -125,6 +134,7 @@ names!(FileState {
     Sending => "sending",
     Delivered => "delivered",
     DeliveredAsLink => "delivered_as_link",
+    DeliveredAsPreview => "delivered_as_preview",
     Copied => "copied",
     Rejected => "rejected",
     Failed => "failed",
@@ -298,7 +308,10 @@ impl v1::DeliveredFile {
 impl FileState {
     /// Whether the user has the file.
     pub const fn is_shown(self) -> bool {
-        matches!(self, Self::Delivered | Self::DeliveredAsLink | Self::Copied)
+        matches!(
+            self,
+            Self::Delivered | Self::DeliveredAsLink | Self::DeliveredAsPreview | Self::Copied
+        )
     }
 }
 

@@ -100,6 +100,7 @@ impl MediaTagFilter {
                 as_voice: directives.audio_as_voice,
                 as_document: directives.as_document,
                 spoiler: false,
+                as_preview: false,
             },
             ..OutgoingFile::default()
         };

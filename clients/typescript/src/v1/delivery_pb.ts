@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/delivery.proto.
  */
 export const file_dray_v1_delivery: GenFile = /*@__PURE__*/
-  fileDesc("ChZkcmF5L3YxL2RlbGl2ZXJ5LnByb3RvEgdkcmF5LnYxIkcKDURlbGl2ZXJ5RmxhZ3MSEAoIYXNfdm9pY2UYASABKAgSEwoLYXNfZG9jdW1lbnQYAiABKAgSDwoHc3BvaWxlchgDIAEoCCLPAQoRU2VuZEZpbGVSZXF1ZXN0ZWQSDwoHc2Vzc2lvbhgBIAEoCRINCgVwYXRocxgCIAMoDBIPCgdtZXNzYWdlGAMgASgJEiUKBWZsYWdzGAQgASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzEh4KBmNsYWltcxgFIAMoCzIOLmRyYXkudjEuQ2xhaW0SIwoGdGFyZ2V0GAYgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0Eg8KB3NhbmRib3gYByABKAkSDAoEdHVybhgIIAEoCSI6ChBEZWxpdmVyeUFjY2VwdGVkEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEhEKCWR1cGxpY2F0ZRgCIAEoCCLrAgoMRGVsaXZlckZpbGVzEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSIwoGdGFyZ2V0GAMgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhMKB21lc3NhZ2UYBCABKAlCAhgBEikKBWZsYWdzGAUgASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzQgIYARIpCgVmaWxlcxgGIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZUICGAESEAoEdHVybhgHIAEoCUICGAESNgoRY29udGludWVfZGVsaXZlcnkYCCABKAsyGS5kcmF5LnYxLkNvbnRpbnVlRGVsaXZlcnlIABIsCgxuZXdfZGVsaXZlcnkYCSABKAsyFC5kcmF5LnYxLk5ld0RlbGl2ZXJ5SAASJQoGbm90aWNlGAogASgLMhMuZHJheS52MS5Vc2VyTm90aWNlSABCBgoEdGFzayISChBDb250aW51ZURlbGl2ZXJ5InoKC05ld0RlbGl2ZXJ5Eg8KB21lc3NhZ2UYASABKAkSJQoFZmxhZ3MYAiABKAsyFi5kcmF5LnYxLkRlbGl2ZXJ5RmxhZ3MSJQoFZmlsZXMYAyADKAsyFi5kcmF5LnYxLkRlbGl2ZXJlZEZpbGUSDAoEdHVybhgEIAEoCSIaCgpVc2VyTm90aWNlEgwKBHRleHQYASABKAkiNwoMRGVsaXZlcnlEb25lEicKBnJlcG9ydBgBIAEoCzIXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQiqAEKEERlbGl2ZXJ5UmVqZWN0ZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSJQoFc3RhdGUYAyABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBCABKAsyDi5kcmF5LnYxLkZhdWx0EicKBnJlcG9ydBgFIAEoCzIXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQi0wEKEkRlbGl2ZXJ5UHJvZ3Jlc3NlZBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEhEKBXN0YWdlGAMgASgJQgIYARIMCgRuYW1lGAQgASgJEg0KBWJ5dGVzGAUgASgEEg0KBXRvdGFsGAYgASgEEioKCnN0YWdlX2NvZGUYByABKA4yFi5kcmF5LnYxLkRlbGl2ZXJ5U3RhZ2USLAoMd2FpdGluZ19jb2RlGAggASgOMhYuZHJheS52MS5XYWl0aW5nUmVhc29uIpoECg1EZWxpdmVyZWRGaWxlEgwKBHBhdGgYASABKAwSDAoEbmFtZRgCIAEoCRIMCgRzaXplGAMgASgEEhIKCm1lZGlhX3R5cGUYBCABKAkSDgoGc2hhMjU2GAUgASgMEhEKBXN0YXRlGAYgASgJQgIYARIRCgVyb3V0ZRgHIAEoCUICGAESGwoTcGxhdGZvcm1fbWVzc2FnZV9pZBgIIAEoCRIYChBwbGF0Zm9ybV9maWxlX2lkGAkgASgJEhkKEXVybF9leHBpcmVzX2F0X21zGAogASgEEhYKCmVycm9yX2tpbmQYCyABKAlCAhgBEhUKDWVycm9yX21lc3NhZ2UYDCABKAkSFQoNcGxhdGZvcm1fY29kZRgNIAEoCRINCgVsb3NzeRgOIAEoCBIdCgVjbGFpbRgPIAEoCzIOLmRyYXkudjEuQ2xhaW0SKgoIdHJhbnNmZXIYECABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIQCghhdHRlbXB0cxgRIAEoDRINCgVsaW1pdBgSIAEoBBImCgpzdGF0ZV9jb2RlGBMgASgOMhIuZHJheS52MS5GaWxlU3RhdGUSKgoKcm91dGVfY29kZRgUIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRIuCgplcnJvcl9jb2RlGBUgASgOMhouZHJheS52MS5EZWxpdmVyeUVycm9yS2luZCKzBAoORGVsaXZlcnlSZXBvcnQSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRIjCgZ0YXJnZXQYAyABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSJQoFZmlsZXMYBCADKAsyFi5kcmF5LnYxLkRlbGl2ZXJlZEZpbGUSDwoHc3VjY2VzcxgFIAEoCBIQCghmaW5pc2hlZBgGIAEoCBITCgtiZWd1bl9hdF9tcxgHIAEoBBITCgtlbmRlZF9hdF9tcxgIIAEoBBITCgtyZXN1bHRfanNvbhgJIAEoCRIOCgZub3RpY2UYCiABKAkSKAoFc3RlcHMYCyADKAsyFS5kcmF5LnYxLkRlbGl2ZXJ5U3RlcEICGAESDAoEdHVybhgMIAEoCRIPCgdtZXNzYWdlGA0gASgJEiUKBWZsYWdzGA4gASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzEhIKBnRlbmFudBgPIAEoCUICGAESEQoJZHVlX2F0X21zGBAgASgEEhMKB3dhaXRpbmcYESABKAlCAhgBEg4KBnJvdW5kcxgSIAEoDRITCgtkZWFkbGluZV9tcxgTIAEoBBIXCgt0cmFjZXBhcmVudBgUIAEoCUICGAESEgoGd3JpdGVyGBUgASgGQgIYARIsCgx3YWl0aW5nX2NvZGUYFiABKA4yFi5kcmF5LnYxLldhaXRpbmdSZWFzb24SEQoJY2FuY2VsbGVkGBcgASgIIqMECg5EZWxpdmVyeVJlY29yZBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiMKBnRhcmdldBgDIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBIlCgVmaWxlcxgEIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZRIPCgdzdWNjZXNzGAUgASgIEhAKCGZpbmlzaGVkGAYgASgIEhMKC2JlZ3VuX2F0X21zGAcgASgEEhMKC2VuZGVkX2F0X21zGAggASgEEhMKC3Jlc3VsdF9qc29uGAkgASgJEg4KBm5vdGljZRgKIAEoCRIkCgVzdGVwcxgLIAMoCzIVLmRyYXkudjEuRGVsaXZlcnlTdGVwEgwKBHR1cm4YDCABKAkSDwoHbWVzc2FnZRgNIAEoCRIlCgVmbGFncxgOIAEoCzIWLmRyYXkudjEuRGVsaXZlcnlGbGFncxIOCgZ0ZW5hbnQYDyABKAkSEQoJZHVlX2F0X21zGBAgASgEEhMKB3dhaXRpbmcYESABKAlCAhgBEg4KBnJvdW5kcxgSIAEoDRITCgtkZWFkbGluZV9tcxgTIAEoBBITCgt0cmFjZXBhcmVudBgUIAEoCRIOCgZ3cml0ZXIYFSABKAYSLAoMd2FpdGluZ19jb2RlGBYgASgOMhYuZHJheS52MS5XYWl0aW5nUmVhc29uEhEKCWNhbmNlbGxlZBgXIAEoCCKiAwoMRGVsaXZlcnlTdGVwEhEKBXJvdXRlGAEgASgJQgIYARINCgVmaWxlcxgCIAMoDRIMCgR0ZXh0GAMgASgJEg0KBWxvc3N5GAQgASgIEhEKBXN0YXRlGAUgASgJQgIYARIQCghwcmVwYXJlZBgGIAEoCRIYChBzZW5kaW5nX3NpbmNlX21zGAcgASgEEhMKC2ZpbmdlcnByaW50GAggASgMEhAKCGF0dGVtcHRzGAkgASgNEiwKCWNvbmZpcm1lZBgKIAMoCzIZLmRyYXkudjEuU3RlcENvbmZpcm1hdGlvbhIWCgplcnJvcl9raW5kGAsgASgJQgIYARIVCg1wbGF0Zm9ybV9jb2RlGAwgASgJEgwKBGxvc3QYDSABKA0SKgoKcm91dGVfY29kZRgOIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRImCgpzdGF0ZV9jb2RlGA8gASgOMhIuZHJheS52MS5TdGVwU3RhdGUSLgoKZXJyb3JfY29kZRgQIAEoDjIaLmRyYXkudjEuRGVsaXZlcnlFcnJvcktpbmQitQEKEFN0ZXBDb25maXJtYXRpb24SEQoEZmlsZRgBIAEoDUgAiAEBEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHZmlsZV9pZBgDIAEoCRIMCgRzaXplGAQgASgEEhEKBXJvdXRlGAUgASgJQgIYARITCgtwcm92aXNpb25hbBgGIAEoCBIqCgpyb3V0ZV9jb2RlGAcgASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlQgcKBV9maWxlIj4KFkRlbGl2ZXJ5T3V0Y29tZVJlcXVlc3QSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHd2FpdF9tcxgCIAEoBCJYChNMaXN0UmVjZWlwdHNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSEQoJb3Blbl9vbmx5GAIgASgIEg0KBWxpbWl0GAMgASgNEg4KBnNoYTI1NhgEIAEoDCJQChFMaXN0UmVjZWlwdHNSZXBseRIoCgdyZXBvcnRzGAEgAygLMhcuZHJheS52MS5EZWxpdmVyeVJlcG9ydBIRCgl0cnVuY2F0ZWQYAiABKAgiMQoNUmVzZW5kUmVxdWVzdBITCgtkZWxpdmVyeV9pZBgBIAEoCRILCgNhbGwYAiABKAgiPQoVQ2FuY2VsRGVsaXZlcnlSZXF1ZXN0EhMKC2RlbGl2ZXJ5X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkiZAoRU2VuZFRleHRSZXF1ZXN0ZWQSDwoHc2Vzc2lvbhgBIAEoCRIMCgR0ZXh0GAIgASgJEgwKBHR1cm4YAyABKAkSIgoKdGV4dF9jbGFpbRgEIAEoCzIOLmRyYXkudjEuQ2xhaW0iZwoNU2VuZFRleHRSZXBseRIMCgR0ZXh0GAEgASgJEhMKC2RlbGl2ZXJ5X2lkGAIgASgJEg8KB25vdGljZXMYAyADKAkSIgoKdGV4dF9jbGFpbRgEIAEoCzIOLmRyYXkudjEuQ2xhaW0iZwoUUHJlcGFyZVVwbG9hZFJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHNpemUYAyABKAQSDgoGc2hhMjU2GAQgASgMEhIKCm1lZGlhX3R5cGUYBSABKAkibQoSUHJlcGFyZVVwbG9hZFJlcGx5EhEKCXVwbG9hZF9pZBgBIAEoCRIiCgN1cmwYAiABKAsyFS5kcmF5LnYxLlByZXNpZ25lZFVybBIgCgdoZWFkZXJzGAMgAygLMg8uZHJheS52MS5IZWFkZXIiKAoTRmluaXNoVXBsb2FkUmVxdWVzdBIRCgl1cGxvYWRfaWQYASABKAkiSAoRRmluaXNoVXBsb2FkUmVwbHkSHQoFY2xhaW0YASABKAsyDi5kcmF5LnYxLkNsYWltEhQKDG9wZXJhdGlvbl9pZBgCIAEoCSKeAQoPTWVzc2FnZVJlY2VpdmVkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiEKBGNoYXQYAyABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEgoKbWVzc2FnZV9pZBgEIAEoCRIOCgZzZW5kZXIYBSABKAkSDAoEdGV4dBgGIAEoCRIPCgd1cGxvYWRzGAcgAygJIpcBCg5SZWNlaXZlTWVzc2FnZRIhCgRjaGF0GAEgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYAiABKAkSDgoGc2VuZGVyGAMgASgJEgwKBHRleHQYBCABKAkSMAoLYXR0YWNobWVudHMYBSADKAsyGy5kcmF5LnYxLlJlY2VpdmVkQXR0YWNobWVudCKGAQoSUmVjZWl2ZWRBdHRhY2htZW50EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEc2l6ZRgDIAEoBBISCgptZWRpYV90eXBlGAQgASgJEhEKCXJlZmVyZW5jZRgFIAEoCRIMCgRraW5kGAYgASgJEhMKC3VuYXZhaWxhYmxlGAcgASgJIqMBCg5NZXNzYWdlUmVmdXNlZBIUCgxvcGVyYXRpb25faWQYASABKAkSIQoEY2hhdBgCIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBISCgptZXNzYWdlX2lkGAMgASgJEiUKBXN0YXRlGAQgASgOMhYuZHJheS52MS5UZXJtaW5hbFN0YXRlEh0KBWZhdWx0GAUgASgLMg4uZHJheS52MS5GYXVsdCLZAgoNRGVsaXZlcnlBdWRpdBITCgtkZWxpdmVyeV9pZBgBIAEoCRIRCglkaXJlY3Rpb24YAiABKAkSEAoIcGxhdGZvcm0YAyABKAkSDwoHc2Vzc2lvbhgEIAEoCRIMCgRuYW1lGAUgASgJEgwKBHNpemUYBiABKAQSDgoGc2hhMjU2GAcgASgMEg0KBXJvdXRlGAggASgJEg0KBXN0YXRlGAkgASgJEhIKCmVycm9yX2tpbmQYCiABKAkSGwoTcGxhdGZvcm1fbWVzc2FnZV9pZBgLIAEoCRImCgpzdGF0ZV9jb2RlGAwgASgOMhIuZHJheS52MS5GaWxlU3RhdGUSKgoKcm91dGVfY29kZRgNIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlSb3V0ZRIuCgplcnJvcl9jb2RlGA4gASgOMhouZHJheS52MS5EZWxpdmVyeUVycm9yS2luZCInChRDaGVja0FjY291bnRzUmVxdWVzdBIPCgdhY2NvdW50GAEgASgJIlAKEkNoZWNrQWNjb3VudHNSZXBseRInCghhY2NvdW50cxgBIAMoCzIVLmRyYXkudjEuQWNjb3VudENoZWNrEhEKCXRydW5jYXRlZBgCIAEoCCKsAgoMQWNjb3VudENoZWNrEhAKCHBsYXRmb3JtGAEgASgJEg8KB2FjY291bnQYAiABKAkSEAoIaWRlbnRpdHkYAyABKAkSLQoLY3JlZGVudGlhbHMYBCABKA4yGC5kcmF5LnYxLkNyZWRlbnRpYWxTdGF0ZRIOCgZyZWFzb24YBSABKAkSFQoNcGxhdGZvcm1fY29kZRgGIAEoCRImCgVmaWxlcxgHIAEoDjIXLmRyYXkudjEuRmlsZVBlcm1pc3Npb24SFAoMZmlsZXNfcmVhc29uGAggASgJEiYKBmxpbWl0cxgJIAEoCzIWLmRyYXkudjEuQWNjb3VudExpbWl0cxIVCg1jaGVja2VkX2F0X21zGAogASgEEhQKDG1pbGxpc2Vjb25kcxgLIAEoDSLVAQoNQWNjb3VudExpbWl0cxIWCg5tYXhfZmlsZV9ieXRlcxgBIAEoBBIjCgZyb3V0ZXMYAiADKAsyEy5kcmF5LnYxLlJvdXRlTGltaXQSHQoVbWF4X2ZpbGVzX3Blcl9tZXNzYWdlGAMgASgNEhcKD21heF90ZXh0X2xlbmd0aBgEIAEoBBIaChJtYXhfY2FwdGlvbl9sZW5ndGgYBSABKAQSGgoSYWNjb3VudF9wZXJfbWludXRlGAYgASgNEhcKD2NoYXRfcGVyX21pbnV0ZRgHIAEoDSJLCgpSb3V0ZUxpbWl0EiUKBXJvdXRlGAEgASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlEhYKDm1heF9maWxlX2J5dGVzGAIgASgEIlMKEEFza0luQ2hhdFJlcXVlc3QSDAoEY2hhdBgBIAEoCRITCgtxdWVzdGlvbl9pZBgCIAEoCRIMCgR0ZXh0GAMgASgJEg4KBmRldGFpbBgEIAEoCSIkCg5Bc2tJbkNoYXRSZXBseRISCgptZXNzYWdlX2lkGAEgASgJKvEBCglGaWxlU3RhdGUSGgoWRklMRV9TVEFURV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfU1RBVEVfUVVFVUVEEAESFgoSRklMRV9TVEFURV9TRU5ESU5HEAISGAoURklMRV9TVEFURV9ERUxJVkVSRUQQAxIgChxGSUxFX1NUQVRFX0RFTElWRVJFRF9BU19MSU5LEAQSFQoRRklMRV9TVEFURV9DT1BJRUQQBRIXChNGSUxFX1NUQVRFX1JFSkVDVEVEEAYSFQoRRklMRV9TVEFURV9GQUlMRUQQBxIWChJGSUxFX1NUQVRFX1VOS05PV04QCCqkAwoNRGVsaXZlcnlSb3V0ZRIeChpERUxJVkVSWV9ST1VURV9VTlNQRUNJRklFRBAAEhgKFERFTElWRVJZX1JPVVRFX1BIT1RPEAESGwoXREVMSVZFUllfUk9VVEVfRE9DVU1FTlQQAhIcChhERUxJVkVSWV9ST1VURV9BTklNQVRJT04QAxIYChRERUxJVkVSWV9ST1VURV9WSURFTxAEEhgKFERFTElWRVJZX1JPVVRFX0FVRElPEAUSGAoUREVMSVZFUllfUk9VVEVfVk9JQ0UQBhIYChRERUxJVkVSWV9ST1VURV9BTEJVTRAHEh0KGURFTElWRVJZX1JPVVRFX0FUVEFDSE1FTlQQCBIXChNERUxJVkVSWV9ST1VURV9GSUxFEAkSGAoUREVMSVZFUllfUk9VVEVfSU1BR0UQChIXChNERUxJVkVSWV9ST1VURV9MSU5LEAsSFwoTREVMSVZFUllfUk9VVEVfVEVYVBAMEhkKFURFTElWRVJZX1JPVVRFX05PVElDRRANEhcKE0RFTElWRVJZX1JPVVRFX0NPUFkQDiqQBQoRRGVsaXZlcnlFcnJvcktpbmQSIwofREVMSVZFUllfRVJST1JfS0lORF9VTlNQRUNJRklFRBAAEiAKHERFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xPTkcQARIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX0JBRF9GT1JNQVQQAhIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0ZPUkJJRERFThADEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9UX0ZPVU5EEAQSJAogREVMSVZFUllfRVJST1JfS0lORF9SQVRFX0xJTUlURUQQBRIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX1RSQU5TSUVOVBAGEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xBUkdFEAcSHQoZREVMSVZFUllfRVJST1JfS0lORF9FTVBUWRAIEhwKGERFTElWRVJZX0VSUk9SX0tJTkRfQVVUSBAJEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfV0lORE9XX0NMT1NFRBAKEigKJERFTElWRVJZX0VSUk9SX0tJTkRfVU5TVVBQT1JURURfS0lORBALEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfU1RBTEVfRklMRV9JRBAMEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9fVEhSRUFEEA0SHgoaREVMSVZFUllfRVJST1JfS0lORF9TT1VSQ0UQDhIfChtERUxJVkVSWV9FUlJPUl9LSU5EX1VOS05PV04QDxIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX05PX0FDQ09VTlQQEBIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0FNQklHVU9VUxARKowBCg1XYWl0aW5nUmVhc29uEh4KGldBSVRJTkdfUkVBU09OX1VOU1BFQ0lGSUVEEAASHwobV0FJVElOR19SRUFTT05fUkFURV9MSU1JVEVEEAESIAocV0FJVElOR19SRUFTT05fV0lORE9XX0NMT1NFRBACEhgKFFdBSVRJTkdfUkVBU09OX1FVRVVFEAMq1QEKDURlbGl2ZXJ5U3RhZ2USHgoaREVMSVZFUllfU1RBR0VfVU5TUEVDSUZJRUQQABIbChdERUxJVkVSWV9TVEFHRV9DSEVDS0lORxABEhsKF0RFTElWRVJZX1NUQUdFX0ZFVENISU5HEAISGQoVREVMSVZFUllfU1RBR0VfU1RPUkVEEAMSGgoWREVMSVZFUllfU1RBR0VfU0VORElORxAEEhoKFkRFTElWRVJZX1NUQUdFX1dBSVRJTkcQBRIXChNERUxJVkVSWV9TVEFHRV9TRU5UEAYqmQEKCVN0ZXBTdGF0ZRIaChZTVEVQX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQU1RFUF9TVEFURV9SRUFEWRABEhYKElNURVBfU1RBVEVfU0VORElORxACEhMKD1NURVBfU1RBVEVfRE9ORRADEhYKElNURVBfU1RBVEVfVU5LTk9XThAEEhUKEVNURVBfU1RBVEVfRkFJTEVEEAUqswEKD0NyZWRlbnRpYWxTdGF0ZRIgChxDUkVERU5USUFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASHQoZQ1JFREVOVElBTF9TVEFURV9BQ0NFUFRFRBABEhwKGENSRURFTlRJQUxfU1RBVEVfUkVGVVNFRBACEiAKHENSRURFTlRJQUxfU1RBVEVfVU5SRUFDSEFCTEUQAxIfChtDUkVERU5USUFMX1NUQVRFX1VOVkVSSUZJRUQQBCqIAQoORmlsZVBlcm1pc3Npb24SHwobRklMRV9QRVJNSVNTSU9OX1VOU1BFQ0lGSUVEEAASGwoXRklMRV9QRVJNSVNTSU9OX0FMTE9XRUQQARIaChZGSUxFX1BFUk1JU1NJT05fREVOSUVEEAISHAoYRklMRV9QRVJNSVNTSU9OX1BFUl9DSEFUEAMyxwUKCkRlbGl2ZXJpZXMSQQoIU2VuZEZpbGUSGi5kcmF5LnYxLlNlbmRGaWxlUmVxdWVzdGVkGhkuZHJheS52MS5EZWxpdmVyeUFjY2VwdGVkEkMKB091dGNvbWUSHy5kcmF5LnYxLkRlbGl2ZXJ5T3V0Y29tZVJlcXVlc3QaFy5kcmF5LnYxLkRlbGl2ZXJ5UmVwb3J0EkQKCFJlY2VpcHRzEhwuZHJheS52MS5MaXN0UmVjZWlwdHNSZXF1ZXN0GhouZHJheS52MS5MaXN0UmVjZWlwdHNSZXBseRI7CgZSZXNlbmQSFi5kcmF5LnYxLlJlc2VuZFJlcXVlc3QaGS5kcmF5LnYxLkRlbGl2ZXJ5QWNjZXB0ZWQSSQoOQ2FuY2VsRGVsaXZlcnkSHi5kcmF5LnYxLkNhbmNlbERlbGl2ZXJ5UmVxdWVzdBoXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQSPgoIU2VuZFRleHQSGi5kcmF5LnYxLlNlbmRUZXh0UmVxdWVzdGVkGhYuZHJheS52MS5TZW5kVGV4dFJlcGx5EksKDVByZXBhcmVVcGxvYWQSHS5kcmF5LnYxLlByZXBhcmVVcGxvYWRSZXF1ZXN0GhsuZHJheS52MS5QcmVwYXJlVXBsb2FkUmVwbHkSSAoMRmluaXNoVXBsb2FkEhwuZHJheS52MS5GaW5pc2hVcGxvYWRSZXF1ZXN0GhouZHJheS52MS5GaW5pc2hVcGxvYWRSZXBseRJLCg1DaGVja0FjY291bnRzEh0uZHJheS52MS5DaGVja0FjY291bnRzUmVxdWVzdBobLmRyYXkudjEuQ2hlY2tBY2NvdW50c1JlcGx5Ej8KCUFza0luQ2hhdBIZLmRyYXkudjEuQXNrSW5DaGF0UmVxdWVzdBoXLmRyYXkudjEuQXNrSW5DaGF0UmVwbHliBnByb3RvMw", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session, file_dray_v1_sandbox]);
+  fileDesc("ChZkcmF5L3YxL2RlbGl2ZXJ5LnByb3RvEgdkcmF5LnYxIlsKDURlbGl2ZXJ5RmxhZ3MSEAoIYXNfdm9pY2UYASABKAgSEwoLYXNfZG9jdW1lbnQYAiABKAgSDwoHc3BvaWxlchgDIAEoCBISCgphc19wcmV2aWV3GAQgASgIIs8BChFTZW5kRmlsZVJlcXVlc3RlZBIPCgdzZXNzaW9uGAEgASgJEg0KBXBhdGhzGAIgAygMEg8KB21lc3NhZ2UYAyABKAkSJQoFZmxhZ3MYBCABKAsyFi5kcmF5LnYxLkRlbGl2ZXJ5RmxhZ3MSHgoGY2xhaW1zGAUgAygLMg4uZHJheS52MS5DbGFpbRIjCgZ0YXJnZXQYBiABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSDwoHc2FuZGJveBgHIAEoCRIMCgR0dXJuGAggASgJIjoKEERlbGl2ZXJ5QWNjZXB0ZWQSEwoLZGVsaXZlcnlfaWQYASABKAkSEQoJZHVwbGljYXRlGAIgASgIIusCCgxEZWxpdmVyRmlsZXMSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRIjCgZ0YXJnZXQYAyABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEwoHbWVzc2FnZRgEIAEoCUICGAESKQoFZmxhZ3MYBSABKAsyFi5kcmF5LnYxLkRlbGl2ZXJ5RmxhZ3NCAhgBEikKBWZpbGVzGAYgAygLMhYuZHJheS52MS5EZWxpdmVyZWRGaWxlQgIYARIQCgR0dXJuGAcgASgJQgIYARI2ChFjb250aW51ZV9kZWxpdmVyeRgIIAEoCzIZLmRyYXkudjEuQ29udGludWVEZWxpdmVyeUgAEiwKDG5ld19kZWxpdmVyeRgJIAEoCzIULmRyYXkudjEuTmV3RGVsaXZlcnlIABIlCgZub3RpY2UYCiABKAsyEy5kcmF5LnYxLlVzZXJOb3RpY2VIAEIGCgR0YXNrIhIKEENvbnRpbnVlRGVsaXZlcnkiegoLTmV3RGVsaXZlcnkSDwoHbWVzc2FnZRgBIAEoCRIlCgVmbGFncxgCIAEoCzIWLmRyYXkudjEuRGVsaXZlcnlGbGFncxIlCgVmaWxlcxgDIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZRIMCgR0dXJuGAQgASgJIhoKClVzZXJOb3RpY2USDAoEdGV4dBgBIAEoCSI3CgxEZWxpdmVyeURvbmUSJwoGcmVwb3J0GAEgASgLMhcuZHJheS52MS5EZWxpdmVyeVJlcG9ydCKoAQoQRGVsaXZlcnlSZWplY3RlZBIUCgxvcGVyYXRpb25faWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRIlCgVzdGF0ZRgDIAEoDjIWLmRyYXkudjEuVGVybWluYWxTdGF0ZRIdCgVmYXVsdBgEIAEoCzIOLmRyYXkudjEuRmF1bHQSJwoGcmVwb3J0GAUgASgLMhcuZHJheS52MS5EZWxpdmVyeVJlcG9ydCLTAQoSRGVsaXZlcnlQcm9ncmVzc2VkEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSEQoFc3RhZ2UYAyABKAlCAhgBEgwKBG5hbWUYBCABKAkSDQoFYnl0ZXMYBSABKAQSDQoFdG90YWwYBiABKAQSKgoKc3RhZ2VfY29kZRgHIAEoDjIWLmRyYXkudjEuRGVsaXZlcnlTdGFnZRIsCgx3YWl0aW5nX2NvZGUYCCABKA4yFi5kcmF5LnYxLldhaXRpbmdSZWFzb24ixAQKDURlbGl2ZXJlZEZpbGUSDAoEcGF0aBgBIAEoDBIMCgRuYW1lGAIgASgJEgwKBHNpemUYAyABKAQSEgoKbWVkaWFfdHlwZRgEIAEoCRIOCgZzaGEyNTYYBSABKAwSEQoFc3RhdGUYBiABKAlCAhgBEhEKBXJvdXRlGAcgASgJQgIYARIbChNwbGF0Zm9ybV9tZXNzYWdlX2lkGAggASgJEhgKEHBsYXRmb3JtX2ZpbGVfaWQYCSABKAkSGQoRdXJsX2V4cGlyZXNfYXRfbXMYCiABKAQSFgoKZXJyb3Jfa2luZBgLIAEoCUICGAESFQoNZXJyb3JfbWVzc2FnZRgMIAEoCRIVCg1wbGF0Zm9ybV9jb2RlGA0gASgJEg0KBWxvc3N5GA4gASgIEh0KBWNsYWltGA8gASgLMg4uZHJheS52MS5DbGFpbRIqCgh0cmFuc2ZlchgQIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0EhAKCGF0dGVtcHRzGBEgASgNEg0KBWxpbWl0GBIgASgEEiYKCnN0YXRlX2NvZGUYEyABKA4yEi5kcmF5LnYxLkZpbGVTdGF0ZRIqCgpyb3V0ZV9jb2RlGBQgASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlEi4KCmVycm9yX2NvZGUYFSABKA4yGi5kcmF5LnYxLkRlbGl2ZXJ5RXJyb3JLaW5kEigKB3ByZXZpZXcYFiABKAsyFy5kcmF5LnYxLlByZXZpZXdSZWNlaXB0IvkBCg5QcmV2aWV3UmVjZWlwdBITCgtwcmV2aWV3X2lkcxgBIAMoCRIVCg1leHBpcmVzX2F0X21zGAIgASgEEigKBXN0YXRlGAMgASgOMhkuZHJheS52MS5QcmV2aWV3TGlua1N0YXRlEhQKDGNvdW50c19rbm93bhgEIAEoCBIUCgxvcGVuZWRfY291bnQYBSABKA0SGgoSZmlyc3Rfb3BlbmVkX2F0X21zGAYgASgEEhUKDXNjYW5uZWRfY291bnQYByABKA0SGwoTZmlyc3Rfc2Nhbm5lZF9hdF9tcxgIIAEoBBIVCg1yZXZva2VkX2F0X21zGAkgASgEIrMECg5EZWxpdmVyeVJlcG9ydBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiMKBnRhcmdldBgDIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBIlCgVmaWxlcxgEIAMoCzIWLmRyYXkudjEuRGVsaXZlcmVkRmlsZRIPCgdzdWNjZXNzGAUgASgIEhAKCGZpbmlzaGVkGAYgASgIEhMKC2JlZ3VuX2F0X21zGAcgASgEEhMKC2VuZGVkX2F0X21zGAggASgEEhMKC3Jlc3VsdF9qc29uGAkgASgJEg4KBm5vdGljZRgKIAEoCRIoCgVzdGVwcxgLIAMoCzIVLmRyYXkudjEuRGVsaXZlcnlTdGVwQgIYARIMCgR0dXJuGAwgASgJEg8KB21lc3NhZ2UYDSABKAkSJQoFZmxhZ3MYDiABKAsyFi5kcmF5LnYxLkRlbGl2ZXJ5RmxhZ3MSEgoGdGVuYW50GA8gASgJQgIYARIRCglkdWVfYXRfbXMYECABKAQSEwoHd2FpdGluZxgRIAEoCUICGAESDgoGcm91bmRzGBIgASgNEhMKC2RlYWRsaW5lX21zGBMgASgEEhcKC3RyYWNlcGFyZW50GBQgASgJQgIYARISCgZ3cml0ZXIYFSABKAZCAhgBEiwKDHdhaXRpbmdfY29kZRgWIAEoDjIWLmRyYXkudjEuV2FpdGluZ1JlYXNvbhIRCgljYW5jZWxsZWQYFyABKAgiowQKDkRlbGl2ZXJ5UmVjb3JkEhMKC2RlbGl2ZXJ5X2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSIwoGdGFyZ2V0GAMgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EiUKBWZpbGVzGAQgAygLMhYuZHJheS52MS5EZWxpdmVyZWRGaWxlEg8KB3N1Y2Nlc3MYBSABKAgSEAoIZmluaXNoZWQYBiABKAgSEwoLYmVndW5fYXRfbXMYByABKAQSEwoLZW5kZWRfYXRfbXMYCCABKAQSEwoLcmVzdWx0X2pzb24YCSABKAkSDgoGbm90aWNlGAogASgJEiQKBXN0ZXBzGAsgAygLMhUuZHJheS52MS5EZWxpdmVyeVN0ZXASDAoEdHVybhgMIAEoCRIPCgdtZXNzYWdlGA0gASgJEiUKBWZsYWdzGA4gASgLMhYuZHJheS52MS5EZWxpdmVyeUZsYWdzEg4KBnRlbmFudBgPIAEoCRIRCglkdWVfYXRfbXMYECABKAQSEwoHd2FpdGluZxgRIAEoCUICGAESDgoGcm91bmRzGBIgASgNEhMKC2RlYWRsaW5lX21zGBMgASgEEhMKC3RyYWNlcGFyZW50GBQgASgJEg4KBndyaXRlchgVIAEoBhIsCgx3YWl0aW5nX2NvZGUYFiABKA4yFi5kcmF5LnYxLldhaXRpbmdSZWFzb24SEQoJY2FuY2VsbGVkGBcgASgIIqIDCgxEZWxpdmVyeVN0ZXASEQoFcm91dGUYASABKAlCAhgBEg0KBWZpbGVzGAIgAygNEgwKBHRleHQYAyABKAkSDQoFbG9zc3kYBCABKAgSEQoFc3RhdGUYBSABKAlCAhgBEhAKCHByZXBhcmVkGAYgASgJEhgKEHNlbmRpbmdfc2luY2VfbXMYByABKAQSEwoLZmluZ2VycHJpbnQYCCABKAwSEAoIYXR0ZW1wdHMYCSABKA0SLAoJY29uZmlybWVkGAogAygLMhkuZHJheS52MS5TdGVwQ29uZmlybWF0aW9uEhYKCmVycm9yX2tpbmQYCyABKAlCAhgBEhUKDXBsYXRmb3JtX2NvZGUYDCABKAkSDAoEbG9zdBgNIAEoDRIqCgpyb3V0ZV9jb2RlGA4gASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlEiYKCnN0YXRlX2NvZGUYDyABKA4yEi5kcmF5LnYxLlN0ZXBTdGF0ZRIuCgplcnJvcl9jb2RlGBAgASgOMhouZHJheS52MS5EZWxpdmVyeUVycm9yS2luZCK1AQoQU3RlcENvbmZpcm1hdGlvbhIRCgRmaWxlGAEgASgNSACIAQESEgoKbWVzc2FnZV9pZBgCIAEoCRIPCgdmaWxlX2lkGAMgASgJEgwKBHNpemUYBCABKAQSEQoFcm91dGUYBSABKAlCAhgBEhMKC3Byb3Zpc2lvbmFsGAYgASgIEioKCnJvdXRlX2NvZGUYByABKA4yFi5kcmF5LnYxLkRlbGl2ZXJ5Um91dGVCBwoFX2ZpbGUiPgoWRGVsaXZlcnlPdXRjb21lUmVxdWVzdBITCgtkZWxpdmVyeV9pZBgBIAEoCRIPCgd3YWl0X21zGAIgASgEIlgKE0xpc3RSZWNlaXB0c1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIRCglvcGVuX29ubHkYAiABKAgSDQoFbGltaXQYAyABKA0SDgoGc2hhMjU2GAQgASgMIlAKEUxpc3RSZWNlaXB0c1JlcGx5EigKB3JlcG9ydHMYASADKAsyFy5kcmF5LnYxLkRlbGl2ZXJ5UmVwb3J0EhEKCXRydW5jYXRlZBgCIAEoCCIxCg1SZXNlbmRSZXF1ZXN0EhMKC2RlbGl2ZXJ5X2lkGAEgASgJEgsKA2FsbBgCIAEoCCI9ChVDYW5jZWxEZWxpdmVyeVJlcXVlc3QSEwoLZGVsaXZlcnlfaWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCSJkChFTZW5kVGV4dFJlcXVlc3RlZBIPCgdzZXNzaW9uGAEgASgJEgwKBHRleHQYAiABKAkSDAoEdHVybhgDIAEoCRIiCgp0ZXh0X2NsYWltGAQgASgLMg4uZHJheS52MS5DbGFpbSJnCg1TZW5kVGV4dFJlcGx5EgwKBHRleHQYASABKAkSEwoLZGVsaXZlcnlfaWQYAiABKAkSDwoHbm90aWNlcxgDIAMoCRIiCgp0ZXh0X2NsYWltGAQgASgLMg4uZHJheS52MS5DbGFpbSJnChRQcmVwYXJlVXBsb2FkUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEc2l6ZRgDIAEoBBIOCgZzaGEyNTYYBCABKAwSEgoKbWVkaWFfdHlwZRgFIAEoCSJtChJQcmVwYXJlVXBsb2FkUmVwbHkSEQoJdXBsb2FkX2lkGAEgASgJEiIKA3VybBgCIAEoCzIVLmRyYXkudjEuUHJlc2lnbmVkVXJsEiAKB2hlYWRlcnMYAyADKAsyDy5kcmF5LnYxLkhlYWRlciIoChNGaW5pc2hVcGxvYWRSZXF1ZXN0EhEKCXVwbG9hZF9pZBgBIAEoCSJIChFGaW5pc2hVcGxvYWRSZXBseRIdCgVjbGFpbRgBIAEoCzIOLmRyYXkudjEuQ2xhaW0SFAoMb3BlcmF0aW9uX2lkGAIgASgJIp4BCg9NZXNzYWdlUmVjZWl2ZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSIQoEY2hhdBgDIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBISCgptZXNzYWdlX2lkGAQgASgJEg4KBnNlbmRlchgFIAEoCRIMCgR0ZXh0GAYgASgJEg8KB3VwbG9hZHMYByADKAkilwEKDlJlY2VpdmVNZXNzYWdlEiEKBGNoYXQYASABKAsyEy5kcmF5LnYxLkNoYXRUYXJnZXQSEgoKbWVzc2FnZV9pZBgCIAEoCRIOCgZzZW5kZXIYAyABKAkSDAoEdGV4dBgEIAEoCRIwCgthdHRhY2htZW50cxgFIAMoCzIbLmRyYXkudjEuUmVjZWl2ZWRBdHRhY2htZW50IoYBChJSZWNlaXZlZEF0dGFjaG1lbnQSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRzaXplGAMgASgEEhIKCm1lZGlhX3R5cGUYBCABKAkSEQoJcmVmZXJlbmNlGAUgASgJEgwKBGtpbmQYBiABKAkSEwoLdW5hdmFpbGFibGUYByABKAkiowEKDk1lc3NhZ2VSZWZ1c2VkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIhCgRjaGF0GAIgASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYAyABKAkSJQoFc3RhdGUYBCABKA4yFi5kcmF5LnYxLlRlcm1pbmFsU3RhdGUSHQoFZmF1bHQYBSABKAsyDi5kcmF5LnYxLkZhdWx0ItkCCg1EZWxpdmVyeUF1ZGl0EhMKC2RlbGl2ZXJ5X2lkGAEgASgJEhEKCWRpcmVjdGlvbhgCIAEoCRIQCghwbGF0Zm9ybRgDIAEoCRIPCgdzZXNzaW9uGAQgASgJEgwKBG5hbWUYBSABKAkSDAoEc2l6ZRgGIAEoBBIOCgZzaGEyNTYYByABKAwSDQoFcm91dGUYCCABKAkSDQoFc3RhdGUYCSABKAkSEgoKZXJyb3Jfa2luZBgKIAEoCRIbChNwbGF0Zm9ybV9tZXNzYWdlX2lkGAsgASgJEiYKCnN0YXRlX2NvZGUYDCABKA4yEi5kcmF5LnYxLkZpbGVTdGF0ZRIqCgpyb3V0ZV9jb2RlGA0gASgOMhYuZHJheS52MS5EZWxpdmVyeVJvdXRlEi4KCmVycm9yX2NvZGUYDiABKA4yGi5kcmF5LnYxLkRlbGl2ZXJ5RXJyb3JLaW5kIicKFENoZWNrQWNjb3VudHNSZXF1ZXN0Eg8KB2FjY291bnQYASABKAkiUAoSQ2hlY2tBY2NvdW50c1JlcGx5EicKCGFjY291bnRzGAEgAygLMhUuZHJheS52MS5BY2NvdW50Q2hlY2sSEQoJdHJ1bmNhdGVkGAIgASgIIqwCCgxBY2NvdW50Q2hlY2sSEAoIcGxhdGZvcm0YASABKAkSDwoHYWNjb3VudBgCIAEoCRIQCghpZGVudGl0eRgDIAEoCRItCgtjcmVkZW50aWFscxgEIAEoDjIYLmRyYXkudjEuQ3JlZGVudGlhbFN0YXRlEg4KBnJlYXNvbhgFIAEoCRIVCg1wbGF0Zm9ybV9jb2RlGAYgASgJEiYKBWZpbGVzGAcgASgOMhcuZHJheS52MS5GaWxlUGVybWlzc2lvbhIUCgxmaWxlc19yZWFzb24YCCABKAkSJgoGbGltaXRzGAkgASgLMhYuZHJheS52MS5BY2NvdW50TGltaXRzEhUKDWNoZWNrZWRfYXRfbXMYCiABKAQSFAoMbWlsbGlzZWNvbmRzGAsgASgNItUBCg1BY2NvdW50TGltaXRzEhYKDm1heF9maWxlX2J5dGVzGAEgASgEEiMKBnJvdXRlcxgCIAMoCzITLmRyYXkudjEuUm91dGVMaW1pdBIdChVtYXhfZmlsZXNfcGVyX21lc3NhZ2UYAyABKA0SFwoPbWF4X3RleHRfbGVuZ3RoGAQgASgEEhoKEm1heF9jYXB0aW9uX2xlbmd0aBgFIAEoBBIaChJhY2NvdW50X3Blcl9taW51dGUYBiABKA0SFwoPY2hhdF9wZXJfbWludXRlGAcgASgNIksKClJvdXRlTGltaXQSJQoFcm91dGUYASABKA4yFi5kcmF5LnYxLkRlbGl2ZXJ5Um91dGUSFgoObWF4X2ZpbGVfYnl0ZXMYAiABKAQqlgIKCUZpbGVTdGF0ZRIaChZGSUxFX1NUQVRFX1VOU1BFQ0lGSUVEEAASFQoRRklMRV9TVEFURV9RVUVVRUQQARIWChJGSUxFX1NUQVRFX1NFTkRJTkcQAhIYChRGSUxFX1NUQVRFX0RFTElWRVJFRBADEiAKHEZJTEVfU1RBVEVfREVMSVZFUkVEX0FTX0xJTksQBBIVChFGSUxFX1NUQVRFX0NPUElFRBAFEhcKE0ZJTEVfU1RBVEVfUkVKRUNURUQQBhIVChFGSUxFX1NUQVRFX0ZBSUxFRBAHEhYKEkZJTEVfU1RBVEVfVU5LTk9XThAIEiMKH0ZJTEVfU1RBVEVfREVMSVZFUkVEX0FTX1BSRVZJRVcQCSqkAwoNRGVsaXZlcnlSb3V0ZRIeChpERUxJVkVSWV9ST1VURV9VTlNQRUNJRklFRBAAEhgKFERFTElWRVJZX1JPVVRFX1BIT1RPEAESGwoXREVMSVZFUllfUk9VVEVfRE9DVU1FTlQQAhIcChhERUxJVkVSWV9ST1VURV9BTklNQVRJT04QAxIYChRERUxJVkVSWV9ST1VURV9WSURFTxAEEhgKFERFTElWRVJZX1JPVVRFX0FVRElPEAUSGAoUREVMSVZFUllfUk9VVEVfVk9JQ0UQBhIYChRERUxJVkVSWV9ST1VURV9BTEJVTRAHEh0KGURFTElWRVJZX1JPVVRFX0FUVEFDSE1FTlQQCBIXChNERUxJVkVSWV9ST1VURV9GSUxFEAkSGAoUREVMSVZFUllfUk9VVEVfSU1BR0UQChIXChNERUxJVkVSWV9ST1VURV9MSU5LEAsSFwoTREVMSVZFUllfUk9VVEVfVEVYVBAMEhkKFURFTElWRVJZX1JPVVRFX05PVElDRRANEhcKE0RFTElWRVJZX1JPVVRFX0NPUFkQDiqQBQoRRGVsaXZlcnlFcnJvcktpbmQSIwofREVMSVZFUllfRVJST1JfS0lORF9VTlNQRUNJRklFRBAAEiAKHERFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xPTkcQARIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX0JBRF9GT1JNQVQQAhIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0ZPUkJJRERFThADEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9UX0ZPVU5EEAQSJAogREVMSVZFUllfRVJST1JfS0lORF9SQVRFX0xJTUlURUQQBRIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX1RSQU5TSUVOVBAGEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfVE9PX0xBUkdFEAcSHQoZREVMSVZFUllfRVJST1JfS0lORF9FTVBUWRAIEhwKGERFTElWRVJZX0VSUk9SX0tJTkRfQVVUSBAJEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfV0lORE9XX0NMT1NFRBAKEigKJERFTElWRVJZX0VSUk9SX0tJTkRfVU5TVVBQT1JURURfS0lORBALEiUKIURFTElWRVJZX0VSUk9SX0tJTkRfU1RBTEVfRklMRV9JRBAMEiEKHURFTElWRVJZX0VSUk9SX0tJTkRfTk9fVEhSRUFEEA0SHgoaREVMSVZFUllfRVJST1JfS0lORF9TT1VSQ0UQDhIfChtERUxJVkVSWV9FUlJPUl9LSU5EX1VOS05PV04QDxIiCh5ERUxJVkVSWV9FUlJPUl9LSU5EX05PX0FDQ09VTlQQEBIhCh1ERUxJVkVSWV9FUlJPUl9LSU5EX0FNQklHVU9VUxARKowBCg1XYWl0aW5nUmVhc29uEh4KGldBSVRJTkdfUkVBU09OX1VOU1BFQ0lGSUVEEAASHwobV0FJVElOR19SRUFTT05fUkFURV9MSU1JVEVEEAESIAocV0FJVElOR19SRUFTT05fV0lORE9XX0NMT1NFRBACEhgKFFdBSVRJTkdfUkVBU09OX1FVRVVFEAMq1QEKDURlbGl2ZXJ5U3RhZ2USHgoaREVMSVZFUllfU1RBR0VfVU5TUEVDSUZJRUQQABIbChdERUxJVkVSWV9TVEFHRV9DSEVDS0lORxABEhsKF0RFTElWRVJZX1NUQUdFX0ZFVENISU5HEAISGQoVREVMSVZFUllfU1RBR0VfU1RPUkVEEAMSGgoWREVMSVZFUllfU1RBR0VfU0VORElORxAEEhoKFkRFTElWRVJZX1NUQUdFX1dBSVRJTkcQBRIXChNERUxJVkVSWV9TVEFHRV9TRU5UEAYqmQEKCVN0ZXBTdGF0ZRIaChZTVEVQX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQU1RFUF9TVEFURV9SRUFEWRABEhYKElNURVBfU1RBVEVfU0VORElORxACEhMKD1NURVBfU1RBVEVfRE9ORRADEhYKElNURVBfU1RBVEVfVU5LTk9XThAEEhUKEVNURVBfU1RBVEVfRkFJTEVEEAUqkwEKEFByZXZpZXdMaW5rU3RhdGUSIgoeUFJFVklFV19MSU5LX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXUFJFVklFV19MSU5LX1NUQVRFX09QRU4QARIeChpQUkVWSUVXX0xJTktfU1RBVEVfRVhQSVJFRBACEh4KGlBSRVZJRVdfTElOS19TVEFURV9SRVZPS0VEEAMqswEKD0NyZWRlbnRpYWxTdGF0ZRIgChxDUkVERU5USUFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASHQoZQ1JFREVOVElBTF9TVEFURV9BQ0NFUFRFRBABEhwKGENSRURFTlRJQUxfU1RBVEVfUkVGVVNFRBACEiAKHENSRURFTlRJQUxfU1RBVEVfVU5SRUFDSEFCTEUQAxIfChtDUkVERU5USUFMX1NUQVRFX1VOVkVSSUZJRUQQBCqIAQoORmlsZVBlcm1pc3Npb24SHwobRklMRV9QRVJNSVNTSU9OX1VOU1BFQ0lGSUVEEAASGwoXRklMRV9QRVJNSVNTSU9OX0FMTE9XRUQQARIaChZGSUxFX1BFUk1JU1NJT05fREVOSUVEEAISHAoYRklMRV9QRVJNSVNTSU9OX1BFUl9DSEFUEAMyhgUKCkRlbGl2ZXJpZXMSQQoIU2VuZEZpbGUSGi5kcmF5LnYxLlNlbmRGaWxlUmVxdWVzdGVkGhkuZHJheS52MS5EZWxpdmVyeUFjY2VwdGVkEkMKB091dGNvbWUSHy5kcmF5LnYxLkRlbGl2ZXJ5T3V0Y29tZVJlcXVlc3QaFy5kcmF5LnYxLkRlbGl2ZXJ5UmVwb3J0EkQKCFJlY2VpcHRzEhwuZHJheS52MS5MaXN0UmVjZWlwdHNSZXF1ZXN0GhouZHJheS52MS5MaXN0UmVjZWlwdHNSZXBseRI7CgZSZXNlbmQSFi5kcmF5LnYxLlJlc2VuZFJlcXVlc3QaGS5kcmF5LnYxLkRlbGl2ZXJ5QWNjZXB0ZWQSSQoOQ2FuY2VsRGVsaXZlcnkSHi5kcmF5LnYxLkNhbmNlbERlbGl2ZXJ5UmVxdWVzdBoXLmRyYXkudjEuRGVsaXZlcnlSZXBvcnQSPgoIU2VuZFRleHQSGi5kcmF5LnYxLlNlbmRUZXh0UmVxdWVzdGVkGhYuZHJheS52MS5TZW5kVGV4dFJlcGx5EksKDVByZXBhcmVVcGxvYWQSHS5kcmF5LnYxLlByZXBhcmVVcGxvYWRSZXF1ZXN0GhsuZHJheS52MS5QcmVwYXJlVXBsb2FkUmVwbHkSSAoMRmluaXNoVXBsb2FkEhwuZHJheS52MS5GaW5pc2hVcGxvYWRSZXF1ZXN0GhouZHJheS52MS5GaW5pc2hVcGxvYWRSZXBseRJLCg1DaGVja0FjY291bnRzEh0uZHJheS52MS5DaGVja0FjY291bnRzUmVxdWVzdBobLmRyYXkudjEuQ2hlY2tBY2NvdW50c1JlcGx5YgZwcm90bzM", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session, file_dray_v1_sandbox]);
 
 /**
  * Switches of a delivery.
@@ -48,6 +48,14 @@ export type DeliveryFlags = Message<"dray.v1.DeliveryFlags"> & {
    * @generated from field: bool spoiler = 3;
    */
   spoiler: boolean;
+
+  /**
+   * A link to a preview in place of each file of the session's sandbox: the file is not copied. Refused unless the operator
+   * allows it.
+   *
+   * @generated from field: bool as_preview = 4;
+   */
+  asPreview: boolean;
 };
 
 /**
@@ -632,6 +640,13 @@ export type DeliveredFile = Message<"dray.v1.DeliveredFile"> & {
    * @generated from field: dray.v1.DeliveryErrorKind error_code = 21;
    */
   errorCode: DeliveryErrorKind;
+
+  /**
+   * The previews of a file that is sent as one; absent for every other file.
+   *
+   * @generated from field: dray.v1.PreviewReceipt preview = 22;
+   */
+  preview?: PreviewReceipt | undefined;
 };
 
 /**
@@ -640,6 +655,85 @@ export type DeliveredFile = Message<"dray.v1.DeliveredFile"> & {
  */
 export const DeliveredFileSchema: GenMessage<DeliveredFile> = /*@__PURE__*/
   messageDesc(file_dray_v1_delivery, 10);
+
+/**
+ * What is known of the previews of one delivered file. Only the ids and the end are stored; the rest is asked for with each
+ * receipt.
+ *
+ * @generated from message dray.v1.PreviewReceipt
+ */
+export type PreviewReceipt = Message<"dray.v1.PreviewReceipt"> & {
+  /**
+   * Ids of the previews, oldest first: each attempt to send has one of its own, and all but the newest were revoked, or
+   * belong to a message that may be visible.
+   *
+   * @generated from field: repeated string preview_ids = 1;
+   */
+  previewIds: string[];
+
+  /**
+   * Unix milliseconds at which the newest link ends.
+   *
+   * @generated from field: uint64 expires_at_ms = 2;
+   */
+  expiresAtMs: bigint;
+
+  /**
+   * Whether the newest link can be opened.
+   *
+   * @generated from field: dray.v1.PreviewLinkState state = 3;
+   */
+  state: PreviewLinkState;
+
+  /**
+   * Whether sandbox-transfer reported the counts below; without it they are not known.
+   *
+   * @generated from field: bool counts_known = 4;
+   */
+  countsKnown: boolean;
+
+  /**
+   * How often a link was opened, see `Preview.opened_count`.
+   *
+   * @generated from field: uint32 opened_count = 5;
+   */
+  openedCount: number;
+
+  /**
+   * Unix milliseconds of the first opening; 0 for none.
+   *
+   * @generated from field: uint64 first_opened_at_ms = 6;
+   */
+  firstOpenedAtMs: bigint;
+
+  /**
+   * How often programs that name themselves looked at it, see `Preview.scanned_count`.
+   *
+   * @generated from field: uint32 scanned_count = 7;
+   */
+  scannedCount: number;
+
+  /**
+   * Unix milliseconds of the first such look; 0 for none.
+   *
+   * @generated from field: uint64 first_scanned_at_ms = 8;
+   */
+  firstScannedAtMs: bigint;
+
+  /**
+   * Unix milliseconds at which the newest link was revoked; 0 for none.
+   *
+   * @generated from field: uint64 revoked_at_ms = 9;
+   */
+  revokedAtMs: bigint;
+};
+
+/**
+ * Describes the message dray.v1.PreviewReceipt.
+ * Use `create(PreviewReceiptSchema)` to create a new message.
+ */
+export const PreviewReceiptSchema: GenMessage<PreviewReceipt> = /*@__PURE__*/
+  messageDesc(file_dray_v1_delivery, 11);
 
 /**
  * The outcome of a delivery, for callers and events.
@@ -819,7 +913,7 @@ export type DeliveryReport = Message<"dray.v1.DeliveryReport"> & {
  * Use `create(DeliveryReportSchema)` to create a new message.
  */
 export const DeliveryReportSchema: GenMessage<DeliveryReport> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 11);
+  messageDesc(file_dray_v1_delivery, 12);
 
 /**
  * The record of a delivery in the bucket `dray_deliveries`: private to platform-delivery, which makes the
@@ -999,7 +1093,7 @@ export type DeliveryRecord = Message<"dray.v1.DeliveryRecord"> & {
  * Use `create(DeliveryRecordSchema)` to create a new message.
  */
 export const DeliveryRecordSchema: GenMessage<DeliveryRecord> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 12);
+  messageDesc(file_dray_v1_delivery, 13);
 
 /**
  * One visible request of a delivery, as its record keeps it.
@@ -1128,7 +1222,7 @@ export type DeliveryStep = Message<"dray.v1.DeliveryStep"> & {
  * Use `create(DeliveryStepSchema)` to create a new message.
  */
 export const DeliveryStepSchema: GenMessage<DeliveryStep> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 13);
+  messageDesc(file_dray_v1_delivery, 14);
 
 /**
  * What the platform confirmed of a step.
@@ -1192,7 +1286,7 @@ export type StepConfirmation = Message<"dray.v1.StepConfirmation"> & {
  * Use `create(StepConfirmationSchema)` to create a new message.
  */
 export const StepConfirmationSchema: GenMessage<StepConfirmation> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 14);
+  messageDesc(file_dray_v1_delivery, 15);
 
 /**
  * Which delivery.
@@ -1220,7 +1314,7 @@ export type DeliveryOutcomeRequest = Message<"dray.v1.DeliveryOutcomeRequest"> &
  * Use `create(DeliveryOutcomeRequestSchema)` to create a new message.
  */
 export const DeliveryOutcomeRequestSchema: GenMessage<DeliveryOutcomeRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 15);
+  messageDesc(file_dray_v1_delivery, 16);
 
 /**
  * Which receipts.
@@ -1262,7 +1356,7 @@ export type ListReceiptsRequest = Message<"dray.v1.ListReceiptsRequest"> & {
  * Use `create(ListReceiptsRequestSchema)` to create a new message.
  */
 export const ListReceiptsRequestSchema: GenMessage<ListReceiptsRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 16);
+  messageDesc(file_dray_v1_delivery, 17);
 
 /**
  * Receipts, newest first.
@@ -1290,7 +1384,7 @@ export type ListReceiptsReply = Message<"dray.v1.ListReceiptsReply"> & {
  * Use `create(ListReceiptsReplySchema)` to create a new message.
  */
 export const ListReceiptsReplySchema: GenMessage<ListReceiptsReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 17);
+  messageDesc(file_dray_v1_delivery, 18);
 
 /**
  * What to deliver once more.
@@ -1318,7 +1412,7 @@ export type ResendRequest = Message<"dray.v1.ResendRequest"> & {
  * Use `create(ResendRequestSchema)` to create a new message.
  */
 export const ResendRequestSchema: GenMessage<ResendRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 18);
+  messageDesc(file_dray_v1_delivery, 19);
 
 /**
  * Which delivery to end.
@@ -1346,7 +1440,7 @@ export type CancelDeliveryRequest = Message<"dray.v1.CancelDeliveryRequest"> & {
  * Use `create(CancelDeliveryRequestSchema)` to create a new message.
  */
 export const CancelDeliveryRequestSchema: GenMessage<CancelDeliveryRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 19);
+  messageDesc(file_dray_v1_delivery, 20);
 
 /**
  * An agent's final text.
@@ -1388,7 +1482,7 @@ export type SendTextRequested = Message<"dray.v1.SendTextRequested"> & {
  * Use `create(SendTextRequestedSchema)` to create a new message.
  */
 export const SendTextRequestedSchema: GenMessage<SendTextRequested> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 20);
+  messageDesc(file_dray_v1_delivery, 21);
 
 /**
  * The text without its tags, and the delivery of the files that they name.
@@ -1430,7 +1524,7 @@ export type SendTextReply = Message<"dray.v1.SendTextReply"> & {
  * Use `create(SendTextReplySchema)` to create a new message.
  */
 export const SendTextReplySchema: GenMessage<SendTextReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 21);
+  messageDesc(file_dray_v1_delivery, 22);
 
 /**
  * A file that a user or a service is going to upload.
@@ -1479,7 +1573,7 @@ export type PrepareUploadRequest = Message<"dray.v1.PrepareUploadRequest"> & {
  * Use `create(PrepareUploadRequestSchema)` to create a new message.
  */
 export const PrepareUploadRequestSchema: GenMessage<PrepareUploadRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 22);
+  messageDesc(file_dray_v1_delivery, 23);
 
 /**
  * Where to put it.
@@ -1514,7 +1608,7 @@ export type PrepareUploadReply = Message<"dray.v1.PrepareUploadReply"> & {
  * Use `create(PrepareUploadReplySchema)` to create a new message.
  */
 export const PrepareUploadReplySchema: GenMessage<PrepareUploadReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 23);
+  messageDesc(file_dray_v1_delivery, 24);
 
 /**
  * An upload whose PUT is done.
@@ -1535,7 +1629,7 @@ export type FinishUploadRequest = Message<"dray.v1.FinishUploadRequest"> & {
  * Use `create(FinishUploadRequestSchema)` to create a new message.
  */
 export const FinishUploadRequestSchema: GenMessage<FinishUploadRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 24);
+  messageDesc(file_dray_v1_delivery, 25);
 
 /**
  * An upload that was taken.
@@ -1563,7 +1657,7 @@ export type FinishUploadReply = Message<"dray.v1.FinishUploadReply"> & {
  * Use `create(FinishUploadReplySchema)` to create a new message.
  */
 export const FinishUploadReplySchema: GenMessage<FinishUploadReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 25);
+  messageDesc(file_dray_v1_delivery, 26);
 
 /**
  * Event `dray.event.inbound.v1.received.<tenant>`: a user wrote, perhaps with files; they are on their way into the
@@ -1627,7 +1721,7 @@ export type MessageReceived = Message<"dray.v1.MessageReceived"> & {
  * Use `create(MessageReceivedSchema)` to create a new message.
  */
 export const MessageReceivedSchema: GenMessage<MessageReceived> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 26);
+  messageDesc(file_dray_v1_delivery, 27);
 
 /**
  * Work `dray.work.inbound.v1.receive.<tenant>`: fetch the attachments of a user's message and put them on their way.
@@ -1676,7 +1770,7 @@ export type ReceiveMessage = Message<"dray.v1.ReceiveMessage"> & {
  * Use `create(ReceiveMessageSchema)` to create a new message.
  */
 export const ReceiveMessageSchema: GenMessage<ReceiveMessage> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 27);
+  messageDesc(file_dray_v1_delivery, 28);
 
 /**
  * An attachment before it was fetched.
@@ -1739,7 +1833,7 @@ export type ReceivedAttachment = Message<"dray.v1.ReceivedAttachment"> & {
  * Use `create(ReceivedAttachmentSchema)` to create a new message.
  */
 export const ReceivedAttachmentSchema: GenMessage<ReceivedAttachment> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 28);
+  messageDesc(file_dray_v1_delivery, 29);
 
 /**
  * Event `dray.event.inbound.v1.refused.<tenant>`: a user's message could not be taken.
@@ -1788,7 +1882,7 @@ export type MessageRefused = Message<"dray.v1.MessageRefused"> & {
  * Use `create(MessageRefusedSchema)` to create a new message.
  */
 export const MessageRefusedSchema: GenMessage<MessageRefused> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 29);
+  messageDesc(file_dray_v1_delivery, 30);
 
 /**
  * Audit `dray.audit.delivery.v1.recorded.<tenant>`: one line per delivered or refused file; no content, no path beyond
@@ -1901,7 +1995,7 @@ export type DeliveryAudit = Message<"dray.v1.DeliveryAudit"> & {
  * Use `create(DeliveryAuditSchema)` to create a new message.
  */
 export const DeliveryAuditSchema: GenMessage<DeliveryAudit> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 30);
+  messageDesc(file_dray_v1_delivery, 31);
 
 /**
  * Which accounts to check.
@@ -1922,7 +2016,7 @@ export type CheckAccountsRequest = Message<"dray.v1.CheckAccountsRequest"> & {
  * Use `create(CheckAccountsRequestSchema)` to create a new message.
  */
 export const CheckAccountsRequestSchema: GenMessage<CheckAccountsRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 31);
+  messageDesc(file_dray_v1_delivery, 32);
 
 /**
  * The results of the checks.
@@ -1950,7 +2044,7 @@ export type CheckAccountsReply = Message<"dray.v1.CheckAccountsReply"> & {
  * Use `create(CheckAccountsReplySchema)` to create a new message.
  */
 export const CheckAccountsReplySchema: GenMessage<CheckAccountsReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 32);
+  messageDesc(file_dray_v1_delivery, 33);
 
 /**
  * The state of one account. Holds no part of its credentials.
@@ -2041,7 +2135,7 @@ export type AccountCheck = Message<"dray.v1.AccountCheck"> & {
  * Use `create(AccountCheckSchema)` to create a new message.
  */
 export const AccountCheckSchema: GenMessage<AccountCheck> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 33);
+  messageDesc(file_dray_v1_delivery, 34);
 
 /**
  * Limits of an account.
@@ -2104,7 +2198,7 @@ export type AccountLimits = Message<"dray.v1.AccountLimits"> & {
  * Use `create(AccountLimitsSchema)` to create a new message.
  */
 export const AccountLimitsSchema: GenMessage<AccountLimits> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 34);
+  messageDesc(file_dray_v1_delivery, 35);
 
 /**
  * The limit of one route.
@@ -2132,7 +2226,7 @@ export type RouteLimit = Message<"dray.v1.RouteLimit"> & {
  * Use `create(RouteLimitSchema)` to create a new message.
  */
 export const RouteLimitSchema: GenMessage<RouteLimit> = /*@__PURE__*/
-  messageDesc(file_dray_v1_delivery, 35);
+  messageDesc(file_dray_v1_delivery, 36);
 
 /**
  * A question to the people of a chat about a call that waits for approval.
@@ -2265,6 +2359,13 @@ export enum FileState {
    * @generated from enum value: FILE_STATE_UNKNOWN = 8;
    */
   UNKNOWN = 8,
+
+  /**
+   * The platform confirmed a message with a link to a preview of it: `delivered_as_preview`.
+   *
+   * @generated from enum value: FILE_STATE_DELIVERED_AS_PREVIEW = 9;
+   */
+  DELIVERED_AS_PREVIEW = 9,
 }
 
 /**
@@ -2689,6 +2790,47 @@ export const StepStateSchema: GenEnum<StepState> = /*@__PURE__*/
   enumDesc(file_dray_v1_delivery, 5);
 
 /**
+ * Whether links of previews can be opened.
+ *
+ * @generated from enum dray.v1.PreviewLinkState
+ */
+export enum PreviewLinkState {
+  /**
+   * Not known: no link was made yet, or sandbox-transfer did not respond.
+   *
+   * @generated from enum value: PREVIEW_LINK_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It can be opened: `open`.
+   *
+   * @generated from enum value: PREVIEW_LINK_STATE_OPEN = 1;
+   */
+  OPEN = 1,
+
+  /**
+   * Its time is over: `expired`.
+   *
+   * @generated from enum value: PREVIEW_LINK_STATE_EXPIRED = 2;
+   */
+  EXPIRED = 2,
+
+  /**
+   * It was ended before its time: `revoked`.
+   *
+   * @generated from enum value: PREVIEW_LINK_STATE_REVOKED = 3;
+   */
+  REVOKED = 3,
+}
+
+/**
+ * Describes the enum dray.v1.PreviewLinkState.
+ */
+export const PreviewLinkStateSchema: GenEnum<PreviewLinkState> = /*@__PURE__*/
+  enumDesc(file_dray_v1_delivery, 6);
+
+/**
  * Whether a platform accepted the credentials of an account.
  *
  * @generated from enum dray.v1.CredentialState
@@ -2734,7 +2876,7 @@ export enum CredentialState {
  * Describes the enum dray.v1.CredentialState.
  */
 export const CredentialStateSchema: GenEnum<CredentialState> = /*@__PURE__*/
-  enumDesc(file_dray_v1_delivery, 6);
+  enumDesc(file_dray_v1_delivery, 7);
 
 /**
  * Whether an account may send files.
@@ -2775,7 +2917,7 @@ export enum FilePermission {
  * Describes the enum dray.v1.FilePermission.
  */
 export const FilePermissionSchema: GenEnum<FilePermission> = /*@__PURE__*/
-  enumDesc(file_dray_v1_delivery, 7);
+  enumDesc(file_dray_v1_delivery, 8);
 
 /**
  * Served by platform-delivery, over the bus as `dray.delivery.v1.<verb>` and over gRPC.

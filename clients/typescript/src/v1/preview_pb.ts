@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/preview.proto.
  */
 export const file_dray_v1_preview: GenFile = /*@__PURE__*/
-  fileDesc("ChVkcmF5L3YxL3ByZXZpZXcucHJvdG8SB2RyYXkudjEiZAoUQ3JlYXRlUHJldmlld1JlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIMCgRwYXRoGAIgASgMEhgKEGxpZmV0aW1lX3NlY29uZHMYAyABKA0iQAoOQ3JlYXRlZFByZXZpZXcSIQoHcHJldmlldxgBIAEoCzIQLmRyYXkudjEuUHJldmlldxILCgN1cmwYAiABKAkiuwEKB1ByZXZpZXcSEgoKcHJldmlld19pZBgBIAEoCRImCgZoYW5kbGUYAiABKAsyFi5kcmF5LnYxLlNhbmRib3hIYW5kbGUSDwoHc2Vzc2lvbhgDIAEoCRIRCglkaXJlY3RvcnkYBCABKAwSDAoEZmlsZRgFIAEoDBIVCg1jcmVhdGVkX2F0X21zGAYgASgEEhUKDWV4cGlyZXNfYXRfbXMYByABKAQSFAoMb3BlbmVkX2F0X21zGAggASgEIjsKE0xpc3RQcmV2aWV3c1JlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZiI3ChFMaXN0UHJldmlld3NSZXBseRIiCghwcmV2aWV3cxgBIAMoCzIQLmRyYXkudjEuUHJldmlldyJQChRSZXZva2VQcmV2aWV3UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEhIKCnByZXZpZXdfaWQYAiABKAkiSQoNUHJldmlld1JlY29yZBIhCgdwcmV2aWV3GAEgASgLMhAuZHJheS52MS5QcmV2aWV3EhUKDXNlY3JldF9zaGEyNTYYAiABKAwibwoOUHJldmlld1JlY29yZHMSDgoGdGVuYW50GAEgASgJEiQKB3NhbmRib3gYAiABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSJwoHcmVjb3JkcxgDIAMoCzIWLmRyYXkudjEuUHJldmlld1JlY29yZCJZCgxQcmV2aWV3QXVkaXQSJgoGYWN0aW9uGAEgASgOMhYuZHJheS52MS5QcmV2aWV3QWN0aW9uEiEKB3ByZXZpZXcYAiABKAsyEC5kcmF5LnYxLlByZXZpZXcqggEKDVByZXZpZXdBY3Rpb24SHgoaUFJFVklFV19BQ1RJT05fVU5TUEVDSUZJRUQQABIaChZQUkVWSUVXX0FDVElPTl9DUkVBVEVEEAESGQoVUFJFVklFV19BQ1RJT05fT1BFTkVEEAISGgoWUFJFVklFV19BQ1RJT05fUkVWT0tFRBADMskBCghQcmV2aWV3cxJACgZDcmVhdGUSHS5kcmF5LnYxLkNyZWF0ZVByZXZpZXdSZXF1ZXN0GhcuZHJheS52MS5DcmVhdGVkUHJldmlldxJACgRMaXN0EhwuZHJheS52MS5MaXN0UHJldmlld3NSZXF1ZXN0GhouZHJheS52MS5MaXN0UHJldmlld3NSZXBseRI5CgZSZXZva2USHS5kcmF5LnYxLlJldm9rZVByZXZpZXdSZXF1ZXN0GhAuZHJheS52MS5QcmV2aWV3YgZwcm90bzM", [file_dray_v1_sandbox, file_dray_v1_session]);
+  fileDesc("ChVkcmF5L3YxL3ByZXZpZXcucHJvdG8SB2RyYXkudjEijAEKFENyZWF0ZVByZXZpZXdSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIYChBsaWZldGltZV9zZWNvbmRzGAMgASgNEhEKCW9ubHlfZmlsZRgEIAEoCBITCgtkZWxpdmVyeV9pZBgFIAEoCSJACg5DcmVhdGVkUHJldmlldxIhCgdwcmV2aWV3GAEgASgLMhAuZHJheS52MS5QcmV2aWV3EgsKA3VybBgCIAEoCSL1AgoHUHJldmlldxISCgpwcmV2aWV3X2lkGAEgASgJEiYKBmhhbmRsZRgCIAEoCzIWLmRyYXkudjEuU2FuZGJveEhhbmRsZRIPCgdzZXNzaW9uGAMgASgJEhEKCWRpcmVjdG9yeRgEIAEoDBIMCgRmaWxlGAUgASgMEhUKDWNyZWF0ZWRfYXRfbXMYBiABKAQSFQoNZXhwaXJlc19hdF9tcxgHIAEoBBIUCgxvcGVuZWRfYXRfbXMYCCABKAQSEQoJb25seV9maWxlGAkgASgIEhMKC2RlbGl2ZXJ5X2lkGAogASgJEhQKDG9wZW5lZF9jb3VudBgLIAEoDRIZChFsYXN0X29wZW5lZF9hdF9tcxgMIAEoBBIVCg1zY2FubmVkX2NvdW50GA0gASgNEhUKDXNjYW5uZWRfYXRfbXMYDiABKAQSGgoSbGFzdF9zY2FubmVkX2F0X21zGA8gASgEEhUKDXJldm9rZWRfYXRfbXMYECABKAQiUAoTTGlzdFByZXZpZXdzUmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEhMKC2RlbGl2ZXJ5X2lkGAIgASgJIjcKEUxpc3RQcmV2aWV3c1JlcGx5EiIKCHByZXZpZXdzGAEgAygLMhAuZHJheS52MS5QcmV2aWV3IlAKFFJldm9rZVByZXZpZXdSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSEgoKcHJldmlld19pZBgCIAEoCSJJCg1QcmV2aWV3UmVjb3JkEiEKB3ByZXZpZXcYASABKAsyEC5kcmF5LnYxLlByZXZpZXcSFQoNc2VjcmV0X3NoYTI1NhgCIAEoDCJvCg5QcmV2aWV3UmVjb3JkcxIOCgZ0ZW5hbnQYASABKAkSJAoHc2FuZGJveBgCIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhInCgdyZWNvcmRzGAMgAygLMhYuZHJheS52MS5QcmV2aWV3UmVjb3JkIlkKDFByZXZpZXdBdWRpdBImCgZhY3Rpb24YASABKA4yFi5kcmF5LnYxLlByZXZpZXdBY3Rpb24SIQoHcHJldmlldxgCIAEoCzIQLmRyYXkudjEuUHJldmlldyqeAQoNUHJldmlld0FjdGlvbhIeChpQUkVWSUVXX0FDVElPTl9VTlNQRUNJRklFRBAAEhoKFlBSRVZJRVdfQUNUSU9OX0NSRUFURUQQARIZChVQUkVWSUVXX0FDVElPTl9PUEVORUQQAhIaChZQUkVWSUVXX0FDVElPTl9SRVZPS0VEEAMSGgoWUFJFVklFV19BQ1RJT05fU0NBTk5FRBAEMskBCghQcmV2aWV3cxJACgZDcmVhdGUSHS5kcmF5LnYxLkNyZWF0ZVByZXZpZXdSZXF1ZXN0GhcuZHJheS52MS5DcmVhdGVkUHJldmlldxJACgRMaXN0EhwuZHJheS52MS5MaXN0UHJldmlld3NSZXF1ZXN0GhouZHJheS52MS5MaXN0UHJldmlld3NSZXBseRI5CgZSZXZva2USHS5kcmF5LnYxLlJldm9rZVByZXZpZXdSZXF1ZXN0GhAuZHJheS52MS5QcmV2aWV3YgZwcm90bzM", [file_dray_v1_sandbox, file_dray_v1_session]);
 
 /**
  * What to show.
@@ -45,6 +45,21 @@ export type CreatePreviewRequest = Message<"dray.v1.CreatePreviewRequest"> & {
    * @generated from field: uint32 lifetime_seconds = 3;
    */
   lifetimeSeconds: number;
+
+  /**
+   * Whether of a file nothing but that file can be read through the link: its relative assets do not load. A directory is
+   * shown as it is.
+   *
+   * @generated from field: bool only_file = 4;
+   */
+  onlyFile: boolean;
+
+  /**
+   * Delivery whose link it is, at most 128 bytes; empty for none. Such a preview is listed for 30 days, also after its end.
+   *
+   * @generated from field: string delivery_id = 5;
+   */
+  deliveryId: string;
 };
 
 /**
@@ -138,11 +153,68 @@ export type Preview = Message<"dray.v1.Preview"> & {
   expiresAtMs: bigint;
 
   /**
-   * Unix milliseconds at which it was first looked at; 0 before.
+   * Unix milliseconds at which it was first looked at; 0 before. Looks of scanners do not count.
    *
    * @generated from field: uint64 opened_at_ms = 8;
    */
   openedAtMs: bigint;
+
+  /**
+   * Whether nothing but `file` is shown.
+   *
+   * @generated from field: bool only_file = 9;
+   */
+  onlyFile: boolean;
+
+  /**
+   * Delivery whose link it is; empty for none.
+   *
+   * @generated from field: string delivery_id = 10;
+   */
+  deliveryId: string;
+
+  /**
+   * How often it was opened; openings within ten seconds count once. Looks of scanners do not count.
+   *
+   * @generated from field: uint32 opened_count = 11;
+   */
+  openedCount: number;
+
+  /**
+   * Unix milliseconds of the newest opening that was counted.
+   *
+   * @generated from field: uint64 last_opened_at_ms = 12;
+   */
+  lastOpenedAtMs: bigint;
+
+  /**
+   * How often programs looked at it that name themselves in `User-Agent`, as link previews of chat platforms do; looks
+   * within ten seconds count once. A program that calls itself a browser counts as a person.
+   *
+   * @generated from field: uint32 scanned_count = 13;
+   */
+  scannedCount: number;
+
+  /**
+   * Unix milliseconds of the first such look; 0 before.
+   *
+   * @generated from field: uint64 scanned_at_ms = 14;
+   */
+  scannedAtMs: bigint;
+
+  /**
+   * Unix milliseconds of the newest such look that was counted.
+   *
+   * @generated from field: uint64 last_scanned_at_ms = 15;
+   */
+  lastScannedAtMs: bigint;
+
+  /**
+   * Unix milliseconds at which it was revoked; 0 before.
+   *
+   * @generated from field: uint64 revoked_at_ms = 16;
+   */
+  revokedAtMs: bigint;
 };
 
 /**
@@ -164,6 +236,13 @@ export type ListPreviewsRequest = Message<"dray.v1.ListPreviewsRequest"> & {
    * @generated from field: dray.v1.SandboxRef sandbox = 1;
    */
   sandbox?: SandboxRef | undefined;
+
+  /**
+   * Only those of this delivery, those that ended included; empty for all open ones.
+   *
+   * @generated from field: string delivery_id = 2;
+   */
+  deliveryId: string;
 };
 
 /**
@@ -174,7 +253,7 @@ export const ListPreviewsRequestSchema: GenMessage<ListPreviewsRequest> = /*@__P
   messageDesc(file_dray_v1_preview, 3);
 
 /**
- * Open previews.
+ * Open previews, or those of a delivery.
  *
  * @generated from message dray.v1.ListPreviewsReply
  */
@@ -286,7 +365,7 @@ export const PreviewRecordsSchema: GenMessage<PreviewRecords> = /*@__PURE__*/
   messageDesc(file_dray_v1_preview, 7);
 
 /**
- * Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened or revoked.
+ * Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened, first scanned or revoked.
  *
  * @generated from message dray.v1.PreviewAudit
  */
@@ -346,6 +425,13 @@ export enum PreviewAction {
    * @generated from enum value: PREVIEW_ACTION_REVOKED = 3;
    */
   REVOKED = 3,
+
+  /**
+   * A program that names itself looked at it for the first time: `scanned`.
+   *
+   * @generated from enum value: PREVIEW_ACTION_SCANNED = 4;
+   */
+  SCANNED = 4,
 }
 
 /**

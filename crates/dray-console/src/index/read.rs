@@ -7,7 +7,7 @@ use dray_bus::headers::{
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::contract::schema_name;
-use dray_proto::v1::{self, FileState, SandboxCommandStage, SandboxCommandState};
+use dray_proto::v1::{self, FileState, SandboxCommandStage, SandboxCommandState, TicketAction};
 use dray_types::TraceContext;
 use prost::{Message, Name};
 
@@ -111,6 +111,8 @@ fn fill_audit(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         preview_audit(row, &audit);
     } else if let Some(audit) = decode::<v1::SandboxCommandAudit>(event, schema) {
         command_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::TicketAudit>(event, schema) {
+        ticket_audit(row, &audit);
     } else {
         return false;
     }
@@ -140,6 +142,25 @@ fn command_audit(row: &mut EventRow, audit: &v1::SandboxCommandAudit) {
         row.prove("state", audit.state().name());
         row.prove("exit_code", audit.exit_code.to_string());
     }
+}
+
+fn ticket_audit(row: &mut EventRow, audit: &v1::TicketAudit) {
+    set_session(row, &audit.session);
+    row.outcome = match audit.action() {
+        TicketAction::Issued => RowOutcome::Working,
+        TicketAction::Completed | TicketAction::Revoked => RowOutcome::Done,
+        TicketAction::Refused => RowOutcome::Refused,
+        TicketAction::Unspecified => RowOutcome::Unknown,
+    };
+    row.summary = format!(
+        "Ticket for {} {}: {}",
+        audit.direction().name(),
+        audit.action().name(),
+        human_size(audit.moved_bytes)
+    );
+    row.prove("ticket", audit.ticket_id.as_str());
+    // The page of a file finds its tickets by this.
+    row.prove("sha256", hex_digits(&audit.sha256));
 }
 
 fn set_session(row: &mut EventRow, session: &str) {
@@ -276,7 +297,10 @@ fn delivery_audit(row: &mut EventRow, audit: &v1::DeliveryAudit) {
         FileState::Unspecified if audit.state == "stored" => RowOutcome::Done,
         FileState::Unspecified | FileState::Failed | FileState::Rejected => RowOutcome::Failed,
         FileState::Queued | FileState::Sending => RowOutcome::Working,
-        FileState::Delivered | FileState::DeliveredAsLink | FileState::Copied => RowOutcome::Done,
+        FileState::Delivered
+        | FileState::DeliveredAsLink
+        | FileState::DeliveredAsPreview
+        | FileState::Copied => RowOutcome::Done,
         FileState::Unknown => RowOutcome::Unknown,
     };
     row.summary = format!(

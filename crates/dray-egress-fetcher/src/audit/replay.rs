@@ -1,13 +1,9 @@
 //! Replays audit events: what another policy would have decided about the requests that happened.
 
-use dray_guard::ruleset::replay::{PolicyReplay, RecordedRequest};
-use dray_guard::ruleset::{Caller, ObservedPart};
-use dray_guard::{CanonicalUrl, Code, RequestKind, RuleSet};
+use dray_guard::RuleSet;
+use dray_guard::ruleset::Caller;
+use dray_guard::ruleset::replay::{PolicyReplay, ReplayBaseline, RequestRecord};
 use dray_proto::v1;
-
-/// Codes of refusals by the policy files, about which another policy may decide otherwise. Other refusals in these
-/// phases stay.
-const POLICY_CODES: [Code; 3] = [Code::PolicyDenied, Code::QuotaExceeded, Code::Overloaded];
 
 /// Judges the request of `event` by both policies; `None` stands for no policy files. An event that is not about a request
 /// of its own (a lookup, the end of a connection), or whose request was refused by the configuration or the guard, adds
@@ -19,49 +15,31 @@ pub fn replay_event(
     tenant: &str,
     event: &v1::EgressAudit,
 ) {
-    let is_other_refusal = event.verdict == "deny"
-        && (matches!(event.phase.as_str(), "policy" | "url")
-            || event.code == Code::SsrfBlocked.as_str())
-        && POLICY_CODES.iter().all(|code| code.as_str() != event.code);
-    if event.lookup_only || event.proxy_stage == "closed" || is_other_refusal {
-        return;
-    }
-    let host = match event.url_host.as_str() {
-        // The host of an event has no brackets.
-        address if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
-        host => host.to_owned(),
-    };
-    let text = format!("{}://{host}:{}/", event.url_scheme, event.url_port);
-    let Ok(url) = CanonicalUrl::parse(&text) else {
-        return;
-    };
-    let kind = match event.proxy_protocol.as_str() {
-        "" => RequestKind::Fetch,
-        "http" => RequestKind::Request(event.method.clone()),
-        _ => RequestKind::Tunnel,
-    };
-    let mut request = kind.view(&url);
-    if kind != RequestKind::Tunnel {
-        // An event holds a hash of the path.
-        request.path = ObservedPart::Unrecorded;
-        if event.method.is_empty() && kind != RequestKind::Fetch {
-            request.method = ObservedPart::Unrecorded;
-        }
-    }
     let tenant = match event.tenant_id.as_str() {
         "" => tenant,
         tenant => tenant,
     };
-    let recorded = RecordedRequest {
+    let record = RequestRecord {
+        scheme: &event.url_scheme,
+        host: &event.url_host,
+        port: event.url_port,
+        proxy_protocol: &event.proxy_protocol,
+        proxy_stage: &event.proxy_stage,
+        method: &event.method,
         caller: Caller {
             tenant: tenant.to_owned(),
             session: event.session_id.clone(),
             app: event.app_id.clone(),
         },
-        request,
         time_ms: event.time_ms,
+        verdict: &event.verdict,
+        code: &event.code,
+        phase: &event.phase,
+        is_lookup: event.lookup_only,
+        decided_by: &event.decided_by,
+        reported_by: &event.reported_by,
     };
-    replay.add(old, new, &recorded);
+    record.compare(replay, &ReplayBaseline::Rules(old), new);
 }
 
 #[cfg(test)]

@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::decide::{Caller, RequestView, RuleDecision, Undecided};
+use super::decide::{Caller, ObservedPart, RequestView, RuleDecision, Undecided};
 use super::{RuleName, RuleSet};
+use crate::RequestKind;
+use crate::canon::CanonicalUrl;
+use crate::reason::Code;
 
 /// Most requests that a difference keeps as examples.
 const MAX_EXAMPLES: usize = 3;
 /// Most differences that are kept apart.
 const MAX_CHANGES: usize = 1000;
+
+/// The name that stands for no policy.
+const NO_POLICY: &str = "none";
 
 /// A request that was recorded.
 #[derive(Clone, Debug)]
@@ -50,6 +56,120 @@ impl ReplayOutcome {
             Self::Report => "report",
             Self::Deny => "deny",
         }
+    }
+}
+
+/// The outcome with which that of the new policy is compared.
+#[derive(Clone, Debug)]
+pub enum ReplayBaseline<'a> {
+    /// That of these rules; `None` stands for no policy.
+    Rules(Option<&'a RuleSet>),
+    /// What was decided when it happened, and by which rule.
+    Recorded(ReplayOutcome, Arc<RuleName>),
+}
+
+/// A request as its audit event records it.
+#[derive(Clone, Debug, Default)]
+pub struct RequestRecord<'a> {
+    /// Scheme of its URL.
+    pub scheme: &'a str,
+    /// Host of its URL; an IPv6 address may be without brackets.
+    pub host: &'a str,
+    /// Port of its URL.
+    pub port: u32,
+    /// Protocol of the proxy's client: `connect`, `http` or `socks5`; empty for a fetch.
+    pub proxy_protocol: &'a str,
+    /// Of a proxied connection: `refused`, `opened` or `closed`.
+    pub proxy_stage: &'a str,
+    /// Method; empty for tunnels and where it was not recorded.
+    pub method: &'a str,
+    /// Who asked.
+    pub caller: Caller,
+    /// When, in Unix milliseconds.
+    pub time_ms: u64,
+    /// `allow` or `deny`.
+    pub verdict: &'a str,
+    /// The reason of a refusal or failure; empty on success.
+    pub code: &'a str,
+    /// Phase in which it ended.
+    pub phase: &'a str,
+    /// Whether a host was only looked up.
+    pub is_lookup: bool,
+    /// The rule that decided; empty without a policy.
+    pub decided_by: &'a str,
+    /// The rule that would have refused if everything that is only tried were in force; empty without one.
+    pub reported_by: &'a str,
+}
+
+/// Refusals by policies: another policy may decide otherwise. Every other refusal of these phases stays.
+const POLICY_CODES: [Code; 3] = [Code::PolicyDenied, Code::QuotaExceeded, Code::Overloaded];
+
+impl RequestRecord<'_> {
+    /// What was decided when it happened.
+    pub fn baseline(&self) -> ReplayBaseline<'static> {
+        // A request that failed later, or that its target refused, passed the policy.
+        let is_refused = self.verdict == "deny" && self.is_policy_code();
+        let (outcome, rule) = match self.reported_by {
+            _ if is_refused => (ReplayOutcome::Deny, self.decided_by),
+            "" => (ReplayOutcome::Allow, self.decided_by),
+            reported => (ReplayOutcome::Report, reported),
+        };
+        let rule = RuleName {
+            // With the place: the policy of that time may be another one than that of today.
+            name: if rule.is_empty() { NO_POLICY } else { rule }.to_owned(),
+            place: String::new(),
+        };
+        ReplayBaseline::Recorded(outcome, Arc::new(rule))
+    }
+
+    /// Adds the request to a replay. One that is not about a request of its own (a lookup, the end of a connection), that
+    /// the configuration or the guard refused, or whose URL cannot be read, adds nothing.
+    pub fn compare(
+        &self,
+        replay: &mut PolicyReplay,
+        baseline: &ReplayBaseline<'_>,
+        new: Option<&RuleSet>,
+    ) {
+        if self.is_lookup || self.proxy_stage == "closed" || self.is_other_refusal() {
+            return;
+        }
+        let host = match self.host {
+            address if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
+            host => host.to_owned(),
+        };
+        let text = format!("{}://{host}:{}/", self.scheme, self.port);
+        let Ok(url) = CanonicalUrl::parse(&text) else {
+            return;
+        };
+        let kind = match self.proxy_protocol {
+            "" => RequestKind::Fetch,
+            "http" => RequestKind::Request(self.method.to_owned()),
+            _ => RequestKind::Tunnel,
+        };
+        let mut request = kind.view(&url);
+        if kind != RequestKind::Tunnel {
+            // An event holds a hash of the path.
+            request.path = ObservedPart::Unrecorded;
+            if self.method.is_empty() && kind != RequestKind::Fetch {
+                request.method = ObservedPart::Unrecorded;
+            }
+        }
+        let recorded = RecordedRequest {
+            caller: self.caller.clone(),
+            request,
+            time_ms: self.time_ms,
+        };
+        replay.compare(baseline, new, &recorded);
+    }
+
+    fn is_other_refusal(&self) -> bool {
+        let is_early =
+            matches!(self.phase, "policy" | "url") || self.code == Code::SsrfBlocked.as_str();
+        self.verdict == "deny" && is_early && !self.is_policy_code()
+    }
+
+    fn is_policy_code(&self) -> bool {
+        POLICY_CODES.iter().any(|code| code.as_str() == self.code)
     }
 }
 
@@ -101,7 +221,21 @@ impl PolicyReplay {
         new: Option<&RuleSet>,
         recorded: &RecordedRequest<'_>,
     ) {
-        let (Ok(old), Ok(new)) = (outcome(old, recorded), outcome(new, recorded)) else {
+        self.compare(&ReplayBaseline::Rules(old), new, recorded);
+    }
+
+    /// Judges one request by a policy, and compares the outcome with another one.
+    pub fn compare(
+        &mut self,
+        baseline: &ReplayBaseline<'_>,
+        new: Option<&RuleSet>,
+        recorded: &RecordedRequest<'_>,
+    ) {
+        let old = match baseline {
+            ReplayBaseline::Rules(rules) => outcome(*rules, recorded),
+            ReplayBaseline::Recorded(outcome, rule) => Ok((*outcome, Arc::clone(rule))),
+        };
+        let (Ok(old), Ok(new)) = (old, outcome(new, recorded)) else {
             self.undecided += 1;
             return;
         };
@@ -152,7 +286,7 @@ fn outcome(
 ) -> Result<(ReplayOutcome, Arc<RuleName>), Undecided> {
     let Some(rules) = rules else {
         let name = RuleName {
-            name: "none".to_owned(),
+            name: NO_POLICY.to_owned(),
             place: String::new(),
         };
         return Ok((ReplayOutcome::Allow, Arc::new(name)));

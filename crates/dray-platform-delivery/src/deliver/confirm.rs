@@ -66,6 +66,7 @@ impl DeliveryRun<'_> {
 
     fn show_file(&mut self, open: &OpenDelivery, step: &StepPlan, index: u32, one: &ConfirmedFile) {
         let shown = match (step.route, open.account.platform.name()) {
+            (Route::Link, _) if self.is_preview(index) => FileState::DeliveredAsPreview,
             (Route::Link, _) => FileState::DeliveredAsLink,
             (_, "cli") => FileState::Copied,
             _ => FileState::Delivered,

@@ -8,6 +8,7 @@ mod finish;
 mod moved;
 mod pace;
 mod plan;
+mod preview;
 mod progress;
 mod refused;
 mod run;

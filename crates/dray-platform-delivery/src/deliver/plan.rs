@@ -145,6 +145,10 @@ impl DeliveryRun<'_> {
         let is_planned = !self.record().steps.is_empty();
         for (index, file) in self.record().files.clone().into_iter().enumerate() {
             let is_needed = u32::try_from(index).is_ok_and(|index| needed.contains(&index));
+            // The bytes of a preview stay in the sandbox.
+            if file.preview.is_some() {
+                continue;
+            }
             // A file without an open step needs no bytes any more, and its object may have expired.
             if !is_needed && (is_planned || file.state.is_final()) {
                 continue;
@@ -255,6 +259,14 @@ impl DeliveryRun<'_> {
                 fail_file(file, error.kind(), &error);
             }
         }
+        let previews: Vec<u32> = (0_u32..)
+            .zip(&self.record().files)
+            .filter(|(_, file)| file.preview.is_some() && !file.state.is_final())
+            .map(|(index, _)| index)
+            .collect();
+        for index in previews {
+            steps.push(self.new_step(&steps, StepPlan::link(index)));
+        }
         self.record_mut().steps = steps.into_iter().map(DeliveryStep::from).collect();
         self.save().await
     }
@@ -336,6 +348,7 @@ fn send_flags(flags: v1::DeliveryFlags) -> SendFlags {
         as_voice,
         as_document,
         spoiler,
+        as_preview: _,
     } = flags;
     SendFlags {
         as_voice,

@@ -264,6 +264,13 @@ impl<'a> DeliveryRun<'a> {
         Sha256Digest::of(&bytes).as_bytes().to_vec()
     }
 
+    /// Whether the record's file at this place is sent as a preview.
+    pub(super) fn is_preview(&self, index: u32) -> bool {
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let file = self.record().files.get(index);
+        file.is_some_and(|file| file.preview.is_some())
+    }
+
     /// The record's file at this place.
     pub(super) fn file_mut(&mut self, index: u32) -> Option<&mut FileRecord> {
         self.held.record.file_mut(index)

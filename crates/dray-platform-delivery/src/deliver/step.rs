@@ -6,6 +6,7 @@ use dray_platform::{
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::plan::MAX_INLINE_WAIT;
+use super::preview::PreviewLink;
 use super::progress::{UploadCounter, UploadStage};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow, key_of};
 use crate::error::DeliveryError;
@@ -73,7 +74,7 @@ impl DeliveryRun<'_> {
         step: &SendingStep,
     ) -> Result<ReconcileResult, DeliveryError> {
         // Without the file the platform's message cannot be recognised.
-        let Some(shown) = self.shown(open, step).await else {
+        let Some(shown) = self.shown(open, step, None).await else {
             return Ok(ReconcileResult::Unknown);
         };
         let key = key_of(step);
@@ -153,7 +154,11 @@ impl DeliveryRun<'_> {
             return Ok(flow);
         }
         self.use_file_ids(open, &step).await;
-        let Some(shown) = self.shown(open, &step).await else {
+        let preview = match self.preview_link(&step, false).await? {
+            Ok(preview) => preview,
+            Err(error) => return self.give_up(open, at, step, &error).await,
+        };
+        let Some(shown) = self.shown(open, &step, preview).await else {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
             return self.give_up(open, at, step, &error).await;
         };
@@ -178,7 +183,10 @@ impl DeliveryRun<'_> {
             return Ok(flow);
         }
         self.use_file_ids(open, &step).await;
-        let Some(shown) = self.shown(open, &step).await else {
+        let Ok(preview) = self.preview_link(&step, true).await? else {
+            return self.doubt(open, at, step).await;
+        };
+        let Some(shown) = self.shown(open, &step, preview).await else {
             return self.doubt(open, at, step).await;
         };
         let _permit = self.upload_permit(open).await?;
@@ -360,18 +368,34 @@ impl DeliveryRun<'_> {
         }
     }
 
-    /// The step as it is shown: a link is made now, as late as possible.
-    async fn shown(&self, open: &OpenDelivery, step: &StepPlan) -> Option<SentStep> {
+    /// The step as it is shown: a link is made now, as late as possible. The link of a preview was made by the caller;
+    /// without it the text is that of a question about an earlier message.
+    async fn shown(
+        &self,
+        open: &OpenDelivery,
+        step: &StepPlan,
+        preview: Option<PreviewLink>,
+    ) -> Option<SentStep> {
         let mut shown = SentStep {
             step: open.platform_step(step)?,
             expires_at_ms: 0,
         };
         if let (Route::Link, Some(index)) = (step.route, step.files.first()) {
-            // Made for each attempt, so that the link that is shown is fresh.
-            let made = self.link(*index).await.ok()?;
             let place = usize::try_from(*index).ok()?;
             let file = self.record().files.get(place)?;
             let now_ms = self.context.clock.now_ms();
+            if let Some(receipt) = &file.preview {
+                let (url, ends_ms) = preview.map_or_else(
+                    || (String::new(), receipt.expires_at_ms),
+                    |made| (made.url, made.expires_at_ms),
+                );
+                let text = link::preview_text(&file.name, file.size, &url, now_ms, ends_ms);
+                shown.step.set_text(text);
+                shown.expires_at_ms = ends_ms;
+                return Some(shown);
+            }
+            // Made for each attempt, so that the link that is shown is fresh.
+            let made = self.link(*index).await.ok()?;
             let url = made.url.expose();
             let text = link::link_text(&file.name, file.size, url, now_ms, made.expires_at_ms);
             shown.step.set_text(text);

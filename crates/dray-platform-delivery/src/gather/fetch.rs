@@ -6,7 +6,7 @@ use dray_bus::CallError;
 use dray_platform::ErrorKind;
 use dray_presentation::name;
 use dray_proto::Call;
-use dray_proto::export::{Export, ExportCalls, TreeFormat};
+use dray_proto::export::{Export, ExportCalls, ExportError, TreeFormat};
 use dray_proto::v1::{self, DeliveryStage, SandboxEntryKind, sandbox_ref};
 use dray_types::{Fault, FaultCode};
 use futures_util::StreamExt as _;
@@ -59,10 +59,49 @@ impl Gatherer {
         index: usize,
         path: &[u8],
     ) -> FileRecord {
-        match self.fetch(order, index, path).await {
+        let fetched = if super::wants_previews(order.work) {
+            self.describe(order, index, path).await
+        } else {
+            self.fetch(order, index, path).await
+        };
+        match fetched {
             Ok(file) => file,
             Err(fault) => failed_file(path, &fault),
         }
+    }
+
+    /// A file or directory that is sent as a preview: it stays where it is, so only its name and size are known.
+    async fn describe(
+        &self,
+        order: &GatherRequest<'_>,
+        index: usize,
+        path: &[u8],
+    ) -> Result<FileRecord, Fault> {
+        let calls = DeliveryExport {
+            gatherer: self,
+            order,
+            index,
+        };
+        let request = v1::StatSandboxRequest {
+            sandbox: Some(sandbox_of(order.work)),
+            path: path.to_vec(),
+            follow: true,
+            ..v1::StatSandboxRequest::default()
+        };
+        let entry = calls.stat(&request).await?;
+        let size = match entry.entry_kind() {
+            SandboxEntryKind::File => entry.size,
+            // The size of a directory is not that of its files.
+            SandboxEntryKind::Directory => 0,
+            _ => return Err(ExportError::NotExportable.into()),
+        };
+        Ok(FileRecord {
+            path: path.to_vec(),
+            name: name::shown_name(path),
+            size,
+            preview: Some(v1::PreviewReceipt::default()),
+            ..FileRecord::in_state(FileState::Queued)
+        })
     }
 
     async fn fetch(
@@ -177,7 +216,7 @@ fn failed_file(path: &[u8], fault: &Fault) -> FileRecord {
 }
 
 /// The kind of a fault, in the words of receipts.
-pub(super) const fn kind_of(fault: &Fault) -> ErrorKind {
+pub(crate) const fn kind_of(fault: &Fault) -> ErrorKind {
     match fault.code {
         FaultCode::NotFound => ErrorKind::NotFound,
         FaultCode::Denied => ErrorKind::Forbidden,

@@ -82,6 +82,7 @@ impl From<&FileRecord> for v1::DeliveredFile {
             transfer,
             attempts,
             limit,
+            preview,
         } = file.clone();
         let mut wire = Self {
             path,
@@ -99,6 +100,7 @@ impl From<&FileRecord> for v1::DeliveredFile {
             transfer,
             attempts,
             limit,
+            preview,
             ..Self::default()
         };
         wire.set_file_state(state.into());
@@ -131,6 +133,7 @@ impl From<v1::DeliveredFile> for FileRecord {
             transfer: wire.transfer,
             attempts: wire.attempts,
             limit: wire.limit,
+            preview: wire.preview,
         }
     }
 }

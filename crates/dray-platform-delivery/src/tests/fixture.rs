@@ -412,7 +412,7 @@ fn missing() -> Fault {
 }
 
 /// Answers one kind of call.
-async fn serve<C, F>(bus: &Bus, tasks: &mut JoinSet<()>, answer: F)
+pub(super) async fn serve<C, F>(bus: &Bus, tasks: &mut JoinSet<()>, answer: F)
 where
     C: dray_proto::Call,
     F: Fn(C) -> Result<C::Reply, Fault> + Send + 'static,

@@ -17,6 +17,7 @@ mod moved;
 mod order;
 mod origins;
 mod path;
+mod previews;
 mod replicas;
 mod routes;
 mod upgrade;

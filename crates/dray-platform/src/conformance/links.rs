@@ -6,6 +6,9 @@ use crate::delivery::{OutgoingFile, SendStep};
 
 const SIGNED_URL: &str = "https://files.example/big.bin?sig=1";
 
+const PREVIEW_URL: &str =
+    "https://0123456789abcdef.preview.example/v/_a-b__C_d--E_x_0-/report~1~%20_1_.html";
+
 /// Bytes that a message without a file may take on the wire, connection set-up included. Far below the file.
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
 
@@ -39,6 +42,29 @@ pub(super) async fn a_link_arrives_without_its_file(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     send_link(context, sample::binary_file("big.bin", 1 << 20)).await
+}
+
+/// The link of a preview stands alone: the file stays in the sandbox. Its token has every character that marks up text
+/// somewhere, and an escaped or changed one opens nothing.
+pub(super) async fn the_link_of_a_preview_arrives_unchanged(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
+    let delivery = context.delivery("", Vec::new());
+    let step = SendStep::Link(format!(
+        "report.html (12 KB), to look at until 2026-11-21 00:00 UTC (for 24 hours):\n{PREVIEW_URL}"
+    ));
+    let confirmed = context.attempt(&delivery, &step, &context.key()).await??;
+    let files: Vec<_> = confirmed.iter().map(|one| one.file).collect();
+    expect_equal("confirmed files", files, vec![None])?;
+    expect_equal("files seen", context.visible_files().await.len(), 0)?;
+    let visible = context.visible_messages().await;
+    expect_equal("messages seen", visible.len(), 1)?;
+    expect_true(
+        visible
+            .iter()
+            .all(|message| message.text.contains(PREVIEW_URL)),
+        format_args!("the message has no link as it was made: {visible:?}"),
+    )
 }
 
 pub(super) async fn a_link_to_a_file_above_every_limit_arrives(

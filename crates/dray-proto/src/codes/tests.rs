@@ -73,7 +73,7 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
     check::<CredentialState>(4);
     check::<FilePermission>(3);
     check::<BackendState>(3);
-    check::<PreviewAction>(3);
+    check::<PreviewAction>(4);
     check::<SandboxCommandState>(5);
     check::<SandboxCommandStage>(3);
     check::<ConsoleStage>(3);

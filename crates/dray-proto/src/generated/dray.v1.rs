@@ -598,7 +598,7 @@ pub struct ConsoleAudit {
     /// How far it is.
     #[prost(enumeration = "ConsoleStage", tag = "4")]
     pub stage: i32,
-    /// On what: a delivery, a dead letter, a sandbox with a path, or the host of a URL; at most 512 bytes.
+    /// On what: a delivery, a dead letter, a sandbox with a path, an agent, or the host of a URL; at most 512 bytes.
     #[prost(string, tag = "5")]
     pub target: ::prost::alloc::string::String,
     /// Code of the failure and its detail, such as `not_found/no_dead_letter`; empty without one.
@@ -637,6 +637,8 @@ pub enum ConsoleAction {
     SetUpCheck = 10,
     /// Downloaded a stored file: `file_get`.
     FileGet = 11,
+    /// Sent a message to an agent in the playground: `playground_turn`.
+    PlaygroundTurn = 12,
 }
 impl ConsoleAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -657,6 +659,7 @@ impl ConsoleAction {
             Self::PreviewRevoke => "CONSOLE_ACTION_PREVIEW_REVOKE",
             Self::SetUpCheck => "CONSOLE_ACTION_SET_UP_CHECK",
             Self::FileGet => "CONSOLE_ACTION_FILE_GET",
+            Self::PlaygroundTurn => "CONSOLE_ACTION_PLAYGROUND_TURN",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -674,6 +677,7 @@ impl ConsoleAction {
             "CONSOLE_ACTION_PREVIEW_REVOKE" => Some(Self::PreviewRevoke),
             "CONSOLE_ACTION_SET_UP_CHECK" => Some(Self::SetUpCheck),
             "CONSOLE_ACTION_FILE_GET" => Some(Self::FileGet),
+            "CONSOLE_ACTION_PLAYGROUND_TURN" => Some(Self::PlaygroundTurn),
             _ => None,
         }
     }
@@ -1921,6 +1925,10 @@ pub struct DeliveryFlags {
     /// Hidden until clicked, where the platform can.
     #[prost(bool, tag = "3")]
     pub spoiler: bool,
+    /// A link to a preview in place of each file of the session's sandbox: the file is not copied. Refused unless the operator
+    /// allows it.
+    #[prost(bool, tag = "4")]
+    pub as_preview: bool,
 }
 impl ::prost::Name for DeliveryFlags {
 const NAME: &'static str = "DeliveryFlags";
@@ -2204,11 +2212,51 @@ pub struct DeliveredFile {
     /// Kind of the failure; unspecified for none.
     #[prost(enumeration = "DeliveryErrorKind", tag = "21")]
     pub error_code: i32,
+    /// The previews of a file that is sent as one; absent for every other file.
+    #[prost(message, optional, tag = "22")]
+    pub preview: ::core::option::Option<PreviewReceipt>,
 }
 impl ::prost::Name for DeliveredFile {
 const NAME: &'static str = "DeliveredFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveredFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveredFile".into() }}
+/// What is known of the previews of one delivered file. Only the ids and the end are stored; the rest is asked for with each
+/// receipt.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreviewReceipt {
+    /// Ids of the previews, oldest first: each attempt to send has one of its own, and all but the newest were revoked, or
+    /// belong to a message that may be visible.
+    #[prost(string, repeated, tag = "1")]
+    pub preview_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Unix milliseconds at which the newest link ends.
+    #[prost(uint64, tag = "2")]
+    pub expires_at_ms: u64,
+    /// Whether the newest link can be opened.
+    #[prost(enumeration = "PreviewLinkState", tag = "3")]
+    pub state: i32,
+    /// Whether sandbox-transfer reported the counts below; without it they are not known.
+    #[prost(bool, tag = "4")]
+    pub counts_known: bool,
+    /// How often a link was opened, see `Preview.opened_count`.
+    #[prost(uint32, tag = "5")]
+    pub opened_count: u32,
+    /// Unix milliseconds of the first opening; 0 for none.
+    #[prost(uint64, tag = "6")]
+    pub first_opened_at_ms: u64,
+    /// How often programs that name themselves looked at it, see `Preview.scanned_count`.
+    #[prost(uint32, tag = "7")]
+    pub scanned_count: u32,
+    /// Unix milliseconds of the first such look; 0 for none.
+    #[prost(uint64, tag = "8")]
+    pub first_scanned_at_ms: u64,
+    /// Unix milliseconds at which the newest link was revoked; 0 for none.
+    #[prost(uint64, tag = "9")]
+    pub revoked_at_ms: u64,
+}
+impl ::prost::Name for PreviewReceipt {
+const NAME: &'static str = "PreviewReceipt";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewReceipt".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PreviewReceipt".into() }}
 /// The outcome of a delivery, for callers and events.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliveryReport {
@@ -2961,6 +3009,8 @@ pub enum FileState {
     Failed = 7,
     /// It may have arrived: `unknown`. A reader treats a code that it does not know as this one, never as a success.
     Unknown = 8,
+    /// The platform confirmed a message with a link to a preview of it: `delivered_as_preview`.
+    DeliveredAsPreview = 9,
 }
 impl FileState {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -2978,6 +3028,7 @@ impl FileState {
             Self::Rejected => "FILE_STATE_REJECTED",
             Self::Failed => "FILE_STATE_FAILED",
             Self::Unknown => "FILE_STATE_UNKNOWN",
+            Self::DeliveredAsPreview => "FILE_STATE_DELIVERED_AS_PREVIEW",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -2992,6 +3043,7 @@ impl FileState {
             "FILE_STATE_REJECTED" => Some(Self::Rejected),
             "FILE_STATE_FAILED" => Some(Self::Failed),
             "FILE_STATE_UNKNOWN" => Some(Self::Unknown),
+            "FILE_STATE_DELIVERED_AS_PREVIEW" => Some(Self::DeliveredAsPreview),
             _ => None,
         }
     }
@@ -3297,6 +3349,43 @@ impl StepState {
             "STEP_STATE_DONE" => Some(Self::Done),
             "STEP_STATE_UNKNOWN" => Some(Self::Unknown),
             "STEP_STATE_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+/// Whether links of previews can be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PreviewLinkState {
+    /// Not known: no link was made yet, or sandbox-transfer did not respond.
+    Unspecified = 0,
+    /// It can be opened: `open`.
+    Open = 1,
+    /// Its time is over: `expired`.
+    Expired = 2,
+    /// It was ended before its time: `revoked`.
+    Revoked = 3,
+}
+impl PreviewLinkState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PREVIEW_LINK_STATE_UNSPECIFIED",
+            Self::Open => "PREVIEW_LINK_STATE_OPEN",
+            Self::Expired => "PREVIEW_LINK_STATE_EXPIRED",
+            Self::Revoked => "PREVIEW_LINK_STATE_REVOKED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PREVIEW_LINK_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "PREVIEW_LINK_STATE_OPEN" => Some(Self::Open),
+            "PREVIEW_LINK_STATE_EXPIRED" => Some(Self::Expired),
+            "PREVIEW_LINK_STATE_REVOKED" => Some(Self::Revoked),
             _ => None,
         }
     }
@@ -4150,6 +4239,13 @@ pub struct CreatePreviewRequest {
     /// Seconds until the link ends; 0 means the operator's default. Larger ones are cut to the operator's limit.
     #[prost(uint32, tag = "3")]
     pub lifetime_seconds: u32,
+    /// Whether of a file nothing but that file can be read through the link: its relative assets do not load. A directory is
+    /// shown as it is.
+    #[prost(bool, tag = "4")]
+    pub only_file: bool,
+    /// Delivery whose link it is, at most 128 bytes; empty for none. Such a preview is listed for 30 days, also after its end.
+    #[prost(string, tag = "5")]
+    pub delivery_id: ::prost::alloc::string::String,
 }
 impl ::prost::Name for CreatePreviewRequest {
 const NAME: &'static str = "CreatePreviewRequest";
@@ -4193,9 +4289,34 @@ pub struct Preview {
     /// Unix milliseconds at which it ends.
     #[prost(uint64, tag = "7")]
     pub expires_at_ms: u64,
-    /// Unix milliseconds at which it was first looked at; 0 before.
+    /// Unix milliseconds at which it was first looked at; 0 before. Looks of scanners do not count.
     #[prost(uint64, tag = "8")]
     pub opened_at_ms: u64,
+    /// Whether nothing but `file` is shown.
+    #[prost(bool, tag = "9")]
+    pub only_file: bool,
+    /// Delivery whose link it is; empty for none.
+    #[prost(string, tag = "10")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// How often it was opened; openings within ten seconds count once. Looks of scanners do not count.
+    #[prost(uint32, tag = "11")]
+    pub opened_count: u32,
+    /// Unix milliseconds of the newest opening that was counted.
+    #[prost(uint64, tag = "12")]
+    pub last_opened_at_ms: u64,
+    /// How often programs looked at it that name themselves in `User-Agent`, as link previews of chat platforms do; looks
+    /// within ten seconds count once. A program that calls itself a browser counts as a person.
+    #[prost(uint32, tag = "13")]
+    pub scanned_count: u32,
+    /// Unix milliseconds of the first such look; 0 before.
+    #[prost(uint64, tag = "14")]
+    pub scanned_at_ms: u64,
+    /// Unix milliseconds of the newest such look that was counted.
+    #[prost(uint64, tag = "15")]
+    pub last_scanned_at_ms: u64,
+    /// Unix milliseconds at which it was revoked; 0 before.
+    #[prost(uint64, tag = "16")]
+    pub revoked_at_ms: u64,
 }
 impl ::prost::Name for Preview {
 const NAME: &'static str = "Preview";
@@ -4207,12 +4328,15 @@ pub struct ListPreviewsRequest {
     /// The session or the address that they were made for.
     #[prost(message, optional, tag = "1")]
     pub sandbox: ::core::option::Option<SandboxRef>,
+    /// Only those of this delivery, those that ended included; empty for all open ones.
+    #[prost(string, tag = "2")]
+    pub delivery_id: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListPreviewsRequest {
 const NAME: &'static str = "ListPreviewsRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListPreviewsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListPreviewsRequest".into() }}
-/// Open previews.
+/// Open previews, or those of a delivery.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListPreviewsReply {
     /// Newest first.
@@ -4268,7 +4392,7 @@ impl ::prost::Name for PreviewRecords {
 const NAME: &'static str = "PreviewRecords";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewRecords".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PreviewRecords".into() }}
-/// Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened or revoked.
+/// Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened, first scanned or revoked.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PreviewAudit {
     /// What happened.
@@ -4294,6 +4418,8 @@ pub enum PreviewAction {
     Opened = 2,
     /// It was ended before its time: `revoked`.
     Revoked = 3,
+    /// A program that names itself looked at it for the first time: `scanned`.
+    Scanned = 4,
 }
 impl PreviewAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -4306,6 +4432,7 @@ impl PreviewAction {
             Self::Created => "PREVIEW_ACTION_CREATED",
             Self::Opened => "PREVIEW_ACTION_OPENED",
             Self::Revoked => "PREVIEW_ACTION_REVOKED",
+            Self::Scanned => "PREVIEW_ACTION_SCANNED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -4315,6 +4442,7 @@ impl PreviewAction {
             "PREVIEW_ACTION_CREATED" => Some(Self::Created),
             "PREVIEW_ACTION_OPENED" => Some(Self::Opened),
             "PREVIEW_ACTION_REVOKED" => Some(Self::Revoked),
+            "PREVIEW_ACTION_SCANNED" => Some(Self::Scanned),
             _ => None,
         }
     }

@@ -64,13 +64,15 @@ impl SandboxTransfer {
                     0 => None,
                     seconds => Some(Duration::from_secs(seconds.into())),
                 },
+                only_file: body.only_file,
+                delivery_id: body.delivery_id,
             };
             self.previews()?.create(&meta, asked).await
         };
         created.await.map_err(|error| report_preview(&meta, error))
     }
 
-    /// Lists the open previews of a sandbox reference.
+    /// Lists the open previews of a sandbox reference, or those of a delivery.
     pub async fn list_previews(
         self: Arc<Self>,
         request: Request<v1::ListPreviewsRequest>,
@@ -78,7 +80,9 @@ impl SandboxTransfer {
         let Request { meta, body } = request;
         let listed = async {
             let sandbox = named(body.sandbox)?;
-            self.previews()?.list(&meta.tenant, &sandbox).await
+            self.previews()?
+                .list(&meta.tenant, &sandbox, &body.delivery_id)
+                .await
         };
         match listed.await {
             Ok(previews) => Ok(v1::ListPreviewsReply { previews }),

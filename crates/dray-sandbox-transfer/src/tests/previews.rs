@@ -152,6 +152,7 @@ impl TransferFixture {
             sandbox: Some(sandbox),
             path: path.as_bytes().to_vec(),
             lifetime_seconds,
+            ..v1::CreatePreviewRequest::default()
         };
         self.ask_as(tenant, &request).await
     }

@@ -74,6 +74,7 @@ pub(super) async fn send_files(
             as_voice: is_on(call, "as_voice"),
             as_document: is_on(call, "as_document"),
             spoiler: false,
+            as_preview: false,
         },
     };
     let what = format!("send/{}", call.id);

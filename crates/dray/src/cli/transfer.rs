@@ -74,6 +74,10 @@ pub(crate) struct DeliveryOptions {
 
 /// How the platform shows the files.
 #[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 pub(crate) struct AppearanceArgs {
     /// Send everything as a plain document: exact bytes, no photo or video player.
     #[arg(long)]
@@ -84,6 +88,10 @@ pub(crate) struct AppearanceArgs {
     /// Hide pictures until they are clicked, where the platform can.
     #[arg(long)]
     pub(crate) spoiler: bool,
+    /// Send a link to a preview in place of each file of the session's sandbox, which stays there. Where
+    /// `platform-delivery.preview_links` allows it; the receipt says whether the link was opened.
+    #[arg(long)]
+    pub(crate) as_preview: bool,
 }
 
 /// `dray sandbox`

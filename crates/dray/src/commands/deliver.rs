@@ -123,6 +123,7 @@ fn send_request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandF
             as_voice: way.appearance.as_voice,
             as_document: way.appearance.as_document,
             spoiler: way.appearance.spoiler,
+            as_preview: way.appearance.as_preview,
         }),
         target,
         ..v1::SendFileRequested::default()

@@ -40,6 +40,7 @@ async fn run_manage(
         PreviewManageCommand::List(owner) => {
             let request = v1::ListPreviewsRequest {
                 sandbox: owner_reference(owner),
+                ..v1::ListPreviewsRequest::default()
             };
             let reply = system.call(&system.meta(CALL_TIMEOUT), &request).await?;
             show_list(global, &reply.previews);
@@ -88,6 +89,7 @@ async fn create(global: &GlobalOptions, create: &PreviewCreate) -> Result<(), Co
         }),
         path,
         lifetime_seconds: create.expires.unwrap_or(0),
+        ..v1::CreatePreviewRequest::default()
     };
     let created = system.call(&system.meta(CALL_TIMEOUT), &request).await;
     let outcome = match created {

@@ -115,6 +115,9 @@ fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
             shown::rfc3339_time(file.url_expires_at_ms)
         ));
     }
+    if let Some(preview) = &file.preview {
+        parts.push(preview_remark(preview));
+    }
     if file.lossy {
         parts.push("recompressed by the platform".to_owned());
     }
@@ -133,6 +136,43 @@ fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
         parts.push(format!("{}{code}: {}", kind.name(), file.error_message));
     }
     parts
+}
+
+/// Whether the link of a preview was opened. Programs that call themselves browsers count as people.
+fn preview_remark(preview: &v1::PreviewReceipt) -> String {
+    let mut remark = match (preview.counts_known, preview.opened_count) {
+        (false, _) => "openings not known".to_owned(),
+        (true, 0) => "not opened".to_owned(),
+        (true, count) => format!(
+            "opened {count} times, first {}",
+            shown::rfc3339_time(preview.first_opened_at_ms)
+        ),
+    };
+    if preview.scanned_count > 0 {
+        remark += &format!(
+            ", scanned {} times by programs that say so",
+            preview.scanned_count
+        );
+    }
+    let state = preview.state().name();
+    if !state.is_empty() {
+        remark += &format!(", link {state}");
+    }
+    remark
+}
+
+fn preview_json(preview: &v1::PreviewReceipt) -> Value {
+    json!({
+        "preview_ids": preview.preview_ids,
+        "expires_at_ms": preview.expires_at_ms,
+        "state": preview.state().name(),
+        "counts_known": preview.counts_known,
+        "opened_count": preview.opened_count,
+        "first_opened_at_ms": preview.first_opened_at_ms,
+        "scanned_count": preview.scanned_count,
+        "first_scanned_at_ms": preview.first_scanned_at_ms,
+        "revoked_at_ms": preview.revoked_at_ms,
+    })
 }
 
 /// A chat in the form in which it is typed.
@@ -169,6 +209,7 @@ fn report_json(report: &v1::DeliveryReport) -> Value {
                 "route": file.route_name(),
                 "platform_message_id": file.platform_message_id,
                 "url_expires_at_ms": file.url_expires_at_ms,
+                "preview": file.preview.as_ref().map(preview_json),
                 "lossy": file.lossy,
                 "attempts": file.attempts,
                 "error_kind": file.failure().map_or("", NamedCode::name),

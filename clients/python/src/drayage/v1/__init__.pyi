@@ -360,6 +360,8 @@ CONSOLE_ACTION_SET_UP_CHECK: ConsoleAction
 """Had platform accounts and sandbox backends checked: `set_up_check`."""
 CONSOLE_ACTION_FILE_GET: ConsoleAction
 """Downloaded a stored file: `file_get`."""
+CONSOLE_ACTION_PLAYGROUND_TURN: ConsoleAction
+"""Sent a message to an agent in the playground: `playground_turn`."""
 
 class ConsoleStage(_int):
     """How far an action is."""
@@ -388,7 +390,7 @@ class ConsoleAudit(Message):
     stage: ConsoleStage
     """How far it is."""
     target: _str
-    """On what: a delivery, a dead letter, a sandbox with a path, or the host of a URL; at most 512 bytes."""
+    """On what: a delivery, a dead letter, a sandbox with a path, an agent, or the host of a URL; at most 512 bytes."""
     failure: _str
     """Code of the failure and its detail, such as `not_found/no_dead_letter`; empty without one."""
     def __init__(self, *, login: _str | None = ..., role: _str | None = ..., action: ConsoleAction | None = ..., stage: ConsoleStage | None = ..., target: _str | None = ..., failure: _str | None = ...) -> None: ...
@@ -1150,6 +1152,8 @@ FILE_STATE_FAILED: FileState
 """It was tried and given up: `failed`."""
 FILE_STATE_UNKNOWN: FileState
 """It may have arrived: `unknown`. A reader treats a code that it does not know as this one, never as a success."""
+FILE_STATE_DELIVERED_AS_PREVIEW: FileState
+"""The platform confirmed a message with a link to a preview of it: `delivered_as_preview`."""
 
 class DeliveryRoute(_int):
     """How a file or a text travels on a platform."""
@@ -1291,6 +1295,22 @@ STEP_STATE_UNKNOWN: StepState
 STEP_STATE_FAILED: StepState
 """It is not visible and will not be: `failed`."""
 
+class PreviewLinkState(_int):
+    """Whether links of previews can be opened."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> PreviewLinkState: ...
+
+PREVIEW_LINK_STATE_UNSPECIFIED: PreviewLinkState
+"""Not known: no link was made yet, or sandbox-transfer did not respond."""
+PREVIEW_LINK_STATE_OPEN: PreviewLinkState
+"""It can be opened: `open`."""
+PREVIEW_LINK_STATE_EXPIRED: PreviewLinkState
+"""Its time is over: `expired`."""
+PREVIEW_LINK_STATE_REVOKED: PreviewLinkState
+"""It was ended before its time: `revoked`."""
+
 class CredentialState(_int):
     """Whether a platform accepted the credentials of an account."""
     @classmethod
@@ -1333,7 +1353,9 @@ class DeliveryFlags(Message):
     """Everything as a plain document: exact bytes."""
     spoiler: _bool
     """Hidden until clicked, where the platform can."""
-    def __init__(self, *, as_voice: _bool | None = ..., as_document: _bool | None = ..., spoiler: _bool | None = ...) -> None: ...
+    as_preview: _bool
+    """A link to a preview in place of each file of the session's sandbox: the file is not copied. Refused unless the operator allows it."""
+    def __init__(self, *, as_voice: _bool | None = ..., as_document: _bool | None = ..., spoiler: _bool | None = ..., as_preview: _bool | None = ...) -> None: ...
 
 class SendFileRequested(Message):
     """Work `dray.work.delivery.v1.send.<tenant>`: check, copy out of the sandbox, and hand to the platform's queue."""
@@ -1527,7 +1549,35 @@ class DeliveredFile(Message):
     """How it travelled; unspecified before."""
     error_code: DeliveryErrorKind
     """Kind of the failure; unspecified for none."""
-    def __init__(self, *, path: _bytes | None = ..., name: _str | None = ..., size: _int | None = ..., media_type: _str | None = ..., sha256: _bytes | None = ..., state: _str | None = ..., route: _str | None = ..., platform_message_id: _str | None = ..., platform_file_id: _str | None = ..., url_expires_at_ms: _int | None = ..., error_kind: _str | None = ..., error_message: _str | None = ..., platform_code: _str | None = ..., lossy: _bool | None = ..., claim: Claim | None = ..., transfer: TransferReceipt | None = ..., attempts: _int | None = ..., limit: _int | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ...) -> None: ...
+    @property
+    def preview(self) -> PreviewReceipt:
+        """The previews of a file that is sent as one; absent for every other file."""
+        ...
+    def __init__(self, *, path: _bytes | None = ..., name: _str | None = ..., size: _int | None = ..., media_type: _str | None = ..., sha256: _bytes | None = ..., state: _str | None = ..., route: _str | None = ..., platform_message_id: _str | None = ..., platform_file_id: _str | None = ..., url_expires_at_ms: _int | None = ..., error_kind: _str | None = ..., error_message: _str | None = ..., platform_code: _str | None = ..., lossy: _bool | None = ..., claim: Claim | None = ..., transfer: TransferReceipt | None = ..., attempts: _int | None = ..., limit: _int | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., preview: PreviewReceipt | None = ...) -> None: ...
+
+class PreviewReceipt(Message):
+    """What is known of the previews of one delivered file. Only the ids and the end are stored; the rest is asked for with each receipt."""
+    @property
+    def preview_ids(self) -> RepeatedScalarFieldContainer[_str]:
+        """Ids of the previews, oldest first: each attempt to send has one of its own, and all but the newest were revoked, or belong to a message that may be visible."""
+        ...
+    expires_at_ms: _int
+    """Unix milliseconds at which the newest link ends."""
+    state: PreviewLinkState
+    """Whether the newest link can be opened."""
+    counts_known: _bool
+    """Whether sandbox-transfer reported the counts below; without it they are not known."""
+    opened_count: _int
+    """How often a link was opened, see `Preview.opened_count`."""
+    first_opened_at_ms: _int
+    """Unix milliseconds of the first opening; 0 for none."""
+    scanned_count: _int
+    """How often programs that name themselves looked at it, see `Preview.scanned_count`."""
+    first_scanned_at_ms: _int
+    """Unix milliseconds of the first such look; 0 for none."""
+    revoked_at_ms: _int
+    """Unix milliseconds at which the newest link was revoked; 0 for none."""
+    def __init__(self, *, preview_ids: Iterable[_str] | None = ..., expires_at_ms: _int | None = ..., state: PreviewLinkState | None = ..., counts_known: _bool | None = ..., opened_count: _int | None = ..., first_opened_at_ms: _int | None = ..., scanned_count: _int | None = ..., first_scanned_at_ms: _int | None = ..., revoked_at_ms: _int | None = ...) -> None: ...
 
 class DeliveryReport(Message):
     """The outcome of a delivery, for callers and events."""
@@ -2467,6 +2517,8 @@ PREVIEW_ACTION_OPENED: PreviewAction
 """Its link was used for the first time: `opened`."""
 PREVIEW_ACTION_REVOKED: PreviewAction
 """It was ended before its time: `revoked`."""
+PREVIEW_ACTION_SCANNED: PreviewAction
+"""A program that names itself looked at it for the first time: `scanned`."""
 
 class CreatePreviewRequest(Message):
     """What to show."""
@@ -2478,7 +2530,11 @@ class CreatePreviewRequest(Message):
     """A file or a directory, written as in `StatSandboxRequest`. A file is shown with its directory, so that its relative assets load: everything below that directory can then be read through the link."""
     lifetime_seconds: _int
     """Seconds until the link ends; 0 means the operator's default. Larger ones are cut to the operator's limit."""
-    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., lifetime_seconds: _int | None = ...) -> None: ...
+    only_file: _bool
+    """Whether of a file nothing but that file can be read through the link: its relative assets do not load. A directory is shown as it is."""
+    delivery_id: _str
+    """Delivery whose link it is, at most 128 bytes; empty for none. Such a preview is listed for 30 days, also after its end."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., lifetime_seconds: _int | None = ..., only_file: _bool | None = ..., delivery_id: _str | None = ...) -> None: ...
 
 class CreatedPreview(Message):
     """A preview and its link."""
@@ -2509,8 +2565,24 @@ class Preview(Message):
     expires_at_ms: _int
     """Unix milliseconds at which it ends."""
     opened_at_ms: _int
-    """Unix milliseconds at which it was first looked at; 0 before."""
-    def __init__(self, *, preview_id: _str | None = ..., handle: SandboxHandle | None = ..., session: _str | None = ..., directory: _bytes | None = ..., file: _bytes | None = ..., created_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., opened_at_ms: _int | None = ...) -> None: ...
+    """Unix milliseconds at which it was first looked at; 0 before. Looks of scanners do not count."""
+    only_file: _bool
+    """Whether nothing but `file` is shown."""
+    delivery_id: _str
+    """Delivery whose link it is; empty for none."""
+    opened_count: _int
+    """How often it was opened; openings within ten seconds count once. Looks of scanners do not count."""
+    last_opened_at_ms: _int
+    """Unix milliseconds of the newest opening that was counted."""
+    scanned_count: _int
+    """How often programs looked at it that name themselves in `User-Agent`, as link previews of chat platforms do; looks within ten seconds count once. A program that calls itself a browser counts as a person."""
+    scanned_at_ms: _int
+    """Unix milliseconds of the first such look; 0 before."""
+    last_scanned_at_ms: _int
+    """Unix milliseconds of the newest such look that was counted."""
+    revoked_at_ms: _int
+    """Unix milliseconds at which it was revoked; 0 before."""
+    def __init__(self, *, preview_id: _str | None = ..., handle: SandboxHandle | None = ..., session: _str | None = ..., directory: _bytes | None = ..., file: _bytes | None = ..., created_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., opened_at_ms: _int | None = ..., only_file: _bool | None = ..., delivery_id: _str | None = ..., opened_count: _int | None = ..., last_opened_at_ms: _int | None = ..., scanned_count: _int | None = ..., scanned_at_ms: _int | None = ..., last_scanned_at_ms: _int | None = ..., revoked_at_ms: _int | None = ...) -> None: ...
 
 class ListPreviewsRequest(Message):
     """Which previews to list."""
@@ -2518,10 +2590,12 @@ class ListPreviewsRequest(Message):
     def sandbox(self) -> SandboxRef:
         """The session or the address that they were made for."""
         ...
-    def __init__(self, *, sandbox: SandboxRef | None = ...) -> None: ...
+    delivery_id: _str
+    """Only those of this delivery, those that ended included; empty for all open ones."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., delivery_id: _str | None = ...) -> None: ...
 
 class ListPreviewsReply(Message):
-    """Open previews."""
+    """Open previews, or those of a delivery."""
     @property
     def previews(self) -> RepeatedCompositeFieldContainer[Preview]:
         """Newest first."""
@@ -2563,7 +2637,7 @@ class PreviewRecords(Message):
     def __init__(self, *, tenant: _str | None = ..., sandbox: SandboxRef | None = ..., records: Iterable[PreviewRecord] | None = ...) -> None: ...
 
 class PreviewAudit(Message):
-    """Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened or revoked."""
+    """Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened, first scanned or revoked."""
     action: PreviewAction
     """What happened."""
     @property

@@ -155,3 +155,21 @@ fn what_does_not_decode_is_shown_by_its_kind_alone() {
     let row = super::tests::row("dray.audit.console.v1.acted.default", &long);
     assert!(row.summary.chars().count() <= crate::text::MAX_SHOWN_CHARACTERS);
 }
+
+#[test]
+fn a_ticket_proves_which_file_went_through_it() {
+    let mut audit = v1::TicketAudit {
+        ticket_id: "t-1".to_owned(),
+        session: "chat-1".to_owned(),
+        moved_bytes: 2048,
+        sha256: vec![0xab; 32],
+        ..v1::TicketAudit::default()
+    };
+    audit.set_action(TicketAction::Completed);
+    let row = row("dray.audit.ticket.v1.changed.default", &audit);
+    assert_eq!(
+        (row.outcome, row.session.as_str()),
+        (RowOutcome::Done, "chat-1")
+    );
+    assert!(row.proofs.contains(&("sha256", "ab".repeat(32))), "{row:?}");
+}

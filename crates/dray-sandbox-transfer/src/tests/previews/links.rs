@@ -36,9 +36,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
         assert_eq!(refused.status, 404, "{token}");
     }
     // Another tenant sees and ends nothing, even with the same names.
-    let list = v1::ListPreviewsRequest {
-        sandbox: Some(session("s1")),
-    };
+    let list = list_of("");
     let revoke = v1::RevokePreviewRequest {
         sandbox: Some(session("s1")),
         preview_id: link.preview.preview_id.clone(),
@@ -203,5 +201,96 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
             PreviewAction::Revoked
         ]
     );
+    fixture.end().await;
+}
+
+/// A browser, and a link preview of a chat platform.
+const BROWSER: [(&str, &str); 1] = [(
+    "user-agent",
+    "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0",
+)];
+const LINK_PREVIEW: [(&str, &str); 1] = [("user-agent", "TelegramBot (like TwitterBot)")];
+
+/// The session's open previews, or those of a delivery.
+fn list_of(delivery_id: &str) -> v1::ListPreviewsRequest {
+    v1::ListPreviewsRequest {
+        sandbox: Some(session("s1")),
+        delivery_id: delivery_id.to_owned(),
+    }
+}
+
+/// Nothing but `report.html` is behind the link, whichever way it is asked for.
+async fn shows_only(link: &Link) {
+    for (area, rest) in [
+        ("p", "secret.txt"),
+        ("v", "secret.txt"),
+        ("d", "secret.txt"),
+        ("v", ""),
+        ("p", ""),
+        ("z", ""),
+        ("z", "report.html"),
+        ("p", "sub/deep.txt"),
+        ("p", "report.html/../secret.txt"),
+        ("p", "./report.html"),
+        ("p", "report%2Ehtml/"),
+    ] {
+        let refused = link.get(area, rest).await;
+        assert_eq!(refused.status, 404, "/{area}/{rest}");
+        assert!(!refused.text().contains("deep"), "/{area}/{rest}");
+    }
+}
+
+#[tokio::test]
+async fn the_preview_of_a_delivery_shows_its_file_alone_and_keeps_what_happened_to_it() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("delivered");
+    std::fs::create_dir(root.join("sub")).unwrap();
+    for name in ["report.html", "secret.txt", "sub/deep.txt"] {
+        std::fs::write(root.join(name), name).unwrap();
+    }
+    fixture.bind("s1", &sandbox, None).await;
+    let request = v1::CreatePreviewRequest {
+        sandbox: Some(session("s1")),
+        path: b"report.html".to_vec(),
+        only_file: true,
+        delivery_id: "d-1".to_owned(),
+        ..v1::CreatePreviewRequest::default()
+    };
+    let link = Link::new(fixture.ask_as("acme", &request).await.unwrap());
+    shows_only(&link).await;
+    let listed = async || fixture.ask(&list_of("d-1")).await.unwrap().previews;
+    let untouched = listed().await;
+    assert_eq!(
+        (untouched[0].opened_count, untouched[0].scanned_count),
+        (0, 0)
+    );
+    // The platform looks first, and the person later; the page and what it loads are one opening.
+    let page = link.send("GET", "v", "report.html", &LINK_PREVIEW).await;
+    assert_eq!(page.status, 200);
+    link.send("GET", "v", "report.html", &LINK_PREVIEW).await;
+    let scanned = listed().await;
+    assert_eq!((scanned[0].opened_count, scanned[0].scanned_count), (0, 1));
+    assert!(scanned[0].scanned_at_ms > 0 && scanned[0].opened_at_ms == 0);
+    let page = link.send("GET", "v", "report.html", &BROWSER).await;
+    assert!(!page.text().contains(">Directory<"), "{}", page.text());
+    let file = link.send("GET", "p", "report.html", &BROWSER).await;
+    assert_eq!(file.text(), "report.html");
+    link.send("HEAD", "v", "report.html", &BROWSER).await;
+    let opened = listed().await;
+    assert_eq!((opened[0].opened_count, opened[0].scanned_count), (1, 1));
+    // After its end the receipt can still ask for it, and nobody can open it.
+    let revoke = v1::RevokePreviewRequest {
+        sandbox: Some(session("s1")),
+        preview_id: link.preview.preview_id.clone(),
+    };
+    fixture.ask(&revoke).await.unwrap();
+    assert_eq!(link.get("p", "report.html").await.status, 404);
+    let kept = listed().await;
+    assert!(
+        kept[0].revoked_at_ms > 0 && kept[0].opened_count == 1,
+        "{kept:?}"
+    );
+    assert_eq!(fixture.ask(&revoke).await.unwrap_err().detail, "no_preview");
+    assert!(fixture.ask(&list_of("")).await.unwrap().previews.is_empty());
     fixture.end().await;
 }

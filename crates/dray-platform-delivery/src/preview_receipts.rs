@@ -1,0 +1,171 @@
+//! What became of the previews of delivered files: asked of sandbox-transfer with each receipt, because openings happen
+//! after the delivery ended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta};
+use dray_proto::v1::{self, PreviewLinkState, sandbox_ref};
+use dray_types::{Clock, Deadline, OperationId};
+use futures_util::StreamExt as _;
+
+/// Longest time for a question: a receipt without counts is better than none.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Deliveries of one list that are asked about; the counts of others are not known.
+const MAX_ASKED: usize = 50;
+/// Questions that are under way together.
+const CONCURRENT_QUESTIONS: usize = 8;
+
+/// Fills in what is known of the previews of these reports.
+pub(crate) async fn add_openings(
+    bus: &Bus,
+    clock: &Clock,
+    meta: &Meta,
+    reports: &mut [v1::DeliveryReport],
+) {
+    let has_preview = |report: &&v1::DeliveryReport| {
+        let mut files = report.files.iter();
+        files.any(|file| {
+            let receipt = file.preview.as_ref();
+            receipt.is_some_and(|receipt| !receipt.preview_ids.is_empty())
+        })
+    };
+    let asked: Vec<(String, String)> = reports
+        .iter()
+        .filter(has_preview)
+        .map(|report| (report.session.clone(), report.delivery_id.clone()))
+        .take(MAX_ASKED)
+        .collect();
+    let questions = asked.into_iter().map(|(session, delivery)| async move {
+        let previews = list(bus, clock, meta, session, &delivery).await;
+        (delivery, previews)
+    });
+    let known: BTreeMap<String, Option<Vec<v1::Preview>>> = futures_util::stream::iter(questions)
+        .buffer_unordered(CONCURRENT_QUESTIONS)
+        .collect()
+        .await;
+    let now_ms = clock.now_ms();
+    for report in reports {
+        let previews = known.get(&report.delivery_id).cloned().flatten();
+        for file in &mut report.files {
+            if let Some(receipt) = &mut file.preview {
+                fill(receipt, previews.as_deref(), now_ms);
+            }
+        }
+    }
+}
+
+/// The previews of a delivery; `None` when sandbox-transfer did not say.
+async fn list(
+    bus: &Bus,
+    clock: &Clock,
+    meta: &Meta,
+    session: String,
+    delivery_id: &str,
+) -> Option<Vec<v1::Preview>> {
+    let request = v1::ListPreviewsRequest {
+        sandbox: Some(v1::SandboxRef {
+            sandbox: Some(sandbox_ref::Sandbox::Session(session)),
+        }),
+        delivery_id: delivery_id.to_owned(),
+    };
+    let deadline = Deadline::after(clock.now_ms(), QUESTION_TIMEOUT).min(meta.deadline);
+    let question = meta
+        .clone()
+        .with_operation(OperationId::mint())
+        .with_deadline(deadline);
+    match bus.call(&question, &request).await {
+        Ok(reply) => Some(reply.previews),
+        Err(error) => {
+            tracing::debug!(%error, "the openings of previews are not known");
+            None
+        }
+    }
+}
+
+fn fill(receipt: &mut v1::PreviewReceipt, previews: Option<&[v1::Preview]>, now_ms: u64) {
+    let Some(newest_id) = receipt.preview_ids.last().cloned() else {
+        return;
+    };
+    let is_over = receipt.expires_at_ms <= now_ms;
+    let mut state = if is_over {
+        PreviewLinkState::Expired
+    } else {
+        PreviewLinkState::Unspecified
+    };
+    for preview in previews.unwrap_or_default() {
+        if !receipt.preview_ids.contains(&preview.preview_id) {
+            continue;
+        }
+        receipt.counts_known = true;
+        receipt.opened_count += preview.opened_count;
+        receipt.scanned_count += preview.scanned_count;
+        first(&mut receipt.first_opened_at_ms, preview.opened_at_ms);
+        first(&mut receipt.first_scanned_at_ms, preview.scanned_at_ms);
+        if preview.preview_id == newest_id {
+            receipt.revoked_at_ms = preview.revoked_at_ms;
+            state = match preview.revoked_at_ms {
+                0 if is_over => PreviewLinkState::Expired,
+                0 => PreviewLinkState::Open,
+                _ => PreviewLinkState::Revoked,
+            };
+        }
+    }
+    receipt.set_state(state);
+}
+
+/// Keeps the earlier of two times, of which 0 stands for none.
+fn first(kept: &mut u64, other: u64) {
+    if other > 0 && (*kept == 0 || other < *kept) {
+        *kept = other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receipt() -> v1::PreviewReceipt {
+        v1::PreviewReceipt {
+            preview_ids: vec!["a".to_owned(), "b".to_owned()],
+            expires_at_ms: 100,
+            ..v1::PreviewReceipt::default()
+        }
+    }
+
+    fn preview(id: &str, opened_at_ms: u64) -> v1::Preview {
+        v1::Preview {
+            preview_id: id.to_owned(),
+            opened_at_ms,
+            opened_count: u32::from(opened_at_ms > 0),
+            ..v1::Preview::default()
+        }
+    }
+
+    #[test]
+    fn openings_of_all_links_of_a_file_are_counted_and_the_newest_decides_the_state() {
+        let mut told = receipt();
+        let other = preview("of another file", 1);
+        let previews = [preview("b", 30), preview("a", 20), other];
+        fill(&mut told, Some(&previews), 50);
+        assert!(told.counts_known);
+        assert_eq!((told.opened_count, told.first_opened_at_ms), (2, 20));
+        assert_eq!(told.state(), PreviewLinkState::Open);
+        let mut revoked = preview("b", 0);
+        revoked.revoked_at_ms = 40;
+        let mut told = receipt();
+        fill(&mut told, Some(&[revoked]), 500);
+        assert_eq!(told.state(), PreviewLinkState::Revoked);
+        assert_eq!(told.revoked_at_ms, 40);
+    }
+
+    #[test]
+    fn what_nobody_reported_is_not_known_and_an_end_is_known_by_its_time() {
+        let mut told = receipt();
+        fill(&mut told, None, 50);
+        assert_eq!(told.state(), PreviewLinkState::Unspecified);
+        fill(&mut told, Some(&[]), 100);
+        assert_eq!(told.state(), PreviewLinkState::Expired);
+        assert!(!told.counts_known);
+    }
+}
