@@ -13,10 +13,11 @@ use prost_types::FileDescriptorSet;
 use crate::{monitoring, python_contracts, step, typescript_contracts};
 
 /// The area of the bus for each protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 10] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 11] = [
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
+    ("EgressQuestions", "question"),
     ("Files", "file"),
     ("Previews", "preview"),
     ("Reading", "reading"),

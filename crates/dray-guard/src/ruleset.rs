@@ -72,9 +72,18 @@ pub struct RuleSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DefaultOutcome {
     rule: Arc<RuleName>,
-    is_allowed: bool,
+    outcome: RuleOutcome,
     /// As if everything that is only tried were in force.
-    is_allowed_in_trial: bool,
+    outcome_in_trial: RuleOutcome,
+}
+
+/// What a policy says to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleOutcome {
+    Allow,
+    /// Refused, unless a person has allowed the host to the session.
+    Ask,
+    Deny,
 }
 
 /// A rule by name, and where it stands.

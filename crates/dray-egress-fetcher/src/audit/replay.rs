@@ -6,7 +6,12 @@ use dray_guard::{CanonicalUrl, Code, RequestKind, RuleSet};
 use dray_proto::v1;
 
 /// Refusals by the policy files: another policy may decide otherwise. Every other refusal of these phases stays.
-const POLICY_CODES: [Code; 3] = [Code::PolicyDenied, Code::QuotaExceeded, Code::Overloaded];
+const POLICY_CODES: [Code; 4] = [
+    Code::PolicyDenied,
+    Code::ApprovalRequired,
+    Code::QuotaExceeded,
+    Code::Overloaded,
+];
 
 /// Judges the request of `event` by both policies; `None` stands for no policy files. An event that is not about a request
 /// of its own (a lookup, the end of a connection), or whose request was refused by the configuration or the guard, adds

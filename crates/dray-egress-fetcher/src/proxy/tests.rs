@@ -1,5 +1,6 @@
 //! The proxy over the in-memory network: real sockets on the side of the client, audit events over the bus.
 
+mod asked;
 mod audit;
 mod clients;
 mod hostile;
@@ -12,8 +13,8 @@ mod tunnels;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use dray_proto::v1;
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
+use dray_proto::v1;
 use dray_types::{SessionId, TenantId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;

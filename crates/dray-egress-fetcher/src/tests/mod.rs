@@ -1,5 +1,6 @@
 //! The whole pipeline in an in-memory network with paused time: nothing here touches a socket unless it says so.
 
+mod asked;
 #[cfg(feature = "service")]
 mod audit;
 #[cfg(feature = "service")]

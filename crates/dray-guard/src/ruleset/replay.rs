@@ -29,25 +29,29 @@ pub enum ReplayOutcome {
     Allow,
     /// It passes and is reported.
     Report,
+    /// A person is asked.
+    Ask,
     /// It is refused.
     Deny,
 }
 
 impl ReplayOutcome {
     /// The outcome of a decision.
-    pub const fn of(decision: &RuleDecision) -> Self {
+    pub fn of(decision: &RuleDecision) -> Self {
         match (decision.is_allowed(), &decision.reported) {
+            (false, _) if decision.needs_approval() => Self::Ask,
             (false, _) => Self::Deny,
             (true, Some(_)) => Self::Report,
             (true, None) => Self::Allow,
         }
     }
 
-    /// The name in output and files: `allow`, `report` or `deny`.
+    /// The name in output and files: `allow`, `report`, `ask` or `deny`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
             Self::Report => "report",
+            Self::Ask => "ask",
             Self::Deny => "deny",
         }
     }

@@ -1,5 +1,6 @@
 //! Policies from their text to their decisions.
 
+mod asked;
 mod files;
 mod matching;
 mod outcomes;
