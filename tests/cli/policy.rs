@@ -145,15 +145,15 @@ fn a_table_of_expectations_decides_the_exit_code() {
         assert_eq!(tested.status.code(), Some(code), "{tested:?}");
         assert_eq!(line(&tested)["failed"], failed);
     }
-    let directory = policy_directory("[[expect]]\nurl = \"x\"\noutcome = \"ask\"\n");
-    std::fs::write(directory.path().join("policy.toml"), "default = \"ask\"").unwrap();
+    let directory = policy_directory("[[expect]]\nurl = \"x\"\noutcome = \"maybe\"\n");
+    std::fs::write(directory.path().join("policy.toml"), "default = \"maybe\"").unwrap();
     let [table, policy] = ["expectations.toml", "policy.toml"]
         .map(|name| directory.path().join(name).display().to_string());
     let broken = home.run(&["policy", "test", &table, "--policy", &policy]);
     assert_eq!(broken.status.code(), Some(78), "{broken:?}");
     let message = String::from_utf8_lossy(&broken.stderr);
     assert!(
-        message.contains("policy.toml:1: the outcome \"ask\" is not supported"),
+        message.contains("policy.toml:1: \"maybe\" is not an outcome"),
         "{message}"
     );
     let broken = home.run(&["policy", "test", &table, "--policy", &table]);

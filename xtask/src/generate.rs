@@ -15,11 +15,12 @@ use crate::{
 };
 
 /// The area of the bus for each protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 11] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 12] = [
     ("Approvals", "approval"),
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
+    ("EgressQuestions", "question"),
     ("Files", "file"),
     ("Previews", "preview"),
     ("Reading", "reading"),

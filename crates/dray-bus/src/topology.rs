@@ -40,6 +40,8 @@ pub const DELIVERY_STREAM: &str = "KV_dray_deliveries";
 pub const PLATFORM_STREAM: &str = "KV_dray_platform";
 /// The bucket of tickets: single-use URLs, and records of the bytes that were received with them.
 pub const TICKET_STREAM: &str = "KV_dray_tickets";
+/// Questions about hosts and their answers (egress-fetcher).
+pub const EGRESS_QUESTION_STREAM: &str = "KV_dray_egress_questions";
 /// Stream of where the conversions of documents are stored.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
 /// Stream of the data that the orchestrator stores for its clients: files, responses and conversations of `OpenAI`'s

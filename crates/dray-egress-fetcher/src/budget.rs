@@ -15,9 +15,12 @@ pub struct TimeBudget {
 impl TimeBudget {
     /// A budget that ends `total` from now.
     pub fn starting_now(total: Duration) -> Self {
-        Self {
-            end: Instant::now() + total,
-        }
+        Self::starting_at(Instant::now(), total)
+    }
+
+    /// A budget that ends `total` after `start`.
+    pub fn starting_at(start: Instant, total: Duration) -> Self {
+        Self { end: start + total }
     }
 
     /// When everything must be over.

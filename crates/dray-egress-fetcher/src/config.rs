@@ -9,11 +9,13 @@ mod audit_file;
 mod compile;
 mod credential;
 mod proxy;
+mod questions;
 
-pub use compile::CompiledConfig;
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
+pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;
 pub use proxy::{ProxyConfig, ProxySettings};
+pub use questions::{QuestionConfig, QuestionSettings};
 
 use std::path::PathBuf;
 
@@ -76,10 +78,10 @@ pub struct Config {
     /// Key of the hash that stands for path and query in audit events, so that equal paths can be recognised across
     /// replicas; absent uses a random one for each process.
     pub audit_key: Option<Secret>,
-    /// Most stored bytes when the request does not say.
-    pub max_bytes: ByteSize,
     /// Audit events as lines of a file.
     pub audit_file: AuditFileConfig,
+    /// Most stored bytes when the request does not say.
+    pub max_bytes: ByteSize,
     /// Most stored bytes, an upper bound for requests.
     pub max_bytes_ceiling: ByteSize,
     /// Cap on the time of a fetch, retries included; a request may only ask for less. At most 300 s.
@@ -119,6 +121,8 @@ pub struct Config {
     pub policy_replicas: u32,
     /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
     pub credentials: Vec<CredentialConfig>,
+    /// Questions to people about hosts, which rules with the outcome `ask` cause.
+    pub questions: QuestionConfig,
     /// The forward proxy for what runs inside sandboxes.
     pub proxy: ProxyConfig,
 }
@@ -145,11 +149,11 @@ impl Default for Config {
             user_agent: concat!("dray/", env!("CARGO_PKG_VERSION")).to_owned(),
             audit_required: false,
             audit_key: None,
+            audit_file: AuditFileConfig::default(),
             max_bytes: ByteSize::mib(10),
             max_bytes_ceiling: ByteSize::mib(100),
             total_timeout: Period::secs(60),
             dns_timeout: Period::secs(3),
-            audit_file: AuditFileConfig::default(),
             connect_timeout: Period::secs(5),
             tls_timeout: Period::secs(5),
             head_timeout: Period::secs(10),
@@ -164,6 +168,7 @@ impl Default for Config {
             policy_path: None,
             policy_replicas: 1,
             credentials: Vec::new(),
+            questions: QuestionConfig::default(),
             proxy: ProxyConfig::default(),
         }
     }

@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_guard::{
-    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, RefusedUrl, RuleSet,
-    ShownHost, ShownUrl,
+    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, HostGrant, Judge, RefusedUrl,
+    RuleSet, ShownHost, ShownUrl,
 };
 use dray_types::Clock;
 use futures_util::FutureExt as _;
@@ -31,6 +31,7 @@ use crate::sink::{ByteSink, StoredFile};
 use crate::tls::TlsClient;
 use crate::wire::WireBudget;
 
+pub(crate) mod approval;
 mod connection;
 mod explain;
 mod hop;
@@ -38,9 +39,11 @@ mod retry;
 mod rules;
 mod terms;
 
+use approval::AskScope;
 use retry::{PartialBody, RetryState};
 use rules::{quota_failure, refill_time};
 
+pub use approval::{HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId};
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
 pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};
@@ -58,6 +61,7 @@ pub struct Fetcher {
     rules: RwLock<Option<Arc<RuleSet>>>,
     quotas: QuotaTable,
     credentials: CredentialStore,
+    approvals: Option<Arc<dyn HostApprovals>>,
     judge: RwLock<Arc<Judge>>,
     network: NetworkAccess,
     tls: TlsClient,
@@ -101,6 +105,7 @@ impl Fetcher {
             rules: RwLock::new(None),
             quotas: QuotaTable::new(Clock::system(), 1),
             credentials: CredentialStore::default(),
+            approvals: None,
             judge: RwLock::new(Arc::new(judge)),
             network,
             tls,
@@ -212,7 +217,8 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
-        let (chain, mut context) = self.begin(request, record)?;
+        let begun = self.begin_approved(request, AskScope::FETCH, record);
+        let (chain, mut context) = begun.await?;
         let quota = self.admit_quota(chain.policy(), record)?;
         context.wire = context.wire.with_quota(quota.clone());
         let fetched = self.attempts(&chain, &context, sink, record).await;
@@ -223,6 +229,7 @@ impl Fetcher {
     fn begin<'a>(
         &'a self,
         request: &'a FetchJob,
+        grant: Option<HostGrant>,
         record: &mut FetchRecord,
     ) -> Result<(Chain, FetchContext<'a>), FetchError> {
         record.policy_digest = dray_guard::policy::policy_digest(&self.admin, &request.app_policy);
@@ -239,7 +246,7 @@ impl Fetcher {
         let policy = EffectivePolicy::observed(&self.admin, &request.app_policy, &mut record.steps)
             // P-4: an invalid pattern of the app refuses every fetch; it is not skipped.
             .map_err(|code| FetchError::new(code, FetchPhase::Policy))?;
-        let policy = Arc::new(policy.with_rules(self.caller_rules(request, record)));
+        let policy = Arc::new(policy.with_rules(self.caller_rules(request, grant, record)));
         let started = Chain::observed(&request.url, Arc::clone(&policy), &mut record.steps);
         let chain = started.map_err(|refused| {
             let tried = RequestedOrigin::from_text(&request.url);
@@ -429,7 +436,9 @@ fn record_refusal(
         _ => FetchPhase::Policy,
     };
     record.enter(refused.hop, refused.target.as_ref());
-    if let (Some(target), Code::PolicyDenied) = (&refused.target, refused.code) {
+    if let (Some(target), Code::PolicyDenied | Code::ApprovalRequired) =
+        (&refused.target, refused.code)
+    {
         record.note_decision(policy.decide(target));
     }
     if refused.target.is_none() {
@@ -462,6 +471,9 @@ fn record_failure(
     if let (Some(delay), Code::QuotaExceeded) = (failure.retry_after, code) {
         // In the message, because every agent reads it.
         fault.message = format!("{} {}", fault.message, refill_time(delay));
+    }
+    if let (Some(id), Code::ApprovalRequired) = (record.question, code) {
+        fault.message = format!("{} Question {id} waits for an answer.", fault.message);
     }
     FetchFailure {
         code,

@@ -66,6 +66,8 @@ pub mod own;
 #[cfg(feature = "service")]
 pub mod policy_files;
 pub mod proxy;
+#[cfg(feature = "service")]
+pub mod questions;
 pub mod record;
 pub mod resolve;
 pub mod resume;

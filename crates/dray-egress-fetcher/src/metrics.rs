@@ -138,6 +138,12 @@ impl EgressMetrics {
         self.counters.audit_file.add(1, &[label]);
     }
 
+    /// Counts what happened to a question about a host.
+    pub fn questioned(&self, event: &'static str) {
+        let label = KeyValue::new("event", event);
+        self.counters.questions.add(1, &[label]);
+    }
+
     /// A fetch began; it counts as under way until the value is dropped.
     /// Waiting for a slot counts too.
     pub fn begin(&self) -> InFlight {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::body::BodyCounts;
 use crate::coding::ContentCoding;
 use crate::error::FetchPhase;
+use crate::fetch::QuestionId;
 use crate::tls::TlsSession;
 
 mod tried;
@@ -31,6 +32,10 @@ pub struct FetchRecord {
     pub reported: Option<Arc<RuleName>>,
     /// The quota that refused or ended it.
     pub quota: Option<Arc<RuleName>>,
+    /// The question about the last host of which a person was asked.
+    pub question: Option<QuestionId>,
+    /// When the answer ends that let it pass.
+    pub approval_ends: Option<Instant>,
     /// Names of the operator's credentials that were sent.
     pub credentials: Vec<String>,
     /// Method of the request; empty where it is not visible.
@@ -164,6 +169,12 @@ impl FetchRecord {
         let now = Instant::now();
         self.began = Some(now);
         self.under_way = Some((FetchPhase::Policy, now));
+    }
+
+    /// Begins the judgement of the first URL again, with an answer that it did not have.
+    pub(crate) fn judge_again(&mut self) {
+        self.steps = StepLog::default();
+        self.hops.clear();
     }
 
     /// Enters `phase` and adds the time of the one before to its total.

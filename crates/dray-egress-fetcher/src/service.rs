@@ -22,11 +22,13 @@ use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::own;
 use crate::policy_files::PolicyWatcher;
 use crate::proxy::{ForwardProxy, RunningProxy};
+use crate::questions::{QUESTION_BUCKET, QuestionStore};
 use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
 use crate::staging::StagedFile;
 use crate::tls::TlsClient;
 
 mod explain;
+mod questions;
 mod surroundings;
 mod wire;
 
@@ -41,6 +43,7 @@ pub struct EgressFetcher {
     auditor: Auditor,
     cx: ServiceContext,
     audit_required: bool,
+    questions: QuestionStore,
     audit_file: Option<AuditFile>,
     proxy: Option<RunningProxy>,
 }
@@ -85,12 +88,16 @@ impl Service for EgressFetcher {
         router
             .answer_self_admitted(Self::fetch)
             .answer_self_admitted(Self::explain)
+            .answer(Self::list_questions)
+            .answer(Self::answer_question)
     }
 
     fn permissions(permissions: Permissions) -> Permissions {
         permissions
             .about("Fetches addresses that others chose. It publishes what it did and calls no other service.")
             .publishes_audit::<v1::EgressAudit>()
+            .publishes_audit::<v1::EgressQuestionAudit>()
+            .lists_keys(QUESTION_BUCKET)
     }
 
     fn store_access() -> StoreAccess {
@@ -151,6 +158,12 @@ impl EgressFetcher {
         let metrics = start_metrics(&compiled, &limits, cx);
         let audit_file = open_audit_file(&compiled, &metrics)?;
         let auditor = auditor_of(config, cx, &metrics, audit_file.clone());
+        let questions = QuestionStore::new(
+            &cx.bus,
+            cx.clock.clone(),
+            compiled.questions,
+            metrics.clone(),
+        );
         let mut surroundings = OwnAddresses::new(
             compiled.judge,
             servers,
@@ -168,6 +181,7 @@ impl EgressFetcher {
             limits,
         )
         .with_credentials(credentials_of(config))
+        .with_approvals(Arc::new(questions.clone()))
         .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
         let fetcher = Arc::new(fetcher);
@@ -188,6 +202,7 @@ impl EgressFetcher {
             proxy,
             cx: cx.clone(),
             audit_required: config.audit_required,
+            questions,
             audit_file,
         })
     }

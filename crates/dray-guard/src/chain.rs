@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::canon::CanonicalUrl;
 use crate::judge::{HopContext, Network, PinnedAddresses};
-use crate::policy::EffectivePolicy;
+use crate::policy::{EffectivePolicy, HostGrant};
 use crate::reason::Code;
 use crate::steps::{PolicyStep, RuleOwner, StepObserver};
 
@@ -111,6 +111,11 @@ impl Chain {
     /// The policy that holds for the whole chain (C-4, X-5).
     pub const fn policy(&self) -> &Arc<EffectivePolicy> {
         &self.policy
+    }
+
+    /// Adds what a person has allowed to the session, for the hops from here on.
+    pub fn grant(&mut self, grant: HostGrant) {
+        Arc::make_mut(&mut self.policy).grant(grant);
     }
 
     /// The facts about the current hop that the judge needs.

@@ -52,7 +52,8 @@ pub use judge::{
 };
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
 pub use policy::{
-    AdminPolicy, AllowedPorts, AppPolicy, CallerRules, EffectivePolicy, MaxRedirects, RequestKind,
+    AdminPolicy, AllowedPorts, AppPolicy, CallerRules, EffectivePolicy, HostGrant, MaxRedirects,
+    RequestKind,
 };
 pub use reason::{Code, ShownHost, ShownUrl};
 pub use ruleset::{Caller, RequestView, RuleDecision, RuleName, RuleSet};

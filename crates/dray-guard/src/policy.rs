@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use crate::canon::CanonicalUrl;
+use crate::canon::{CanonicalUrl, Host};
 use crate::judge::PrivateRanges;
 use crate::pattern::{HostPattern, HostPatterns};
 use crate::reason::Code;
@@ -92,12 +92,38 @@ pub struct CallerRules {
     pub caller: Caller,
     /// The kind of the request.
     pub kind: RequestKind,
+    /// What people have allowed to the session of the caller.
+    pub grants: Vec<HostGrant>,
+}
+
+/// The answer of a person: a session may reach exactly this host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostGrant {
+    /// The canonical host.
+    pub host: Host,
+    /// The port.
+    pub port: u16,
+}
+
+impl HostGrant {
+    /// The grant that `url` would need.
+    pub fn of_url(url: &CanonicalUrl) -> Self {
+        Self {
+            host: url.host().clone(),
+            port: url.port(),
+        }
+    }
 }
 
 impl CallerRules {
-    /// Decides about a URL.
+    /// Decides about a URL. A grant passes only what the rules would ask about.
     pub fn decide(&self, url: &CanonicalUrl) -> RuleDecision {
-        self.rules.decide(&self.caller, &self.kind.view(url))
+        let decision = self.rules.decide(&self.caller, &self.kind.view(url));
+        if self.grants.contains(&HostGrant::of_url(url)) {
+            decision.approved()
+        } else {
+            decision
+        }
     }
 }
 
@@ -160,6 +186,13 @@ impl EffectivePolicy {
     /// The rules of the policy files for the caller; `None` without files.
     pub const fn rules(&self) -> Option<&CallerRules> {
         self.rules.as_ref()
+    }
+
+    /// Adds what a person has allowed to the session of the caller.
+    pub fn grant(&mut self, grant: HostGrant) {
+        if let Some(rules) = &mut self.rules {
+            rules.grants.push(grant);
+        }
     }
 
     /// The decision of the policy files about `url`; `None` without files.

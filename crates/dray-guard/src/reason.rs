@@ -37,6 +37,7 @@ pub enum Code {
     BlockedHost,
     SsrfBlocked,
     PolicyDenied,
+    ApprovalRequired,
     MediaTypeNotAllowed,
     QuotaExceeded,
     RedirectLimit,
@@ -103,7 +104,7 @@ impl std::error::Error for Code {}
 
 impl Code {
     /// Every reason, with one status for all others.
-    pub const ALL_REASONS: [Self; 35] = [
+    pub const ALL_REASONS: [Self; 36] = [
         Self::DisabledByAdmin,
         Self::DisabledByApp,
         Self::HostNotInAdminAllowlist,
@@ -117,6 +118,7 @@ impl Code {
         Self::BlockedHost,
         Self::SsrfBlocked,
         Self::PolicyDenied,
+        Self::ApprovalRequired,
         Self::MediaTypeNotAllowed,
         Self::QuotaExceeded,
         Self::RedirectLimit,
@@ -157,6 +159,7 @@ impl Code {
             Self::BlockedHost => "blocked_host",
             Self::SsrfBlocked => "ssrf_blocked",
             Self::PolicyDenied => "policy_denied",
+            Self::ApprovalRequired => "approval_required",
             Self::MediaTypeNotAllowed => "media_type_not_allowed",
             Self::QuotaExceeded => "quota_exceeded",
             Self::RedirectLimit => "redirect_limit",
@@ -237,6 +240,7 @@ impl Code {
             | Self::BlockedHost
             | Self::SsrfBlocked
             | Self::PolicyDenied
+            | Self::ApprovalRequired
             | Self::MediaTypeNotAllowed
             | Self::RedirectLimit
             | Self::RedirectDowngrade
@@ -278,6 +282,7 @@ impl Code {
                 | Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504)
                 | Self::Truncated
                 | Self::Overloaded
+                | Self::ApprovalRequired
                 | Self::QuotaExceeded
                 | Self::SinkFailed
                 | Self::Internal
@@ -288,6 +293,8 @@ impl Code {
     const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::Overloaded | Self::HttpStatus(429) => Some(Duration::from_secs(5)),
+            // The time that a person needs.
+            Self::ApprovalRequired => Some(Duration::from_secs(30)),
             _ if self.is_retryable() => Some(Duration::from_secs(1)),
             _ => None,
         }

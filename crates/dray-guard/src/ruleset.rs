@@ -72,9 +72,18 @@ pub struct RuleSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DefaultOutcome {
     rule: Arc<RuleName>,
-    is_allowed: bool,
+    outcome: RuleOutcome,
     /// The outcome if all report-only rules were in force.
-    is_allowed_in_trial: bool,
+    outcome_in_trial: RuleOutcome,
+}
+
+/// The outcome of a policy for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleOutcome {
+    Allow,
+    /// Refused, unless a person has allowed the host to the session.
+    Ask,
+    Deny,
 }
 
 /// The name of a rule and its place in the files.

@@ -80,6 +80,7 @@ macro_rules! names {
 }
 
 // After the macro, which it uses.
+mod question;
 mod sandbox;
 
 names!(ConsoleAction {

@@ -336,6 +336,11 @@ impl Audit for v1::EgressAudit {
     const PAST_PARTICIPLE: &'static str = "fetched";
 }
 
+impl Audit for v1::EgressQuestionAudit {
+    const AREA: &'static str = "question";
+    const PAST_PARTICIPLE: &'static str = "changed";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

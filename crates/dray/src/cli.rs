@@ -29,7 +29,10 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use egress::{EgressCommand, EgressTokenArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
-pub(crate) use policy::{PolicyCommand, PolicyDiffArgs, PolicyExplainArgs, PolicyTestArgs};
+pub(crate) use policy::{
+    PolicyAnswer, PolicyAnswerArgs, PolicyCommand, PolicyDiffArgs, PolicyExplainArgs,
+    PolicyQuestionsArgs, PolicyTestArgs,
+};
 pub(crate) use preview::{PreviewCommand, PreviewCreate, PreviewManageCommand, PreviewOwner};
 pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};
 pub(crate) use ticket::{

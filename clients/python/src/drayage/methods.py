@@ -98,6 +98,12 @@ EGRESS_FETCH: Final[Method[v1.FetchRequest, v1.FetchReply]] = Method(
 EGRESS_EXPLAIN: Final[Method[v1.ExplainRequest, v1.ExplainReply]] = Method(
     "/dray.v1.Egress/Explain", "dray.egress.v1.explain", v1.ExplainRequest, v1.ExplainReply
 )
+EGRESS_QUESTIONS_LIST: Final[Method[v1.ListEgressQuestionsRequest, v1.ListEgressQuestionsReply]] = Method(
+    "/dray.v1.EgressQuestions/List", "dray.question.v1.list", v1.ListEgressQuestionsRequest, v1.ListEgressQuestionsReply
+)
+EGRESS_QUESTIONS_ANSWER: Final[Method[v1.AnswerEgressQuestionRequest, v1.AnswerEgressQuestionReply]] = Method(
+    "/dray.v1.EgressQuestions/Answer", "dray.question.v1.answer", v1.AnswerEgressQuestionRequest, v1.AnswerEgressQuestionReply
+)
 FILES_RESOLVE: Final[Method[v1.ResolveRequest, v1.ResolveReply]] = Method(
     "/dray.v1.Files/Resolve", "dray.file.v1.resolve", v1.ResolveRequest, v1.ResolveReply
 )

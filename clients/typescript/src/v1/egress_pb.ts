@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/egress.proto.
  */
 export const file_dray_v1_egress: GenFile = /*@__PURE__*/
-  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJcCg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgiuAEKDEV4cGxhaW5SZXBseRIlCgVzdGVwcxgBIAMoCzIWLmRyYXkudjEuSnVkZ2VtZW50U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIdCgVmYXVsdBgDIAEoCzIOLmRyYXkudjEuRmF1bHQSEAoIY29tcGxldGUYBCABKAgSFAoMcnVsZXNfZGlnZXN0GAUgASgJEhMKC3JlcG9ydGVkX2J5GAYgASgJIqoBCg1KdWRnZW1lbnRTdGVwEiEKBHN0ZXAYASABKA4yEy5kcmF5LnYxLlBvbGljeVN0ZXASJQoHdmVyZGljdBgCIAEoDjIULmRyYXkudjEuU3RlcFZlcmRpY3QSDAoEY29kZRgDIAEoCRIMCgRydWxlGAQgASgJEg8KB3NldHRpbmcYBSABKAkSDgoGb3JpZ2luGAYgASgJEhIKCmRlY2lkZWRfYnkYByABKAkiXQoJQXBwUG9saWN5EhQKB2VuYWJsZWQYASABKAhIAIgBARIuCg5ob3N0X2FsbG93bGlzdBgCIAEoCzIWLmRyYXkudjEuSG9zdEFsbG93bGlzdEIKCghfZW5hYmxlZCIhCg1Ib3N0QWxsb3dsaXN0EhAKCHBhdHRlcm5zGAEgAygJIqwCCgpGZXRjaFJlcGx5EiEKB2NvbnRlbnQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSDgoGc2hhMjU2GAIgASgMEgwKBHNpemUYAyABKAQSEgoKbWVkaWFfdHlwZRgEIAEoCRIaChJzbmlmZmVkX21lZGlhX3R5cGUYBSABKAkSDAoEbmFtZRgGIAEoCRIXCg9sZW5ndGhfdmVyaWZpZWQYByABKAgSEQoJd2lyZV9zaXplGAggASgEEg4KBmNvZGluZxgJIAEoCRIRCglmaW5hbF91cmwYCiABKAkSFgoOcmVkaXJlY3RfY291bnQYCyABKA0SDAoEZXRhZxgMIAEoCRIVCg1sYXN0X21vZGlmaWVkGA0gASgJEhMKC2h0dHBfc3RhdHVzGA4gASgNIuAHCgtFZ3Jlc3NBdWRpdBIQCghldmVudF9pZBgBIAEoCRIPCgd0aW1lX21zGAIgASgEEhQKDG9wZXJhdGlvbl9pZBgDIAEoCRIOCgZhcHBfaWQYBCABKAkSEAoIdHJhY2VfaWQYBSABKAkSFQoNcG9saWN5X2RpZ2VzdBgGIAEoCRIVCg1hZG1pbl9lbmFibGVkGAcgASgIEhgKC2FwcF9lbmFibGVkGAggASgISACIAQESEgoKdXJsX3NjaGVtZRgJIAEoCRIQCgh1cmxfaG9zdBgKIAEoCRIQCgh1cmxfcG9ydBgLIAEoDRIVCg11cmxfcGF0aF9oYXNoGAwgASgJEg8KB3ZlcmRpY3QYDSABKAkSDAoEY29kZRgOIAEoCRINCgVwaGFzZRgPIAEoCRIfCgRob3BzGBAgAygLMhEuZHJheS52MS5BdWRpdEhvcBIWCg5yZWRpcmVjdF9jb3VudBgRIAEoDRISCgpmaW5hbF9ob3N0GBIgASgJEhMKC2h0dHBfc3RhdHVzGBMgASgNEhQKDGNvbnRlbnRfdHlwZRgUIAEoCRIUCgxzdG9yZWRfYnl0ZXMYFSABKAQSEgoKd2lyZV9ieXRlcxgWIAEoBBIOCgZjb2RpbmcYFyABKAkSDgoGc2hhMjU2GBggASgJEhcKD2xlbmd0aF92ZXJpZmllZBgZIAEoCBITCgtkdXJhdGlvbl9tcxgaIAEoBBIOCgZkbnNfbXMYGyABKAQSEgoKY29ubmVjdF9tcxgcIAEoBBIOCgZ0bHNfbXMYHSABKAQSDwoHaGVhZF9tcxgeIAEoBBIPCgdib2R5X21zGB8gASgEEhUKDXByaXZhdGVfY2lkcnMYICADKAkSFwoPZmV0Y2hlcl92ZXJzaW9uGCEgASgJEhUKDXRhYmxlX2VkaXRpb24YIiABKAkSEwoLbG9va3VwX29ubHkYIyABKAgSFgoOcHJveHlfcHJvdG9jb2wYJCABKAkSEwoLcHJveHlfc3RhZ2UYJSABKAkSEQoJdGVuYW50X2lkGCYgASgJEhIKCnNlc3Npb25faWQYJyABKAkSDAoEcnVsZRgoIAEoCRITCgtzZXJ2ZXJfbmFtZRgpIAEoCRIQCgh1cF9ieXRlcxgqIAEoBBISCgpkb3duX2J5dGVzGCsgASgEEhQKDHJ1bGVzX2RpZ2VzdBgsIAEoCRISCgpkZWNpZGVkX2J5GC0gASgJEhMKC3JlcG9ydGVkX2J5GC4gASgJEg4KBm1ldGhvZBgvIAEoCRITCgtjcmVkZW50aWFscxgwIAMoCUIOCgxfYXBwX2VuYWJsZWQikgIKCEF1ZGl0SG9wEg0KBWluZGV4GAEgASgNEg4KBnNjaGVtZRgCIAEoCRIMCgRob3N0GAMgASgJEgwKBHBvcnQYBCABKA0SEwoLY25hbWVfY2hhaW4YBSADKAkSJQoHYW5zd2VycxgGIAMoCzIULmRyYXkudjEuQXVkaXRBbnN3ZXISFgoOY2hvc2VuX2FkZHJlc3MYByABKAkSFAoMcGVlcl9hZGRyZXNzGAggASgJEhIKCmxvY2FsX3BvcnQYCSABKA0SEwoLdGxzX3ZlcnNpb24YCiABKAkSGgoSY2VydGlmaWNhdGVfc2hhMjU2GAsgASgJEg4KBnN0YXR1cxgMIAEoDRIMCgRjb2RlGA0gASgJIi0KC0F1ZGl0QW5zd2VyEg8KB2FkZHJlc3MYASABKAkSDQoFY2xhc3MYAiABKAkqiQMKClBvbGljeVN0ZXASGwoXUE9MSUNZX1NURVBfVU5TUEVDSUZJRUQQABIfChtQT0xJQ1lfU1RFUF9PUEVSQVRPUl9TV0lUQ0gQARIaChZQT0xJQ1lfU1RFUF9BUFBfU1dJVENIEAISHAoYUE9MSUNZX1NURVBfQVBQX1BBVFRFUk5TEAMSEwoPUE9MSUNZX1NURVBfVVJMEAQSFgoSUE9MSUNZX1NURVBfU0NIRU1FEAUSHgoaUE9MSUNZX1NURVBfT1BFUkFUT1JfSE9TVFMQBhIZChVQT0xJQ1lfU1RFUF9BUFBfSE9TVFMQBxIUChBQT0xJQ1lfU1RFUF9QT1JUEAgSGQoVUE9MSUNZX1NURVBfSE9TVF9OQU1FEAkSGgoWUE9MSUNZX1NURVBfUkVTT0xVVElPThAKEhkKFVBPTElDWV9TVEVQX0FERFJFU1NFUxALEhwKGFBPTElDWV9TVEVQX1BPTElDWV9SVUxFUxAMEhUKEVBPTElDWV9TVEVQX1FVT1RBEA0qfAoLU3RlcFZlcmRpY3QSHAoYU1RFUF9WRVJESUNUX1VOU1BFQ0lGSUVEEAASGAoUU1RFUF9WRVJESUNUX0FMTE9XRUQQARIYChRTVEVQX1ZFUkRJQ1RfUkVGVVNFRBACEhsKF1NURVBfVkVSRElDVF9OT1RfSlVER0VEEAMqMQoEU2luaxIUChBTSU5LX1VOU1BFQ0lGSUVEEAASEwoPU0lOS19DTEFJTV9PTkxZEAEyeAoGRWdyZXNzEjMKBUZldGNoEhUuZHJheS52MS5GZXRjaFJlcXVlc3QaEy5kcmF5LnYxLkZldGNoUmVwbHkSOQoHRXhwbGFpbhIXLmRyYXkudjEuRXhwbGFpblJlcXVlc3QaFS5kcmF5LnYxLkV4cGxhaW5SZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common]);
+  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJcCg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgiuAEKDEV4cGxhaW5SZXBseRIlCgVzdGVwcxgBIAMoCzIWLmRyYXkudjEuSnVkZ2VtZW50U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIdCgVmYXVsdBgDIAEoCzIOLmRyYXkudjEuRmF1bHQSEAoIY29tcGxldGUYBCABKAgSFAoMcnVsZXNfZGlnZXN0GAUgASgJEhMKC3JlcG9ydGVkX2J5GAYgASgJIqoBCg1KdWRnZW1lbnRTdGVwEiEKBHN0ZXAYASABKA4yEy5kcmF5LnYxLlBvbGljeVN0ZXASJQoHdmVyZGljdBgCIAEoDjIULmRyYXkudjEuU3RlcFZlcmRpY3QSDAoEY29kZRgDIAEoCRIMCgRydWxlGAQgASgJEg8KB3NldHRpbmcYBSABKAkSDgoGb3JpZ2luGAYgASgJEhIKCmRlY2lkZWRfYnkYByABKAkiXQoJQXBwUG9saWN5EhQKB2VuYWJsZWQYASABKAhIAIgBARIuCg5ob3N0X2FsbG93bGlzdBgCIAEoCzIWLmRyYXkudjEuSG9zdEFsbG93bGlzdEIKCghfZW5hYmxlZCIhCg1Ib3N0QWxsb3dsaXN0EhAKCHBhdHRlcm5zGAEgAygJIqwCCgpGZXRjaFJlcGx5EiEKB2NvbnRlbnQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSDgoGc2hhMjU2GAIgASgMEgwKBHNpemUYAyABKAQSEgoKbWVkaWFfdHlwZRgEIAEoCRIaChJzbmlmZmVkX21lZGlhX3R5cGUYBSABKAkSDAoEbmFtZRgGIAEoCRIXCg9sZW5ndGhfdmVyaWZpZWQYByABKAgSEQoJd2lyZV9zaXplGAggASgEEg4KBmNvZGluZxgJIAEoCRIRCglmaW5hbF91cmwYCiABKAkSFgoOcmVkaXJlY3RfY291bnQYCyABKA0SDAoEZXRhZxgMIAEoCRIVCg1sYXN0X21vZGlmaWVkGA0gASgJEhMKC2h0dHBfc3RhdHVzGA4gASgNIvUHCgtFZ3Jlc3NBdWRpdBIQCghldmVudF9pZBgBIAEoCRIPCgd0aW1lX21zGAIgASgEEhQKDG9wZXJhdGlvbl9pZBgDIAEoCRIOCgZhcHBfaWQYBCABKAkSEAoIdHJhY2VfaWQYBSABKAkSFQoNcG9saWN5X2RpZ2VzdBgGIAEoCRIVCg1hZG1pbl9lbmFibGVkGAcgASgIEhgKC2FwcF9lbmFibGVkGAggASgISACIAQESEgoKdXJsX3NjaGVtZRgJIAEoCRIQCgh1cmxfaG9zdBgKIAEoCRIQCgh1cmxfcG9ydBgLIAEoDRIVCg11cmxfcGF0aF9oYXNoGAwgASgJEg8KB3ZlcmRpY3QYDSABKAkSDAoEY29kZRgOIAEoCRINCgVwaGFzZRgPIAEoCRIfCgRob3BzGBAgAygLMhEuZHJheS52MS5BdWRpdEhvcBIWCg5yZWRpcmVjdF9jb3VudBgRIAEoDRISCgpmaW5hbF9ob3N0GBIgASgJEhMKC2h0dHBfc3RhdHVzGBMgASgNEhQKDGNvbnRlbnRfdHlwZRgUIAEoCRIUCgxzdG9yZWRfYnl0ZXMYFSABKAQSEgoKd2lyZV9ieXRlcxgWIAEoBBIOCgZjb2RpbmcYFyABKAkSDgoGc2hhMjU2GBggASgJEhcKD2xlbmd0aF92ZXJpZmllZBgZIAEoCBITCgtkdXJhdGlvbl9tcxgaIAEoBBIOCgZkbnNfbXMYGyABKAQSEgoKY29ubmVjdF9tcxgcIAEoBBIOCgZ0bHNfbXMYHSABKAQSDwoHaGVhZF9tcxgeIAEoBBIPCgdib2R5X21zGB8gASgEEhUKDXByaXZhdGVfY2lkcnMYICADKAkSFwoPZmV0Y2hlcl92ZXJzaW9uGCEgASgJEhUKDXRhYmxlX2VkaXRpb24YIiABKAkSEwoLbG9va3VwX29ubHkYIyABKAgSFgoOcHJveHlfcHJvdG9jb2wYJCABKAkSEwoLcHJveHlfc3RhZ2UYJSABKAkSEQoJdGVuYW50X2lkGCYgASgJEhIKCnNlc3Npb25faWQYJyABKAkSDAoEcnVsZRgoIAEoCRITCgtzZXJ2ZXJfbmFtZRgpIAEoCRIQCgh1cF9ieXRlcxgqIAEoBBISCgpkb3duX2J5dGVzGCsgASgEEhQKDHJ1bGVzX2RpZ2VzdBgsIAEoCRISCgpkZWNpZGVkX2J5GC0gASgJEhMKC3JlcG9ydGVkX2J5GC4gASgJEg4KBm1ldGhvZBgvIAEoCRITCgtjcmVkZW50aWFscxgwIAMoCRITCgtxdWVzdGlvbl9pZBgxIAEoCUIOCgxfYXBwX2VuYWJsZWQiNgoaTGlzdEVncmVzc1F1ZXN0aW9uc1JlcXVlc3QSGAoQaW5jbHVkZV9hbnN3ZXJlZBgBIAEoCCJZChhMaXN0RWdyZXNzUXVlc3Rpb25zUmVwbHkSKgoJcXVlc3Rpb25zGAEgAygLMhcuZHJheS52MS5FZ3Jlc3NRdWVzdGlvbhIRCgl0cnVuY2F0ZWQYAiABKAgi5AEKDkVncmVzc1F1ZXN0aW9uEgoKAmlkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSCwoDYXBwGAMgASgJEgwKBGhvc3QYBCABKAkSDAoEcG9ydBgFIAEoDRIMCgRydWxlGAYgASgJEhMKC2Fza2VkX2F0X21zGAcgASgEEhUKDWV4cGlyZXNfYXRfbXMYCCABKAQSJQoGYW5zd2VyGAkgASgOMhUuZHJheS52MS5FZ3Jlc3NBbnN3ZXISEwoLYW5zd2VyZWRfYnkYCiABKAkSFgoOYW5zd2VyZWRfYXRfbXMYCyABKAQidQobQW5zd2VyRWdyZXNzUXVlc3Rpb25SZXF1ZXN0EgoKAmlkGAEgASgJEiUKBmFuc3dlchgCIAEoDjIVLmRyYXkudjEuRWdyZXNzQW5zd2VyEhAKCHZhbGlkX21zGAMgASgEEhEKCXByaW5jaXBhbBgEIAEoCSJGChlBbnN3ZXJFZ3Jlc3NRdWVzdGlvblJlcGx5EikKCHF1ZXN0aW9uGAEgASgLMhcuZHJheS52MS5FZ3Jlc3NRdWVzdGlvbiJtChNFZ3Jlc3NRdWVzdGlvbkF1ZGl0EisKBXN0YWdlGAEgASgOMhwuZHJheS52MS5FZ3Jlc3NRdWVzdGlvblN0YWdlEikKCHF1ZXN0aW9uGAIgASgLMhcuZHJheS52MS5FZ3Jlc3NRdWVzdGlvbiKSAgoIQXVkaXRIb3ASDQoFaW5kZXgYASABKA0SDgoGc2NoZW1lGAIgASgJEgwKBGhvc3QYAyABKAkSDAoEcG9ydBgEIAEoDRITCgtjbmFtZV9jaGFpbhgFIAMoCRIlCgdhbnN3ZXJzGAYgAygLMhQuZHJheS52MS5BdWRpdEFuc3dlchIWCg5jaG9zZW5fYWRkcmVzcxgHIAEoCRIUCgxwZWVyX2FkZHJlc3MYCCABKAkSEgoKbG9jYWxfcG9ydBgJIAEoDRITCgt0bHNfdmVyc2lvbhgKIAEoCRIaChJjZXJ0aWZpY2F0ZV9zaGEyNTYYCyABKAkSDgoGc3RhdHVzGAwgASgNEgwKBGNvZGUYDSABKAkiLQoLQXVkaXRBbnN3ZXISDwoHYWRkcmVzcxgBIAEoCRINCgVjbGFzcxgCIAEoCSqJAwoKUG9saWN5U3RlcBIbChdQT0xJQ1lfU1RFUF9VTlNQRUNJRklFRBAAEh8KG1BPTElDWV9TVEVQX09QRVJBVE9SX1NXSVRDSBABEhoKFlBPTElDWV9TVEVQX0FQUF9TV0lUQ0gQAhIcChhQT0xJQ1lfU1RFUF9BUFBfUEFUVEVSTlMQAxITCg9QT0xJQ1lfU1RFUF9VUkwQBBIWChJQT0xJQ1lfU1RFUF9TQ0hFTUUQBRIeChpQT0xJQ1lfU1RFUF9PUEVSQVRPUl9IT1NUUxAGEhkKFVBPTElDWV9TVEVQX0FQUF9IT1NUUxAHEhQKEFBPTElDWV9TVEVQX1BPUlQQCBIZChVQT0xJQ1lfU1RFUF9IT1NUX05BTUUQCRIaChZQT0xJQ1lfU1RFUF9SRVNPTFVUSU9OEAoSGQoVUE9MSUNZX1NURVBfQUREUkVTU0VTEAsSHAoYUE9MSUNZX1NURVBfUE9MSUNZX1JVTEVTEAwSFQoRUE9MSUNZX1NURVBfUVVPVEEQDSp8CgtTdGVwVmVyZGljdBIcChhTVEVQX1ZFUkRJQ1RfVU5TUEVDSUZJRUQQABIYChRTVEVQX1ZFUkRJQ1RfQUxMT1dFRBABEhgKFFNURVBfVkVSRElDVF9SRUZVU0VEEAISGwoXU1RFUF9WRVJESUNUX05PVF9KVURHRUQQAyoxCgRTaW5rEhQKEFNJTktfVU5TUEVDSUZJRUQQABITCg9TSU5LX0NMQUlNX09OTFkQASpeCgxFZ3Jlc3NBbnN3ZXISHQoZRUdSRVNTX0FOU1dFUl9VTlNQRUNJRklFRBAAEhcKE0VHUkVTU19BTlNXRVJfQUxMT1cQARIWChJFR1JFU1NfQU5TV0VSX0RFTlkQAiqBAQoTRWdyZXNzUXVlc3Rpb25TdGFnZRIlCiFFR1JFU1NfUVVFU1RJT05fU1RBR0VfVU5TUEVDSUZJRUQQABIfChtFR1JFU1NfUVVFU1RJT05fU1RBR0VfQVNLRUQQARIiCh5FR1JFU1NfUVVFU1RJT05fU1RBR0VfQU5TV0VSRUQQAjJ4CgZFZ3Jlc3MSMwoFRmV0Y2gSFS5kcmF5LnYxLkZldGNoUmVxdWVzdBoTLmRyYXkudjEuRmV0Y2hSZXBseRI5CgdFeHBsYWluEhcuZHJheS52MS5FeHBsYWluUmVxdWVzdBoVLmRyYXkudjEuRXhwbGFpblJlcGx5MrUBCg9FZ3Jlc3NRdWVzdGlvbnMSTgoETGlzdBIjLmRyYXkudjEuTGlzdEVncmVzc1F1ZXN0aW9uc1JlcXVlc3QaIS5kcmF5LnYxLkxpc3RFZ3Jlc3NRdWVzdGlvbnNSZXBseRJSCgZBbnN3ZXISJC5kcmF5LnYxLkFuc3dlckVncmVzc1F1ZXN0aW9uUmVxdWVzdBoiLmRyYXkudjEuQW5zd2VyRWdyZXNzUXVlc3Rpb25SZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common]);
 
 /**
  * What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address.
@@ -730,6 +730,13 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
    * @generated from field: repeated string credentials = 48;
    */
   credentials: string[];
+
+  /**
+   * Id of the question that waits for an answer, or whose answer decided; empty where no person was asked.
+   *
+   * @generated from field: string question_id = 49;
+   */
+  questionId: string;
 };
 
 /**
@@ -738,6 +745,238 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
  */
 export const EgressAuditSchema: GenMessage<EgressAudit> = /*@__PURE__*/
   messageDesc(file_dray_v1_egress, 7);
+
+/**
+ * Which questions to list.
+ *
+ * @generated from message dray.v1.ListEgressQuestionsRequest
+ */
+export type ListEgressQuestionsRequest = Message<"dray.v1.ListEgressQuestionsRequest"> & {
+  /**
+   * Whether answered questions are listed too, as long as their answers hold.
+   *
+   * @generated from field: bool include_answered = 1;
+   */
+  includeAnswered: boolean;
+};
+
+/**
+ * Describes the message dray.v1.ListEgressQuestionsRequest.
+ * Use `create(ListEgressQuestionsRequestSchema)` to create a new message.
+ */
+export const ListEgressQuestionsRequestSchema: GenMessage<ListEgressQuestionsRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 8);
+
+/**
+ * The questions of a tenant, those that were asked first in front.
+ *
+ * @generated from message dray.v1.ListEgressQuestionsReply
+ */
+export type ListEgressQuestionsReply = Message<"dray.v1.ListEgressQuestionsReply"> & {
+  /**
+   * The questions.
+   *
+   * @generated from field: repeated dray.v1.EgressQuestion questions = 1;
+   */
+  questions: EgressQuestion[];
+
+  /**
+   * Whether there are more than are listed.
+   *
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message dray.v1.ListEgressQuestionsReply.
+ * Use `create(ListEgressQuestionsReplySchema)` to create a new message.
+ */
+export const ListEgressQuestionsReplySchema: GenMessage<ListEgressQuestionsReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 9);
+
+/**
+ * Whether a session may reach a host.
+ *
+ * @generated from message dray.v1.EgressQuestion
+ */
+export type EgressQuestion = Message<"dray.v1.EgressQuestion"> & {
+  /**
+   * Its id: `egq_` and 40 hexadecimal digits.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The session that wants to reach the host.
+   *
+   * @generated from field: string session = 2;
+   */
+  session: string;
+
+  /**
+   * The app of the first request; empty without one.
+   *
+   * @generated from field: string app = 3;
+   */
+  app: string;
+
+  /**
+   * The canonical host.
+   *
+   * @generated from field: string host = 4;
+   */
+  host: string;
+
+  /**
+   * The port.
+   *
+   * @generated from field: uint32 port = 5;
+   */
+  port: number;
+
+  /**
+   * The rule that asks, as `ROLE/RULE (FILE:LINE)`.
+   *
+   * @generated from field: string rule = 6;
+   */
+  rule: string;
+
+  /**
+   * Unix milliseconds of the first request.
+   *
+   * @generated from field: uint64 asked_at_ms = 7;
+   */
+  askedAtMs: bigint;
+
+  /**
+   * Unix milliseconds at which the question is withdrawn, or the answer ends.
+   *
+   * @generated from field: uint64 expires_at_ms = 8;
+   */
+  expiresAtMs: bigint;
+
+  /**
+   * The answer; not set while it waits.
+   *
+   * @generated from field: dray.v1.EgressAnswer answer = 9;
+   */
+  answer: EgressAnswer;
+
+  /**
+   * Who answered; empty while it waits.
+   *
+   * @generated from field: string answered_by = 10;
+   */
+  answeredBy: string;
+
+  /**
+   * Unix milliseconds of the answer; 0 while it waits.
+   *
+   * @generated from field: uint64 answered_at_ms = 11;
+   */
+  answeredAtMs: bigint;
+};
+
+/**
+ * Describes the message dray.v1.EgressQuestion.
+ * Use `create(EgressQuestionSchema)` to create a new message.
+ */
+export const EgressQuestionSchema: GenMessage<EgressQuestion> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 10);
+
+/**
+ * Which question to answer, and how.
+ *
+ * @generated from message dray.v1.AnswerEgressQuestionRequest
+ */
+export type AnswerEgressQuestionRequest = Message<"dray.v1.AnswerEgressQuestionRequest"> & {
+  /**
+   * Id of the question.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The answer.
+   *
+   * @generated from field: dray.v1.EgressAnswer answer = 2;
+   */
+  answer: EgressAnswer;
+
+  /**
+   * Milliseconds for which the answer holds; 0 means as long as the operator allows, which is also the most.
+   *
+   * @generated from field: uint64 valid_ms = 3;
+   */
+  validMs: bigint;
+
+  /**
+   * Who answers, as the caller knows the person, for the audit event; at most 128 printable ASCII characters.
+   *
+   * @generated from field: string principal = 4;
+   */
+  principal: string;
+};
+
+/**
+ * Describes the message dray.v1.AnswerEgressQuestionRequest.
+ * Use `create(AnswerEgressQuestionRequestSchema)` to create a new message.
+ */
+export const AnswerEgressQuestionRequestSchema: GenMessage<AnswerEgressQuestionRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 11);
+
+/**
+ * The question with its answer.
+ *
+ * @generated from message dray.v1.AnswerEgressQuestionReply
+ */
+export type AnswerEgressQuestionReply = Message<"dray.v1.AnswerEgressQuestionReply"> & {
+  /**
+   * The question.
+   *
+   * @generated from field: dray.v1.EgressQuestion question = 1;
+   */
+  question?: EgressQuestion | undefined;
+};
+
+/**
+ * Describes the message dray.v1.AnswerEgressQuestionReply.
+ * Use `create(AnswerEgressQuestionReplySchema)` to create a new message.
+ */
+export const AnswerEgressQuestionReplySchema: GenMessage<AnswerEgressQuestionReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 12);
+
+/**
+ * Audit event `dray.audit.question.v1.changed.<tenant>`: a question was asked, or is about to be answered. An answer does
+ * not hold without its event.
+ *
+ * @generated from message dray.v1.EgressQuestionAudit
+ */
+export type EgressQuestionAudit = Message<"dray.v1.EgressQuestionAudit"> & {
+  /**
+   * What happened.
+   *
+   * @generated from field: dray.v1.EgressQuestionStage stage = 1;
+   */
+  stage: EgressQuestionStage;
+
+  /**
+   * The question, with the answer where there is one.
+   *
+   * @generated from field: dray.v1.EgressQuestion question = 2;
+   */
+  question?: EgressQuestion | undefined;
+};
+
+/**
+ * Describes the message dray.v1.EgressQuestionAudit.
+ * Use `create(EgressQuestionAuditSchema)` to create a new message.
+ */
+export const EgressQuestionAuditSchema: GenMessage<EgressQuestionAudit> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 13);
 
 /**
  * One request of a redirect chain, or the attempt at one.
@@ -842,7 +1081,7 @@ export type AuditHop = Message<"dray.v1.AuditHop"> & {
  * Use `create(AuditHopSchema)` to create a new message.
  */
 export const AuditHopSchema: GenMessage<AuditHop> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 8);
+  messageDesc(file_dray_v1_egress, 14);
 
 /**
  * One judged address.
@@ -870,7 +1109,7 @@ export type AuditAnswer = Message<"dray.v1.AuditAnswer"> & {
  * Use `create(AuditAnswerSchema)` to create a new message.
  */
 export const AuditAnswerSchema: GenMessage<AuditAnswer> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 9);
+  messageDesc(file_dray_v1_egress, 15);
 
 /**
  * The steps of a judgement, in their order.
@@ -1052,6 +1291,74 @@ export const SinkSchema: GenEnum<Sink> = /*@__PURE__*/
   enumDesc(file_dray_v1_egress, 2);
 
 /**
+ * The answer to a question.
+ *
+ * @generated from enum dray.v1.EgressAnswer
+ */
+export enum EgressAnswer {
+  /**
+   * There is none.
+   *
+   * @generated from enum value: EGRESS_ANSWER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The session may reach the host and port: `allow`.
+   *
+   * @generated from enum value: EGRESS_ANSWER_ALLOW = 1;
+   */
+  ALLOW = 1,
+
+  /**
+   * It may not, and is not asked about again before the answer ends: `deny`.
+   *
+   * @generated from enum value: EGRESS_ANSWER_DENY = 2;
+   */
+  DENY = 2,
+}
+
+/**
+ * Describes the enum dray.v1.EgressAnswer.
+ */
+export const EgressAnswerSchema: GenEnum<EgressAnswer> = /*@__PURE__*/
+  enumDesc(file_dray_v1_egress, 3);
+
+/**
+ * What happened to a question.
+ *
+ * @generated from enum dray.v1.EgressQuestionStage
+ */
+export enum EgressQuestionStage {
+  /**
+   * A stage of a newer service.
+   *
+   * @generated from enum value: EGRESS_QUESTION_STAGE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A session asked: `asked`.
+   *
+   * @generated from enum value: EGRESS_QUESTION_STAGE_ASKED = 1;
+   */
+  ASKED = 1,
+
+  /**
+   * A person answered, and the answer is about to hold: `answered`.
+   *
+   * @generated from enum value: EGRESS_QUESTION_STAGE_ANSWERED = 2;
+   */
+  ANSWERED = 2,
+}
+
+/**
+ * Describes the enum dray.v1.EgressQuestionStage.
+ */
+export const EgressQuestionStageSchema: GenEnum<EgressQuestionStage> = /*@__PURE__*/
+  enumDesc(file_dray_v1_egress, 4);
+
+/**
  * Served by egress-fetcher, over the bus as `dray.egress.v1.<verb>` and over gRPC.
  *
  * @generated from service dray.v1.Egress
@@ -1079,4 +1386,34 @@ export const Egress: GenService<{
   },
 }> = /*@__PURE__*/
   serviceDesc(file_dray_v1_egress, 0);
+
+/**
+ * Questions to people about hosts, which policy files ask with the outcome `ask`. Served by egress-fetcher, over the bus
+ * as `dray.question.v1.<verb>` and over gRPC. A service of its own: who may fetch may not answer.
+ *
+ * @generated from service dray.v1.EgressQuestions
+ */
+export const EgressQuestions: GenService<{
+  /**
+   * Lists the questions of the tenant.
+   *
+   * @generated from rpc dray.v1.EgressQuestions.List
+   */
+  list: {
+    methodKind: "unary";
+    input: typeof ListEgressQuestionsRequestSchema;
+    output: typeof ListEgressQuestionsReplySchema;
+  },
+  /**
+   * Answers a question. The last answer holds, until its time ends.
+   *
+   * @generated from rpc dray.v1.EgressQuestions.Answer
+   */
+  answer: {
+    methodKind: "unary";
+    input: typeof AnswerEgressQuestionRequestSchema;
+    output: typeof AnswerEgressQuestionReplySchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_dray_v1_egress, 1);
 

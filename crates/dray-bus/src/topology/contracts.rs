@@ -52,6 +52,7 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         event::<v1::MessageReceived>(),
         event::<v1::MessageRefused>(),
         audit::<v1::EgressAudit>(),
+        audit::<v1::EgressQuestionAudit>(),
         audit::<v1::DeliveryAudit>(),
         audit::<v1::ApprovalAudit>(),
         audit::<v1::TicketAudit>(),

@@ -105,6 +105,9 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
         event.reported_by = reported.to_string();
     }
     event.method.clone_from(&record.method);
+    if let Some(question) = record.question {
+        event.question_id = question.to_string();
+    }
     event.credentials.clone_from(&record.credentials);
 }
 

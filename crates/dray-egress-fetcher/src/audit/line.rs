@@ -55,6 +55,7 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         reported_by,
         method,
         credentials,
+        question_id,
     } = event;
     let mut line = json!({
         "event_id": event_id, "time": time_ms, "operation_id": operation_id, "app_id": app_id,
@@ -75,6 +76,7 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         "session_id": session_id, "rule": rule, "server_name": server_name, "up_bytes": up_bytes,
         "down_bytes": down_bytes, "rules_digest": rules_digest, "decided_by": decided_by,
         "reported_by": reported_by, "method": method, "credentials": credentials,
+        "question_id": question_id,
     });
     if let (Value::Object(line), Value::Object(proxied)) = (&mut line, proxied) {
         line.extend(proxied);

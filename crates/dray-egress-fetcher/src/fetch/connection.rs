@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use dray_guard::{AllowedPorts, CanonicalUrl, Code, RequestKind, RuleDecision};
 use futures_util::FutureExt as _;
+use tokio::time::Instant;
 
+use super::approval::AskScope;
 use super::hop::HopAdmission;
 use super::{FetchJob, Fetcher, breaker_key};
 use crate::credential::Credential;
@@ -26,6 +28,8 @@ pub struct OpenConnection {
     pub quota: Option<QuotaLease>,
     /// The credential for the request; `None` for tunnels.
     pub credential: Option<Arc<Credential>>,
+    /// When the answer of a person ends that let it pass; `None` where no person was asked.
+    pub approval_ends: Option<Instant>,
     /// Held as long as the connection lives.
     pub slots: (FetchSlot, AddressSlot),
 }
@@ -35,6 +39,13 @@ impl std::fmt::Debug for OpenConnection {
         f.debug_struct("OpenConnection")
             .field("url", &self.url)
             .finish_non_exhaustive()
+    }
+}
+
+impl OpenConnection {
+    /// The end of a connection that would end at `limit`: it does not outlive the answer that let it pass.
+    pub fn ends_at(&self, limit: Instant) -> Instant {
+        self.approval_ends.map_or(limit, |end| end.min(limit))
     }
 }
 
@@ -72,7 +83,12 @@ impl Fetcher {
         admission: &FetchAdmission,
         record: &mut FetchRecord,
     ) -> Result<OpenConnection, FetchError> {
-        let (mut chain, mut context) = self.begin(request, record)?;
+        let scope = AskScope {
+            may_ask: true,
+            ports: Some(ports),
+        };
+        let begun = self.begin_approved(request, scope, record);
+        let (mut chain, mut context) = begun.await?;
         context.admission = admission;
         let url = chain.current().clone();
         record.enter(0, Some(&url));
@@ -109,6 +125,7 @@ impl Fetcher {
             decision: record.decision.clone(),
             quota,
             credential,
+            approval_ends: record.approval_ends,
             slots: (slot, address),
         })
     }

@@ -2,6 +2,7 @@
 
 use dray_guard::{CanonicalUrl, Host, StepLog};
 
+use super::approval::AskScope;
 use super::{FetchContext, FetchFailure, FetchJob, Fetcher, record_failure};
 use crate::error::FetchError;
 use crate::limits::FetchSlot;
@@ -73,7 +74,8 @@ impl Fetcher {
         resolve_names: bool,
         record: &mut FetchRecord,
     ) -> Result<bool, FetchError> {
-        let (chain, context) = self.begin(request, record)?;
+        let begun = self.begin_approved(request, AskScope::EXPLANATION, record);
+        let (chain, context) = begun.await?;
         self.check_quota(chain.policy(), record)?;
         let url = chain.current().clone();
         let is_name = matches!(url.host(), Host::Name(_));

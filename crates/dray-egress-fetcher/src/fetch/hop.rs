@@ -104,12 +104,10 @@ impl Fetcher {
                 // The connection is closed first, because the body of a redirect is never read.
                 drop((wire, slots));
                 let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
-                let next = chain
-                    .on_redirect(parts.status.as_u16(), &locations)
-                    .map_err(|refused| {
-                        let tried = RequestedOrigin::redirect(&url, &locations);
-                        record_refusal(record, chain.policy(), &refused, tried)
-                    })?;
+                let status = parts.status.as_u16();
+                let next = self
+                    .redirect(chain, status, &locations, context, record)
+                    .await?;
                 record.redirect_count = chain.followed();
                 match next {
                     NextHop::Follow => Ok(HopOutcome::Redirected),
@@ -118,6 +116,33 @@ impl Fetcher {
                 }
             }
         }
+    }
+
+    /// Follows a redirect, with the answer of a person where the rules ask about its target.
+    async fn redirect(
+        &self,
+        chain: &mut Chain,
+        status: u16,
+        locations: &[&[u8]],
+        context: &FetchContext<'_>,
+        record: &mut FetchRecord,
+    ) -> Result<NextHop, FetchError> {
+        let tried = RequestedOrigin::redirect(chain.current(), locations);
+        let refused = match chain.on_redirect(status, locations) {
+            Ok(next) => return Ok(next),
+            Err(refused) => refused,
+        };
+        let failure = record_refusal(record, chain.policy(), &refused, tried.clone());
+        let (Code::ApprovalRequired, Some(target)) = (refused.code, &refused.target) else {
+            return Err(failure);
+        };
+        let asked = self.consult(context.request, target, true, record);
+        chain.grant(context.budget.whole(asked).await??);
+        // The hop that was refused is entered again, as one that is followed.
+        record.hops.pop();
+        chain
+            .on_redirect(status, locations)
+            .map_err(|refused| record_refusal(record, chain.policy(), &refused, tried))
     }
 
     /// Runs all steps of the hop up to its response head.

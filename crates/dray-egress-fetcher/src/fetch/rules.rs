@@ -5,12 +5,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dray_guard::{
-    CallerRules, Code, EffectivePolicy, PolicyStep, RuleDecision, RuleOwner, RuleSet,
+    CallerRules, Code, EffectivePolicy, HostGrant, PolicyStep, RuleDecision, RuleOwner, RuleSet,
     StepObserver as _,
 };
 use dray_types::Clock;
 
-use super::{FetchJob, Fetcher};
+use super::{FetchJob, Fetcher, HostApprovals};
 use crate::credential::CredentialStore;
 use crate::error::{FetchError, FetchPhase};
 use crate::limits::{QuotaExceeded, QuotaLease, QuotaTable};
@@ -36,6 +36,13 @@ impl Fetcher {
     #[must_use]
     pub fn with_credentials(mut self, credentials: CredentialStore) -> Self {
         self.credentials = credentials;
+        self
+    }
+
+    /// Asks people about hosts where the rules say so. Without it such hosts are refused.
+    #[must_use]
+    pub fn with_approvals(mut self, approvals: Arc<dyn HostApprovals>) -> Self {
+        self.approvals = Some(approvals);
         self
     }
 
@@ -116,6 +123,7 @@ impl Fetcher {
     pub(super) fn caller_rules(
         &self,
         request: &FetchJob,
+        grant: Option<HostGrant>,
         record: &mut FetchRecord,
     ) -> Option<CallerRules> {
         record.method = request
@@ -130,6 +138,7 @@ impl Fetcher {
             rules,
             caller: request.caller.clone(),
             kind: request.kind.clone(),
+            grants: grant.into_iter().collect(),
         })
     }
 }

@@ -16,6 +16,7 @@ pub(super) struct CounterSet {
     pub(super) retries: Counter<u64>,
     pub(super) reports: Counter<u64>,
     pub(super) reloads: Counter<u64>,
+    pub(super) questions: Counter<u64>,
     pub(super) audit_file: Counter<u64>,
 }
 
@@ -76,6 +77,10 @@ impl CounterSet {
             audit_file: counter(
                 "dray_egress_audit_file_dropped_total",
                 "Events that are not in the file of audit events, by reason: queue_full, write_failed.",
+            ),
+            questions: counter(
+                "dray_egress_questions_total",
+                "Questions about hosts, by event: asked, allowed, denied, too_many (the session has as many as it may), failed (the records could not be used).",
             ),
         }
     }

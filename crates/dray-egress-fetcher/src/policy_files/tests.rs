@@ -152,10 +152,10 @@ async fn a_wrong_policy_stops_the_start_and_names_the_line() {
     assert!(open().await.contains("could not read the policy file"));
     fs::create_dir(&path).unwrap();
     assert!(open().await.contains("has no file that ends in .toml"));
-    fs::write(path.join("a.toml"), "\ndefault = \"ask\"").unwrap();
+    fs::write(path.join("a.toml"), "\ndefault = \"maybe\"").unwrap();
     let error = open().await;
     assert!(
-        error.starts_with("a.toml:2: the outcome \"ask\" is not supported"),
+        error.starts_with("a.toml:2: \"maybe\" is not an outcome"),
         "{error}"
     );
     fs::remove_file(path.join("a.toml")).unwrap();

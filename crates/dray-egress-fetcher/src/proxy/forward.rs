@@ -86,6 +86,7 @@ impl ForwardProxy {
             return client.close_with(&refusal.http_response()).await;
         }
         let limits = self.limits_of(&opened);
+        let ends_at = opened.ends_at(ends_at);
         let OpenConnection {
             io,
             slots,
@@ -218,7 +219,7 @@ fn declared_type(fields: &HeaderMap) -> &str {
 }
 
 fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
-    let body = Full::new(Bytes::from(format!("{}\n", refusal.code())));
+    let body = Full::new(Bytes::from(refusal.body()));
     let mut response = Response::new(Either::Right(body));
     *response.status_mut() = refusal.status();
     if let Ok(value) = HeaderValue::from_str(&refusal.proxy_status()) {

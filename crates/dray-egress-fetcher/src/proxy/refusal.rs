@@ -13,6 +13,10 @@ use super::head::HeadError;
 use super::hello::HelloError;
 use super::socks::{SocksError, SocksReply};
 use crate::error::FetchPhase;
+use crate::fetch::QuestionId;
+
+/// Seconds after which a client may try again while a person is asked.
+const APPROVAL_RETRY_SECONDS: u32 = 30;
 
 /// A refusal, or the failure of a connection that was not open yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +45,9 @@ pub enum ProxyRefusal {
     /// A quota of the policy files is used up; it refills in this many seconds.
     #[error("a quota is used up")]
     Quota(u64),
+    /// A person was asked and has not answered yet.
+    #[error("a person has not answered yet")]
+    Approval(QuestionId),
     /// The tunnel does not begin with a valid `ClientHello`.
     #[error("the first bytes of the tunnel were refused")]
     Hello(#[source] HelloError),
@@ -106,6 +113,7 @@ impl ProxyRefusal {
             Self::HostMismatch => "host_mismatch",
             Self::Guard(code, _) => code.as_str(),
             Self::Quota(_) => Code::QuotaExceeded.as_str(),
+            Self::Approval(_) => Code::ApprovalRequired.as_str(),
             Self::Hello(HelloError::NotTls) => "not_tls",
             Self::Hello(HelloError::Malformed | HelloError::TooLong) => "malformed_client_hello",
             Self::NoHello => "client_hello_timeout",
@@ -129,6 +137,7 @@ impl ProxyRefusal {
             | Self::EncryptedName => "server_name",
             Self::Quota(_) => "quota",
             Self::Unaudited => "audit",
+            Self::Approval(_) => "policy_rules",
             Self::Guard(..) | Self::Response => "",
         }
     }
@@ -145,6 +154,7 @@ impl ProxyRefusal {
             Self::Response => FetchPhase::Head.as_str(),
             Self::Unaudited => FetchPhase::Sink.as_str(),
             Self::Quota(_)
+            | Self::Approval(_)
             | Self::Head(_)
             | Self::Socks(_)
             | Self::SlowRequest
@@ -166,7 +176,8 @@ impl ProxyRefusal {
             Self::TooManyUnidentified | Self::Unaudited => StatusCode::SERVICE_UNAVAILABLE,
             Self::Guard(code, _) => guard_status(code),
             Self::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Hello(_)
+            Self::Approval(_)
+            | Self::Hello(_)
             | Self::NoHello
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
@@ -185,6 +196,7 @@ impl ProxyRefusal {
             }
             Self::Identity(_)
             | Self::Quota(_)
+            | Self::Approval(_)
             | Self::Hello(_)
             | Self::NoHello
             | Self::ServerNameMissing
@@ -215,8 +227,9 @@ impl ProxyRefusal {
             }
             _ => "",
         };
-        let body = format!("{}\n", self.code());
+        let body = self.body();
         let retry = match (self, status) {
+            (Self::Approval(_), _) => format!("Retry-After: {APPROVAL_RETRY_SECONDS}\r\n"),
             (Self::Quota(seconds), _) => format!("Retry-After: {seconds}\r\n"),
             (_, StatusCode::SERVICE_UNAVAILABLE) => "Retry-After: 5\r\n".to_owned(),
             _ => String::new(),
@@ -231,6 +244,18 @@ impl ProxyRefusal {
         .into_bytes()
     }
 
+    /// The body of the response: the code, and what waits for a person.
+    pub fn body(self) -> String {
+        let code = self.code();
+        match self {
+            Self::Approval(id) => format!(
+                "{code}\nQuestion {id} waits for a person to answer whether this session may reach the host. \
+                 Try again after that; trying again does not repeat the question.\n"
+            ),
+            _ => format!("{code}\n"),
+        }
+    }
+
     /// The reply over SOCKS5.
     pub const fn socks_reply(self) -> SocksReply {
         match self {
@@ -239,7 +264,7 @@ impl ProxyRefusal {
             Self::Guard(Code::DnsNotFound | Code::DnsFailure, _) => SocksReply::HostUnreachable,
             Self::Guard(Code::ConnectFailed, _) => SocksReply::Refused,
             Self::Guard(Code::Timeout, _) => SocksReply::Expired,
-            Self::Quota(_) => SocksReply::NotAllowed,
+            Self::Quota(_) | Self::Approval(_) => SocksReply::NotAllowed,
             Self::Guard(code, _) if matches!(guard_status(code), StatusCode::FORBIDDEN) => {
                 SocksReply::NotAllowed
             }
@@ -279,6 +304,7 @@ const fn guard_status(code: Code) -> StatusCode {
         | Code::BlockedHost
         | Code::SsrfBlocked
         | Code::PolicyDenied
+        | Code::ApprovalRequired
         | Code::MediaTypeNotAllowed
         | Code::RedirectLimit
         | Code::RedirectDowngrade

@@ -386,9 +386,10 @@ impl ForwardProxy {
         opened.map_err(|failure| {
             let cause = std::error::Error::source(&failure).map(crate::fetch::describe_causes);
             tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
-            match failure.code {
-                Code::QuotaExceeded => ProxyRefusal::quota(failure.retry_after),
-                code => ProxyRefusal::Guard(code, failure.phase),
+            match (failure.code, record.question) {
+                (Code::ApprovalRequired, Some(id)) => ProxyRefusal::Approval(id),
+                (Code::QuotaExceeded, _) => ProxyRefusal::quota(failure.retry_after),
+                (code, _) => ProxyRefusal::Guard(code, failure.phase),
             }
         })
     }

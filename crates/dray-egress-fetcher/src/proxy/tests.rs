@@ -1,5 +1,6 @@
 //! Tests of the proxy with the in-memory network: clients use real sockets, and audit events go over the bus.
 
+mod asked;
 mod audit;
 mod clients;
 mod hostile;
@@ -12,8 +13,8 @@ mod tunnels;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use dray_proto::v1;
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
+use dray_proto::v1;
 use dray_types::{SessionId, TenantId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;

@@ -36,6 +36,7 @@ impl ForwardProxy {
             return;
         }
         let limits = self.limits_of(&opened);
+        let ends_at = opened.ends_at(ends_at);
         let OpenConnection {
             io, slots, quota, ..
         } = opened;

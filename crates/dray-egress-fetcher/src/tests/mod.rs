@@ -1,5 +1,6 @@
 //! Tests of the whole pipeline in an in-memory network with paused time. Tests that use a socket say so.
 
+mod asked;
 #[cfg(feature = "service")]
 mod audit;
 #[cfg(feature = "service")]

@@ -54,6 +54,7 @@ impl Code {
             Self::BlockedHost => ReasonMessage::Url("names a host that is never fetched (local, internal or reserved name)."),
             Self::SsrfBlocked => ReasonMessage::Url("resolves to a blocked address (loopback, private, link-local, or cloud-metadata)."),
             Self::PolicyDenied => ReasonMessage::Policy("External URL is not allowed by operator policy for this tenant, session or app."),
+            Self::ApprovalRequired => ReasonMessage::Policy("External URL host needs the approval of a person for this session."),
             Self::MediaTypeNotAllowed => ReasonMessage::Url("has a media type that operator policy does not allow."),
             Self::QuotaExceeded => ReasonMessage::Policy("External URL fetching has used the quota of this tenant."),
             Self::RedirectLimit => ReasonMessage::Url("exceeded the configured redirect limit."),
@@ -106,6 +107,9 @@ impl Code {
             }
             Self::RedirectLimit | Self::RedirectDowngrade | Self::RedirectInvalid => {
                 "Use the URL of the file itself instead of one that redirects."
+            }
+            Self::ApprovalRequired => {
+                "Try again after a person has answered; asking again does not repeat the question."
             }
             Self::MediaTypeNotAllowed => "Use a file of another type, or upload the file instead.",
             Self::QuotaExceeded => "Try again when the quota refills.",

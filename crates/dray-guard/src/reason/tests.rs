@@ -7,7 +7,7 @@ use dray_types::{FaultCode, RetryAdvice};
 use super::*;
 
 /// Every code once, in the order of the table; statuses of each kind.
-const CODE_TABLE: [Code; 48] = [
+const CODE_TABLE: [Code; 49] = [
     Code::DisabledByAdmin,
     Code::DisabledByApp,
     Code::HostNotInAdminAllowlist,
@@ -54,6 +54,7 @@ const CODE_TABLE: [Code; 48] = [
     Code::SinkFailed,
     Code::Internal,
     Code::PolicyDenied,
+    Code::ApprovalRequired,
     Code::MediaTypeNotAllowed,
     Code::QuotaExceeded,
 ];
@@ -120,13 +121,14 @@ fn the_golden_file_holds_every_code() {
         Code::PolicyDenied => 32,
         Code::MediaTypeNotAllowed => 33,
         Code::QuotaExceeded => 34,
+        Code::ApprovalRequired => 35,
     };
     let numbers: BTreeSet<i32> = CODE_TABLE.into_iter().map(number).collect();
-    assert_eq!(numbers, (0..35).collect());
+    assert_eq!(numbers, (0..36).collect());
     let listed: BTreeSet<i32> = Code::ALL_REASONS.into_iter().map(number).collect();
     assert_eq!(listed, numbers);
     let names: BTreeSet<&str> = CODE_TABLE.into_iter().map(Code::as_str).collect();
-    assert_eq!(names.len(), 35);
+    assert_eq!(names.len(), 36);
 }
 
 // I-8: only the URL that the agent wrote is in a message; S-5: and of that, no secret.

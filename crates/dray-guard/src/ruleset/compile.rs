@@ -11,7 +11,7 @@ use super::pattern::{HostList, MediaPattern, NameList, PathPattern};
 use super::source::{
     DenyEntry, LimitsEntry, MAX_POLICY_BYTES, PolicyDocument, PolicyText, RoleEntry, RuleEntry,
 };
-use super::{Caller, DEFAULT_RULE, DefaultOutcome, RuleName, RuleSet};
+use super::{Caller, DEFAULT_RULE, DefaultOutcome, RuleName, RuleOutcome, RuleSet};
 
 mod fields;
 
@@ -20,7 +20,7 @@ const MAX_RULES: usize = 4096;
 /// Most problems that are reported together.
 const MAX_PROBLEMS: usize = 50;
 /// The outcomes that a rule can have, for messages.
-const OUTCOME_REMEDY: &str = "Write \"allow\", \"report\" or \"deny\".";
+const OUTCOME_REMEDY: &str = "Write \"allow\", \"report\", \"ask\" or \"deny\".";
 
 /// A problem in a policy file, with its place and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +57,8 @@ pub struct RoleLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleEffect {
     Allow,
+    /// Refuses until a person has answered for the session.
+    Ask,
     Deny,
 }
 
@@ -157,6 +159,7 @@ enum DefaultSetting {
     Allow,
     /// The request is allowed and reported.
     Report,
+    Ask,
     Deny,
     /// The default of a file in report-only mode.
     Trial {
@@ -197,8 +200,9 @@ impl Compiler {
             ("allow", false) => DefaultSetting::Allow,
             ("deny", false) => DefaultSetting::Deny,
             ("report", false) => DefaultSetting::Report,
+            ("ask", false) => DefaultSetting::Ask,
             ("allow", true) => DefaultSetting::Trial { is_allowed: true },
-            ("report" | "deny", true) => DefaultSetting::Trial { is_allowed: false },
+            ("report" | "ask" | "deny", true) => DefaultSetting::Trial { is_allowed: false },
             (other, _) => return self.bad_outcome(file, offset, other),
         };
         let name = rule_name(file, offset, DEFAULT_RULE.to_owned());
@@ -211,10 +215,7 @@ impl Compiler {
     }
 
     fn bad_outcome(&mut self, file: &PolicyText<'_>, offset: usize, outcome: &str) {
-        let problem = match outcome {
-            "ask" => "the outcome \"ask\" is not supported: no person can be asked".to_owned(),
-            other => format!("{other:?} is not an outcome"),
-        };
+        let problem = format!("{outcome:?} is not an outcome");
         self.problems
             .push(file.problem(offset, problem, OUTCOME_REMEDY));
     }
@@ -302,6 +303,7 @@ impl Compiler {
         let outcome = entry.outcome.as_ref().as_str();
         let effect = match outcome {
             "allow" => RuleEffect::Allow,
+            "ask" => RuleEffect::Ask,
             "deny" | "report" => RuleEffect::Deny,
             other => {
                 self.bad_outcome(file, entry.outcome.span().start, other);
@@ -312,6 +314,11 @@ impl Compiler {
         if has_response && effect != RuleEffect::Allow {
             let problem = "media_types and max_bytes are limits of what a rule allows";
             let remedy = "Move them to a rule with outcome = \"allow\".";
+            self.problems.push(file.problem(offset, problem, remedy));
+        }
+        if effect == RuleEffect::Ask && (entry.methods.is_some() || entry.paths.is_some()) {
+            let problem = "an answer is about a host and a port, not about methods and paths";
+            let remedy = "Name hosts and ports alone, and put a rule that denies before it.";
             self.problems.push(file.problem(offset, problem, remedy));
         }
         let response = has_response.then(|| {
@@ -378,8 +385,8 @@ impl Compiler {
                 .iter()
                 .chain(self.roles.iter().flat_map(|role| &role.rules))
         };
-        let has_trial = rules().any(|rule| rule.is_trial)
-            || defaults.is_allowed != defaults.is_allowed_in_trial;
+        let has_trial =
+            rules().any(|rule| rule.is_trial) || defaults.outcome != defaults.outcome_in_trial;
         let count = rules().count();
         if count > MAX_RULES {
             return Err(vec![PolicyFileProblem {
@@ -401,25 +408,34 @@ impl Compiler {
     /// Without a setting the default is to deny, unless every file is in report-only mode.
     fn defaults(&self) -> DefaultOutcome {
         let unset = !self.has_enforced_file;
-        let (rule, is_allowed, is_allowed_in_trial) = match &self.default {
-            Some((name, DefaultSetting::Allow)) => (name.clone(), true, true),
-            Some((name, DefaultSetting::Deny)) => (name.clone(), false, false),
-            Some((name, DefaultSetting::Report)) => (name.clone(), true, false),
+        let either = |is_allowed| {
+            if is_allowed {
+                RuleOutcome::Allow
+            } else {
+                RuleOutcome::Deny
+            }
+        };
+        let (allow, deny) = (RuleOutcome::Allow, RuleOutcome::Deny);
+        let (rule, outcome, outcome_in_trial) = match &self.default {
+            Some((name, DefaultSetting::Allow)) => (name.clone(), allow, allow),
+            Some((name, DefaultSetting::Ask)) => (name.clone(), RuleOutcome::Ask, RuleOutcome::Ask),
+            Some((name, DefaultSetting::Deny)) => (name.clone(), deny, deny),
+            Some((name, DefaultSetting::Report)) => (name.clone(), allow, deny),
             Some((name, DefaultSetting::Trial { is_allowed })) => {
-                (name.clone(), unset, *is_allowed)
+                (name.clone(), either(unset), either(*is_allowed))
             }
             None => {
                 let name = RuleName {
                     name: DEFAULT_RULE.to_owned(),
                     place: String::new(),
                 };
-                (name, unset, false)
+                (name, either(unset), deny)
             }
         };
         DefaultOutcome {
             rule: Arc::new(rule),
-            is_allowed,
-            is_allowed_in_trial,
+            outcome,
+            outcome_in_trial,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::compile::{CompiledRule, ResponseLimits, RuleEffect};
 use super::pattern::readable_path;
-use super::{RuleName, RuleSet};
+use super::{RuleName, RuleOutcome, RuleSet};
 use crate::canon::{CanonicalUrl, Host};
 use crate::reason::Code;
 
@@ -91,26 +91,40 @@ pub struct RuleDecision {
     /// The rule that would refuse the request if all report-only rules were in force; `None` if the request would be
     /// allowed, or is refused anyway.
     pub reported: Option<Arc<RuleName>>,
-    is_allowed: bool,
+    outcome: RuleOutcome,
     response: Option<Arc<ResponseLimits>>,
 }
 
 impl RuleDecision {
     /// Whether the request may continue.
-    pub const fn is_allowed(&self) -> bool {
-        self.is_allowed
+    pub fn is_allowed(&self) -> bool {
+        self.outcome == RuleOutcome::Allow
+    }
+
+    /// Whether a person is asked, whose answer can let it continue.
+    pub fn needs_approval(&self) -> bool {
+        self.outcome == RuleOutcome::Ask
     }
 
     /// The refusal, if it is one.
     ///
     /// # Errors
-    /// `policy_denied`.
+    /// `policy_denied`, or `approval_required` where a person is asked.
     pub const fn verdict(&self) -> Result<(), Code> {
-        if self.is_allowed {
-            Ok(())
-        } else {
-            Err(Code::PolicyDenied)
+        match self.outcome {
+            RuleOutcome::Allow => Ok(()),
+            RuleOutcome::Ask => Err(Code::ApprovalRequired),
+            RuleOutcome::Deny => Err(Code::PolicyDenied),
         }
+    }
+
+    /// The decision after a person has allowed it. Any other refusal stays.
+    #[must_use]
+    pub fn approved(mut self) -> Self {
+        if self.needs_approval() {
+            self.outcome = RuleOutcome::Allow;
+        }
+        self
     }
 
     /// Most bytes of the response; `None` for no limit of the rule.
@@ -151,7 +165,7 @@ enum JudgedRules {
 }
 
 /// The outcome of one judgement, and the rule that matched; `None` for the default.
-type FirstMatch<'a> = (bool, Option<&'a CompiledRule>);
+type FirstMatch<'a> = (RuleOutcome, Option<&'a CompiledRule>);
 
 impl RuleSet {
     /// Decides about a request whose parts are all seen or hidden.
@@ -161,7 +175,7 @@ impl RuleSet {
             .unwrap_or_else(|Undecided| RuleDecision {
                 rule: Arc::clone(&self.defaults.rule),
                 reported: None,
-                is_allowed: false,
+                outcome: RuleOutcome::Deny,
                 response: None,
             })
     }
@@ -175,17 +189,17 @@ impl RuleSet {
         caller: &Caller,
         request: &RequestView<'_>,
     ) -> Result<RuleDecision, Undecided> {
-        let (is_allowed, rule) = self.first_match(caller, request, JudgedRules::Enforced)?;
-        let reported = if is_allowed && self.has_trial {
-            let (is_allowed, rule) = self.first_match(caller, request, JudgedRules::WithTrial)?;
-            (!is_allowed).then(|| self.name_of(rule))
+        let (outcome, rule) = self.first_match(caller, request, JudgedRules::Enforced)?;
+        let reported = if outcome == RuleOutcome::Allow && self.has_trial {
+            let (outcome, rule) = self.first_match(caller, request, JudgedRules::WithTrial)?;
+            (outcome != RuleOutcome::Allow).then(|| self.name_of(rule))
         } else {
             None
         };
         Ok(RuleDecision {
             rule: self.name_of(rule),
             reported,
-            is_allowed,
+            outcome,
             response: rule.and_then(|rule| rule.response.clone()),
         })
     }
@@ -207,20 +221,37 @@ impl RuleSet {
                 continue;
             }
             if rule.matches(request)? {
-                return Ok((rule.effect == RuleEffect::Allow, Some(rule)));
+                let outcome = match rule.effect {
+                    RuleEffect::Allow => RuleOutcome::Allow,
+                    RuleEffect::Ask => asked(request),
+                    RuleEffect::Deny => RuleOutcome::Deny,
+                };
+                return Ok((outcome, Some(rule)));
             }
         }
-        let is_allowed = match judged {
-            JudgedRules::Enforced => self.defaults.is_allowed,
-            JudgedRules::WithTrial => self.defaults.is_allowed_in_trial,
+        let outcome = match judged {
+            JudgedRules::Enforced => self.defaults.outcome,
+            JudgedRules::WithTrial => self.defaults.outcome_in_trial,
         };
-        Ok((is_allowed, None))
+        match outcome {
+            RuleOutcome::Ask => Ok((asked(request), None)),
+            outcome => Ok((outcome, None)),
+        }
+    }
+}
+
+/// The outcome where a person is asked. A name with a root dot is not what the person would read.
+const fn asked(request: &RequestView<'_>) -> RuleOutcome {
+    if request.root_dot {
+        RuleOutcome::Deny
+    } else {
+        RuleOutcome::Ask
     }
 }
 
 impl CompiledRule {
     fn matches(&self, request: &RequestView<'_>) -> Result<bool, Undecided> {
-        let denies = self.effect == RuleEffect::Deny;
+        let denies = self.effect != RuleEffect::Allow;
         let hosts = self.hosts.as_ref();
         // A rule that denies a name also matches it with a root dot; no rule that allows does.
         let is_host =

@@ -129,9 +129,9 @@ impl ExpectationTable {
 }
 
 fn checked_kind(entry: &Expectation) -> Result<RequestKind, (String, &'static str)> {
-    if !matches!(entry.outcome.as_str(), "allow" | "report" | "deny") {
+    if !matches!(entry.outcome.as_str(), "allow" | "report" | "ask" | "deny") {
         let problem = format!("{:?} is not an outcome", entry.outcome);
-        return Err((problem, "Write \"allow\", \"report\" or \"deny\"."));
+        return Err((problem, "Write \"allow\", \"report\", \"ask\" or \"deny\"."));
     }
     match (entry.via.as_deref().unwrap_or("fetch"), &entry.method) {
         ("fetch", None) => Ok(RequestKind::Fetch),
@@ -171,11 +171,14 @@ fn judge(
                 app: expectation.app.clone(),
             },
             kind: kind.clone(),
+            grants: Vec::new(),
         })),
         Err(code) => return refused(code),
     };
     match (policy.check(&url), policy.decide(&url)) {
-        (Err(code), _) if code != Code::PolicyDenied => refused(code),
+        (Err(code), _) if !matches!(code, Code::PolicyDenied | Code::ApprovalRequired) => {
+            refused(code)
+        }
         (_, Some(decision)) => {
             let rule: &Arc<RuleName> = decision.reported.as_ref().unwrap_or(&decision.rule);
             (ReplayOutcome::of(&decision), rule.name.clone())

@@ -35,25 +35,29 @@ pub enum ReplayOutcome {
     Allow,
     /// The request is allowed and reported.
     Report,
+    /// A person is asked.
+    Ask,
     /// The request is refused.
     Deny,
 }
 
 impl ReplayOutcome {
     /// The outcome of a decision.
-    pub const fn of(decision: &RuleDecision) -> Self {
+    pub fn of(decision: &RuleDecision) -> Self {
         match (decision.is_allowed(), &decision.reported) {
+            (false, _) if decision.needs_approval() => Self::Ask,
             (false, _) => Self::Deny,
             (true, Some(_)) => Self::Report,
             (true, None) => Self::Allow,
         }
     }
 
-    /// The name in output and files: `allow`, `report` or `deny`.
+    /// The name in output and files: `allow`, `report`, `ask` or `deny`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
             Self::Report => "report",
+            Self::Ask => "ask",
             Self::Deny => "deny",
         }
     }
@@ -102,7 +106,12 @@ pub struct RequestRecord<'a> {
 }
 
 /// Refusals by policies: another policy may decide otherwise. Every other refusal of these phases stays.
-const POLICY_CODES: [Code; 3] = [Code::PolicyDenied, Code::QuotaExceeded, Code::Overloaded];
+const POLICY_CODES: [Code; 4] = [
+    Code::PolicyDenied,
+    Code::ApprovalRequired,
+    Code::QuotaExceeded,
+    Code::Overloaded,
+];
 
 impl RequestRecord<'_> {
     /// What was decided when it happened.
@@ -110,6 +119,9 @@ impl RequestRecord<'_> {
         // A request that failed later, or that its target refused, passed the policy.
         let is_refused = self.verdict == "deny" && self.is_policy_code();
         let (outcome, rule) = match self.reported_by {
+            _ if is_refused && self.code == Code::ApprovalRequired.as_str() => {
+                (ReplayOutcome::Ask, self.decided_by)
+            }
             _ if is_refused => (ReplayOutcome::Deny, self.decided_by),
             "" => (ReplayOutcome::Allow, self.decided_by),
             reported => (ReplayOutcome::Report, reported),

@@ -1,5 +1,6 @@
 //! Tests of policies from their text to their decisions.
 
+mod asked;
 mod files;
 mod matching;
 mod outcomes;

@@ -3852,11 +3852,126 @@ pub struct EgressAudit {
     /// Names of the operator's credentials that were added to requests; never their values.
     #[prost(string, repeated, tag = "48")]
     pub credentials: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Id of the question that waits for an answer, or whose answer decided; empty where no person was asked.
+    #[prost(string, tag = "49")]
+    pub question_id: ::prost::alloc::string::String,
 }
 impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressAudit".into() }}
+/// Which questions to list.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListEgressQuestionsRequest {
+    /// Whether answered questions are listed too, as long as their answers hold.
+    #[prost(bool, tag = "1")]
+    pub include_answered: bool,
+}
+impl ::prost::Name for ListEgressQuestionsRequest {
+const NAME: &'static str = "ListEgressQuestionsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListEgressQuestionsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListEgressQuestionsRequest".into() }}
+/// The questions of a tenant, those that were asked first in front.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListEgressQuestionsReply {
+    /// The questions.
+    #[prost(message, repeated, tag = "1")]
+    pub questions: ::prost::alloc::vec::Vec<EgressQuestion>,
+    /// Whether there are more than are listed.
+    #[prost(bool, tag = "2")]
+    pub truncated: bool,
+}
+impl ::prost::Name for ListEgressQuestionsReply {
+const NAME: &'static str = "ListEgressQuestionsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListEgressQuestionsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListEgressQuestionsReply".into() }}
+/// Whether a session may reach a host.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EgressQuestion {
+    /// Its id: `egq_` and 40 hexadecimal digits.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The session that wants to reach the host.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// The app of the first request; empty without one.
+    #[prost(string, tag = "3")]
+    pub app: ::prost::alloc::string::String,
+    /// The canonical host.
+    #[prost(string, tag = "4")]
+    pub host: ::prost::alloc::string::String,
+    /// The port.
+    #[prost(uint32, tag = "5")]
+    pub port: u32,
+    /// The rule that asks, as `ROLE/RULE (FILE:LINE)`.
+    #[prost(string, tag = "6")]
+    pub rule: ::prost::alloc::string::String,
+    /// Unix milliseconds of the first request.
+    #[prost(uint64, tag = "7")]
+    pub asked_at_ms: u64,
+    /// Unix milliseconds at which the question is withdrawn, or the answer ends.
+    #[prost(uint64, tag = "8")]
+    pub expires_at_ms: u64,
+    /// The answer; not set while it waits.
+    #[prost(enumeration = "EgressAnswer", tag = "9")]
+    pub answer: i32,
+    /// Who answered; empty while it waits.
+    #[prost(string, tag = "10")]
+    pub answered_by: ::prost::alloc::string::String,
+    /// Unix milliseconds of the answer; 0 while it waits.
+    #[prost(uint64, tag = "11")]
+    pub answered_at_ms: u64,
+}
+impl ::prost::Name for EgressQuestion {
+const NAME: &'static str = "EgressQuestion";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressQuestion".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressQuestion".into() }}
+/// Which question to answer, and how.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnswerEgressQuestionRequest {
+    /// Id of the question.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The answer.
+    #[prost(enumeration = "EgressAnswer", tag = "2")]
+    pub answer: i32,
+    /// Milliseconds for which the answer holds; 0 means as long as the operator allows, which is also the most.
+    #[prost(uint64, tag = "3")]
+    pub valid_ms: u64,
+    /// Who answers, as the caller knows the person, for the audit event; at most 128 printable ASCII characters.
+    #[prost(string, tag = "4")]
+    pub principal: ::prost::alloc::string::String,
+}
+impl ::prost::Name for AnswerEgressQuestionRequest {
+const NAME: &'static str = "AnswerEgressQuestionRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.AnswerEgressQuestionRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AnswerEgressQuestionRequest".into() }}
+/// The question with its answer.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnswerEgressQuestionReply {
+    /// The question.
+    #[prost(message, optional, tag = "1")]
+    pub question: ::core::option::Option<EgressQuestion>,
+}
+impl ::prost::Name for AnswerEgressQuestionReply {
+const NAME: &'static str = "AnswerEgressQuestionReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.AnswerEgressQuestionReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AnswerEgressQuestionReply".into() }}
+/// Audit event `dray.audit.question.v1.changed.<tenant>`: a question was asked, or is about to be answered. An answer does
+/// not hold without its event.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EgressQuestionAudit {
+    /// What happened.
+    #[prost(enumeration = "EgressQuestionStage", tag = "1")]
+    pub stage: i32,
+    /// The question, with the answer where there is one.
+    #[prost(message, optional, tag = "2")]
+    pub question: ::core::option::Option<EgressQuestion>,
+}
+impl ::prost::Name for EgressQuestionAudit {
+const NAME: &'static str = "EgressQuestionAudit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressQuestionAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressQuestionAudit".into() }}
 /// One request of a redirect chain, or the attempt at one.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AuditHop {
@@ -4061,6 +4176,72 @@ impl Sink {
         }
     }
 }
+/// The answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EgressAnswer {
+    /// There is none.
+    Unspecified = 0,
+    /// The session may reach the host and port: `allow`.
+    Allow = 1,
+    /// It may not, and is not asked about again before the answer ends: `deny`.
+    Deny = 2,
+}
+impl EgressAnswer {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EGRESS_ANSWER_UNSPECIFIED",
+            Self::Allow => "EGRESS_ANSWER_ALLOW",
+            Self::Deny => "EGRESS_ANSWER_DENY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EGRESS_ANSWER_UNSPECIFIED" => Some(Self::Unspecified),
+            "EGRESS_ANSWER_ALLOW" => Some(Self::Allow),
+            "EGRESS_ANSWER_DENY" => Some(Self::Deny),
+            _ => None,
+        }
+    }
+}
+/// What happened to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EgressQuestionStage {
+    /// A stage of a newer service.
+    Unspecified = 0,
+    /// A session asked: `asked`.
+    Asked = 1,
+    /// A person answered, and the answer is about to hold: `answered`.
+    Answered = 2,
+}
+impl EgressQuestionStage {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EGRESS_QUESTION_STAGE_UNSPECIFIED",
+            Self::Asked => "EGRESS_QUESTION_STAGE_ASKED",
+            Self::Answered => "EGRESS_QUESTION_STAGE_ANSWERED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EGRESS_QUESTION_STAGE_UNSPECIFIED" => Some(Self::Unspecified),
+            "EGRESS_QUESTION_STAGE_ASKED" => Some(Self::Asked),
+            "EGRESS_QUESTION_STAGE_ANSWERED" => Some(Self::Answered),
+            _ => None,
+        }
+    }
+}
 impl crate::contract::Call for FetchRequest {
     type Reply = FetchReply;
     const AREA: &'static str = "egress";
@@ -4072,6 +4253,18 @@ impl crate::contract::Call for ExplainRequest {
     const AREA: &'static str = "egress";
     const VERB: &'static str = "explain";
     const GRPC_PATH: &'static str = "/dray.v1.Egress/Explain";
+}
+impl crate::contract::Call for ListEgressQuestionsRequest {
+    type Reply = ListEgressQuestionsReply;
+    const AREA: &'static str = "question";
+    const VERB: &'static str = "list";
+    const GRPC_PATH: &'static str = "/dray.v1.EgressQuestions/List";
+}
+impl crate::contract::Call for AnswerEgressQuestionRequest {
+    type Reply = AnswerEgressQuestionReply;
+    const AREA: &'static str = "question";
+    const VERB: &'static str = "answer";
+    const GRPC_PATH: &'static str = "/dray.v1.EgressQuestions/Answer";
 }
 /// The arguments of one tool call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use dray_types::{AppId, Period, SessionId};
 
 /// What is known of a URL before anything is fetched.
@@ -18,7 +18,7 @@ pub(crate) enum PolicyCommand {
     Explain(PolicyExplainArgs),
     /// Check policy files against a table of expectations. Connects to nothing.
     ///
-    /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, deny), and where wanted `tenant`, `session`,
+    /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, ask, deny), and where wanted `tenant`, `session`,
     /// `app`, `via` (fetch, request, tunnel), `method` and `rule`. Each request is judged by the configuration and the
     /// policy, without DNS. The exit code is 0 when all are met and 1 otherwise.
     ///
@@ -32,6 +32,49 @@ pub(crate) enum PolicyCommand {
     ///
     /// For example: `dray policy diff /etc/dray/egress-policy new-policy --since 7d`
     Diff(PolicyDiffArgs),
+    /// List the questions that wait for a person: may a session reach a host? Rules with the outcome `ask` ask them.
+    ///
+    /// They are those of the tenant of --tenant, in a running system.
+    Questions(PolicyQuestionsArgs),
+    /// Answer a question. The last answer holds, so an answer can be taken back.
+    ///
+    /// It holds for exactly the session, host and port of the question.
+    ///
+    /// For example: `dray policy answer egq_0f… allow --for 1h`
+    Answer(PolicyAnswerArgs),
+}
+
+/// `dray policy questions`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyQuestionsArgs {
+    /// List answered questions too, as long as their answers hold.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// The answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyAnswer {
+    /// The session may reach the host and port.
+    Allow,
+    /// It may not, and is not asked about again before the answer ends.
+    Deny,
+}
+
+/// `dray policy answer`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyAnswerArgs {
+    /// Id of the question, as `dray policy questions` and the refusal show it.
+    pub(crate) id: String,
+    /// The answer.
+    #[arg(value_enum)]
+    pub(crate) answer: PolicyAnswer,
+    /// How long it holds. Default, and most: `egress-fetcher.questions.answer_time`.
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) valid_for: Option<Period>,
+    /// Who answers, for the audit event.
+    #[arg(long = "as", value_name = "NAME", default_value = "command-line")]
+    pub(crate) principal: String,
 }
 
 /// `dray policy test`

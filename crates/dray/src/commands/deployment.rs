@@ -98,6 +98,8 @@ fn command_line() -> Permissions {
     )
     .calls::<v1::FetchRequest>()
     .calls::<v1::ExplainRequest>()
+    .calls::<v1::ListEgressQuestionsRequest>()
+    .calls::<v1::AnswerEgressQuestionRequest>()
     .calls::<v1::ResolveRequest>()
     .calls::<v1::ReadAttachmentRequest>()
     .calls::<v1::ProbeSandboxRequest>()

@@ -21,6 +21,7 @@ mod mcp_install;
 mod policy;
 pub(crate) mod policy_explain;
 pub(crate) mod policy_files;
+pub(crate) mod policy_questions;
 pub(crate) mod preview;
 mod reach;
 pub(crate) mod read;

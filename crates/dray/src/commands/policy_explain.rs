@@ -8,7 +8,7 @@ use dray_types::Fault;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyCommand, PolicyExplainArgs};
-use crate::commands::{policy, policy_files};
+use crate::commands::{policy, policy_files, policy_questions};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, fault_json, print_line};
 
@@ -24,6 +24,8 @@ pub(crate) async fn run(
         PolicyCommand::Explain(explain) => explain,
         PolicyCommand::Test(test) => return policy_files::test(global, test),
         PolicyCommand::Diff(diff) => return policy_files::diff(global, diff).await,
+        PolicyCommand::Questions(list) => return policy_questions::list(global, list).await,
+        PolicyCommand::Answer(answer) => return policy_questions::answer(global, answer).await,
     };
     let request = v1::ExplainRequest {
         url: explain.url.clone(),

@@ -2135,6 +2135,34 @@ SINK_UNSPECIFIED: Sink
 SINK_CLAIM_ONLY: Sink
 """Always a claim."""
 
+class EgressAnswer(_int):
+    """The answer to a question."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> EgressAnswer: ...
+
+EGRESS_ANSWER_UNSPECIFIED: EgressAnswer
+"""There is none."""
+EGRESS_ANSWER_ALLOW: EgressAnswer
+"""The session may reach the host and port: `allow`."""
+EGRESS_ANSWER_DENY: EgressAnswer
+"""It may not, and is not asked about again before the answer ends: `deny`."""
+
+class EgressQuestionStage(_int):
+    """What happened to a question."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> EgressQuestionStage: ...
+
+EGRESS_QUESTION_STAGE_UNSPECIFIED: EgressQuestionStage
+"""A stage of a newer service."""
+EGRESS_QUESTION_STAGE_ASKED: EgressQuestionStage
+"""A session asked: `asked`."""
+EGRESS_QUESTION_STAGE_ANSWERED: EgressQuestionStage
+"""A person answered, and the answer is about to hold: `answered`."""
+
 class FetchRequest(Message):
     """What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address."""
     url: _str
@@ -2357,7 +2385,81 @@ class EgressAudit(Message):
     def credentials(self) -> RepeatedScalarFieldContainer[_str]:
         """Names of the operator's credentials that were added to requests; never their values."""
         ...
-    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ...) -> None: ...
+    question_id: _str
+    """Id of the question that waits for an answer, or whose answer decided; empty where no person was asked."""
+    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ..., question_id: _str | None = ...) -> None: ...
+
+class ListEgressQuestionsRequest(Message):
+    """Which questions to list."""
+    include_answered: _bool
+    """Whether answered questions are listed too, as long as their answers hold."""
+    def __init__(self, *, include_answered: _bool | None = ...) -> None: ...
+
+class ListEgressQuestionsReply(Message):
+    """The questions of a tenant, those that were asked first in front."""
+    @property
+    def questions(self) -> RepeatedCompositeFieldContainer[EgressQuestion]:
+        """The questions."""
+        ...
+    truncated: _bool
+    """Whether there are more than are listed."""
+    def __init__(self, *, questions: Iterable[EgressQuestion] | None = ..., truncated: _bool | None = ...) -> None: ...
+
+class EgressQuestion(Message):
+    """Whether a session may reach a host."""
+    id: _str
+    """Its id: `egq_` and 40 hexadecimal digits."""
+    session: _str
+    """The session that wants to reach the host."""
+    app: _str
+    """The app of the first request; empty without one."""
+    host: _str
+    """The canonical host."""
+    port: _int
+    """The port."""
+    rule: _str
+    """The rule that asks, as `ROLE/RULE (FILE:LINE)`."""
+    asked_at_ms: _int
+    """Unix milliseconds of the first request."""
+    expires_at_ms: _int
+    """Unix milliseconds at which the question is withdrawn, or the answer ends."""
+    answer: EgressAnswer
+    """The answer; not set while it waits."""
+    answered_by: _str
+    """Who answered; empty while it waits."""
+    answered_at_ms: _int
+    """Unix milliseconds of the answer; 0 while it waits."""
+    def __init__(self, *, id: _str | None = ..., session: _str | None = ..., app: _str | None = ..., host: _str | None = ..., port: _int | None = ..., rule: _str | None = ..., asked_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., answer: EgressAnswer | None = ..., answered_by: _str | None = ..., answered_at_ms: _int | None = ...) -> None: ...
+
+class AnswerEgressQuestionRequest(Message):
+    """Which question to answer, and how."""
+    id: _str
+    """Id of the question."""
+    answer: EgressAnswer
+    """The answer."""
+    valid_ms: _int
+    """Milliseconds for which the answer holds; 0 means as long as the operator allows, which is also the most."""
+    principal: _str
+    """Who answers, as the caller knows the person, for the audit event; at most 128 printable ASCII characters."""
+    def __init__(self, *, id: _str | None = ..., answer: EgressAnswer | None = ..., valid_ms: _int | None = ..., principal: _str | None = ...) -> None: ...
+
+class AnswerEgressQuestionReply(Message):
+    """The question with its answer."""
+    @property
+    def question(self) -> EgressQuestion:
+        """The question."""
+        ...
+    def __init__(self, *, question: EgressQuestion | None = ...) -> None: ...
+
+class EgressQuestionAudit(Message):
+    """Audit event `dray.audit.question.v1.changed.<tenant>`: a question was asked, or is about to be answered. An answer does not hold without its event."""
+    stage: EgressQuestionStage
+    """What happened."""
+    @property
+    def question(self) -> EgressQuestion:
+        """The question, with the answer where there is one."""
+        ...
+    def __init__(self, *, stage: EgressQuestionStage | None = ..., question: EgressQuestion | None = ...) -> None: ...
 
 class AuditHop(Message):
     """One request of a redirect chain, or the attempt at one."""

@@ -8,8 +8,8 @@ const RULE_TEXT: &str =
 /// Files with one problem each, and the beginning of the message.
 const WRONG_FILES: [(&str, &str); 17] = [
     (
-        "default = \"ask\"",
-        "policy.toml:1: the outcome \"ask\" is not supported: no person can be asked. Write \"allow\", \"report\" or \"deny\".",
+        "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"ask\"\npaths = [\"/x\"]\n",
+        "policy.toml:3: an answer is about a host and a port, not about methods and paths. Name hosts",
     ),
     (
         "\n\ndefault = \"maybe\"",
@@ -132,8 +132,7 @@ fn every_problem_names_file_line_and_remedy() {
 
 #[test]
 fn all_problems_of_all_files_are_reported_together() {
-    let wrong =
-        "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"ask\"\npaths = [\"x\"]\n";
+    let wrong = "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"maybe\"\npaths = [\"x\"]\n";
     let files = [
         PolicyText::new("10.toml", "default = \"deny\"\nnonsense = 1"),
         PolicyText::new("20.toml", wrong),

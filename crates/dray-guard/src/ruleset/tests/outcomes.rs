@@ -314,8 +314,8 @@ fn a_table_of_expectations_is_checked_by_configuration_and_policy() {
     for (text, expected) in [
         ("", "expect.toml:1: the file expects nothing."),
         (
-            "[[expect]]\nurl = \"x\"\noutcome = \"ask\"\n",
-            "expect.toml:1: \"ask\" is not an outcome.",
+            "[[expect]]\nurl = \"x\"\noutcome = \"maybe\"\n",
+            "expect.toml:1: \"maybe\" is not an outcome.",
         ),
         (
             "[[expect]]\nurl = \"x\"\n",

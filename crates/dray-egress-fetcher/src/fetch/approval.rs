@@ -1,0 +1,248 @@
+//! Hosts about which a person is asked: the outcome `ask` of the policy files, and what an answer adds to a judgement.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use dray_guard::{AllowedPorts, Caller, CanonicalUrl, Chain, Code, HostGrant};
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::{FetchContext, FetchJob, Fetcher};
+use crate::budget::TimeBudget;
+use crate::error::{FetchError, FetchPhase};
+use crate::record::FetchRecord;
+
+/// Longest wait for the record of a question. Without it the request is refused.
+const CONSULT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How ids of questions begin.
+const QUESTION_PREFIX: &str = "egq_";
+/// Bytes of an id that name the session.
+pub(crate) const SESSION_DIGEST_BYTES: usize = 12;
+const QUESTION_ID_BYTES: usize = 20;
+
+/// The id of a question: a digest of its session, and a random number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuestionId([u8; QUESTION_ID_BYTES]);
+
+/// A text that is not the id of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the id of a question is `egq_` and 40 hexadecimal digits")]
+pub struct InvalidQuestionId;
+
+impl QuestionId {
+    /// The id of question `number` of a session.
+    pub fn new(session: [u8; SESSION_DIGEST_BYTES], number: u64) -> Self {
+        let mut bytes = [0; QUESTION_ID_BYTES];
+        let parts = session.into_iter().chain(number.to_be_bytes());
+        for (byte, part) in bytes.iter_mut().zip(parts) {
+            *byte = part;
+        }
+        Self(bytes)
+    }
+
+    /// The digest of the session, and the number.
+    pub fn parts(self) -> ([u8; SESSION_DIGEST_BYTES], u64) {
+        let mut session = [0; SESSION_DIGEST_BYTES];
+        for (byte, part) in session.iter_mut().zip(self.0) {
+            *byte = part;
+        }
+        let number = self.0.iter().skip(SESSION_DIGEST_BYTES);
+        let number = number.fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+        (session, number)
+    }
+}
+
+impl fmt::Display for QuestionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(QUESTION_PREFIX)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for QuestionId {
+    type Err = InvalidQuestionId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text
+            .strip_prefix(QUESTION_PREFIX)
+            .ok_or(InvalidQuestionId)?;
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if digits.len() != 2 * QUESTION_ID_BYTES || !digits.bytes().all(is_hex) {
+            return Err(InvalidQuestionId);
+        }
+        let mut bytes = [0; QUESTION_ID_BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| InvalidQuestionId)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| InvalidQuestionId)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// Whether a session may reach a host and port.
+#[derive(Clone, Debug)]
+pub struct HostQuestion {
+    /// Who wants to reach it; the session is not empty.
+    pub caller: Caller,
+    /// The canonical host.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The rule that asks.
+    pub rule: String,
+    /// Whether a question may be asked. Otherwise only an earlier one is looked for.
+    pub may_ask: bool,
+}
+
+/// The state of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostAnswer {
+    /// A person allowed it.
+    Allowed {
+        /// The question.
+        id: QuestionId,
+        /// How long the answer holds from now on.
+        valid_for: Duration,
+    },
+    /// A person denied it.
+    Denied(QuestionId),
+    /// Nobody has answered yet.
+    Waiting(QuestionId),
+    /// There is no question: none was to be asked, the session has too many, or none could be recorded.
+    NotAsked,
+}
+
+/// The questions and answers of all sessions.
+pub trait HostApprovals: Send + Sync + 'static {
+    /// Finds the answer to a question, and asks it where it was not asked before.
+    fn consult<'a>(&'a self, question: &'a HostQuestion) -> BoxFuture<'a, HostAnswer>;
+}
+
+/// Which questions a request may ask.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskScope<'a> {
+    /// Whether it may ask at all.
+    pub(super) may_ask: bool,
+    /// Ports beyond which it is refused in any case; `None` for no further limit.
+    pub(super) ports: Option<&'a AllowedPorts>,
+}
+
+impl AskScope<'_> {
+    /// A fetch.
+    pub(super) const FETCH: AskScope<'static> = AskScope {
+        may_ask: true,
+        ports: None,
+    };
+    /// An explanation, which asks nothing.
+    pub(super) const EXPLANATION: AskScope<'static> = AskScope {
+        may_ask: false,
+        ports: None,
+    };
+}
+
+impl Fetcher {
+    /// As [`Self::begin`], with the answer of a person where the rules ask for it.
+    pub(super) async fn begin_approved<'a>(
+        &'a self,
+        request: &'a FetchJob,
+        scope: AskScope<'_>,
+        record: &mut FetchRecord,
+    ) -> Result<(Chain, FetchContext<'a>), FetchError> {
+        let began = Instant::now();
+        let refused = match self.begin(request, None, record) {
+            Err(failure) if failure.code == Code::ApprovalRequired => failure,
+            begun => return begun,
+        };
+        let Some(url) = record.url.clone() else {
+            return Err(refused);
+        };
+        if scope.ports.is_some_and(|ports| !ports.allows(url.port())) {
+            return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
+        }
+        let grant = self.consult(request, &url, scope.may_ask, record).await?;
+        record.judge_again();
+        let (chain, mut context) = self.begin(request, Some(grant), record)?;
+        // The wait for the answer is part of the whole time.
+        context.budget = TimeBudget::starting_at(began, self.total(request));
+        Ok((chain, context))
+    }
+
+    /// The grant of a person for `url`, about which the rules ask.
+    pub(super) async fn consult(
+        &self,
+        request: &FetchJob,
+        url: &CanonicalUrl,
+        may_ask: bool,
+        record: &mut FetchRecord,
+    ) -> Result<HostGrant, FetchError> {
+        let refuse = |code| Err(FetchError::new(code, FetchPhase::Policy));
+        let rule = record
+            .decision
+            .as_ref()
+            .map(|decision| decision.rule.to_string());
+        let question = HostQuestion {
+            caller: request.caller.clone(),
+            host: url.host().to_string(),
+            port: url.port(),
+            rule: rule.unwrap_or_default(),
+            may_ask,
+        };
+        // An answer is bound to a session, so a request without one cannot get any.
+        let approvals = self.approvals.as_ref();
+        let Some(approvals) = approvals.filter(|_| !question.caller.session.is_empty()) else {
+            return refuse(Code::PolicyDenied);
+        };
+        let limit = CONSULT_TIMEOUT.min(self.total(request));
+        let answer = tokio::time::timeout(limit, approvals.consult(&question)).await;
+        match answer.unwrap_or(HostAnswer::NotAsked) {
+            HostAnswer::Allowed { id, valid_for } => {
+                record.question = Some(id);
+                record.approval_ends = Some(Instant::now() + valid_for);
+                Ok(HostGrant::of_url(url))
+            }
+            HostAnswer::Waiting(id) => {
+                record.question = Some(id);
+                refuse(Code::ApprovalRequired)
+            }
+            HostAnswer::Denied(id) => {
+                record.question = Some(id);
+                refuse(Code::PolicyDenied)
+            }
+            // What a fetch would do now.
+            HostAnswer::NotAsked if !may_ask => refuse(Code::ApprovalRequired),
+            HostAnswer::NotAsked => refuse(Code::PolicyDenied),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let id = QuestionId::new([7; SESSION_DIGEST_BYTES], 0x0102_0304_0506_0708);
+        let text = id.to_string();
+        assert_eq!(text, "egq_0707070707070707070707070102030405060708");
+        assert_eq!(text.parse(), Ok(id));
+        assert_eq!(
+            id.parts(),
+            ([7; SESSION_DIGEST_BYTES], 0x0102_0304_0506_0708)
+        );
+        let (short, upper) = (&text[..43], text.to_uppercase());
+        for wrong in [
+            "",
+            "egq_",
+            short,
+            &upper,
+            "egq_é707070707070707070707070102030405060708",
+        ] {
+            assert_eq!(
+                wrong.parse::<QuestionId>(),
+                Err(InvalidQuestionId),
+                "{wrong}"
+            );
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Questions over a bus in memory, with a clock that the tests move.
+
+use dray_bus::Topology;
+use dray_guard::Caller;
+use dray_service::telemetry::InstrumentCatalogue;
+
+use super::*;
+
+const NOW_MS: u64 = 1_800_000_000_000;
+
+struct QuestionFixture {
+    store: QuestionStore,
+    clock: Clock,
+}
+
+impl QuestionFixture {
+    async fn new() -> Self {
+        let fixture = Self::without_streams();
+        let topology = Topology::new(1, 1 << 30);
+        fixture.store.bus.apply_topology(&topology).await.unwrap();
+        fixture
+    }
+
+    fn without_streams() -> Self {
+        let clock = Clock::manual(NOW_MS);
+        let meter = InstrumentCatalogue::new().meter();
+        let bus = Bus::in_process(clock.clone(), &meter);
+        let settings = QuestionSettings {
+            wait_time: Duration::from_mins(60),
+            answer_time: Duration::from_mins(120),
+            max_per_session: 3,
+        };
+        let metrics = EgressMetrics::new(&meter);
+        Self {
+            store: QuestionStore::new(&bus, clock.clone(), settings, metrics),
+            clock,
+        }
+    }
+
+    async fn consult(&self, session: &str, host: &str, port: u16) -> HostAnswer {
+        self.store.consult(&question(session, host, port)).await
+    }
+
+    async fn waiting(&self, session: &str, host: &str) -> QuestionId {
+        match self.consult(session, host, 443).await {
+            HostAnswer::Waiting(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn answer(&self, id: QuestionId, is_allowed: bool, minutes: Option<u64>) {
+        let given = GivenAnswer {
+            is_allowed,
+            valid_for: minutes.map(Duration::from_mins),
+            principal: "ops".to_owned(),
+        };
+        self.store
+            .answer(&self.meta("acme"), id, &given)
+            .await
+            .unwrap();
+    }
+
+    fn meta(&self, tenant: &str) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
+        Meta::new(TenantId::new(tenant).unwrap(), deadline)
+    }
+
+    async fn listed(&self, tenant: &str, all: bool) -> Vec<String> {
+        let tenant = TenantId::new(tenant).unwrap();
+        let (questions, truncated) = self.store.list(&tenant, all).await.unwrap();
+        assert!(!truncated);
+        questions
+            .into_iter()
+            .map(|question| question.host)
+            .collect()
+    }
+}
+
+fn question(session: &str, host: &str, port: u16) -> HostQuestion {
+    HostQuestion {
+        caller: Caller {
+            tenant: "acme".to_owned(),
+            session: session.to_owned(),
+            app: "reporter".to_owned(),
+        },
+        host: host.to_owned(),
+        port,
+        rule: "analysts/others (policy.toml:9)".to_owned(),
+        may_ask: true,
+    }
+}
+
+fn is_allowed(answer: HostAnswer) -> bool {
+    matches!(answer, HostAnswer::Allowed { .. })
+}
+
+#[tokio::test]
+async fn a_host_is_asked_about_once_and_the_answer_holds_for_session_host_and_port_alone() {
+    let fixture = QuestionFixture::new().await;
+    let id = fixture.waiting("chat-1", "a.example.org").await;
+    assert_eq!(fixture.waiting("chat-1", "a.example.org").await, id);
+    assert_eq!(fixture.listed("acme", false).await, ["a.example.org"]);
+    assert_eq!(fixture.listed("beta", true).await, [""; 0]);
+    fixture.answer(id, true, None).await;
+    assert!(is_allowed(
+        fixture.consult("chat-1", "a.example.org", 443).await
+    ));
+    assert_eq!(fixture.listed("acme", false).await, [""; 0]);
+    assert_eq!(fixture.listed("acme", true).await, ["a.example.org"]);
+    for (session, host, port) in [
+        ("chat-2", "a.example.org", 443),
+        ("chat-1", "b.a.example.org", 443),
+        ("chat-1", "a.example.org", 80),
+    ] {
+        let other = fixture.consult(session, host, port).await;
+        assert!(matches!(other, HostAnswer::Waiting(other) if other != id));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_ends_after_its_time_which_the_configuration_limits() {
+    let fixture = QuestionFixture::new().await;
+    for (minutes, longest) in [(Some(10), 10), (None, 120), (Some(9999), 120)] {
+        let id = fixture.waiting("chat-1", "a.example.org").await;
+        fixture.answer(id, true, minutes).await;
+        let valid_for = Duration::from_mins(longest);
+        let held = fixture.consult("chat-1", "a.example.org", 443).await;
+        assert_eq!(held, HostAnswer::Allowed { id, valid_for });
+        fixture.clock.advance(valid_for);
+        // Asked again, under another id: an old answer to the first question does not count for it.
+        assert_ne!(fixture.waiting("chat-1", "a.example.org").await, id);
+        let late = GivenAnswer {
+            is_allowed: true,
+            valid_for: None,
+            principal: "ops".to_owned(),
+        };
+        let late = fixture.store.answer(&fixture.meta("acme"), id, &late).await;
+        assert!(matches!(late, Err(QuestionError::Gone)), "{late:?}");
+        fixture.clock.advance(Duration::from_mins(60));
+    }
+}
+
+#[tokio::test]
+async fn a_denial_holds_without_a_further_question_and_an_answer_can_be_taken_back() {
+    let fixture = QuestionFixture::new().await;
+    let id = fixture.waiting("chat-1", "a.example.org").await;
+    fixture.answer(id, false, None).await;
+    let denied = fixture.consult("chat-1", "a.example.org", 443).await;
+    assert_eq!(denied, HostAnswer::Denied(id));
+    fixture.answer(id, true, None).await;
+    assert!(is_allowed(
+        fixture.consult("chat-1", "a.example.org", 443).await
+    ));
+    fixture.answer(id, false, None).await;
+    let denied = fixture.consult("chat-1", "a.example.org", 443).await;
+    assert_eq!(denied, HostAnswer::Denied(id));
+}
+
+#[tokio::test]
+async fn a_session_has_a_limited_number_of_questions_and_another_session_its_own() {
+    let fixture = QuestionFixture::new().await;
+    for host in ["a.example.org", "b.example.org", "c.example.org"] {
+        fixture.waiting("chat-1", host).await;
+    }
+    let further = fixture.consult("chat-1", "d.example.org", 443).await;
+    assert_eq!(further, HostAnswer::NotAsked);
+    fixture.waiting("chat-1", "a.example.org").await;
+    fixture.waiting("chat-2", "d.example.org").await;
+    fixture.clock.advance(Duration::from_mins(60));
+    fixture.waiting("chat-1", "d.example.org").await;
+}
+
+#[tokio::test]
+async fn concurrent_requests_ask_one_question() {
+    let fixture = QuestionFixture::new().await;
+    let asking = (0..8).map(|_| fixture.waiting("chat-1", "a.example.org"));
+    let ids = futures_util::future::join_all(asking).await;
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!(fixture.listed("acme", false).await, ["a.example.org"]);
+}
+
+#[tokio::test]
+async fn another_tenant_answers_no_question() {
+    let fixture = QuestionFixture::new().await;
+    let id = fixture.waiting("chat-1", "a.example.org").await;
+    let given = GivenAnswer {
+        is_allowed: true,
+        valid_for: None,
+        principal: "ops".to_owned(),
+    };
+    let answered = fixture
+        .store
+        .answer(&fixture.meta("beta"), id, &given)
+        .await;
+    assert!(matches!(answered, Err(QuestionError::Gone)), "{answered:?}");
+    assert_eq!(fixture.waiting("chat-1", "a.example.org").await, id);
+}
+
+#[tokio::test]
+async fn records_that_cannot_be_used_answer_nothing() {
+    let away = QuestionFixture::without_streams();
+    let answer = away.consult("chat-1", "a.example.org", 443).await;
+    assert_eq!(answer, HostAnswer::NotAsked);
+
+    let fixture = QuestionFixture::new().await;
+    let tenant = TenantId::new("acme").unwrap();
+    let key = SessionKey::of_session(&tenant, "chat-1");
+    let keys = &fixture.store.keys;
+    let garbage = Bytes::from_static(b"not a record");
+    let revision = keys.create(&key.text, garbage).await.unwrap();
+    let answer = fixture.consult("chat-1", "a.example.org", 443).await;
+    assert_eq!(answer, HostAnswer::NotAsked);
+    // A record of another session, whose digest would have to be the same.
+    let other = SessionQuestions {
+        session: "chat-2".to_owned(),
+        questions: Vec::new(),
+    };
+    let other = serde_json::to_vec(&other).unwrap().into();
+    keys.update(&key.text, other, revision).await.unwrap();
+    let answer = fixture.consult("chat-1", "a.example.org", 443).await;
+    assert_eq!(answer, HostAnswer::NotAsked);
+}
+
+#[test]
+fn an_answer_is_allow_or_deny_and_has_a_name() {
+    let request = |answer, principal: &str| {
+        let mut request = v1::AnswerEgressQuestionRequest {
+            principal: principal.to_owned(),
+            ..v1::AnswerEgressQuestionRequest::default()
+        };
+        request.set_answer(answer);
+        GivenAnswer::of_request(&request)
+    };
+    assert!(request(EgressAnswer::Allow, "ops").unwrap().is_allowed);
+    assert!(!request(EgressAnswer::Deny, "Ada (ops)").unwrap().is_allowed);
+    let long = "x".repeat(129);
+    for (answer, principal) in [
+        (EgressAnswer::Unspecified, "ops"),
+        (EgressAnswer::Allow, ""),
+        (EgressAnswer::Allow, "a\nb"),
+        (EgressAnswer::Allow, long.as_str()),
+    ] {
+        let refused = request(answer, principal);
+        assert!(matches!(refused, Err(QuestionError::InvalidAnswer(_))));
+    }
+}

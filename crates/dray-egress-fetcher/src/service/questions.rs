@@ -1,0 +1,51 @@
+//! Questions about hosts for those who answer them.
+
+use std::sync::Arc;
+
+use dray_proto::v1;
+use dray_service::Request;
+use dray_types::Fault;
+
+use super::{EgressFetcher, with_trace};
+use crate::questions::{GivenAnswer, QuestionError};
+
+impl EgressFetcher {
+    /// Answers `dray.question.v1.list`: the questions of the tenant.
+    pub async fn list_questions(
+        self: Arc<Self>,
+        request: Request<v1::ListEgressQuestionsRequest>,
+    ) -> Result<v1::ListEgressQuestionsReply, Fault> {
+        let Request { meta, body } = request;
+        let listed = self
+            .questions
+            .list(&meta.tenant, body.include_answered)
+            .await;
+        match listed {
+            Ok((questions, truncated)) => Ok(v1::ListEgressQuestionsReply {
+                questions,
+                truncated,
+            }),
+            Err(error) => Err(with_trace(error.into(), &meta)),
+        }
+    }
+
+    /// Answers `dray.question.v1.answer`: records the answer to a question of the tenant.
+    pub async fn answer_question(
+        self: Arc<Self>,
+        request: Request<v1::AnswerEgressQuestionRequest>,
+    ) -> Result<v1::AnswerEgressQuestionReply, Fault> {
+        let Request { meta, body } = request;
+        let answering = async {
+            // A text that is no id names no question.
+            let id = body.id.parse().map_err(|_| QuestionError::Gone)?;
+            let given = GivenAnswer::of_request(&body)?;
+            self.questions.answer(&meta, id, &given).await
+        };
+        match answering.await {
+            Ok(question) => Ok(v1::AnswerEgressQuestionReply {
+                question: Some(question),
+            }),
+            Err(error) => Err(with_trace(error.into(), &meta)),
+        }
+    }
+}
