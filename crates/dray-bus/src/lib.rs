@@ -36,6 +36,7 @@ mod backoff;
 mod bus;
 mod bus_core;
 mod call;
+mod cloud_event;
 #[cfg(test)]
 mod conformance;
 pub mod dead;

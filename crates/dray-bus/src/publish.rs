@@ -14,6 +14,7 @@ use tracing::Instrument as _;
 use crate::backend::{OutgoingMessage, StreamAck};
 use crate::backoff::{Backoff, random_between};
 use crate::bus_core::Bus;
+use crate::cloud_event;
 use crate::error::{PublishError, TransportError};
 use crate::headers::{self, MessageHeaders};
 use crate::ids;
@@ -144,6 +145,9 @@ impl Bus {
         all.append(headers::MESSAGE_ID, id);
         for (name, value) in meta.headers(schema).iter() {
             all.append(name, value);
+        }
+        if stream == EVENT_STREAM {
+            cloud_event::append_attributes(&mut all, schema, id, &meta.tenant, &meta.operation);
         }
         let message = OutgoingMessage {
             subject,

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use dray_proto::v1;
 use dray_testkit::eventually;
 
 use super::{BusFixture, on_both, outgoing_message, small_topology};
 use crate::backend::{OutgoingMessage, StreamAck};
 use crate::topology::{EVENT_STREAM, WORK_STREAM};
-use crate::{EventFilter, TransportError};
+use crate::{EventFilter, Meta, TransportError};
 
 on_both!(
     the_same_id_is_one_message_whatever_its_body,
@@ -21,6 +22,7 @@ on_both!(
     a_reader_of_new_messages_sees_no_old_ones,
     headers_and_bytes_come_back_as_they_were,
     a_line_break_in_a_header_never_reaches_the_wire,
+    events_are_cloud_events_and_other_messages_are_not,
 );
 
 const EVENT_SUBJECT: &str = "dray.event.toolcall.v1.resolved.acme";
@@ -299,4 +301,27 @@ async fn a_line_break_in_a_header_never_reaches_the_wire(fixture: BusFixture) {
             .messages,
         0
     );
+}
+
+async fn events_are_cloud_events_and_other_messages_are_not(fixture: BusFixture) {
+    fixture.provision(ONE_SECOND).await;
+    let meta = fixture.meta("a%b");
+    let mut events = fixture.events("dray.event.>").await;
+    let mut work = fixture.events("dray.work.>").await;
+    let event = v1::ToolCallResolved::default();
+    fixture.bus.publish_event(&meta, &event).await.unwrap();
+    let call = v1::ToolCallRequested::default();
+    fixture.bus.publish_work(&meta, &call).await.unwrap();
+
+    let event = events.next().await.unwrap();
+    let attribute = |name| event.headers.get(name);
+    assert_eq!(attribute("ce-specversion"), Some("1.0"));
+    assert_eq!(attribute("ce-type"), Some("dray.v1.ToolCallResolved"));
+    let id = attribute(crate::headers::MESSAGE_ID).unwrap();
+    assert_eq!(attribute("ce-id"), Some(id.replace('%', "%25").as_str()));
+    // What readers knew before is as it was.
+    assert_eq!(attribute("Content-Type"), Some("application/x-protobuf"));
+    assert_eq!(Meta::from_headers(&event.headers), Ok(meta));
+    let work = work.next().await.unwrap();
+    assert!(!work.headers.iter().any(|(name, _)| name.starts_with("ce-")));
 }

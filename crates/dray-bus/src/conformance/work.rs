@@ -30,6 +30,7 @@ on_both!(
     a_stop_gives_back_what_does_not_end,
     an_unprovisioned_worker_says_so,
     a_worker_whose_identity_was_refused_pulls_nothing,
+    work_that_comes_as_a_cloud_event_is_done_like_any_other,
 );
 
 async fn work_is_done_once_told_once_and_acknowledged(fixture: BusFixture) {
@@ -352,4 +353,31 @@ async fn a_worker_whose_identity_was_refused_pulls_nothing(fixture: BusFixture) 
         .consumer(WORK_STREAM, "file-resolver")
         .await;
     assert_eq!(state.unwrap().unwrap().pending, 1);
+}
+
+async fn work_that_comes_as_a_cloud_event_is_done_like_any_other(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = fixture.meta("op");
+    let mut message = foreign_message(&meta, &tool_call("works"), 0);
+    message.headers = [
+        ("ce-specversion", "1.0".to_owned()),
+        ("ce-type", "dray.v1.ToolCallRequested".to_owned()),
+        ("ce-source", "/shop".to_owned()),
+        ("ce-id", "op".to_owned()),
+        ("ce-draydeadline", meta.deadline.unix_ms().to_string()),
+    ]
+    .into_iter()
+    .collect();
+    // Twice, since no id of the stream says that it is the same.
+    for _ in 0..2 {
+        let stored = fixture.backend().store(&message, Duration::from_secs(5));
+        stored.await.unwrap();
+    }
+    let event = wait_soon("the event", events.next()).await.unwrap();
+    assert_eq!(event.headers.get(headers::OPERATION_HEADER), Some("op"));
+    wait_until_reported(&fixture, &meta).await;
+    nothing_pending(&fixture).await;
+    worker.stop().await;
+    assert_eq!(script.runs("op"), 1);
 }

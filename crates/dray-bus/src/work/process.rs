@@ -19,6 +19,7 @@ use super::verdicts::{expiry_fault, last_fault, unknown_outcome_fault};
 use super::{PoisonMessage, RESULT_LIMIT, WorkEnvelope, WorkerContext, poison};
 use crate::backend::{AckAction, PulledMessage};
 use crate::backoff::work_delay;
+use crate::cloud_event;
 use crate::headers;
 use crate::ledger::LedgerError;
 use crate::ledger::record::{self, ClaimDecision};
@@ -33,8 +34,9 @@ const PANIC_DETAIL: &str = "panic";
 /// Processes one delivery. It never fails: work that cannot be done now is redelivered.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
     shop: &Arc<WorkerContext<H>>,
-    pulled: PulledMessage,
+    mut pulled: PulledMessage,
 ) {
+    cloud_event::adopt_envelope(&mut pulled.message);
     let begun = Instant::now();
     if pulled.delivered > 1 {
         shop.bus.inner.metrics.redelivered_total.add(1, &[]);
