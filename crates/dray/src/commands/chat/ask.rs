@@ -27,11 +27,11 @@ pub(super) struct ChatAnswer {
 /// The parts of an answer besides its text and files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerEnding {
-    /// State that the other side wants back with the next question.
+    /// State that the peer expects back with the next question.
     pub(super) state: Option<Value>,
     /// `finish_reason` of the last chunk; `None` without one.
     pub(super) finish_reason: Option<String>,
-    /// Numbers of tokens, where the other side reports them.
+    /// Numbers of tokens, where the peer reports them.
     pub(super) usage: Option<TokenUsage>,
     /// Whether it requests tool calls from this client.
     pub(super) calls_tools: bool,
@@ -80,7 +80,7 @@ impl ChatAnswer {
         for attachment in delta.attachments {
             let held = [&attachment.data, &attachment.url];
             let held = held.into_iter().flatten();
-            // With the size of the structure: many empty attachments take memory too.
+            // The size of the structure is included, because many empty attachments take memory too.
             self.size += held.map(String::len).sum::<usize>() + size_of::<Attachment>();
             self.attachments.push(attachment);
         }
@@ -88,7 +88,7 @@ impl ChatAnswer {
             self.size += value_bytes(&state);
             merge_state(ending.state.get_or_insert(Value::Null), state);
         }
-        // The last chunk with one counts, because some servers send usage in a separate chunk.
+        // The last value that is not `None` is kept, because some servers send usage in a separate chunk.
         ending.finish_reason = delta.finish_reason.or(ending.finish_reason.take());
         ending.usage = delta.usage.or(ending.usage.take());
         ending.calls_tools |= !delta.tool_calls.is_empty();
