@@ -49,7 +49,7 @@ impl IntegrityCheck {
     /// The target for the ratio of times for a file of this size.
     const fn aim(self, size: u64) -> f64 {
         match self {
-            // Without a digest there is no work beyond the copy. Small files have one in any case.
+            // Without a digest the copy is the only work. Small files always have a digest.
             Self::State if size > 1 << 20 => 1.0,
             _ => 1.2,
         }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use dray_testkit::hex_digits;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::fetch::{FetchCommand, FetchOutcome};
-use crate::story;
 
 /// The expected result of one fetch.
 #[derive(Clone)]
@@ -167,7 +167,7 @@ fn allowed(line: &Value, outcome: &FetchOutcome, content: &[u8]) -> Result<(), S
     demand(line["size"] == content.len(), || {
         format!("the size is {}", line["size"])
     })?;
-    let digest = story::hex(&Sha256::digest(content));
+    let digest = hex_digits(&Sha256::digest(content));
     demand(line["sha256"] == digest, || {
         format!("the digest is {}", line["sha256"])
     })

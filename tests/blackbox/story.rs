@@ -1,6 +1,6 @@
-//! The stories, a module for each part of the envelope.
+//! The stories, one module for each part of the envelope.
 
-use std::fmt::Write as _;
+use dray_testkit::hex_digits;
 
 use crate::cable::PUBLIC_ADDRESSES;
 
@@ -26,25 +26,17 @@ const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// A path that answers with this status and this `Location`.
 fn to(status: u16, location: &str) -> String {
-    format!("/to/{status}/{}", hex(location.as_bytes()))
+    format!("/to/{status}/{}", hex_digits(location.as_bytes()))
 }
 
 /// A path that answers with these bytes and closes.
 fn raw(response: &str) -> String {
-    format!("/raw/{}", hex(response.as_bytes()))
+    format!("/raw/{}", hex_digits(response.as_bytes()))
 }
 
 /// A URL on the public server.
 fn public(path: &str) -> String {
     format!("http://{PUBLIC_ADDRESSES}{path}")
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
 }
 
 /// The bytes that `/bytes/SIZE`, `/gzip/SIZE` and `/chunked/SIZE` send.

@@ -1,5 +1,5 @@
 //! Tests of the deployment: the files in `deploy/` and `docker-compose.yml` are accepted by the programs that read
-//! them, and contain what the rest of the product relies on.
+//! them, and contain the values that the product needs.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

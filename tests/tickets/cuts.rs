@@ -266,8 +266,6 @@ pub(crate) fn upload_through_cuts(upload: &CutUpload, max_memory_bytes: u64) {
 }
 
 fn digest_of_file(size: u64) -> String {
-    use std::fmt::Write as _;
-
     let (mut hasher, mut at, mut buffer) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
     while at < size {
         let count = usize::try_from(size - at)
@@ -277,10 +275,5 @@ fn digest_of_file(size: u64) -> String {
         hasher.update(&buffer[..count]);
         at += count as u64;
     }
-    let mut hex = String::new();
-    for byte in hasher.finalize() {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    dray_testkit::hex_digits(&hasher.finalize())
 }

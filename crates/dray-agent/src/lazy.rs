@@ -11,7 +11,7 @@ use crate::pair::CallPair;
 #[cfg(test)]
 mod tests;
 
-/// Name of the tool that gives the model a file.
+/// Name of the tool that attaches a file for the model.
 pub const CONTENT_TOOL: &str = "internal_attachments_get_content";
 
 /// Error of a call without an address.
@@ -23,7 +23,7 @@ pub const NO_PATH: &str = "Invalid storage path for attachment file.";
 /// Error for a file whose type the model does not accept.
 pub const NOT_ACCEPTED: &str = "Orchestrator deployment does not accept this file type.";
 
-/// A result that gives a file.
+/// The result of a call that attached a file.
 #[derive(Deserialize)]
 struct GivenFile {
     ok: bool,
@@ -107,8 +107,8 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
     }
 }
 
-/// Removes the files that the model got, after it refused them: their tool results become failures. Returns `false` if
-/// there was none: another call of the model would then fail in the same way.
+/// Removes the files of the tool's results after the model refused them, and makes these results failures. Returns
+/// `false` without such a file: then another call of the model would fail in the same way.
 pub fn remove_refused_files(messages: &mut [Message], types: &[String]) -> bool {
     let mut found = false;
     for message in messages {
@@ -135,9 +135,9 @@ fn message_attachments(message: &Message) -> Vec<Attachment> {
         .unwrap_or_default()
 }
 
-/// The file with its address as DIAL writes it: without the slash that clients may put before it, with a title.
+/// The file with its address in DIAL's form, without the leading slash that clients may add, and with a title.
 fn canonical_attachment(file: Attachment) -> Attachment {
-    // One slash only, as in the arguments of the tool (quickapps 16).
+    // Only one slash is removed, as in the arguments of the tool (quickapps 16).
     let url = file.url.map(|url| match url.strip_prefix('/') {
         Some(rest) => rest.to_owned(),
         None => url,

@@ -1,4 +1,4 @@
-//! Tells the model which files it always has (quickapps 13): metadata, never content.
+//! Describes to the model the files that it always has (quickapps 13): metadata, never content.
 
 use std::collections::HashSet;
 

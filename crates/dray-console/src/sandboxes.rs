@@ -154,7 +154,8 @@ fn open_form(query: &FormFields) -> Markup {
     }
 }
 
-/// Sessions that events name: there is no call that lists sessions, and the page does not pretend that there is.
+/// Sessions that events name. The services have no call that lists all sessions, so the page
+/// shows only these.
 fn session_list(state: &ConsoleState) -> Markup {
     let newest = state.index.newest(&RowFilter::default(), usize::MAX);
     let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();

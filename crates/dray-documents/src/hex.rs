@@ -1,14 +1,14 @@
 //! Hexadecimal numbers in files.
 
-/// The number of hexadecimal digits alone.
+/// Parses a number of hexadecimal digits only.
 ///
-/// `from_str_radix` of the standard library also accepts a leading sign, so a writer could give `+41` for `041`.
+/// `from_str_radix` of the standard library also accepts a leading sign.
 pub(crate) fn parse_hex(digits: &str) -> Option<u32> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
-/// The byte of exactly two hexadecimal digits.
+/// Parses a byte of exactly two hexadecimal digits.
 pub(crate) fn parse_hex_byte(digits: &[u8]) -> Option<u8> {
     let two = std::str::from_utf8(digits)
         .ok()

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::{FetchError, FetchPhase};
 
-/// An absolute end that the whole redirect chain shares.
+/// The instant at which a fetch ends, for its whole redirect chain.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeBudget {
     end: Instant,
@@ -23,8 +23,7 @@ impl TimeBudget {
         Self { end: start + total }
     }
 
-    /// When everything must be over.
-    /// The instant never moves, not even for a resumed body.
+    /// The end of the whole fetch. It stays the same, also when a body is resumed.
     pub fn end(&self) -> Instant {
         self.end
     }
@@ -38,7 +37,7 @@ impl TimeBudget {
     ///
     /// # Errors
     ///
-    /// `timeout` in `phase`, or in [`FetchPhase::Total`] when the whole fetch ran out first.
+    /// `timeout` in `phase`, or in [`FetchPhase::Total`] when the time of the whole fetch ends first.
     pub async fn within<F: Future>(
         &self,
         phase: FetchPhase,

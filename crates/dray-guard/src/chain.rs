@@ -27,7 +27,7 @@ pub struct Chain {
 /// The consequence of a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// The response is final, whatever its status.
+    /// The response is final, with any status.
     Answer,
     /// A redirect was accepted: fetch [`Chain::current`].
     Follow,

@@ -73,7 +73,7 @@ impl Platform for CliAccount {
     }
 
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
-        // Nobody checks credentials here: the chat is a directory that the caller names.
+        // There are no credentials to check: the chat is a directory that the caller names.
         let check = AccountCheck::accepted("this machine", FilePermission::Allowed);
         Ok(check.with_limits(directory_limits()))
     }

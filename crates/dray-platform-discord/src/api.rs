@@ -15,12 +15,12 @@ use crate::options::DiscordOptions;
 /// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// A bot at an API. Its `Debug` shows no token.
+/// The API as one bot uses it. Its `Debug` shows no token.
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
     base: String,
-    /// Host of the base, with its port where one is named. Files and gateways there are trusted too.
-    own: String,
+    /// Host of the base URL, with its port where it names one. Files and gateways of this host are trusted too.
+    own_host: String,
     file_hosts: Vec<String>,
     gateway_hosts: Vec<String>,
     pub(crate) token: Secret,
@@ -56,7 +56,7 @@ impl DiscordApi {
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: options.base_url.trim_end_matches('/').to_owned(),
-            own: url_authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
+            own_host: url_authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
             file_hosts: options.file_hosts.clone(),
             gateway_hosts: options.gateway_hosts.clone(),
             token: options.token.clone(),
@@ -64,7 +64,7 @@ impl DiscordApi {
         })
     }
 
-    /// Reads a path below the base. Errors are never ambiguous: reading shows nothing.
+    /// Reads a path below the base. Errors are never ambiguous, because reading makes nothing visible.
     pub(crate) async fn get(
         &self,
         path: &str,
@@ -85,17 +85,16 @@ impl DiscordApi {
         };
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         let host = url_authority(&parsed).ok_or_else(wrong)?;
-        // Compared whole, unlike gateways: those have regional hosts below `discord.gg`, files do not.
-        let is_known = host == self.own || self.file_hosts.contains(&host);
-        // Without TLS only where the operator chose an API without it.
-        if !is_known || !(parsed.scheme() == "https" || self.is_open()) {
+        // The host must be equal. Only gateways have regional hosts below a known one.
+        let is_known = host == self.own_host || self.file_hosts.contains(&host);
+        // A URL without TLS is allowed only where the operator chose an API without TLS.
+        if !is_known || !(parsed.scheme() == "https" || self.is_without_tls()) {
             return Err(wrong());
         }
         Ok(self.client.get(parsed.as_str()).send(&|_| {}).await?)
     }
 
-    /// The address at which a gateway is requested, with the scheme of HTTP. Refused for hosts to which the token
-    /// must not be shown.
+    /// The HTTP address of a gateway, for the upgrade request. Fails for hosts that must not receive the token.
     pub(crate) fn gateway(&self, url: &str) -> Result<String, PlatformError> {
         let wrong = || {
             PlatformError::new(
@@ -110,12 +109,12 @@ impl DiscordApi {
             // `discord.gg` covers `gateway.discord.gg`, but not `notdiscord.gg`.
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        if host != self.own && !self.gateway_hosts.iter().any(is_below) {
+        if host != self.own_host && !self.gateway_hosts.iter().any(is_below) {
             return Err(wrong());
         }
         let scheme = match parsed.scheme() {
             "wss" => "https",
-            "ws" if self.is_open() => "http",
+            "ws" if self.is_without_tls() => "http",
             _ => return Err(wrong()),
         };
         // The query of the address is dropped: it could ask for compression, which is not read here.
@@ -124,7 +123,7 @@ impl DiscordApi {
     }
 
     /// Whether the operator chose an API without TLS, as for a fake server.
-    fn is_open(&self) -> bool {
+    fn is_without_tls(&self) -> bool {
         self.base.starts_with("http://")
     }
 
@@ -149,10 +148,10 @@ impl DiscordApi {
     }
 }
 
-/// The error that a refusal stands for. Reads the rest of the body.
+/// The error for a response that is not a success. Reads its body.
 pub(crate) async fn refusal_error(response: HttpResponse) -> PlatformError {
     let (status, header) = (response.status(), response.retry_after());
-    // A proxy's page has no code; its status says enough.
+    // The error page of a proxy has no code; then the status alone decides.
     let refusal: ErrorBody = response.json().await.unwrap_or_default();
     let waits = refusal
         .retry_after
@@ -172,7 +171,7 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
     let kind = match (refusal.code, status) {
         (40_005 | 50_045, _) | (_, 413) => ErrorKind::TooLarge,
         (50_035, _) if is_about_size() => ErrorKind::TooLarge,
-        // The body was refused for its text.
+        // `content` is the member with the text of the message.
         (50_035, _) if refusal.errors.get("content").is_some() => ErrorKind::TooLong,
         (10_003, _) => ErrorKind::NotFound,
         (10_008, _) => ErrorKind::NoThread,
@@ -195,8 +194,8 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
         PlatformError::new(kind, format!("status {status}: {}", refusal.message)).code(code);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // A server failure after the whole request leaves open its outcome.
-        // 130000 is sent instead of carrying the request out, so nothing can be visible.
+        // After a failure of the server the request may have been carried out, except with code 130000, which Discord
+        // sends instead of carrying the request out.
         ErrorKind::Transient if refusal.code != 130_000 => error.ambiguous(),
         _ => error,
     }

@@ -9,13 +9,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dray_media_type::kind;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
-    sample,
+    self, NoProgress, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile,
+    VisibleMessage, plain_delivery, sample, send_only_step,
 };
 use dray_platform::{
     ByteSource, ByteStream, CredentialCheck, DeliveryTarget, ErrorKind, FilePermission,
-    OutgoingDelivery, OutgoingFile, Platform, Route, SendFlags, SendOutcome, SendRequest,
-    UploadProgress,
+    OutgoingDelivery, OutgoingFile, Platform, Route, SendOutcome, SendRequest,
 };
 use dray_types::{Clock, Secret, Sha256Digest};
 use futures_util::StreamExt as _;
@@ -146,21 +145,8 @@ async fn passes_the_conformance_suite() {
     }
 }
 
-#[derive(Debug)]
-struct NoProgress;
-
-impl UploadProgress for NoProgress {
-    fn sent(&self, _: u64) {}
-}
-
 fn delivery(chat: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-    OutgoingDelivery {
-        id: "d".to_owned(),
-        target: target(chat),
-        message: String::new(),
-        files,
-        flags: SendFlags::default(),
-    }
+    plain_delivery(target(chat), "", files)
 }
 
 async fn deliver(
@@ -168,15 +154,7 @@ async fn deliver(
     delivery: &OutgoingDelivery,
     key: &str,
 ) -> Result<String, dray_platform::PlatformError> {
-    let limits = discord.limits(&delivery.target).await?;
-    let steps = discord.plan(delivery, &limits);
-    let send = SendRequest {
-        delivery,
-        step: steps.first().unwrap(),
-        prepared: "",
-        key,
-    };
-    let confirmed = discord.send(send, &NoProgress).await?;
+    let confirmed = send_only_step(discord, delivery, key).await?;
     Ok(confirmed.first().unwrap().message_id.clone())
 }
 

@@ -1,4 +1,4 @@
-//! Invisible uploads, their completion, and the look for the share that proves it.
+//! Sends a step: uploads its files, which is not visible, completes the uploads, and waits until the files are shared.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use crate::api::SlackApi;
 use crate::plan::escape_text;
 
-/// Interval between two looks for a share.
+/// Interval between two requests for the shares of a file.
 const SHARE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The uploads of a step, stored before anything is visible. With it a later attempt completes the same files.
+/// The uploads of a step, stored before anything is visible. A later attempt completes the same files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PreparedUpload {
     /// Channel in which the files will be shared; for a user, the one of the conversation.
@@ -58,7 +58,7 @@ pub(crate) async fn prepare_uploads(
         prepared.files.push(id);
     }
     serde_json::to_string(&prepared).map_err(|cause| {
-        PlatformError::new(ErrorKind::Unknown, "not written down").caused_by(cause)
+        PlatformError::new(ErrorKind::Unknown, "could not encode the uploads").caused_by(cause)
     })
 }
 
@@ -84,8 +84,8 @@ async fn upload_file(
     progress: &dyn UploadProgress,
 ) -> Result<String, PlatformError> {
     let length = file.size.to_string();
-    let called = name::clean_name(&file.name);
-    let fields = [("filename", called.as_str()), ("length", &length)];
+    let file_name = name::clean_name(&file.name);
+    let fields = [("filename", file_name.as_str()), ("length", &length)];
     let upload = api.form("files.getUploadURLExternal", &fields).await?;
     let text = |name: &str| {
         upload
@@ -139,7 +139,7 @@ pub(crate) async fn send_step(
         put_member(
             &mut request,
             "initial_comment",
-            // Escaped like a message: it is one.
+            // Escaped, because Slack posts the comment as a message.
             &escape_text(send.step.text()),
         );
     }
@@ -149,7 +149,7 @@ pub(crate) async fn send_step(
         .get("files")
         .and_then(Value::as_array)
         .map_or(0, Vec::len);
-    // Counted, because a success may leave some out.
+    // Counted, because Slack may report success and complete only some of the files.
     if completed != prepared.files.len() {
         let error = PlatformError::new(ErrorKind::Unknown, "not all files were completed");
         return Err(error.ambiguous());
@@ -164,7 +164,7 @@ pub(crate) async fn send_step(
     }
 }
 
-/// Looks whether a step exists whose response was lost. A text cannot be found again.
+/// Finds out whether a step whose response was lost was carried out. A text message cannot be found again.
 pub(crate) async fn reconcile_step(
     api: &SlackApi,
     send: SendRequest<'_>,
@@ -196,7 +196,7 @@ fn read_prepared(send: SendRequest<'_>) -> Result<PreparedUpload, PlatformError>
     }
 }
 
-/// The thread of the target, or the one that the message to reply to belongs to: Slack has no other replies.
+/// The thread of the target, or else the message to reply to: in Slack a reply is a message in the thread of the other.
 fn thread_timestamp(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
@@ -222,7 +222,7 @@ async fn send_text(
         "text": escape_text(send.step.text()),
         // Without it Slack would format the text; with escapes it is shown as it is.
         "mrkdwn": false,
-        // A preview robot would fetch, and so use up, a one-time link.
+        // Slack would fetch a link to show a preview, and so use up a one-time link.
         "unfurl_links": false,
         "unfurl_media": false,
     });
@@ -250,7 +250,7 @@ async fn send_text(
 enum ShareSearch {
     /// Every file is shared in the channel.
     Shared(Vec<ConfirmedFile>),
-    /// The wait is over, and the last request answered that no file is shared.
+    /// The time limit has passed, and by the last response no file is shared.
     NotShared,
     /// Some files are shared and others are not, or the last request failed.
     Unknown,
@@ -287,10 +287,10 @@ async fn wait_for_shares(
                     });
                     break;
                 }
-                // One completion shares all files, so a share of an earlier file proves that it was carried out.
+                // One completion shares all files, so the share of an earlier file proves that Slack carried it out.
                 Ok(None) => confirmed.is_empty(),
                 Err(error) => {
-                    // The next look may succeed: a failed one says nothing about the share.
+                    // The next request may succeed; a failed one does not show that the file is not shared.
                     tracing::debug!(%error, "could not look up a share");
                     false
                 }
@@ -320,7 +320,7 @@ async fn find_share(
     let response = api.form("files.info", &[("file", id)]).await?;
     let size = response.pointer("/file/size").and_then(Value::as_u64);
     let shares = response.pointer("/file/shares");
-    // Shares stand under the kind of their channel.
+    // The response groups the shares by the kind of channel.
     let share = ["public", "private"].iter().find_map(|kind| {
         let shared = shares?.get(*kind)?.get(channel)?.as_array()?;
         Some(shared.first()?.get("ts")?.as_str()?.to_owned())

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
-    sample,
+    self, NoProgress, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile,
+    VisibleMessage, plain_delivery, sample, send_only_step,
 };
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundSource as _, OutgoingDelivery,
-    OutgoingFile, Platform, ReconcileResult, SendFlags, SendOutcome, SendRequest, UploadProgress,
-    WebhookRequest,
+    OutgoingFile, Platform, ReconcileResult, SendOutcome, SendRequest, WebhookRequest,
 };
 use dray_types::{Clock, Period, Secret};
 use futures_util::TryStreamExt as _;
@@ -147,21 +146,8 @@ async fn passes_the_conformance_suite() {
     }
 }
 
-#[derive(Debug)]
-struct NoProgress;
-
-impl UploadProgress for NoProgress {
-    fn sent(&self, _: u64) {}
-}
-
 fn delivery(chat: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-    OutgoingDelivery {
-        id: "d".to_owned(),
-        target: target(chat),
-        message: String::new(),
-        files,
-        flags: SendFlags::default(),
-    }
+    plain_delivery(target(chat), "", files)
 }
 
 /// Prepares and sends the only step of a delivery.
@@ -169,17 +155,7 @@ async fn deliver(
     slack: &SlackPlatform,
     delivery: &OutgoingDelivery,
 ) -> Result<String, dray_platform::PlatformError> {
-    let limits = slack.limits(&delivery.target).await?;
-    let steps = slack.plan(delivery, &limits);
-    let mut send = SendRequest {
-        delivery,
-        step: steps.first().unwrap(),
-        prepared: "",
-        key: "key",
-    };
-    let prepared = slack.prepare(send, &NoProgress).await?;
-    send.prepared = &prepared;
-    let confirmed = slack.send(send, &NoProgress).await?;
+    let confirmed = send_only_step(slack, delivery, "key").await?;
     Ok(confirmed.first().unwrap().message_id.clone())
 }
 
@@ -340,13 +316,7 @@ async fn refusals_are_final_and_show_nothing() {
 fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(format!("v0:{stamp}:{body}").as_bytes());
-    let signature: String = mac
-        .finalize()
-        .into_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<Vec<_>>()
-        .concat();
+    let signature = dray_testkit::hex_digits(&mac.finalize().into_bytes());
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),

@@ -10,8 +10,8 @@ use crate::update;
 /// The header that carries `secret_token` of `setWebhook`; only it proves that a request comes from Telegram.
 const SECRET_TOKEN_HEADER: &str = "x-telegram-bot-api-secret-token";
 
-/// Checks the secret before it reads anything of the body. An update without a message is answered with 200 too:
-/// otherwise Telegram would send it again.
+/// Checks the secret before the body is parsed. An update without a message also gets 200, because Telegram would send
+/// it again after any other status.
 pub(crate) fn read_webhook(
     account: &str,
     options: &TelegramOptions,
@@ -22,21 +22,21 @@ pub(crate) fn read_webhook(
         .iter()
         .filter(|(name, _)| name == SECRET_TOKEN_HEADER)
         .map(|(_, value)| value);
-    // Exactly one: with two headers, a proxy in front could have checked the other.
-    let is_ours = match (secrets.next(), secrets.next()) {
+    // Exactly one header is accepted: with two, a proxy in front could have checked the other one.
+    let is_valid = match (secrets.next(), secrets.next()) {
         (Some(secret), None) => constant_time_eq(secret, options.webhook_secret.expose()),
         _ => false,
     };
-    // An empty secret equals an empty header, and would let everyone in.
-    if !is_ours || options.webhook_secret.is_empty() {
+    // An empty secret would equal an empty header, so every request would be accepted.
+    if !is_valid || options.webhook_secret.is_empty() {
         return Err(PlatformError::new(
             ErrorKind::Auth,
-            "the secret token is not ours",
+            "the secret token is wrong",
         ));
     }
     let malformed = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
     if request.method != "POST" {
-        return Err(malformed("an update is posted"));
+        return Err(malformed("the method is not POST"));
     }
     let update: Value = serde_json::from_slice(&request.body)
         .map_err(|cause| malformed("the update is not JSON").caused_by(cause))?;
@@ -50,7 +50,7 @@ pub(crate) fn read_webhook(
     })
 }
 
-/// Compares in a time that does not depend on how much is right: the digests differ everywhere or nowhere.
+/// Compares in a time that does not depend on the number of equal leading bytes, by comparing digests.
 fn constant_time_eq(received: &str, secret: &str) -> bool {
     Sha256Digest::of(received.as_bytes()) == Sha256Digest::of(secret.as_bytes())
 }

@@ -18,10 +18,10 @@ use crate::plan::{
 use crate::refusal::ApiError;
 use crate::response;
 
-/// Clients show an action for five seconds, so it is renewed a second earlier.
+/// Interval between two requests to show an action. Clients show one for five seconds.
 const ACTION_INTERVAL: Duration = Duration::from_secs(4);
 
-/// When a small upload begins to show an action; a large one does so immediately.
+/// Delay after which a small upload shows an action. A large upload shows it immediately.
 const ACTION_DELAY: Duration = Duration::from_secs(3);
 
 /// Size from which an upload counts as large, in bytes.
@@ -37,7 +37,7 @@ pub(crate) struct ChatAddress {
 
 impl ChatAddress {
     pub(crate) fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
-        // As `NoThread`, after which the delivery continues without the thread or the reply.
+        // The error is `NoThread`, because the delivery service then sends without the thread or the reply.
         let number = |text: &str, what: &str| {
             let missing =
                 || PlatformError::new(ErrorKind::NoThread, format!("{what} is not a number"));
@@ -52,7 +52,7 @@ impl ChatAddress {
         })
     }
 
-    /// The fields that every method takes, also those without a message.
+    /// The fields that every method accepts, also `sendChatAction`.
     fn form(&self) -> MultipartForm {
         let mut form = MultipartForm::new().text("chat_id", &self.chat);
         if let Some(thread) = self.thread {
@@ -66,7 +66,7 @@ impl ChatAddress {
         match self.reply_to {
             None => form,
             Some(id) => {
-                // A message that was deleted meanwhile must not cost the delivery.
+                // The delivery must succeed also when the message to reply to was deleted.
                 let reply = json!({ "message_id": id, "allow_sending_without_reply": true });
                 form.text("reply_parameters", reply.to_string())
             }
@@ -111,7 +111,7 @@ async fn send_once(
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, ApiError> {
     if is_text(send) {
-        // A preview robot would fetch, and so use up, a one-time link.
+        // Telegram would fetch a link to show a preview, and so use up a one-time link.
         let preview = json!({ "is_disabled": true });
         let form = address
             .message()
@@ -126,14 +126,14 @@ async fn send_once(
         _ => single_form(address, send).await?,
     };
     let size = step_files(send)
-        // A file that goes by its id carries no bytes.
+        // A file that is sent by its id has no bytes in the request.
         .filter(|file| file.file_id.is_none())
         .map(|file| file.size)
         .sum();
     let report_progress = |bytes| progress.sent(bytes);
     let sending = std::pin::pin!(api.call(method, form, size, &report_progress));
     let showing = std::pin::pin!(show_action(api, address, step_route(send), size));
-    // The action is renewed only while the upload runs: what finishes first drops the other.
+    // `show_action` never returns; it is dropped when the upload ends.
     let result = match select(sending, showing).await {
         Either::Left((result, _)) => result?,
         Either::Right((never, _)) => match never {},
@@ -145,7 +145,7 @@ fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
     let wrong = || PlatformError::new(ErrorKind::UnsupportedKind, "no such route");
     Ok(match (step_route(send), send.step.files().len()) {
         (_, 0) => return Err(wrong()),
-        // Albums of animations or voice messages do not exist; those fall through to the error.
+        // There are no albums of animations or voice messages, so these have no method.
         (PHOTO_ROUTE | VIDEO_ROUTE | AUDIO_ROUTE | DOCUMENT_ROUTE | ALBUM_ROUTE, 2..) => {
             "sendMediaGroup"
         }
@@ -159,7 +159,7 @@ fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
     })
 }
 
-/// The route of the step; what is left alone of an album has the one of its file.
+/// The route of the step. An album with one file has the route of that file.
 fn step_route(send: SendRequest<'_>) -> Route {
     match (send.step.route(), send.step.files()) {
         (ALBUM_ROUTE, [_]) => {
@@ -222,7 +222,7 @@ async fn album_form(
         };
         let source = file
             .file_id
-            // A part of the same form, or a file that the server knows.
+            // The id of a file that the server has, or the name of a part of this form.
             .clone()
             .unwrap_or_else(|| format!("attach://file{position}"));
         let mut item = json!({ "type": kind.as_str(), "media": source });
@@ -231,7 +231,7 @@ async fn album_form(
                 item.insert(name.to_owned(), value);
             }
         };
-        // A caption on the first item alone is shown as that of the album.
+        // Clients show the caption of an album if only its first item has one.
         if position == 0 && !send.step.text().is_empty() {
             put("caption", send.step.text().into());
         }
@@ -257,7 +257,7 @@ async fn album_form(
     Ok(form)
 }
 
-/// Shows in the chat that a file is on its way, for as long as it is polled. Failures are only logged.
+/// Shows in the chat that a file is being uploaded, until the future is dropped. Failures are only logged.
 async fn show_action(
     api: &TelegramApi,
     address: &ChatAddress,
@@ -270,7 +270,7 @@ async fn show_action(
         AUDIO_ROUTE | VOICE_ROUTE => "upload_voice",
         _ => "upload_document",
     };
-    // A small upload is often done by then and needs no second request.
+    // A small upload usually ends before the delay, and then needs no such request.
     if size < LARGE_UPLOAD_BYTES {
         tokio::time::sleep(ACTION_DELAY).await;
     }

@@ -163,7 +163,7 @@ impl BridgePlatform {
         let reply: Value = response.json().await?;
         let is_done = reply.get("success").and_then(Value::as_bool) == Some(true);
         let id = reply.get("messageId").and_then(Value::as_str);
-        // A success without an id is no confirmation, but the message may exist.
+        // A success without an id does not confirm the message, but it may exist.
         match (is_done, id) {
             (true, Some(id)) if !id.is_empty() => Ok(id.to_owned()),
             _ => Err(

@@ -3,20 +3,10 @@
 mod bridge;
 mod cloud;
 
-use dray_platform::conformance::{SeenFile, VisibleMessage};
-use dray_platform::{
-    DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform, SendFlags, SendRequest,
-    UploadProgress,
-};
+use dray_platform::conformance::{SeenFile, VisibleMessage, plain_delivery, send_only_step};
+use dray_platform::{DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform};
 
 use crate::fake_server::StoredMessage;
-
-#[derive(Debug)]
-struct NoProgress;
-
-impl UploadProgress for NoProgress {
-    fn sent(&self, _: u64) {}
-}
 
 fn target(chat: &str) -> DeliveryTarget {
     DeliveryTarget {
@@ -29,13 +19,7 @@ fn target(chat: &str) -> DeliveryTarget {
 }
 
 fn delivery(chat: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-    OutgoingDelivery {
-        id: "d".to_owned(),
-        target: target(chat),
-        message: String::new(),
-        files,
-        flags: SendFlags::default(),
-    }
+    plain_delivery(target(chat), "", files)
 }
 
 fn visible_messages(stored: Vec<StoredMessage>) -> Vec<VisibleMessage> {
@@ -64,16 +48,6 @@ async fn deliver(
     platform: &dyn Platform,
     delivery: &OutgoingDelivery,
 ) -> Result<dray_platform::ConfirmedFile, dray_platform::PlatformError> {
-    let limits = platform.limits(&delivery.target).await?;
-    let steps = platform.plan(delivery, &limits);
-    let mut send = SendRequest {
-        delivery,
-        step: steps.first().unwrap(),
-        prepared: "",
-        key: "key",
-    };
-    let prepared = platform.prepare(send, &NoProgress).await?;
-    send.prepared = &prepared;
-    let confirmed = platform.send(send, &NoProgress).await?;
+    let confirmed = send_only_step(platform, delivery, "key").await?;
     Ok(confirmed.into_iter().next().unwrap())
 }

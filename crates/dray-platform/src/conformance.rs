@@ -13,6 +13,7 @@ mod places;
 mod recording_sink;
 mod report;
 pub mod sample;
+mod single_step;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -30,6 +31,7 @@ use futures_util::future::BoxFuture;
 pub use context::CaseContext;
 pub use recording_sink::RecordingSink;
 pub use report::{CaseEnd, CaseFailures, ConformanceReport};
+pub use single_step::{NoProgress, plain_delivery, send_only_step};
 
 use crate::delivery::DeliveryTarget;
 use crate::platform::Platform;

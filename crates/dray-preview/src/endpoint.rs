@@ -93,7 +93,7 @@ impl PreviewEndpoint {
     pub async fn serve(self, service: PreviewService, stop: CancellationToken) {
         let router = Router::new().fallback(serve_request).with_state(service);
         let limits = ConnectionLimits {
-            // A video that somebody is watching would otherwise delay the stop for its whole length.
+            // A video that is being watched would otherwise delay the stop for its whole length.
             drain_timeout: Some(STOP_TIMEOUT),
             ..ConnectionLimits::default()
         };

@@ -89,7 +89,7 @@ impl From<Fault> for v1::Fault {
         let (retryable, retry_after_ms) = match retry {
             RetryAdvice::Never => (false, 0),
             RetryAdvice::After(delay) => {
-                // Cut to whole milliseconds, so at most 1 ms too early.
+                // Fractions of a millisecond are dropped, so the delay is at most 1 ms too short.
                 (true, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
             }
         };
@@ -209,7 +209,7 @@ impl TryFrom<v1::Claim> for Claim {
             expires_at_ms,
         } = claim;
         Ok(Self {
-            // Optional in the generated type alone: protobuf 3 has no required messages.
+            // Required, but optional in the generated type, because protobuf 3 has no required messages.
             artifact: artifact
                 .ok_or(InvalidMessage::Missing("claim.artifact"))?
                 .try_into()?,
@@ -221,7 +221,7 @@ impl TryFrom<v1::Claim> for Claim {
     }
 }
 
-/// Bytes that are at hand, or the claim for them; the choice follows [`INLINE_LIMIT`](crate::INLINE_LIMIT).
+/// Bytes, or the claim for stored bytes. Bytes above [`INLINE_LIMIT`](crate::INLINE_LIMIT) are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentSource {
     /// The bytes, which travel in the message.
@@ -245,7 +245,7 @@ impl TryFrom<v1::Content> for ContentSource {
 
     fn try_from(content: v1::Content) -> Result<Self, InvalidMessage> {
         match content
-            // Also absent if a later revision added a choice that is unknown here.
+            // `None` also when the sender uses a choice of a later revision.
             .body
             .ok_or(InvalidMessage::Missing("content.body"))?
         {

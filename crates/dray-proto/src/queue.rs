@@ -23,8 +23,8 @@ pub struct WorkQueue {
     pub max_batch: u64,
 }
 
-/// More than a tenant usually queues. Returned and parked messages count until their work ends, and beyond this number
-/// no further message is delivered, not even one of another tenant.
+/// More messages than one tenant usually queues. Messages that were returned or parked count until their work ends. At
+/// this number the queue delivers no further message, of any tenant.
 const MAX_ACK_PENDING: u64 = 8_192;
 
 impl WorkQueue {

@@ -263,7 +263,8 @@ fn single(field: &FieldDescriptor, choice: usize) -> Value {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal digits, on lines of 40 bytes each.
+fn hex_lines(bytes: &[u8]) -> String {
     bytes
         .chunks(40)
         .map(|line| {
@@ -323,7 +324,7 @@ fn every_message_encodes_to_the_bytes_of_its_golden_file() {
         for sample in samples(&message) {
             let encoded = sample.encode_to_vec();
             assert_eq!(recode(&encoded), encoded, "{name} loses a field");
-            let hex = hex(&encoded);
+            let hex = hex_lines(&encoded);
             let goldens = goldens(message.name());
             if !goldens.iter().any(|(_, golden)| *golden == hex) {
                 let file = folder().join(format!("{}.{}.hex", message.name(), goldens.len()));

@@ -1,4 +1,4 @@
-//! The backend against its fake server.
+//! Tests of the backend with its fake server.
 
 mod conformance;
 mod faults;

@@ -65,7 +65,7 @@ pub(super) enum RetrySafety {
 #[derive(Debug)]
 struct LostReply {
     error: Error,
-    /// Whether there was no output at all.
+    /// Whether no output arrived.
     silent: bool,
 }
 

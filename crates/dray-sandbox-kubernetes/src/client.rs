@@ -1,4 +1,4 @@
-//! The HTTP client of an API server: that of the `kube` crate, with small messages sent at once.
+//! The HTTP client of an API server: that of the `kube` crate, with small messages sent without delay (`TCP_NODELAY`).
 
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;

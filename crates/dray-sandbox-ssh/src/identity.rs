@@ -37,7 +37,7 @@ pub(crate) async fn find(
     directory: Option<&SandboxPath>,
 ) -> Result<HostLookup, Error> {
     let fingerprint = link.fingerprint().await?;
-    // Both are tried, because the result also tells which of them can be used.
+    // Both are tried, because the result also shows which of them can be used.
     let by_shell = absent(over_shell(shell, directory).await)?;
     let by_sftp = absent(over_sftp(pool, directory).await)?;
     let (commands, files) = (by_shell.is_some(), by_sftp.is_some());

@@ -61,7 +61,7 @@ impl Store {
         let objects = page.contents().iter().filter_map(|object| {
             let (_, digits) = object.key()?.rsplit_once('/')?;
             let sha256: Sha256Digest = digits.parse().ok()?;
-            // A key of another shape is nobody's content.
+            // A key of another form is not finished content.
             if object.key()? != object_key(&prefix, sha256) {
                 return None;
             }

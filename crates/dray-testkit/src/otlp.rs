@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 
+use crate::hex::hex_digits;
 use crate::listen::ConnectionServer;
 
 /// Path of exports of spans.
@@ -116,9 +116,9 @@ fn received_spans(resource: ResourceSpans) -> Vec<ReceivedSpan> {
         .map(|span| ReceivedSpan {
             service: service.clone(),
             name: span.name,
-            trace_id: hex(&span.trace_id),
-            span_id: hex(&span.span_id),
-            parent_id: hex(&span.parent_span_id),
+            trace_id: hex_digits(&span.trace_id),
+            span_id: hex_digits(&span.span_id),
+            parent_id: hex_digits(&span.parent_span_id),
             attributes: texts(span.attributes),
         })
         .collect()
@@ -145,15 +145,7 @@ fn text(value: AnyValue) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-// The part of opentelemetry/proto/trace/v1/trace.proto that tests look at.
+// The fields of opentelemetry/proto/trace/v1/trace.proto that tests use.
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ExportRequest {

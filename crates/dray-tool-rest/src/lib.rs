@@ -1,6 +1,6 @@
 //! HTTP endpoints as tools (quickapps 23).
 //!
-//! - [`build_set`]: the tools of a `rest-api` tool set, and why others cannot be used.
+//! - [`build_set`]: the tools of a `rest-api` tool set, and the reasons why some cannot be used.
 //! - [`RestOptions`]: the settings for all of them.
 //! - [`TokenCache`]: tokens of client credentials, shared by all tool sets until they expire.
 //!
@@ -49,9 +49,9 @@ pub struct RestOptions {
     pub forward_headers: Vec<String>,
     /// Most bytes of a response.
     pub answer_limit: usize,
-    /// Tokens of client credentials; one for the life of the service.
+    /// Tokens of client credentials. The service has one cache for its whole run.
     pub tokens: TokenCache,
-    /// Time in the names of files.
+    /// The clock for time stamps in names of files.
     pub clock: Clock,
     /// The source of the trace in requests; none by default.
     pub trace: Option<TraceSource>,

@@ -61,7 +61,7 @@ impl EventIndex {
         }
     }
 
-    /// Takes a row; the oldest one leaves where there is no room.
+    /// Adds a row, and removes the oldest one when the index is full.
     pub(crate) fn add(&self, mut row: EventRow) {
         let mut content = self.lock();
         // From 1 on: 0 stands for "no row yet" in the requests of live pages.

@@ -41,7 +41,7 @@ impl ChatStream {
         }
     }
 
-    /// The next chunk, `None` after the last one. After an error there are no further chunks.
+    /// The next chunk, `None` after the last one. After an error no further chunk follows.
     ///
     /// # Errors
     ///

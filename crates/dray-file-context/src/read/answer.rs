@@ -22,7 +22,7 @@ pub enum ReadStatus {
 /// and R-6: `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileAnswer {
-    /// How it was named.
+    /// The kind of name that the call used.
     pub handle: ReadHandle,
     /// The name that was requested.
     pub asked: String,
@@ -115,7 +115,7 @@ impl ReadAnswer {
         serde_json::to_string(self).unwrap_or_else(|_| "[]".to_owned())
     }
 
-    /// The tool's result as the older generations wrote it: three keys, no status.
+    /// The tool's result in the form of older generations: three keys, no status.
     pub fn plain_json(&self) -> String {
         let files: Vec<_> = self.files.iter().map(PlainAnswer).collect();
         serde_json::to_string(&files).unwrap_or_else(|_| "[]".to_owned())
@@ -188,7 +188,7 @@ impl Serialize for PlainAnswer<'_> {
     }
 }
 
-/// The tool's result when not one file but the reading itself failed.
+/// The tool's result when reading failed as a whole, not for one file.
 pub fn machinery_failed(message: &str) -> String {
     format!("Failed to read file: {message}")
 }

@@ -27,7 +27,7 @@ pub struct ReminderLine {
     pub id: String,
     /// Name of the file for the model.
     pub name: String,
-    /// Type; its word depends on the layout.
+    /// Type; the layout determines the word for it.
     pub file_type: FileType,
     /// The URL to show; may be empty.
     pub url: String,
@@ -35,7 +35,7 @@ pub struct ReminderLine {
     pub sandbox_path: Option<String>,
     /// Its text, in the tool-call layout.
     pub content: Option<String>,
-    /// The file can no longer be fetched.
+    /// Whether the file can no longer be fetched.
     pub unavailable: bool,
 }
 
@@ -47,10 +47,10 @@ pub struct SandboxSkill {
     /// Its purpose, by which a model chooses it.
     #[serde(default)]
     pub description: String,
-    /// Directory that its relative paths start at.
+    /// Directory to which its relative paths are relative.
     #[serde(default)]
     pub directory: String,
-    /// Its first file to read.
+    /// The file of the skill to read first.
     #[serde(default)]
     pub path: String,
 }
@@ -64,7 +64,7 @@ pub struct ReminderSections<'a> {
     pub files: &'a [ReminderLine],
     /// Files of this message that have no id.
     pub left_out: &'a [LeftOut],
-    /// How files above the limit are reached; absent means in another message.
+    /// The sentence that says how files above the limit are reached; by default, by sending them in another message.
     pub reach: Option<&'a str>,
     /// Whether images, audio and video of this message are attached to it. If not, the reminder does not mention them.
     pub media_attached: bool,
@@ -109,7 +109,7 @@ pub fn write_reminder(
     }
 }
 
-/// The wrapper around its inside, then the question, all trimmed.
+/// The wrapped content, followed by the question; trimmed as a whole.
 fn wrap_with_question(inside: &str, question: &str) -> String {
     let whole = format!("<{WRAPPER_TAG}>\n{inside}\n</{WRAPPER_TAG}>\n{question}");
     whole.trim().to_owned()

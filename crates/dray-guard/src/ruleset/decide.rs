@@ -275,7 +275,7 @@ impl CompiledRule {
         let is_path = is_met(paths, &request.path, denies, |paths, path| {
             paths.iter().any(|pattern| pattern.matches(path))
         });
-        // A condition that is not met decides, whatever the other one is.
+        // A condition that is not met decides; the other one does not matter.
         match (is_method, is_path) {
             (Some(false), _) | (_, Some(false)) => Ok(false),
             (Some(true), Some(true)) => Ok(true),

@@ -4,7 +4,7 @@ use super::bytes::{array_at, be32, find_from, is_at, to_index};
 use super::signature::FormatSignature;
 use super::types::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 
-/// Brands looked at beside the major one.
+/// Most compatible brands that are read.
 const BRANDS_MAX: usize = 32;
 
 pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
@@ -27,7 +27,7 @@ fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind 
             ContentKind::Image(ImageKind::Heic)
         }
         b"avif" | b"avis" => ContentKind::Image(ImageKind::Avif),
-        // The general picture brand leaves the coding to the others.
+        // `mif1` and `msf1` are brands of any HEIF image; the compatible brands name the coding.
         b"mif1" | b"msf1"
             if compatible
                 .iter()
@@ -48,12 +48,12 @@ fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind 
 
 /// Whether the head may be `QuickTime` from before `ftyp`, which begins with a box of another name.
 ///
-/// This is not a signature: the four bytes before the name are a size and may be anything, so `the wide world` begins like
-/// a box `wide`. Text has to be ruled out before.
+/// This is not a signature: the four bytes before the name are a size and may have any value, so the text `the wide world`
+/// looks like a box `wide`. The caller must exclude text first.
 pub(super) fn is_old_quicktime(head: &[u8]) -> bool {
     let known: [&[u8]; 4] = [b"moov", b"mdat", b"wide", b"pnot"];
     let size = be32(head, 0);
-    // A size of 1 announces a 64-bit one.
+    // A size of 1 means that a 64-bit size follows.
     size.is_some_and(|size| size == 1 || size >= 8) && known.iter().any(|kind| is_at(head, 4, kind))
 }
 

@@ -267,7 +267,7 @@ impl OpenTurn {
             .await
     }
 
-    /// Tells the user in the answer what to do about a missing tool set, because some clients show no stages. Left out
+    /// Adds to the answer what the user can do about a missing tool set, because some clients show no stages. Left out
     /// if the answer has to be a document.
     async fn show_user_text(&self, sink: &EventSink) -> Result<(), ClientGone> {
         let is_text = super::plain::is_text(self.response.wishes.response_format.as_ref());

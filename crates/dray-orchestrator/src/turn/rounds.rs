@@ -140,7 +140,7 @@ impl ToolLoop<'_> {
         Err(LoopError::Failed(super::trouble::call_limit_failure()))
     }
 
-    /// Makes the calls of one round that need nobody's decision. Returns those that wait.
+    /// Makes the calls of one round that need no decision of a person. Returns the calls that wait for one.
     async fn call_round(
         &self,
         calls: Vec<ToolCall>,

@@ -73,7 +73,7 @@ struct FailedMails {
 }
 
 impl FailedMails {
-    /// Forgets the mails that are no longer new, and sorts failed ones after the others.
+    /// Removes mails that were read meanwhile, and sorts failed ones after the others.
     fn sort(&mut self, validity: u64, new: &mut [u64]) {
         if self.validity != validity {
             self.validity = validity;

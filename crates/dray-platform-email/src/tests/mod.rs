@@ -9,9 +9,9 @@ mod python;
 mod send;
 mod unreadable;
 
+use dray_platform::conformance::{NoProgress, plain_delivery, send_only_step};
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform as _, PlatformError,
-    SendFlags, SendRequest, UploadProgress,
 };
 use dray_types::Clock;
 
@@ -28,21 +28,8 @@ fn sender(options: EmailOptions) -> EmailPlatform {
     EmailPlatform::new(options, Clock::manual(NOW_MS)).unwrap()
 }
 
-#[derive(Debug)]
-struct NoProgress;
-
-impl UploadProgress for NoProgress {
-    fn sent(&self, _: u64) {}
-}
-
 fn delivery(message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-    OutgoingDelivery {
-        id: "d".to_owned(),
-        target: target("ada@example.org"),
-        message: message.to_owned(),
-        files,
-        flags: SendFlags::default(),
-    }
+    plain_delivery(target("ada@example.org"), message, files)
 }
 
 /// Sends the only step of a delivery.
@@ -50,16 +37,5 @@ async fn deliver(
     email: &EmailPlatform,
     delivery: &OutgoingDelivery,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    let limits = email.limits(&delivery.target).await?;
-    let steps = email.plan(delivery, &limits);
-    let [step] = steps.as_slice() else {
-        panic!("{steps:?}");
-    };
-    let send = SendRequest {
-        delivery,
-        step,
-        prepared: "",
-        key: "AAAAAAAAAAAAAAAAAAAAAA",
-    };
-    email.send(send, &NoProgress).await
+    send_only_step(email, delivery, "AAAAAAAAAAAAAAAAAAAAAA").await
 }

@@ -6,9 +6,9 @@ mod inbox;
 mod python;
 mod send;
 
+use dray_platform::conformance::{NoProgress, plain_delivery, send_only_step};
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform as _, PlatformError,
-    SendFlags, SendRequest, UploadProgress,
 };
 use dray_types::{Clock, Period};
 
@@ -39,21 +39,8 @@ async fn start() -> FakeHomeserver {
     FakeHomeserver::start(100 << 20).await.unwrap()
 }
 
-#[derive(Debug)]
-struct NoProgress;
-
-impl UploadProgress for NoProgress {
-    fn sent(&self, _: u64) {}
-}
-
 fn delivery(room: &str, message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-    OutgoingDelivery {
-        id: "d".to_owned(),
-        target: target(room),
-        message: message.to_owned(),
-        files,
-        flags: SendFlags::default(),
-    }
+    plain_delivery(target(room), message, files)
 }
 
 /// Prepares and sends the only step of a delivery.
@@ -62,19 +49,6 @@ async fn deliver(
     delivery: &OutgoingDelivery,
     key: &str,
 ) -> Result<ConfirmedFile, PlatformError> {
-    let limits = matrix.limits(&delivery.target).await?;
-    let steps = matrix.plan(delivery, &limits);
-    let [step] = steps.as_slice() else {
-        panic!("{steps:?}");
-    };
-    let mut send = SendRequest {
-        delivery,
-        step,
-        prepared: "",
-        key,
-    };
-    let prepared = matrix.prepare(send, &NoProgress).await?;
-    send.prepared = &prepared;
-    let mut confirmed = matrix.send(send, &NoProgress).await?;
+    let mut confirmed = send_only_step(matrix, delivery, key).await?;
     Ok(confirmed.pop().unwrap())
 }

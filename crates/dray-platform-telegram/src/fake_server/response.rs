@@ -1,8 +1,8 @@
-//! Responses as the API words them.
+//! Responses with the texts of the real API.
 
 use serde_json::{Value, json};
 
-/// A refusal: what is beside `"ok": false`.
+/// A refusal: the members that the API sends with `"ok": false`.
 #[derive(Clone, Debug)]
 pub(super) struct MethodError {
     pub(super) code: u16,

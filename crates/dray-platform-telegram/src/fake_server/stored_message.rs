@@ -4,10 +4,10 @@ use dray_types::Sha256Digest;
 
 use super::buttons::ShownButton;
 
-/// A message as its chat shows it.
+/// A message with all that its chat shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its number, counted by the whole server and not by chat.
+    /// Its number, unique on the whole server and not only in its chat.
     pub message_id: i64,
     /// Text, or caption of the file.
     pub text: String,
@@ -19,9 +19,9 @@ pub struct StoredMessage {
     pub reply_to: i64,
     /// Album it belongs to; empty for none.
     pub album: String,
-    /// Hidden behind a blur until the user clicks.
+    /// Whether the file is blurred until the user clicks it.
     pub spoiler: bool,
-    /// Links in the text are shown with a preview.
+    /// Whether links in the text are shown with a preview.
     pub preview: bool,
     /// What is shown as a block of code.
     pub code: String,

@@ -1,4 +1,4 @@
-//! Against the fake server.
+//! Tests of the bot with its fake server.
 
 mod account;
 mod conformance;
@@ -14,16 +14,17 @@ mod setup;
 
 use std::sync::Arc;
 
+use dray_platform::conformance::{NoProgress, plain_delivery};
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform as _, PlatformError,
-    SendFlags, SendRequest, SendStep, UploadProgress,
+    SendRequest, SendStep,
 };
 use dray_types::Secret;
 
 use crate::fake_server::{FakeTelegram, StoredMessage};
 use crate::{TelegramOptions, TelegramPlatform};
 
-/// What a bot at the fake server needs.
+/// Options of a bot that uses the fake server.
 fn options(fake: &FakeTelegram) -> TelegramOptions {
     TelegramOptions {
         token: fake.token(),
@@ -41,14 +42,6 @@ fn target(chat: i64) -> DeliveryTarget {
         thread: String::new(),
         reply_to: String::new(),
     }
-}
-
-/// A port without a listener.
-#[derive(Debug)]
-struct NoProgress;
-
-impl UploadProgress for NoProgress {
-    fn sent(&self, _bytes: u64) {}
 }
 
 /// A bot, a group and the fake server between them.
@@ -76,13 +69,7 @@ impl BotFixture {
     }
 
     fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-        OutgoingDelivery {
-            id: "d".to_owned(),
-            target: target(self.chat),
-            message: message.to_owned(),
-            files,
-            flags: SendFlags::default(),
-        }
+        plain_delivery(target(self.chat), message, files)
     }
 
     async fn steps(&self, delivery: &OutgoingDelivery) -> Vec<SendStep> {

@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
     self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
-    sample,
+    plain_delivery, sample, send_only_step,
 };
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, ErrorKind, InboundSource as _, OutgoingDelivery, OutgoingFile,
-    Platform, PlatformError, SendFlags, SendOutcome, SendRequest, UploadProgress, WebhookRequest,
+    Platform, PlatformError, SendOutcome, WebhookRequest,
 };
 use dray_types::{Clock, Secret};
 use futures_util::TryStreamExt as _;
@@ -166,21 +166,8 @@ async fn passes_the_conformance_suite() {
     }
 }
 
-#[derive(Debug)]
-struct NoProgress;
-
-impl UploadProgress for NoProgress {
-    fn sent(&self, _: u64) {}
-}
-
 fn delivery(message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-    OutgoingDelivery {
-        id: "d".to_owned(),
-        target: target("7"),
-        message: message.to_owned(),
-        files,
-        flags: SendFlags::default(),
-    }
+    plain_delivery(target("7"), message, files)
 }
 
 /// Sends the only step of a delivery under this key.
@@ -189,18 +176,7 @@ async fn deliver(
     delivery: &OutgoingDelivery,
     key: &str,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    let limits = webhook.limits(&delivery.target).await?;
-    let steps = webhook.plan(delivery, &limits);
-    let [step] = steps.as_slice() else {
-        panic!("{steps:?}");
-    };
-    let send = SendRequest {
-        delivery,
-        step,
-        prepared: "",
-        key,
-    };
-    webhook.send(send, &NoProgress).await
+    send_only_step(webhook, delivery, key).await
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The bridge.
+//! Tests of the bridge.
 
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +48,8 @@ impl BridgeFixture {
         BridgePlatform::new("", self.options()).unwrap()
     }
 
-    fn left(&self) -> usize {
+    /// Number of files in the shared directory.
+    fn file_count(&self) -> usize {
         std::fs::read_dir(self.folder.path()).unwrap().count()
     }
 }
@@ -72,7 +73,7 @@ impl PlatformFixture for BridgeFixture {
             Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
             Wanted::FailAfterBody => InjectedFault::Fail(500),
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            // The bytes do not travel over the wire.
+            // The bytes are passed in the shared directory, not in the body of a request.
             Wanted::CloseDuringBody => return false,
             Wanted::TooLarge => InjectedFault::TooLarge,
             Wanted::ForgetFiles => InjectedFault::ForgetMessage,
@@ -137,9 +138,9 @@ async fn passes_the_conformance_suite() {
         Err(failures) => panic!("{failures}"),
     }
     assert_eq!(
-        fixture.left(),
+        fixture.file_count(),
         0,
-        "files are removed from the shared folder"
+        "files are removed from the shared directory"
     );
 }
 
@@ -154,11 +155,11 @@ async fn a_bridge_that_is_not_connected_has_sent_nothing() {
         (error.kind(), error.moment()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
-    assert_eq!(fixture.left(), 0);
+    assert_eq!(fixture.file_count(), 0);
 }
 
 #[tokio::test]
-async fn the_bridge_gets_the_path_that_it_sees() {
+async fn the_bridge_gets_the_path_that_is_valid_on_its_side() {
     let fixture = BridgeFixture::new().await;
     let other = tempfile::tempdir().unwrap();
     let link = other.path().join("as-the-bridge-sees-it");

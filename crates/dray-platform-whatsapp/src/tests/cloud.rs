@@ -161,18 +161,13 @@ fn signed(news: &Value, secret: &str) -> WebhookRequest {
     let body = news.to_string();
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(body.as_bytes());
-    let digits: Vec<String> = mac
-        .finalize()
-        .into_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digits = dray_testkit::hex_digits(&mac.finalize().into_bytes());
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),
         headers: vec![(
             "x-hub-signature-256".to_owned(),
-            format!("sha256={}", digits.concat()),
+            format!("sha256={}", digits),
         )],
         body: Bytes::from(body),
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dray_types::Sha256Digest;
 
 use super::report::{error_chain, expect_equal, expect_true};
+use super::single_step::plain_delivery;
 use super::watch::SentByteCounter;
 use super::{CaseEnd, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage};
-use crate::delivery::{ConfirmedFile, DeliveryTarget, OutgoingFile, SendFlags, SendStep};
+use crate::delivery::{ConfirmedFile, DeliveryTarget, OutgoingFile, SendStep};
 use crate::error::{PlatformError, SendOutcome};
 use crate::limits::ChatLimits;
 use crate::platform::{OutgoingDelivery, Platform, SendRequest};
@@ -60,13 +61,7 @@ impl<'f> CaseContext<'f> {
 
     /// A delivery to the chat, without flags.
     pub(super) fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
-        OutgoingDelivery {
-            id: "d".to_owned(),
-            target: self.target.clone(),
-            message: message.to_owned(),
-            files,
-            flags: SendFlags::default(),
-        }
+        plain_delivery(self.target.clone(), message, files)
     }
 
     /// The limits of the chat.

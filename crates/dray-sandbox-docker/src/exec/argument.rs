@@ -2,10 +2,10 @@
 
 use dray_sandbox_exec::spelled;
 
-/// Runs the command that its argument spells, byte for byte.
+/// Runs the command that its argument contains, quoted for a shell with all special bytes as escapes.
 const UNFOLD_SCRIPT: &str = r#"eval "exec $(printf %b "$1")""#;
 
-/// The command in text only. Bytes that are not UTF-8 are written as escapes, which a shell decodes.
+/// The command as text. A command with bytes that are not UTF-8 becomes a shell that decodes escapes.
 pub(super) fn text(argv: &[Vec<u8>]) -> Vec<String> {
     let whole: Result<Vec<_>, _> = argv.iter().map(|word| str::from_utf8(word)).collect();
     if let Ok(words) = whole {

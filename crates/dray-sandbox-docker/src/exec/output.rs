@@ -22,7 +22,7 @@ pub(super) struct CommandStreams {
     feeding: Option<BoxFuture<'static, Result<(), Error>>>,
     stderr: StderrTail,
     end: SupervisedEnd,
-    /// Whether there was no output yet.
+    /// Whether no output has arrived yet.
     fresh: bool,
     /// Output that is held until it is known whether it is the program's own or a message of the engine.
     held: Option<Bytes>,

@@ -1,6 +1,6 @@
 //! Answers the calls of the bus over gRPC as well, with health and reflection (messaging-reliability C-11).
 //!
-//! There is no generated code per service: every call that a service handles becomes a route at its gRPC path, and
+//! No code is generated per service: every call that a service handles becomes a route at its gRPC path, and
 //! bodies are passed undecoded to the same handler as on the bus.
 //!
 //! The envelope travels in metadata: `dray-tenant`, `dray-operation`, `dray-session`, `dray-app`, `traceparent`,

@@ -1,4 +1,4 @@
-//! The folder: which objects become visible, and when. All functions here block on the file system.
+//! The directory of objects: how objects get their names. All functions here block on the file system.
 //!
 //! An object is a file that is complete before it gets its name; a name is given with one `link` (only if it is free)
 //! or one `rename`. So neither a reader nor a crash leaves a partial object, and of two concurrent conditional creates
@@ -21,7 +21,7 @@ use super::private;
 use super::quota::StorageQuota;
 use super::record::{self, ObjectMetadata, ObjectRecord};
 
-/// A folder that this process serves.
+/// A directory that this process serves.
 #[derive(Debug)]
 pub(super) struct ServedDirectory {
     pub(super) layout: DirectoryLayout,
@@ -30,7 +30,7 @@ pub(super) struct ServedDirectory {
     names: Mutex<()>,
     /// Parts that are being written in their final place.
     pub(super) placing: InPlaceWrites,
-    /// Locked as long as the folder is served.
+    /// Locked as long as the directory is served.
     _lock: File,
 }
 
@@ -95,7 +95,7 @@ impl ServedDirectory {
         })
     }
 
-    /// Path of the folder.
+    /// Path of the directory.
     pub(super) fn root(&self) -> &Path {
         self.layout.root()
     }
@@ -185,11 +185,11 @@ impl ServedDirectory {
         path: &Path,
         rule: OverwriteRule,
     ) -> Result<(), FolderError> {
-        // Until the name is given: `remove` could delete the parent that was just made.
+        // Held until the name is given, because `remove` could delete the parent that was just created.
         let _names = self.names();
         make_parent(path)?;
         match rule {
-            // One system call that fails when the name exists: of two creators exactly one wins.
+            // One system call that fails when the name exists, so of two concurrent creators exactly one succeeds.
             OverwriteRule::Free => match fs::hard_link(unnamed, path) {
                 Ok(()) => fs::remove_file(unnamed)?,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -217,7 +217,7 @@ impl ServedDirectory {
         let _names = self.names();
         make_parent(to)?;
         if rule == OverwriteRule::Any && to.exists() {
-            // Linked under another name first, so that the destination is never missing.
+            // A temporary name is linked and then renamed, so that the destination is never missing.
             let beside = self.layout.temporary().join(Uuid::new_v4().to_string());
             fs::hard_link(from, &beside).map_err(missing_or_io)?;
             let freed = freed_by_removing(to)?;
@@ -255,7 +255,7 @@ impl ServedDirectory {
         }
         let top = self.layout.bucket(bucket);
         for folder in path.ancestors().skip(1) {
-            // Fails on a directory that still has entries, which is where to stop.
+            // `remove_dir` fails on a directory with entries; its parents have entries too.
             if folder == top || fs::remove_dir(folder).is_err() {
                 break;
             }
@@ -269,7 +269,7 @@ impl ServedDirectory {
 }
 
 impl ObjectDraft {
-    /// Takes room for bytes that are about to be written. Fails when the capacity is reached.
+    /// Reserves space for bytes that will be written. Fails when the capacity is reached.
     pub(super) fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         self.quota.take(bytes)?;
         self.written += bytes;

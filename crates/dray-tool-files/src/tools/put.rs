@@ -80,7 +80,7 @@ pub(super) async fn put_file(
     let meta = files
         .scope
         .meta(time_left(call))
-        // By the id of the call, so that a repeated turn writes the file once.
+        // The operation is derived from the id of the call, so that a repeated turn writes the file once.
         .with_operation(files.scope.operation(&format!("put/{}", call.id)));
     let placed = files
         .scope

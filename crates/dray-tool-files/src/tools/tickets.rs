@@ -13,7 +13,7 @@ use super::{required_argument, tool_declaration};
 
 /// Default lifetime of a link in minutes.
 const DEFAULT_LIFETIME_MINUTES: u32 = 60;
-/// Longest lifetime of a link in minutes, which is that of a ticket.
+/// Longest lifetime of a link in minutes: the longest that a ticket may have.
 const MAX_LIFETIME_MINUTES: u32 = 12 * 60;
 
 pub(super) fn upload_declaration() -> ToolDeclaration {

@@ -31,7 +31,7 @@ const MCP_SERVICES: [&str; 4] = [
 /// Timeout for binding the sandbox and the chat of the session.
 const BIND_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The options of a server as its command spells them, for messages.
+/// The names of a server's options on its command line, for messages.
 #[derive(Clone, Copy)]
 pub(super) struct OptionNames {
     pub(super) address: &'static str,
@@ -56,9 +56,9 @@ pub(crate) async fn run(global: &GlobalOptions, mcp: &McpCommand) -> Result<(), 
     }
 }
 
-/// Serves until the client leaves or a signal ends it. Standard output belongs to the protocol.
+/// Serves until the client disconnects or a signal arrives. Standard output is used by the protocol only.
 async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailure> {
-    // Everything that can be wrong with the options, before services start.
+    // All options are checked before services start.
     let root = local_root(mcp, OPTION_NAMES)?;
     let sandbox = mcp.sandbox.as_deref().unwrap_or_default();
     if !sandbox.is_empty() {
@@ -96,8 +96,8 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     outcome
 }
 
-/// Serves on the standard streams from the start on: clients wait for the first response of every server that they
-/// start, and services take longer than that.
+/// Serves on the standard streams before the services have started, because clients wait only a short time for the
+/// first response of a server.
 async fn serve_while_starting(
     mcp: &McpArgs,
     global: &GlobalOptions,
@@ -266,7 +266,7 @@ pub(super) fn local_root(
 ) -> Result<Option<LocalRoot>, CommandFailure> {
     let path = match &mcp.root {
         Some(root) => root.as_path(),
-        // A server for others must not give out the directory where it happened to be started.
+        // A server for other users must not serve the directory in which it was started by chance.
         None if mcp.no_root || mcp.http.is_some() => return Ok(None),
         None => Path::new("."),
     };

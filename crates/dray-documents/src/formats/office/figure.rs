@@ -94,7 +94,7 @@ impl Chart {
     }
 }
 
-/// Where the reading of a chart is.
+/// The element of a chart that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChartPosition {
     Title,
@@ -180,7 +180,7 @@ impl Chart {
     }
 }
 
-/// A cached value as a person would see it: without the noise of binary fractions.
+/// A cached value as a person would write it: 0.1, not 0.10000000000000001.
 fn number_text(text: &str) -> String {
     match text.parse::<f64>() {
         Ok(value) => crate::formats::sheet::number_text(value),
@@ -249,7 +249,7 @@ pub(super) fn figure_lines(
     }
 }
 
-/// The last step of a part's name.
+/// The last segment of a part's name.
 pub(in crate::formats) fn part_name(target: &str) -> &str {
     target.rsplit('/').next().unwrap_or(target)
 }

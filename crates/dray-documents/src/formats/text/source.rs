@@ -23,7 +23,7 @@ pub(crate) fn read_bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u
         .map_err(|_| Failure::Internal)?;
     let mut bytes = Vec::new();
     loop {
-        // One byte more than allowed is requested, since only that shows that the file continues.
+        // One byte beyond the limit is requested: if it exists, the file is too large.
         let step = READ_STEP_BYTES.min(max.saturating_add(1).saturating_sub(bytes.len() as u64));
         let read = (&mut *input)
             .take(step)
@@ -66,7 +66,7 @@ pub(crate) fn line_feeds(text: String) -> String {
             piece
         } else {
             out.push('\n');
-            // The second half of a CRLF, whose line end was written for its first half.
+            // The LF of a CRLF is removed; its CR was written as LF.
             piece.strip_prefix('\n').unwrap_or(piece)
         };
         out.push_str(piece);

@@ -84,7 +84,7 @@ pub(super) fn take_reasoning(
             "effort" => {
                 chat.insert("reasoning_effort".to_owned(), value.clone());
             }
-            // The summary is the model's own reasoning, whatever length was requested.
+            // The summary is always the model's own reasoning; the requested length has no effect.
             "summary" | "generate_summary" => {
                 let known = matches!(value.as_str(), Some("auto" | "concise" | "detailed"));
                 if !known {

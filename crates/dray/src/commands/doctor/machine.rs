@@ -62,7 +62,7 @@ pub(super) fn check_open_files() -> Finding {
     judge_open_files(getrlimit(Resource::Nofile).current)
 }
 
-/// `None` is no limit.
+/// `None` means that nothing is limited.
 fn judge_open_files(limit: Option<u64>) -> Finding {
     match limit {
         Some(limit) if limit < MIN_OPEN_FILES => Finding::warning(

@@ -93,7 +93,7 @@ async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
 fn judge_probe(error: &ProbeError) -> Finding {
     let text = ErrorChain(error).to_string();
     match error {
-        // Only services and operators read about streams, so this is no finding about the bus.
+        // Only services and operators read about streams, so this is not reported as a problem of the bus.
         ProbeError::Denied { .. } | ProbeError::Transport(TransportError::Denied(_)) => {
             Finding::good("bus", "connected; this identity may not look at streams")
         }

@@ -46,7 +46,7 @@ pub(in crate::formats) fn convert_text(
     write_comments(&walker.comments, out)
 }
 
-/// The converter of presentations; slides are written as they end.
+/// The converter of presentations. Each slide is written when its element ends.
 pub(in crate::formats) fn convert_slides(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -61,7 +61,7 @@ fn walk_document(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Fa
     let mut source = Source::open(input, &budget)?;
     let mut styles = Styles::default();
     if let Some(bytes) = source.styles()? {
-        // Before the content, whose automatic styles win where both have one of the same name.
+        // Read before the content: of two styles with the same name, the automatic style of the content is used.
         styles.read(&decode_part(&bytes), &budget)?;
     }
     let content = source.content()?;
@@ -93,7 +93,7 @@ fn walk_events(walker: &mut Walker, xml: &mut Xml<'_>, out: &mut Markdown) -> Re
     }
 }
 
-/// A comment with its author, either of them perhaps empty.
+/// A comment with its author; each may be empty.
 #[derive(Debug, Default)]
 pub(in crate::formats) struct Annotation {
     pub(in crate::formats) author: String,
@@ -134,7 +134,7 @@ pub(in crate::formats) fn plain_text(xml: &mut Xml<'_>) -> Result<String, Failur
 pub(in crate::formats) struct TextParts {
     /// Target of the first link.
     pub(in crate::formats) link: Option<String>,
-    /// Part of the text has its own style.
+    /// Whether a part of the text has its own style.
     pub(in crate::formats) is_styled: bool,
 }
 
