@@ -259,6 +259,7 @@ impl QuestionStore {
             .keys
             .list(&tenant_prefix(tenant), MAX_LISTED_SESSIONS)
             .await?;
+        // Records are kept longer than the longest question, so some hold none that counts.
         let now_ms = self.clock.now_ms();
         let mut questions = Vec::new();
         for (_, entry) in listing.entries {
@@ -288,6 +289,7 @@ impl QuestionStore {
         let mut is_audited = false;
         for _ in 0..MAX_ATTEMPTS {
             let now_ms = self.clock.now_ms();
+            // Read again in each attempt: another answer, or the end of the question, may have overtaken this one.
             let (mut record, revision) = self.read(&key, now_ms).await?;
             let mut questions = record.questions.iter_mut();
             let question = questions.find(|question| question.number == number);
@@ -302,6 +304,7 @@ impl QuestionStore {
             });
             let question = question.clone();
             let shown = record.shown(&key, &question);
+            // Once for all attempts: they are one decision.
             if !is_audited {
                 self.audit(meta, EgressQuestionStage::Answered, &shown)
                     .await
@@ -332,6 +335,7 @@ impl QuestionStore {
         for _ in 0..MAX_ATTEMPTS {
             let now_ms = self.clock.now_ms();
             let (mut record, revision) = self.read(&key, now_ms).await?;
+            // Two sessions with one digest would share their answers.
             if revision.is_some() && record.session != *session {
                 return Err(QuestionError::InvalidRecord);
             }
@@ -366,6 +370,7 @@ impl QuestionStore {
     }
 
     fn new_question(&self, question: &HostQuestion, now_ms: u64) -> QuestionRecord {
+        // The second half of a version 7 UUID has 62 random bits (RFC 9562, section 5.7).
         let random = uuid::Uuid::now_v7().as_u64_pair().1;
         QuestionRecord {
             number: random,
@@ -396,6 +401,7 @@ impl QuestionStore {
         Ok((record, Some(entry.revision)))
     }
 
+    // Not atomic with the audit event: an event without its answer is harmless, the other order is not.
     async fn write(
         &self,
         key: &SessionKey,

@@ -133,8 +133,10 @@ impl EgressProxyConfig {
             .token(key, body.sandbox.as_ref())
             .map_err(CommandError::NotRun)?;
         let url = format!("http://{PROXY_USER}:{token}@{}", rule.address);
+        // Without blanks: curl accepts them, Go and Python differ.
         let hosts = rule.no_proxy.join(",");
         let names = PROXY_VARIABLES.map(|name| (name, &url));
+        // Some programs read only one of the two cases.
         for (name, value) in names.into_iter().chain([(NO_PROXY_VARIABLE, &hosts)]) {
             let mut present = body.environment.iter();
             if present.any(|variable| variable.name.eq_ignore_ascii_case(name)) {
@@ -175,6 +177,7 @@ impl ProxiedProgram<'_> {
             tenant: self.meta.tenant.clone(),
             session: self.session(sandbox)?,
             app: self.meta.app.clone(),
+            // Claims have whole seconds; the margin covers what is cut.
             expires_s: expires.as_secs(),
             allow: None,
         };

@@ -251,6 +251,7 @@ const TOOL_CRATES: CrateKind = CrateKind {
 /// A service, beside all kinds of sandboxes; no platform is among it.
 const SANDBOX_TRANSFER: &[&str] = &[
     "dray-types",
+    "dray-guard",
     "dray-media-type",
     "dray-presentation",
     "dray-proto",

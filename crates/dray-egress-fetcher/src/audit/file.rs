@@ -84,6 +84,7 @@ impl AuditFile {
         let mut line = value.to_string().into_bytes();
         line.push(b'\n');
         let size = line.len();
+        // Counted before the check, so that two threads cannot both take the last place.
         let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
         let is_taken =
             queued + size <= MAX_QUEUED_BYTES && self.tasks.try_send(FileTask::Write(line)).is_ok();
@@ -188,6 +189,7 @@ impl RotatedFile {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        // From the oldest on, so that each name is free when the next file takes it.
         for number in (1..self.max_files).rev() {
             let from = match number {
                 1 => self.path.clone(),
@@ -198,6 +200,7 @@ impl RotatedFile {
                 _ => {}
             }
         }
+        // With one file nothing was renamed.
         if self.max_files == 1 {
             self.file.set_len(0)?;
         }
@@ -218,6 +221,7 @@ fn open_private(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::other("it is not a regular file"));
     }
+    // Appending, so that a restart continues the file.
     let mut options = OpenOptions::new();
     let file = options
         .append(true)

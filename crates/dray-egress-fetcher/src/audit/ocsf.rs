@@ -94,6 +94,7 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
 
 /// What depends on the kind of connection.
 fn add_details(ocsf: &mut Map<String, Value>, event: &v1::EgressAudit, class: u32) {
+    // Of the last hop alone: the address of the first one of a redirect is in `unmapped`.
     let peer = event.hops.last().map(|hop| hop.peer_address.as_str());
     if let Some(address) = peer.and_then(|peer| peer.parse::<std::net::SocketAddr>().ok())
         && let Some(Value::Object(endpoint)) = ocsf.get_mut("dst_endpoint")
@@ -130,6 +131,7 @@ fn add_details(ocsf: &mut Map<String, Value>, event: &v1::EgressAudit, class: u3
 /// The class, and the activity within it.
 fn class_of(event: &v1::EgressAudit) -> (u32, u32) {
     if matches!(event.proxy_protocol.as_str(), "connect" | "socks5") {
+        // The numbers of Network Activity: open, close, refuse.
         let activity = match event.proxy_stage.as_str() {
             "opened" => 1,
             "closed" => 2,
@@ -137,6 +139,7 @@ fn class_of(event: &v1::EgressAudit) -> (u32, u32) {
         };
         return (NETWORK_ACTIVITY, activity);
     }
+    // The numbers of HTTP Activity; 99 is any other method.
     let activity = match event.method.as_str() {
         "" | "GET" => 3,
         "DELETE" => 2,

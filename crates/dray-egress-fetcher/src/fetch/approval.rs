@@ -64,6 +64,7 @@ impl FromStr for QuestionId {
     type Err = InvalidQuestionId;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // Upper case is refused: an id has one form, so that it can be compared as text.
         let digits = text
             .strip_prefix(QUESTION_PREFIX)
             .ok_or(InvalidQuestionId)?;
@@ -107,7 +108,7 @@ pub enum HostAnswer {
     },
     /// A person denied it.
     Denied(QuestionId),
-    /// Nobody has answered yet.
+    /// It waits for an answer.
     Waiting(QuestionId),
     /// There is no question: none was to be asked, the session has too many, or none could be recorded.
     NotAsked,
@@ -157,10 +158,12 @@ impl Fetcher {
         let Some(url) = record.url.clone() else {
             return Err(refused);
         };
+        // Before the question: a person must not be asked about what is refused in any case.
         if scope.ports.is_some_and(|ports| !ports.allows(url.port())) {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }
         let grant = self.consult(request, &url, scope.may_ask, record).await?;
+        // From the start: the answer counts only if the rules still ask about exactly this.
         record.judge_again();
         let (chain, mut context) = self.begin(request, Some(grant), record)?;
         // The wait for the answer is part of the whole time.

@@ -36,7 +36,7 @@ impl EgressFetcher {
     ) -> Result<v1::AnswerEgressQuestionReply, Fault> {
         let Request { meta, body } = request;
         let answering = async {
-            // A text that is no id names no question.
+            // A text that cannot be an id names nothing.
             let id = body.id.parse().map_err(|_| QuestionError::Gone)?;
             let given = GivenAnswer::of_request(&body)?;
             self.questions.answer(&meta, id, &given).await

@@ -223,6 +223,7 @@ impl RuleSet {
             if rule.matches(request)? {
                 let outcome = match rule.effect {
                     RuleEffect::Allow => RuleOutcome::Allow,
+                    // A hidden path or method cannot be asked about: such rules name none.
                     RuleEffect::Ask => asked(request),
                     RuleEffect::Deny => RuleOutcome::Deny,
                 };

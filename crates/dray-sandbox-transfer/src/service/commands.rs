@@ -93,6 +93,7 @@ impl SandboxTransfer {
         check_size(&body)?;
         let mut audit = described(meta, &body);
         let allowed = self.allow(meta, work_until, &body, &mut audit).await?;
+        // Before the event, which names the variables.
         self.add_proxy(meta, &allowed, &mut body, &mut audit)?;
         let owner = self.owner(meta, work_until);
         let input = self.command_input(&owner, &body).await?;
