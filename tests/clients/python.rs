@@ -81,6 +81,7 @@ fn the_wheel_contains_the_contracts_and_no_native_code() {
         "drayage/py.typed",
         "drayage/v1/contracts.binpb",
         "drayage/v1/__init__.pyi",
+        "drayage/adapters/tools.json",
     ] {
         assert!(listed.contains(file), "{file} in {listed}");
     }

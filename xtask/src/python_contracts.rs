@@ -63,7 +63,7 @@ fn runtime_module(files: &[FileDescriptorProto]) -> String {
         "\"\"\"Messages and enums of the contracts. {GENERATED_NOTE}\"\"\"\n\n\
          from importlib.resources import files as _files\n\n\
          from drayage._contracts import Contracts as _Contracts\n\n\
-         _contracts = _Contracts(_files(__package__).joinpath(\"contracts.binpb\").read_bytes())\n\n"
+         _contracts = _Contracts(_files(\"drayage.v1\").joinpath(\"contracts.binpb\").read_bytes())\n\n"
     );
     for file in files {
         for message in &file.message_type {

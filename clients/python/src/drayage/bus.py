@@ -251,7 +251,7 @@ class AsyncPublishedWork:
     ) -> None:
         self._publisher = publisher
         self._deadline = deadline
-        self._events = events
+        self._events: Any = events
         self.operation_id = operation_id
         """Id to ask for the outcome, for three days after its end."""
         self.duplicate = duplicate

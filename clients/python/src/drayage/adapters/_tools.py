@@ -16,7 +16,7 @@ from drayage.aio import AsyncDray, AsyncSandbox
 from drayage.faults import DeadlineError, DrayageError
 from drayage.models import CommandResult, PlacedFile
 
-_DEFINITIONS: dict[str, Any] = json.loads(files(__package__).joinpath("tools.json").read_text(encoding="utf-8"))
+_DEFINITIONS: dict[str, Any] = json.loads(files("drayage.adapters").joinpath("tools.json").read_text(encoding="utf-8"))
 _TEXTS: dict[str, str] = _DEFINITIONS["texts"]
 _LIMITS: dict[str, int] = _DEFINITIONS["limits"]
 _TRANSFER_SECONDS = 30

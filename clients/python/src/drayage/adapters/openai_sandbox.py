@@ -46,7 +46,7 @@ _TRANSFER_SECONDS = 60
 class DrayageSandboxClientOptions(BaseSandboxClientOptions):
     """The sandbox, by its address (`docker:web`) or by the session that it is bound to."""
 
-    type: Literal["drayage"] = "drayage"
+    type: Literal["drayage"] = "drayage"  # pyright: ignore[reportIncompatibleVariableOverride]
     sandbox: str = ""
     session: str = ""
 
@@ -54,7 +54,7 @@ class DrayageSandboxClientOptions(BaseSandboxClientOptions):
 class DrayageSandboxSessionState(SandboxSessionState):
     """What finds the sandbox and the directory again."""
 
-    type: Literal["drayage"] = "drayage"
+    type: Literal["drayage"] = "drayage"  # pyright: ignore[reportIncompatibleVariableOverride]
     sandbox: str
     session: str
     is_root_owned: bool
@@ -64,7 +64,7 @@ class DrayageSandboxSessionState(SandboxSessionState):
 class DrayageSandboxSession(BaseSandboxSession):
     """A directory of a sandbox of Drayage."""
 
-    state: DrayageSandboxSessionState
+    state: DrayageSandboxSessionState  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, dray: AsyncDray, state: DrayageSandboxSessionState) -> None:
         self.state = state

@@ -4,7 +4,7 @@ from importlib.resources import files as _files
 
 from drayage._contracts import Contracts as _Contracts
 
-_contracts = _Contracts(_files(__package__).joinpath("contracts.binpb").read_bytes())
+_contracts = _Contracts(_files("drayage.v1").joinpath("contracts.binpb").read_bytes())
 
 ApprovalAudit = _contracts.message("dray.v1.ApprovalAudit")
 DecideInChatRequest = _contracts.message("dray.v1.DecideInChatRequest")
