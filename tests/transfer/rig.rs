@@ -1,4 +1,4 @@
-//! One machine for files that are transferred: a real nats-server, a store behind a proxy that injects faults, fake
+//! The fixture of the transfer tests: a real nats-server, a store behind a proxy that injects faults, fake
 //! servers of all platforms, a directory that is a sandbox, and services as processes that can be killed.
 
 use std::io::{BufRead as _, BufReader};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::platforms::FakePlatforms;
 use crate::support;
 
-/// The three services of this story.
+/// The services that the tests start.
 pub(crate) const SERVICE_NAMES: [&str; 3] = ["sandbox-transfer", "platform-delivery", "sweeper"];
 /// Bucket of the records of work.
 const LEDGER_BUCKET: &str = "dray_ledger";
@@ -87,17 +87,17 @@ impl TransferFixture {
         self.folder.path().join("box").canonicalize().unwrap()
     }
 
-    /// The sandbox as a person writes it.
+    /// The address of the sandbox, as on the command line.
     pub(crate) fn address(&self) -> String {
         format!("local:{}", self.sandbox().display())
     }
 
-    /// Where commands are run.
+    /// The working directory of commands.
     pub(crate) fn here(&self) -> PathBuf {
         self.folder.path().join("here")
     }
 
-    /// Writes a file into the sandbox and gives its digest.
+    /// Writes a file into the sandbox and returns its digest.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Sha256Digest {
         std::fs::write(self.sandbox().join(name), bytes).unwrap();
         Sha256Digest::of(bytes)
@@ -139,7 +139,7 @@ impl TransferFixture {
             if record.lease_until_ms > 0 {
                 record.lease_until_ms = 1;
                 let value = record.encode_to_vec().into();
-                // A running worker that was faster keeps its lease.
+                // When a running worker renewed its lease at the same time, the lease stays.
                 let _ = keys.update(&key, value, entry.revision).await;
             }
         }
@@ -178,7 +178,8 @@ impl TransferFixture {
         v1::DeliveryRecord::decode(entry.value).ok()
     }
 
-    /// The second part of [`TransferFixture::leases_run_out`]: services have read the topology and are ready.
+    /// The second part of [`TransferFixture::leases_run_out`], for when the services are ready and have checked the
+    /// topology: shortens the ack wait, so that the server delivers messages again.
     pub(crate) async fn hand_out_again(&self) {
         self.provision(Some(Duration::from_secs(1))).await;
     }
@@ -226,7 +227,7 @@ impl TransferFixture {
         parse(&text)
     }
 
-    /// What a command prints with `--json` when it must fail.
+    /// The document that a command prints with `--json`; it must fail with status 1.
     #[track_caller]
     pub(crate) fn fails(&self, arguments: &[&str]) -> Value {
         let output = self.command(arguments).arg("--json").output().unwrap();
@@ -258,7 +259,7 @@ impl TransferFixture {
             .unwrap();
         let running = ServiceProcess(process);
         let ready: Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} said {line:?}"));
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} printed {line:?}"));
         let health = ready["http"].as_str().unwrap().to_owned();
         eventually("readiness", async || {
             let probe = Command::new(support::dray())
@@ -275,7 +276,7 @@ impl TransferFixture {
         self.folder.path().join("state").join(service)
     }
 
-    /// All services of the story, each a process of its own.
+    /// Starts all services, each as its own process.
     pub(crate) async fn all_up(&self) -> Vec<ServiceProcess> {
         let mut running = Vec::new();
         for service in SERVICE_NAMES {
@@ -310,7 +311,7 @@ impl TransferFixture {
         report.ok().filter(|report| report.finished)
     }
 
-    /// The only file of a delivery that ends within `patience`.
+    /// The only file of a delivery that ends within `timeout`.
     pub(crate) async fn ended(&self, id: &str, timeout: Duration) -> v1::DeliveredFile {
         let ending = async {
             loop {
@@ -341,7 +342,7 @@ impl TransferFixture {
     }
 }
 
-/// A chat as the bus names it.
+/// A chat as the target of a delivery.
 pub(crate) fn target(platform: &str, chat: &(impl ToString + ?Sized)) -> v1::ChatTarget {
     v1::ChatTarget {
         platform: platform.to_owned(),
@@ -352,7 +353,8 @@ pub(crate) fn target(platform: &str, chat: &(impl ToString + ?Sized)) -> v1::Cha
 
 /// A path as an argument.
 pub(crate) fn text(path: &Path) -> &str {
-    path.to_str().expect("folders of tests have plain names")
+    path.to_str()
+        .expect("directories of tests have names in UTF-8")
 }
 
 #[track_caller]

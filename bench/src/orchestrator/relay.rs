@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// What it needs from the Python package index.
+/// Packages of the Python package index that the relay needs.
 const PYTHON_PACKAGES: [&str; 2] = ["aiohttp==3.14.5", "openai==2.54.0"];
-/// Time for its start.
+/// Time limit for the start of the relay.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The process. Ends when it is dropped.
@@ -31,14 +31,14 @@ impl RelayProcess {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("it does not start")?;
-        let out = process.stdout.take().context("it has no output")?;
+            .context("the relay does not start")?;
+        let out = process.stdout.take().context("the relay has no output")?;
         let mut lines = BufReader::new(out).lines();
         // The relay picks a free port and prints it as its first line.
         let port = tokio::time::timeout(START_TIMEOUT, lines.next_line())
             .await
-            .context("it does not listen")??
-            .context("it ended at once")?;
+            .context("the relay does not listen")??
+            .context("the relay ended immediately")?;
         Ok(Self {
             url: format!("http://127.0.0.1:{port}/v1/chat/completions"),
             _process: process,
@@ -51,20 +51,20 @@ impl RelayProcess {
     }
 }
 
-/// An interpreter that has the packages; made once.
+/// The interpreter of a virtual environment with the packages. The environment is created once.
 async fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-relay");
     let interpreter = environment.join("bin/python");
     if !interpreter.exists() {
         let mut make = Command::new("python3");
         make.args(["-m", "venv"]).arg(&environment);
-        run_successfully(&mut make, "no environment can be made").await?;
+        run_successfully(&mut make, "cannot create a virtual environment").await?;
     }
     let mut install = Command::new(&interpreter);
     install
         .args(["-m", "pip", "install", "--quiet"])
         .args(PYTHON_PACKAGES);
-    run_successfully(&mut install, "its packages cannot be installed").await?;
+    run_successfully(&mut install, "cannot install the packages of the relay").await?;
     Ok(interpreter)
 }
 

@@ -27,14 +27,14 @@ pub enum TransportError {
         /// Limit of the server, of the stream or of this crate (E-3), in bytes.
         limit: usize,
     },
-    /// The stream's limits are reached (10077 and its like, F-4).
+    /// A limit of the stream is reached (error 10077 and similar ones, F-4).
     #[error("the stream is full")]
     Full,
     /// No stream captures the subject, or the stream or consumer does not exist.
     #[error("`{0}` does not exist on the bus")]
     NotProvisioned(String),
     /// A compare-and-set met another revision.
-    #[error("the revision has moved")]
+    #[error("the entry has another revision")]
     WrongRevision,
     /// A header that cannot be sent.
     #[error("header `{0}` cannot be sent")]
@@ -49,11 +49,10 @@ impl TransportError {
         Self::Other(error.into())
     }
 
-    /// Whether the outcome is unknown or the cause passes by itself.
+    /// Whether the outcome is unknown, or the cause may end without an operator.
     pub const fn is_passing(&self) -> bool {
         match self {
-            // The client has no separate kind for most failures of a connection, so all other failures count as passing
-            // too.
+            // The client has no separate kind for most failures of a connection, so `Other` counts as temporary.
             Self::TimedOut | Self::Disconnected | Self::Other(_) => true,
             Self::NoResponders
             | Self::Denied(_)
@@ -86,10 +85,10 @@ impl From<TransportError> for Fault {
             }
             TransportError::Full => busy_fault(),
             TransportError::TooLarge { .. } => too_large(),
+            // Only an operator can solve these, and an agent must not see subjects and causes.
             TransportError::Denied(_)
             | TransportError::NotProvisioned(_)
             | TransportError::WrongRevision
-            // An operator has to act; subjects and causes are not for an agent to read.
             | TransportError::Header(_) => Self::internal(),
         }
     }
@@ -254,7 +253,7 @@ pub enum PublishError {
     /// The server's permissions refuse the subject.
     #[error("the server refuses `{0}` to this identity")]
     Denied(String),
-    /// The message was not stored, and the same message never will be: a programming error.
+    /// The message was not stored, and storing it again would fail in the same way: a programming error.
     #[error("the message for `{subject}` cannot be stored")]
     Refused {
         /// The subject.
@@ -315,7 +314,7 @@ pub enum ProbeError {
     Denied {
         /// Refusals since the start of the process, repeated ones included.
         count: u64,
-        /// The first refused subject or the server's words.
+        /// The first refused subject, or the message of the server.
         first: String,
     },
     /// The server's `max_payload` is below 256 KiB (E-3).
@@ -337,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_never_tell_subjects_or_causes() {
+    fn faults_contain_no_subjects_and_no_causes() {
         let secret = || "dray.secret.v1.subject".to_owned();
         let faults: [Fault; 8] = [
             TransportError::Denied(secret()).into(),
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_say_who_has_to_act() {
+    fn each_error_has_the_code_of_the_side_that_must_act() {
         let check = |fault: Fault, code: FaultCode, retryable: bool| {
             assert_eq!(
                 (fault.code, fault.is_retryable()),

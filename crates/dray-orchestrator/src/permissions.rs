@@ -1,8 +1,8 @@
 //! Callers and their permissions, which are enforced before anything is dialled, started, read or spent.
 //!
 //! - [`CallerIdentity`]: who a request is from, after its key was checked.
-//! - `CallerGrants`: what manifests may name that did not come from the operator, for each identity.
-//! - [`DestinationPolicy`]: where the HTTP client for such manifests may connect.
+//! - `CallerGrants`: for each identity, the names and destinations that are allowed in manifests of callers.
+//! - [`DestinationPolicy`]: the destinations to which the HTTP client for such manifests may connect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum CallerIdentity {
 }
 
 impl CallerIdentity {
-    /// A text that identifies the caller and no other one.
+    /// A text that is different for every caller.
     pub fn key(&self) -> String {
         match self {
             // The prefixes keep a client that is named `local` apart from a local user.
@@ -128,7 +128,7 @@ impl CallerGrants {
     ///
     /// # Errors
     ///
-    /// The fault of the configuration, for the operator.
+    /// The mistake in the configuration, for the operator.
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
         let permissions = config.permissions.clone();
         let grant = |manifests: &ManifestPermissions| {
@@ -199,7 +199,7 @@ impl CallerGrants {
             return Ok(());
         }
         Err(forbidden_failure(format!(
-            "The agent '{name}' is not for this caller."
+            "This caller may not use the agent '{name}'."
         )))
     }
 }

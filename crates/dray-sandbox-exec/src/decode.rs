@@ -7,16 +7,16 @@ use base64::engine::general_purpose::STANDARD;
 use dray_sandbox::error::{Error, ErrorKind};
 use flate2::write::GzDecoder;
 
-/// Compressed bytes that are expanded in one step. Deflate makes at most 1032 bytes of one, so 2 KiB become at most 2
-/// MiB.
-const SQUEEZED_STEP: usize = 2 * 1024;
+/// Compressed bytes that are expanded in one step. Deflate expands a byte to at most 1032 bytes, so 2 KiB become at
+/// most about 2 MiB.
+const COMPRESSED_STEP_BYTES: usize = 2 * 1024;
 
 fn corrupted(why: &str) -> Error {
     Error::new(ErrorKind::Corrupted, why)
 }
 
-/// Decodes lines of base64, or hexadecimal digits with any white space between them. Anything else is damage: tools
-/// that skip unknown characters would hide it.
+/// Decodes lines of base64, or hexadecimal digits with any white space between them. Any other character is an error
+/// and not skipped, because it shows that the text was damaged.
 #[derive(Debug)]
 pub(super) struct TextDecoder {
     hex: bool,
@@ -24,7 +24,7 @@ pub(super) struct TextDecoder {
 }
 
 impl TextDecoder {
-    /// Makes a decoder by the name of the encoder that the script found.
+    /// A decoder for the output of the encoder with this name, which the script chose.
     pub(super) fn new(how: &str) -> Result<Self, Error> {
         let hex = match how {
             "od" => true,
@@ -40,7 +40,7 @@ impl TextDecoder {
     /// Decodes all complete groups so far; an incomplete one waits for the next call.
     pub(super) fn feed(&mut self, text: &[u8]) -> Result<Vec<u8>, Error> {
         match str::from_utf8(text) {
-            // Lines of base64 are taken whole, which is several times faster than byte by byte.
+            // Whole lines of base64 are copied, which is several times faster than copying single bytes.
             Ok(text) if !self.hex => {
                 for line in text.split('\n') {
                     self.digits.extend_from_slice(line.trim().as_bytes());
@@ -103,10 +103,10 @@ impl GzipExpander {
         }
     }
 
-    /// Expands `squeezed` into chunks of bounded size.
-    pub(super) fn feed(&mut self, squeezed: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    /// Expands `compressed` into chunks of bounded size.
+    pub(super) fn feed(&mut self, compressed: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let mut pieces = Vec::new();
-        for step in squeezed.chunks(SQUEEZED_STEP) {
+        for step in compressed.chunks(COMPRESSED_STEP_BYTES) {
             self.gzip
                 .write_all(step)
                 .map_err(|error| corrupted("not gzip").caused_by(error))?;
@@ -128,7 +128,7 @@ impl GzipExpander {
         self.left = self
             .left
             .checked_sub(piece.len() as u64)
-            .ok_or_else(|| corrupted("it expands to more than was announced"))?;
+            .ok_or_else(|| corrupted("the content expands to more bytes than announced"))?;
         Ok((!piece.is_empty()).then_some(piece))
     }
 }

@@ -11,7 +11,7 @@ use super::failure::{kind_of_text, unanswered};
 
 /// The beginning of every script: functions that all of them use.
 const SCRIPT_PRELUDE: &str = include_str!("script/prelude.sh");
-/// Limit in bytes for noise before a response, and for a response without files in it.
+/// Limit in bytes for other output before a response, and for a response without file contents.
 pub(super) const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// 128 random bits that mark the output of one script, so that no file or banner can imitate it.
@@ -142,13 +142,13 @@ impl Reply {
     }
 
     /// Uses the response that came before the channel broke, if it is complete. A script that fails leaves input
-    /// unread, and some channels then break while they carry it: the reason that the script reported counts, not that
-    /// of the channel.
+    /// unread, and some channels break when they send unread input. The caller then gets the error of the script, not
+    /// that of the channel.
     fn despite(error: Error, output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
         let whole = begin(output, nonce).and_then(|_| Self::parse(output, nonce).ok().flatten());
         match whole {
             Some(reply) => {
-                tracing::debug!(%error, "a channel broke after the answer");
+                tracing::debug!(%error, "a channel broke after the response");
                 Ok(reply)
             }
             None => Err(error),
@@ -178,10 +178,13 @@ impl Reply {
         }))
     }
 
-    /// Takes the whole records of a response that was too long.
+    /// The complete records of a response that was too long.
     pub(super) fn cut(output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
         let Some((how, rest)) = begin(output, nonce) else {
-            return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the output has no response",
+            ));
         };
         let mut decoder = TextDecoder::new(&how)?;
         let payload = match how.as_str() {
@@ -228,7 +231,7 @@ impl Reply {
     /// step.
     pub(super) fn check(&self, spoken: &str) -> Result<(), Error> {
         let words = self.text(spoken);
-        // A refusal first: it has no status, and the script itself determined its kind.
+        // The refusal is checked first: it has no status, and the script itself has chosen its kind.
         if self.get("refused").is_some() {
             let said = self.text("refused");
             let kind = ErrorKind::ALL
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_around_an_answer_is_ignored() {
+    fn other_output_around_a_response_is_ignored() {
         let reply = parse(
             b"Welcome!\n@@other begin raw\n@@7e57 begin raw\n\n@@7e57 real /a\n\n@@7e57 status 0\n@@7e57 end\nlogout\n",
         )
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_line_breaks_and_marks_survive() {
+    fn a_name_may_contain_line_breaks_and_marks_of_other_scripts() {
         let reply = parse(
             b"\n@@7e57 begin raw\n\n@@7e57 real /a\n@@dead end\n\n\n@@7e57 status 0\n@@7e57 end\n",
         )
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn text_lines_may_be_mangled() {
+    fn a_base64_response_may_have_other_line_breaks() {
         // base64 of "\n@@7e57 real /a\n\n@@7e57 status 0"
         let reply = parse(b"motd\r\n@@7e57 begin base64\r\nCkBAN2U1NyByZWFsIC9hCgpA\r\nQDdlNTcgc3RhdHVzIDA=\r\n\r\n@@7e57 end\r\n").unwrap();
         assert_eq!(reply.line("real"), Some(b"/a".as_slice()));
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_its_kind_or_that_of_its_words() {
+    fn a_refusal_has_the_kind_that_the_script_names_or_that_its_text_means() {
         let reply = parse(b"\n@@7e57 refused is_directory\n").unwrap();
         assert_eq!(
             reply.check("text").unwrap_err().kind(),

@@ -20,7 +20,7 @@ pub enum CommandError {
     /// The sandbox did not run it.
     #[error(transparent)]
     NotRun(dray_sandbox::Error),
-    /// It was started, or may have been: the operation is not repeated.
+    /// It was started, or may have been, so the operation is not repeated.
     #[error(transparent)]
     Started(Box<Error>),
 }
@@ -40,7 +40,7 @@ impl From<CommandError> for Fault {
             )
             .detail("command_repeated")
             .advice(
-                "Look at what the program has done, then send a new operation id if it is to run again.",
+                "Check what the program has done, then send a new operation id to run it again.",
             ),
             CommandError::Audit(fault) => *fault,
             CommandError::NotRun(error) => refused(&error),
@@ -52,7 +52,7 @@ impl From<CommandError> for Fault {
     }
 }
 
-/// Makes the fault for a program that was not run. Kinds that mean the same as in a transfer keep its words.
+/// The fault for a program that was not run. Kinds with the same meaning in transfers have the fault of transfers.
 fn refused(error: &dray_sandbox::Error) -> Fault {
     let (code, message, detail, advice) = match error.kind() {
         ErrorKind::NotFound => (
@@ -75,7 +75,7 @@ fn refused(error: &dray_sandbox::Error) -> Fault {
         ),
         ErrorKind::TooLarge => (
             FaultCode::TooLarge,
-            "The arguments or the input are more than this sandbox takes.",
+            "The arguments or the input are longer than this sandbox accepts.",
             "command_too_large",
             "Put them into a file of the sandbox, and name the file.",
         ),
@@ -83,7 +83,7 @@ fn refused(error: &dray_sandbox::Error) -> Fault {
             FaultCode::InvalidArgument,
             "The program, an argument or a variable has a form that is not allowed.",
             "invalid_command",
-            "A program is not empty, begins without `-` and has no `=`; names of variables are those of a shell; nothing holds NUL.",
+            "A program is not empty, begins without `-` and has no `=`; names of variables are those of a shell; nothing contains NUL.",
         ),
         _ => return sandbox(error),
     };

@@ -5,7 +5,7 @@ use dray_sandbox::metadata::{Fingerprint, Integrity, Metadata};
 
 use super::copy::CopiedBytes;
 
-/// Whether both describe the same file in the same state, as far as that is known without reading it.
+/// Whether both describe the same file in the same state, judged by metadata only.
 pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
     before.real_path == after.real_path
         && before.kind == after.kind
@@ -14,7 +14,7 @@ pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
         && before.identity == after.identity
 }
 
-/// Whether the digests alone leave the result open.
+/// Whether the digests alone do not decide the result, so that metadata must be read too.
 pub(super) fn needs_stat(
     before: Option<&Fingerprint>,
     after: Option<&Fingerprint>,
@@ -28,8 +28,7 @@ pub(super) fn needs_stat(
     }
 }
 
-/// How sure it is that the received bytes are those of the file. `stable` says whether size, time and identity stayed
-/// the same.
+/// The proof that the received bytes are those of the file. `stable` is whether size, time and identity are unchanged.
 ///
 /// # Errors
 ///
@@ -68,8 +67,8 @@ pub(super) fn judge(
     }
 }
 
-/// How sure it is of a file that did not change while it was read. `digest` was computed in the sandbox beside the
-/// copy, where a program there computes one.
+/// The proof for a file whose state did not change while it was read. `digest` was computed in the sandbox during the
+/// copy; `None` where no program there computes one.
 ///
 /// # Errors
 ///
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cksum_agrees_with_the_posix_one() {
+    fn the_checksum_of_copied_bytes_equals_that_of_posix_cksum() {
         for (content, cksum) in [
             (&b""[..], 4_294_967_295),
             (b"abc", 1_219_131_554),
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn r_8_a_digest_beside_the_copy_of_an_unchanged_file_must_agree() {
+    fn r_8_a_digest_during_the_copy_of_an_unchanged_file_must_be_that_of_the_bytes() {
         let seen = seen(b"abc");
         let weak = Fingerprint::Cksum(1_219_131_554, 3);
         for (digest, judged) in [
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn r_8_integrity_is_no_better_than_what_was_compared() {
+    fn r_8_integrity_is_that_of_the_weaker_digest() {
         let seen = seen(b"abc");
         let (good, bad, weak) = (
             sha(b"abc"),

@@ -20,14 +20,15 @@ use crate::outcome::{CommandFailure, print_line};
 
 /// Starts the system, runs the chapters, and stops the system also when one of them fails.
 pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
-    let folder =
-        tempfile::tempdir().map_err(CommandFailure::local("cannot make a folder for the demo"))?;
-    let teller = StepReporter::new(global.json);
+    let directory = tempfile::tempdir().map_err(CommandFailure::local(
+        "cannot make a directory for the demo",
+    ))?;
+    let reporter = StepReporter::new(global.json);
     let system =
-        system::DemoSystem::start(folder.path(), Path::new(container::SOCKET_PATHS)).await?;
-    let told = story::run_chapters(&system, &teller).await;
+        system::DemoSystem::start(directory.path(), Path::new(container::SOCKET_PATHS)).await?;
+    let result = story::run_chapters(&system, &reporter).await;
     system.stop().await;
-    told
+    result
 }
 
 /// Prints what happens: sentences for people, one JSON document per step for scripts.
@@ -89,14 +90,14 @@ fn wrap_words(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut length = 0;
-    // With its space, which belongs to the line only if another word follows.
+    // Each word keeps the space after it; the space is removed where the line ends.
     for word in text.split_inclusive(' ') {
         let word_length = word.trim_end().chars().count();
         if length > 0 && length + word_length > columns {
             lines.push(std::mem::take(&mut line).trim_end().to_owned());
             length = 0;
         }
-        // By characters, because a word alone may be longer than a line.
+        // One character at a time, because one word may be longer than a line.
         for character in word.chars() {
             if length == columns {
                 lines.push(std::mem::take(&mut line).trim_end().to_owned());

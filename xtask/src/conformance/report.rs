@@ -1,4 +1,4 @@
-//! Results of the conformance suite: read from its files, compared with the list, shown.
+//! Reads the results of the conformance suite from its files, compares them with the list, and shows them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ impl SuiteRole {
     }
 }
 
-/// A set of requirements for one role, and the scenarios of it that have to pass.
+/// A set of requirements for one role, and the scenarios that must pass.
 #[derive(Clone, Debug)]
 pub(super) struct RequirementSet {
     pub(super) role: SuiteRole,
@@ -50,7 +50,7 @@ pub(super) struct ScenarioResult {
 }
 
 impl ScenarioResult {
-    /// A scenario without a check proves nothing, so it does not pass.
+    /// Whether checks passed and none failed. A scenario without checks does not pass.
     const fn has_passed(&self) -> bool {
         self.passed > 0 && self.failed == 0
     }
@@ -64,7 +64,9 @@ pub(super) fn parse_list(text: &str) -> anyhow::Result<Vec<RequirementSet>> {
         let versions = list.get(role.as_str()).and_then(toml::Value::as_table);
         let versions = versions.with_context(|| format!("no table `{}`", role.as_str()))?;
         for (requirements, names) in versions {
-            let names = names.as_array().context("a version has a list of names")?;
+            let names = names
+                .as_array()
+                .context("the value of a version is not a list")?;
             let pass = names
                 .iter()
                 .map(|name| name.as_str().map(str::to_owned))
@@ -72,7 +74,7 @@ pub(super) fn parse_list(text: &str) -> anyhow::Result<Vec<RequirementSet>> {
             sets.push(RequirementSet {
                 role,
                 requirements: requirements.clone(),
-                pass: pass.context("a scenario is a text")?,
+                pass: pass.context("the name of a scenario is not a string")?,
             });
         }
     }

@@ -6,15 +6,15 @@ use std::collections::HashSet;
 use super::{Message, Role};
 use crate::failure::RequestFailure;
 
-/// Code of a conversation that no model accepts.
+/// Error code of a conversation that no model accepts.
 const ORDER_CODE: &str = "invalid_messages";
 
 /// Checks the messages of a request.
 ///
 /// # Errors
 ///
-/// 400 that names the place: no message, a message of the role `function`, a result without its call, a call without its
-/// result, two calls with one id.
+/// 400 with the path of the invalid field, for: no message, a message of the role `function`, a result without its
+/// call, a call without its result, two calls with one id.
 ///
 /// ```
 /// use dray_agent::message::{Message, Role, plain_order};
@@ -102,7 +102,7 @@ mod tests {
         })
     }
 
-    fn asks(ids: &[&str]) -> Value {
+    fn message_with_calls(ids: &[&str]) -> Value {
         let calls: Vec<_> = ids
             .iter()
             .map(|id| json!({"id": id, "type": "function", "function": {"name": "t", "arguments": "{}"}}))
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn any_order_of_speakers_is_a_conversation() {
+    fn messages_of_user_system_and_assistant_may_have_any_order() {
         let user = json!({"role": "user", "content": "u"});
         let system = json!({"role": "system", "content": "s"});
         let assistant = json!({"role": "assistant", "content": "a"});
@@ -124,12 +124,17 @@ mod tests {
             json!([system]),
             json!([assistant, user, system, system, user]),
             json!([user, assistant]),
-            json!([user, asks(&["a", "b"]), result("b"), result("a")]),
             json!([
                 user,
-                asks(&["a"]),
+                message_with_calls(&["a", "b"]),
+                result("b"),
+                result("a")
+            ]),
+            json!([
+                user,
+                message_with_calls(&["a"]),
                 result("a"),
-                asks(&["a"]),
+                message_with_calls(&["a"]),
                 result("a"),
                 user
             ]),
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_results_that_do_not_match_are_named_by_their_place() {
+    fn calls_and_results_that_do_not_match_are_refused_with_the_path_of_their_field() {
         let user = json!({"role": "user", "content": "u"});
         for (messages, param, part) in [
             (json!([]), "messages", "must not be empty"),
@@ -149,27 +154,32 @@ mod tests {
                 "must answer a call",
             ),
             (
-                json!([user, asks(&["a"]), result("b")]),
+                json!([user, message_with_calls(&["a"]), result("b")]),
                 "messages.2.tool_call_id",
                 "must answer a call",
             ),
             (
-                json!([user, asks(&["a"]), result("a"), result("a")]),
+                json!([user, message_with_calls(&["a"]), result("a"), result("a")]),
                 "messages.3.tool_call_id",
                 "must answer a call",
             ),
             (
-                json!([user, asks(&["b", "a", "c"]), result("c"), user]),
+                json!([
+                    user,
+                    message_with_calls(&["b", "a", "c"]),
+                    result("c"),
+                    user
+                ]),
                 "messages.1.tool_calls",
                 "no answer: a, b.",
             ),
             (
-                json!([asks(&["x"])]),
+                json!([message_with_calls(&["x"])]),
                 "messages.0.tool_calls",
                 "no answer: x.",
             ),
             (
-                json!([asks(&["x", "x"])]),
+                json!([message_with_calls(&["x", "x"])]),
                 "messages.0.tool_calls",
                 "the id 'x'",
             ),

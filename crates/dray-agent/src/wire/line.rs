@@ -14,7 +14,7 @@ pub const DONE_LINE: &[u8] = b"data: [DONE]\n\n";
 pub fn write_event_line(out: &mut Vec<u8>, event: &Value) {
     out.extend_from_slice(b"data: ");
     let written = event.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));
-    debug_assert!(written.is_ok(), "memory takes all that is written");
+    debug_assert!(written.is_ok(), "writing to memory does not fail");
     out.extend_from_slice(b"\n\n");
 }
 
@@ -53,7 +53,7 @@ impl LineFrame {
     }
 }
 
-/// JSON whose strings are ASCII alone.
+/// Writes JSON whose strings contain only ASCII characters.
 struct AsciiFormatter;
 
 impl Formatter for AsciiFormatter {
@@ -70,7 +70,7 @@ impl Formatter for AsciiFormatter {
                 writer.write_all(&[u8::try_from(character).unwrap_or_default()])?;
                 continue;
             }
-            // Beyond U+FFFF two escapes, a surrogate pair (RFC 8259 section 7).
+            // A character beyond U+FFFF is two escapes, a surrogate pair (RFC 8259 section 7).
             for unit in character.encode_utf16(&mut units) {
                 write!(writer, "\\u{unit:04x}")?;
             }

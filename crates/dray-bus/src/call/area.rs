@@ -1,4 +1,4 @@
-//! State that the callers of one area share: a circuit breaker, a retry budget, and how long responses take.
+//! State that the callers of one area share: a circuit breaker, a retry budget, and the duration of responses.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) struct CircuitBreaker {
 
 #[derive(Debug, Default)]
 struct BreakerState {
-    silences: u32,
-    rests_until: Option<Instant>,
+    timeouts_in_a_row: u32,
+    open_until: Option<Instant>,
     probing: bool,
     budget: RetryBudget,
     /// The longest recent response time; it declines slowly.
@@ -32,8 +32,8 @@ impl CircuitBreaker {
     /// Whether a call may be made now; counts it as a request when it may.
     pub(crate) fn may_ask(&self) -> bool {
         let mut state = self.lock();
-        if let Some(until) = state.rests_until {
-            // One probe at a time: the area may be coming back, and the calls that waited would overload it together.
+        if let Some(until) = state.open_until {
+            // One probe at a time: all waiting calls together would overload an area that has just restarted.
             if Instant::now() < until || state.probing {
                 return false;
             }
@@ -48,7 +48,7 @@ impl CircuitBreaker {
         self.lock().budget.retry()
     }
 
-    /// Whether responses usually arrive well within `share` (C-6).
+    /// Whether the longest recent response took at most half of `share` (C-6).
     pub(crate) fn fits(&self, share: Duration) -> bool {
         self.lock().longest * 2 <= share
     }
@@ -56,8 +56,8 @@ impl CircuitBreaker {
     /// Records a response after `took` (zero if the duration is not typical of responses).
     pub(crate) fn answered(&self, took: Duration) {
         let mut state = self.lock();
-        state.silences = 0;
-        state.rests_until = None;
+        state.timeouts_in_a_row = 0;
+        state.open_until = None;
         state.probing = false;
         if !took.is_zero() {
             // Decays by 1/64 per response: one slow response has an effect on about the next hundred.
@@ -69,15 +69,15 @@ impl CircuitBreaker {
     /// Records that no response arrived in time.
     pub(crate) fn silent(&self) {
         let mut state = self.lock();
-        state.silences = state.silences.saturating_add(1);
-        if state.silences >= MAX_TIMEOUTS_IN_A_ROW {
+        state.timeouts_in_a_row = state.timeouts_in_a_row.saturating_add(1);
+        if state.timeouts_in_a_row >= MAX_TIMEOUTS_IN_A_ROW {
             // This includes a probe without a response, which opens the circuit for another period.
-            state.rests_until = Some(Instant::now() + OPEN_DURATION);
+            state.open_until = Some(Instant::now() + OPEN_DURATION);
         }
         state.probing = false;
     }
 
-    /// The call ended without saying anything about the area.
+    /// Records that a call ended, but neither with a response nor with a timeout.
     pub(crate) fn undecided(&self) {
         self.lock().probing = false;
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn twenty_silences_rest_the_area_and_one_probe_wakes_it() {
+    async fn twenty_timeouts_in_a_row_open_the_circuit_and_one_answered_probe_closes_it() {
         let area = CircuitBreaker::default();
         for _ in 0..MAX_TIMEOUTS_IN_A_ROW {
             assert!(area.may_ask());
@@ -101,9 +101,12 @@ mod tests {
         assert!(!area.may_ask());
         tokio::time::advance(OPEN_DURATION).await;
         assert!(area.may_ask(), "one probe");
-        assert!(!area.may_ask(), "and no second beside it");
+        assert!(!area.may_ask(), "no second probe at the same time");
         area.silent();
-        assert!(!area.may_ask(), "a silent probe rests it again");
+        assert!(
+            !area.may_ask(),
+            "a probe without a response opens the circuit again"
+        );
         tokio::time::advance(OPEN_DURATION).await;
         assert!(area.may_ask());
         area.answered(Duration::from_millis(1));
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_between_starts_the_count_again() {
+    fn a_response_sets_the_count_of_timeouts_to_zero() {
         let area = CircuitBreaker::default();
         for _ in 0..MAX_TIMEOUTS_IN_A_ROW - 1 {
             area.silent();
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_answers_widen_the_first_try() {
+    fn after_a_slow_response_a_short_share_does_not_fit_for_a_while() {
         let area = CircuitBreaker::default();
         assert!(area.fits(Duration::from_millis(10)), "nothing known yet");
         area.answered(Duration::from_secs(6));
@@ -132,7 +135,7 @@ mod tests {
         }
         assert!(
             area.fits(Duration::from_secs(10)),
-            "and is forgotten slowly"
+            "after 64 fast responses it has decayed"
         );
     }
 }

@@ -43,7 +43,7 @@ fn bar_chart(
     minutes: &[MinuteCounts],
     value: impl Fn(&MinuteCounts) -> u64,
 ) -> Markup {
-    // At least 1, so that an hour without events divides by something.
+    // At least 1, to avoid a division by zero in an hour without events.
     let largest = minutes.iter().map(&value).max().unwrap_or(0).max(1);
     html! {
         figure {
@@ -62,7 +62,7 @@ fn bar_chart(
     }
 }
 
-/// Height of a bar; what is not zero can be seen.
+/// Height of a bar, at least 1 for a value above zero, so that it is visible.
 fn bar_height(value: u64, largest: u64) -> u64 {
     let height = u128::from(value) * u128::from(CHART_HEIGHT) / u128::from(largest);
     u64::try_from(height)
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_says_in_words_what_it_draws() {
+    fn the_label_of_a_chart_describes_it_for_screen_readers() {
         let minutes = vec![MinuteCounts {
             events: 3,
             ..MinuteCounts::default()

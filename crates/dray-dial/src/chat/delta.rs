@@ -102,8 +102,8 @@ impl ChunkDelta {
             return read;
         };
         read.content = delta_content(delta);
-        // Two names for the same member: DeepSeek and vLLM before 2026 write `reasoning_content`; later vLLM, OpenRouter
-        // and Ollama write `reasoning`.
+        // Two names for the same member: DeepSeek and vLLM before 2026 write `reasoning_content`; later vLLM,
+        // OpenRouter and Ollama write `reasoning`.
         read.reasoning =
             text_member(delta, "reasoning_content").or_else(|| text_member(delta, "reasoning"));
         read.refusal = text_member(delta, "refusal");

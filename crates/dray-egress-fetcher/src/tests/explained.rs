@@ -11,7 +11,7 @@ use super::test_service::*;
 use crate::fetch::PolicyExplanation;
 use crate::record::FetchRecord;
 
-/// URLs of the fuzzing corpus, which has one in each file.
+/// URLs of the fuzzing corpus. Each of its files contains one.
 fn fuzz_urls() -> Vec<String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/url_text");
     let files = std::fs::read_dir(folder).unwrap();
@@ -122,7 +122,7 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_corpus_has_the_verdicts_that_are_written_beside_it() {
+async fn every_url_of_the_corpus_has_its_expected_verdict() {
     let fixture = corpus_fixture();
     for (url, code) in EGRESS_CASES {
         let (explained, _) = explain(&fixture, url, &AppPolicy::default(), true).await;
@@ -307,7 +307,7 @@ async fn the_reply_names_the_rule_that_decided_and_the_digest_of_the_files() {
         (step.code.as_str(), step.decided_by.as_str()),
         ("policy_denied", "default")
     );
-    // A host path is for the operator.
+    // Only the operator may see a path of the host.
     assert!(!format!("{reply:?}{refused:?}").contains(path.to_str().unwrap()));
     let fault = service
         .call(&fetch_request("http://other.example.org/"))

@@ -45,20 +45,20 @@ fn an_unusable_name_does_not_change_the_ids_of_other_files() {
                 ("ftp.txt", ExclusionReason::Url)
             ]
         );
-        let said = built.current_user_message.text();
+        let shown = built.current_user_message.text();
         assert!(
-            said.contains("\n- bad.pdf: its name is not one of a file that can be opened\n"),
-            "{said}"
+            shown.contains("\n- bad.pdf: its name is not one of a file that can be opened\n"),
+            "{shown}"
         );
         assert!(
-            said.contains("\n- ftp.txt: its address cannot be used\n"),
-            "{said}"
+            shown.contains("\n- ftp.txt: its address cannot be used\n"),
+            "{shown}"
         );
     }
 }
 
 #[test]
-fn ids_of_the_next_turn_are_those_of_the_turn_in_which_a_file_was_left_out() {
+fn a_file_that_was_left_out_keeps_its_number_so_ids_are_the_same_in_the_next_turn() {
     let parts = [
         keyed("bad.pdf", "files/B/../x"),
         keyed("gone.pdf", "files/B/gone.pdf"),
@@ -75,12 +75,12 @@ fn ids_of_the_next_turn_are_those_of_the_turn_in_which_a_file_was_left_out() {
     let later = build(json!({"history": history, "renewals": renewals}));
     assert_eq!(later.catalog.find("a1-2").unwrap().file.name, "b.pdf");
     assert_eq!(reasons(&later), [("bad.pdf", ExclusionReason::Name)]);
-    let said = later.rewritten_histories[0].text();
-    assert!(said.contains("- bad.pdf: ") && said.contains("<status>unavailable</status>"));
+    let shown = later.rewritten_histories[0].text();
+    assert!(shown.contains("- bad.pdf: ") && shown.contains("<status>unavailable</status>"));
 }
 
 #[test]
-fn files_above_the_limit_are_counted_with_a_hint_how_to_reach_them() {
+fn files_above_the_limit_are_counted_and_the_message_says_how_to_reach_them() {
     let parts: Vec<_> = (0..300)
         .map(|number| file("file", "", &format!("https://h.example/{number}.pdf")))
         .collect();
@@ -91,27 +91,27 @@ fn files_above_the_limit_are_counted_with_a_hint_how_to_reach_them() {
     let built = build(request);
     assert_eq!(built.current_files.len(), 20);
     assert_eq!(built.left_out.len(), 280);
-    let said = built.current_user_message.text();
+    let shown = built.current_user_message.text();
     assert!(
-        said.contains("- 280 more files of this message (20.pdf, 21.pdf, 22.pdf, 23.pdf, 24.pdf, …): call read_attachment with their address."),
-        "{said}"
+        shown.contains("- 280 more files of this message (20.pdf, 21.pdf, 22.pdf, 23.pdf, 24.pdf, …): call read_attachment with their address."),
+        "{shown}"
     );
 }
 
 #[test]
-fn a_message_of_nothing_but_bad_names_says_so() {
+fn a_message_whose_only_file_is_left_out_lists_it() {
     let parts = [file("file", "x", "not-a-url"), text("t")];
     let built = build(json!({"history": [message("Human", "h", &parts)]}));
-    let said = built.rewritten_histories[0].text();
-    assert!(said.contains("- x: its address cannot be used"), "{said}");
-    // The generations of the peer leave the message alone.
+    let shown = built.rewritten_histories[0].text();
+    assert!(shown.contains("- x: its address cannot be used"), "{shown}");
+    // With a `generation` the message is not changed.
     let built = build(json!({"generation": "g1", "history": [message("Human", "h", &parts)]}));
     assert_eq!(built.rewritten_histories, built.chat_histories);
     assert!(built.left_out.is_empty());
 }
 
 #[test]
-fn an_inline_file_is_never_named_by_its_bytes() {
+fn the_name_of_an_inline_file_does_not_contain_its_bytes() {
     let url = format!("data:text/plain;base64,{}", "A".repeat(100_000));
     let parts = [file("file", "", &url)];
     let built =

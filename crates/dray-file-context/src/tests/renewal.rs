@@ -1,4 +1,4 @@
-//! Links that expire.
+//! Tests of the renewal of expired links.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn signed(key: &str) -> String {
 }
 
 #[test]
-fn r_15_urls_are_signed_again_and_the_old_ones_still_find_the_file() {
+fn r_15_urls_are_signed_again_and_a_file_is_still_found_by_its_old_url() {
     let question = message("Human", "h", &[stored("a.pdf", "chat/x/a.pdf"), text("t")]);
     let request = json!({"history": [question], "renewals": {"scope": ["chat/x"],
         "signed": {"chat/x/a.pdf": signed("chat/x/a.pdf")}}});
@@ -49,7 +49,7 @@ fn r_15_urls_are_signed_again_and_the_old_ones_still_find_the_file() {
 }
 
 #[test]
-fn r_15_only_keys_of_the_conversation_are_to_be_signed_each_once() {
+fn r_15_each_key_of_the_conversation_is_to_be_signed_once_and_no_other_key() {
     let request: ContextRequest = serde_json::from_value(json!({"histories": [
             message("Human", "old", &[stored("o", "chat/x/out-of-window")]), message("AI", "", &[]),
             message("Human", "h", &[stored("a", "chat/x/a"), stored("b", "chat/y/b")]), message("AI", "", &[])],
@@ -88,9 +88,14 @@ fn r_15_a_failure_in_history_is_a_warning_and_the_file_is_marked() {
             && built.file_url_map.is_empty()
             && built.all_files_map.is_empty()
     );
-    let said = built.rewritten_histories[0].text();
-    assert_eq!(said.matches("<status>unavailable</status>").count(), 2);
-    assert!(!said.contains("<url>"));
+    let text_of_history = built.rewritten_histories[0].text();
+    assert_eq!(
+        text_of_history
+            .matches("<status>unavailable</status>")
+            .count(),
+        2
+    );
+    assert!(!text_of_history.contains("<url>"));
     assert!(built.catalog.find("h-0").unwrap().unavailable);
 }
 
@@ -127,7 +132,7 @@ fn r_15_unavailable_media_are_not_sent_to_a_model() {
 }
 
 #[test]
-fn one_object_named_twice_is_one_file() {
+fn two_parts_with_one_key_are_one_file() {
     let parts = [
         stored("a.pdf", "chat/x/a.pdf"),
         json!({"file": {"type": "file", "name": "b.pdf", "key": "chat/x/a.pdf", "url": "https://s3.example/other"}}),
@@ -144,7 +149,7 @@ fn one_object_named_twice_is_one_file() {
 }
 
 #[test]
-fn r_1_ids_do_not_move_when_a_neighbour_cannot_be_renewed() {
+fn r_1_the_id_of_a_file_does_not_change_when_another_file_cannot_be_renewed() {
     let history = json!([message(
         "Human",
         "h",

@@ -14,7 +14,7 @@ use crate::issuer::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_finds_the_authorization_server_by_the_challenge_and_its_token_counts() {
+async fn the_challenge_leads_a_client_to_the_authorization_server_whose_token_is_accepted() {
     let fixture = Box::pin(HttpFixture::new()).await;
     let refused = call(fixture.address, None, "tools/list", json!({})).await;
     assert_eq!(refused.status, 401);
@@ -63,7 +63,7 @@ async fn assert_refused(fixture: &HttpFixture, cases: Vec<(&str, String)>) {
     }
 }
 
-/// A token with HMAC, under a key that everyone has.
+/// A token that is signed by HMAC with a public key.
 fn hmac_token(key: &[u8]) -> String {
     let message = signing_input(&json!({"alg": "HS256", "kid": "k1"}), &json!({}));
     let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
@@ -95,7 +95,7 @@ async fn tokens_that_the_issuer_did_not_sign_are_refused() {
         ("HMAC with the public key", hmac_token(&issuer.public_key())),
         ("HMAC with the key set", hmac_token(key_set.as_bytes())),
         (
-            "another family",
+            "an algorithm of another family",
             issuer.signed(&header("RS256"), &json!({})),
         ),
         ("another curve", issuer.signed(&header("ES384"), &json!({}))),
@@ -150,7 +150,7 @@ async fn tokens_for_others_and_for_other_times_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_counts_in_the_header_only_and_once() {
+async fn the_token_is_accepted_only_in_one_header_and_not_in_the_query() {
     let fixture = Box::pin(HttpFixture::new()).await;
     let token = fixture.issuer.token(&json!({}));
     let bearer = format!("Bearer {token}");
@@ -170,7 +170,7 @@ async fn the_token_counts_in_the_header_only_and_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_scope_is_named_together_with_those_that_the_token_has() {
+async fn the_challenge_names_the_missing_scope_and_the_scopes_of_the_token() {
     let fixture = Box::pin(HttpFixture::new()).await;
     let token = fixture
         .issuer
@@ -270,7 +270,7 @@ async fn a_static_token_has_its_own_scopes_beside_the_authorization_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_keys_are_fetched_when_a_token_names_one_and_invented_names_cause_no_load() {
+async fn new_keys_are_fetched_when_a_token_names_one_but_not_for_each_invented_name() {
     let fixture = Box::pin(HttpFixture::new()).await;
     let issuer = &fixture.issuer;
     let old = issuer.token(&json!({}));
@@ -290,7 +290,7 @@ async fn new_keys_are_fetched_when_a_token_names_one_and_invented_names_cause_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn known_keys_count_for_an_hour_while_the_authorization_server_fails() {
+async fn known_keys_are_used_for_an_hour_while_the_authorization_server_fails() {
     let fixture = Box::pin(HttpFixture::new()).await;
     let issuer = &fixture.issuer;
     let token = issuer.token(&json!({}));
@@ -323,7 +323,7 @@ async fn no_caller_is_admitted_while_the_keys_were_never_available() {
     let (one, two) = tokio::join!(fixture.list(&token), fixture.list(&token));
     assert_eq!((one.status, two.status), (503, 503));
     assert_eq!(fixture.issuer.requests(), 1);
-    // A static token does not wait for them.
+    // A static token does not need the keys.
     assert_eq!(fixture.list(STATIC_TOKEN).await.status, 200);
 }
 
@@ -354,7 +354,7 @@ async fn keys_of_a_file_are_read_again_when_it_changes() {
 async fn a_session_of_another_caller_is_not_found() {
     let fixture = Box::pin(HttpFixture::new()).await;
     let bearer = |claims: Value| format!("Bearer {}", fixture.issuer.token(&claims));
-    // Also of the same tenant and the same session of ours: it is another person.
+    // Tenant and session are the same, but the person is another one.
     let alice = bearer(json!({"sub": "alice", "session": "shared"}));
     let bob = bearer(json!({"sub": "bob", "session": "shared"}));
     let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {

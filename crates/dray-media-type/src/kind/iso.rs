@@ -48,8 +48,8 @@ fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind 
 
 /// Whether the head may be `QuickTime` from before `ftyp`, which begins with a box of another name.
 ///
-/// This is not a signature: the four bytes before the name are a size and may have any value, so the text `the wide world`
-/// looks like a box `wide`. The caller must exclude text first.
+/// This is not a signature: the four bytes before the name are a size and may have any value, so the text `the wide
+/// world` looks like a box `wide`. The caller must exclude text first.
 pub(super) fn is_old_quicktime(head: &[u8]) -> bool {
     let known: [&[u8]; 4] = [b"moov", b"mdat", b"wide", b"pnot"];
     let size = be32(head, 0);

@@ -15,7 +15,7 @@ pub(super) enum PictureText {
     Nothing,
     /// The program is not installed.
     Unavailable,
-    /// The data of its languages is not installed.
+    /// The language data of the program is not installed.
     LanguageMissing,
     /// The program failed, or a limit of its memory ended it.
     Failed,
@@ -85,7 +85,7 @@ pub(super) fn fill(
             PictureText::Recognized(_) | PictureText::Late | PictureText::TooMany
         )
     };
-    // The notes alone are not a text of the document: without this a scan would look as if it had been read.
+    // Notes are not text of the document. A result with only notes would look as if the scan had been read.
     if is_only_pictures(converted, pictures) && !texts.iter().any(is_readable) {
         converted.markdown.clear();
         converted.parts.clear();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn text_takes_the_place_of_its_note_and_pages_stay_where_they_are() {
+    fn text_replaces_its_note_and_the_starts_of_pages_move_with_it() {
         let (mut converted, pictures) = sample();
         fill(&mut converted, &pictures, |_| {
             PictureText::Recognized("words\n".to_owned())
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_installed_is_named_in_the_place_of_the_text() {
+    fn the_note_names_the_program_that_is_not_installed() {
         let (mut converted, pictures) = sample();
         fill(&mut converted, &pictures, |_| PictureText::Unavailable);
         assert!(
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_without_text_give_no_text() {
+    fn a_document_of_pictures_without_text_fails_as_one_without_text() {
         let (mut converted, mut pictures) = sample();
         converted.markdown = "_(page 2 is a picture)_\n".to_owned();
         (pictures[0].start, pictures[0].end) = (0, converted.markdown.len() - 1);

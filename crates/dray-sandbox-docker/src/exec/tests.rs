@@ -60,7 +60,7 @@ async fn a_command_has_three_streams_and_a_status() {
 }
 
 #[tokio::test]
-async fn megabytes_of_any_bytes_go_in_and_come_out() {
+async fn megabytes_of_any_bytes_pass_through_a_command_unchanged() {
     let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let piece: Bytes = (0..=255_u8).cycle().take(100_003).collect();
@@ -84,7 +84,7 @@ async fn a_command_may_leave_its_input_unread() {
 }
 
 #[tokio::test]
-async fn arguments_are_bytes_and_nothing_in_them_runs() {
+async fn arguments_may_contain_any_bytes_and_nothing_in_them_is_executed() {
     let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
     let nasty = b"\xff'$(id)`id`\"\\\n %s\\n";
@@ -93,7 +93,7 @@ async fn arguments_are_bytes_and_nothing_in_them_runs() {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_ends_the_command() {
+async fn a_command_is_killed_when_its_input_fails() {
     let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let stdin = Body::new(stream::iter([
@@ -147,7 +147,7 @@ async fn only_the_end_of_standard_error_is_kept() {
 }
 
 #[tokio::test]
-async fn what_cannot_start_is_a_missing_tool() {
+async fn a_program_that_cannot_start_is_tool_missing() {
     let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions {
         shell_less: true,
@@ -176,7 +176,7 @@ async fn output_that_looks_like_a_failed_start_is_output() {
 }
 
 #[tokio::test]
-async fn the_state_of_a_container_has_a_kind() {
+async fn paused_stopped_and_removed_containers_have_their_own_error_kinds() {
     let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let run = async || ran(&exec, &[b"true"], None).await.unwrap_err().kind();
@@ -190,7 +190,7 @@ async fn the_state_of_a_container_has_a_kind() {
 }
 
 #[tokio::test]
-async fn a_container_that_stops_during_a_command_is_an_error() {
+async fn a_command_in_a_container_that_stops_fails_or_has_status_137() {
     let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let script = b"echo on; sleep 4713";

@@ -18,7 +18,7 @@ fn log(size: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn r_3_text_travels_compressed_and_noise_does_not() {
+async fn r_3_compressible_content_is_compressed_and_other_content_is_not() {
     for tools in [ToolSet::Dash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         for (name, bytes, most, least) in [
@@ -53,7 +53,7 @@ async fn without_gzip_nothing_is_compressed() {
 }
 
 #[tokio::test]
-async fn nothing_exceeds_what_the_channel_carries() {
+async fn no_request_and_no_response_exceeds_the_limits_of_the_channel() {
     for (tools, arguments, output) in [
         (ToolSet::Dash, 16_384, 4_096),
         (ToolSet::BusyBox, 65_536, 50_000),
@@ -85,7 +85,7 @@ async fn nothing_exceeds_what_the_channel_carries() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_too_short_for_anything_are_reported() {
+async fn a_channel_whose_arguments_are_too_short_for_any_chunk_is_tool_missing() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let channel = Channel {
         longest_arguments: 2_000,
@@ -101,7 +101,7 @@ async fn arguments_that_are_too_short_for_anything_are_reported() {
 }
 
 #[tokio::test]
-async fn raw_ranges_begin_anywhere() {
+async fn ranges_can_begin_at_any_offset() {
     for tools in [ToolSet::Dash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Ranges);
         let bytes = random(200_000);
@@ -151,7 +151,7 @@ async fn r_10_a_file_that_changes_between_two_ranges_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
+async fn a_chunk_whose_response_was_lost_is_not_appended_twice() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let bytes = random(150_000);
     let path = fixture.path("f");
@@ -177,7 +177,7 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
 }
 
 #[tokio::test]
-async fn a_piece_never_lands_in_the_wrong_place() {
+async fn a_chunk_is_never_written_at_a_wrong_offset() {
     for way in [ChannelForm::Narrow, ChannelForm::Pipe] {
         let fixture = ExecFixture::new(ToolSet::Dash, way);
         let path = fixture.file("f", b"12345");
@@ -208,7 +208,7 @@ async fn a_piece_never_lands_in_the_wrong_place() {
 }
 
 #[tokio::test]
-async fn long_listings_are_cut_and_say_so() {
+async fn long_listings_are_cut_and_marked_as_truncated() {
     for way in [ChannelForm::Ranges, ChannelForm::Narrow, ChannelForm::Pipe] {
         let fixture = ExecFixture::new(ToolSet::Dash, way);
         fixture.sh(

@@ -28,7 +28,7 @@ fn address() -> Address {
 }
 
 #[test]
-fn an_entry_is_written_as_few_words() {
+fn fields_that_an_entry_leaves_out_have_defaults() {
     let text = r#"{"command": ["ssh", "box"], "channel": {"shell": true, "longest_output": 100}}"#;
     let config: CommandConfig = serde_json::from_str(text).unwrap();
     let channel = Channel::from(config.channel);
@@ -72,7 +72,7 @@ async fn r_1_only_the_same_incarnation_is_opened() {
 }
 
 #[tokio::test]
-async fn an_incarnation_that_cannot_be_read_is_gone() {
+async fn a_failing_incarnation_command_has_the_kind_of_its_failure() {
     for incarnation in [&["false"] as &[&str], &["true"]] {
         let error = backend(config(&["env"], incarnation))
             .resolve(&address())
@@ -92,7 +92,7 @@ async fn an_incarnation_that_cannot_be_read_is_gone() {
 }
 
 #[tokio::test]
-async fn without_an_incarnation_the_entry_itself_is_one() {
+async fn without_an_incarnation_command_the_entry_itself_is_the_incarnation() {
     let one = backend(config(&["env"], &[]))
         .resolve(&address())
         .await
@@ -115,7 +115,7 @@ async fn without_an_incarnation_the_entry_itself_is_one() {
 }
 
 #[tokio::test]
-async fn names_of_other_backends_are_gone() {
+async fn an_address_of_another_backend_is_gone() {
     let foreign: Address = "docker:box".parse().unwrap();
     let error = backend(config(&["env"], &[]))
         .resolve(&foreign)

@@ -1,4 +1,4 @@
-//! Runs the provider's own client against the fake server, to prove that the fake server is faithful.
+//! Runs the provider's own client with the fake server, to check that the fake server behaves like the real one.
 
 use dray_sandbox_modal::fake_server::{Fault, TOKEN_ID, TOKEN_SECRET};
 use dray_testkit::python;
@@ -14,7 +14,7 @@ async fn the_client_of_the_provider_accepts_the_fake_server() {
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("ours.bin"), vec![9; 300_000]).unwrap();
     std::os::unix::fs::symlink("ours.bin", folder.join("link")).unwrap();
-    // It resumes as our client does.
+    // The client must resume after both faults.
     fixture.server.arm(Fault::CutOutput(123_456));
     fixture.server.arm(Fault::CutInput(200_000));
     let mut client = python::script_command("modal_client.py", "modal");
@@ -24,7 +24,7 @@ async fn the_client_of_the_provider_accepts_the_fake_server() {
         .env("MODAL_SERVER_URL", fixture.server.url())
         .env("MODAL_TOKEN_ID", TOKEN_ID)
         .env("MODAL_TOKEN_SECRET", TOKEN_SECRET);
-    let said = python::run_json(&mut client).await;
+    let printed = python::run_json(&mut client).await;
     let content: Vec<u8> = (0..4096).flat_map(|_| 0..=255).collect();
     let expected = json!({
         "out": "00ff20696e",
@@ -38,7 +38,7 @@ async fn the_client_of_the_provider_accepts_the_fake_server() {
         "directory": "SandboxFilesystemIsADirectoryError",
         "not_directory": "SandboxFilesystemNotADirectoryError",
     });
-    assert_eq!(said, expected);
+    assert_eq!(printed, expected);
     assert_eq!(
         std::fs::read(folder.join("new/written.bin")).unwrap(),
         content

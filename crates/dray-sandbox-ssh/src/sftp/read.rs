@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Time limit for opening a file. A FIFO in its place would block the channel forever.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads the regular file that was looked at, from `offset` on.
+/// Reads the regular file with this metadata, from `offset` on.
 pub(crate) async fn download(
     mut lease: ChannelLease,
     file: &Metadata,
@@ -56,7 +56,7 @@ pub(crate) async fn download(
     )))
 }
 
-/// SHA-256 and length of what a file holds, read back over the wire.
+/// SHA-256 and length of a content that is read back from the server.
 pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error> {
     let mut hasher = Sha256::new();
     let mut count = 0;
@@ -113,16 +113,16 @@ async fn check_opened(channel: &mut Channel, file: &Metadata, handle: &[u8]) -> 
         .await?
         .attributes()?;
     same(file, &opened)?;
-    // OPEN follows links and version 3 has no flag against it. A link that was there shows now,
-    // unless it has gone again.
+    // OPEN follows links, and version 3 has no flag that prevents it. If a link was at this path during OPEN and is
+    // still there, LSTAT reports it.
     same(file, &lstat(channel, &file.real_path).await?)
 }
 
-/// Fails unless the attributes are those that were seen. Version 3 has no inode, so kind, owner,
-/// mode, size and time count.
+/// Fails unless the attributes equal the metadata. Version 3 has no inode number, so kind, owner, mode, size and time
+/// are compared.
 fn same(file: &Metadata, found: &Attributes) -> Result<(), Error> {
     regular(found)?;
-    // Whole seconds, as version 3 knows no fractions; a command may have given the nanoseconds.
+    // Version 3 reports whole seconds; `file` may have nanoseconds from a command.
     let mtime = file.mtime_ns.map(|time| time.div_euclid(1_000_000_000));
     let same = found.size == Some(file.size)
         && found.mode() == file.mode
@@ -134,7 +134,7 @@ fn same(file: &Metadata, found: &Attributes) -> Result<(), Error> {
     }
     Err(Error::new(
         ErrorKind::ChangedDuringTransfer,
-        "not the file that was looked at",
+        "not the file whose metadata was read",
     ))
 }
 
@@ -281,7 +281,7 @@ impl FileRead {
         Ok(())
     }
 
-    /// Ends the read: takes the responses that are still under way, which are empty, and closes the file.
+    /// Ends the read: takes the responses that are still under way, all from beyond the end, and closes the file.
     async fn finish(&mut self, offset: u64) -> Result<(), Error> {
         if offset < self.size {
             return Err(Error::new(
@@ -289,7 +289,7 @@ impl FileRead {
                 format!("{offset} of {} bytes are there", self.size),
             ));
         }
-        // Removed from the channel, so that it can serve another transfer.
+        // The channel can serve another transfer only when no response is left in it.
         while self.pieces.iter().any(|piece| piece.response.is_none()) {
             self.answer().await?;
         }

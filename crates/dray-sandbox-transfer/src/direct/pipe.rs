@@ -1,8 +1,8 @@
 //! A pipe from a get into a put, without a file between them.
 //!
-//! The last bytes are held back until the get has proved all of them, so that the put can neither finish nor publish
-//! unproved content. A pipe works only once: a side that has to begin again breaks it, and the caller copies through
-//! a file instead.
+//! The last bytes are held back until the get has verified the digest of all bytes, so that the put cannot finish or
+//! publish unverified content. A pipe works only once: when one side must start again, the pipe fails, and the caller
+//! copies through a file instead.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -20,7 +20,7 @@ const MAX_PIECES: usize = 8;
 /// State that both sides share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Digest of all bytes, once they are proved.
+    /// Digest of all bytes, once the get has verified it.
     proved: OnceLock<Sha256Digest>,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct PipeSink {
 pub(super) struct PipeSource<'a> {
     shared: Arc<Shared>,
     size: u64,
-    /// The file in the other sandbox, for a digest before the first of its bytes.
+    /// The file in the other sandbox, to compute its digest there before the get has ended.
     origin: (&'a Engine, &'a SandboxPath),
-    /// Taken by the first reader, of whom `opened` is notified.
+    /// Taken by the first reader, which sends `opened`.
     pieces: Mutex<Option<Opening>>,
 }
 
@@ -51,7 +51,7 @@ struct Opening {
     opened: oneshot::Sender<()>,
 }
 
-/// Makes both sides for a file of this size, with a signal that the put wants its bytes.
+/// Makes both sides for a file of this size, and a receiver that is notified when the put opens its source.
 pub(super) fn pipe<'a>(
     size: u64,
     engine: &'a Engine,
@@ -93,7 +93,7 @@ impl PipeSink {
 impl Sink for PipeSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
         if self.broken {
-            // The put cannot give back the bytes of an earlier copy.
+            // The put has received bytes of an earlier attempt and cannot discard them.
             self.pieces = None;
             return Err(broken());
         }
@@ -101,7 +101,7 @@ impl Sink for PipeSink {
     }
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
-        // Only from the first byte on: until then the get may begin again, since nothing was passed on.
+        // Until the first byte the get may begin again, because nothing was passed on.
         self.broken = true;
         match self.last.replace(piece) {
             Some(earlier) => self.send(earlier).await,
@@ -125,7 +125,7 @@ impl Sink for PipeSink {
 }
 
 impl PipeSource<'_> {
-    /// Whether the get has proved all bytes.
+    /// Whether the get has verified all bytes.
     pub(super) fn is_proved(&self) -> bool {
         self.shared.proved.get().is_some()
     }
@@ -137,7 +137,7 @@ impl Source for PipeSource<'_> {
         self.size
     }
 
-    /// The proved digest, or before there is one, that of the other sandbox.
+    /// The verified digest; before that, the digest that the other sandbox computes.
     async fn sha256(&self) -> Result<Sha256Digest, Error> {
         if let Some(proved) = self.shared.proved.get() {
             return Ok(*proved);
@@ -162,7 +162,7 @@ impl Source for PipeSource<'_> {
             let (mut pieces, shared) = state?;
             match pieces.recv().await {
                 Some(piece) => Some((Ok(piece), Some((pieces, shared)))),
-                // A closed channel without a proof is a broken copy, not its end.
+                // A channel that closes before the digest is verified is a failed copy, not the end of the file.
                 None if shared.proved.get().is_some() => None,
                 None => Some((Err(broken()), None)),
             }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_bytes_wait_for_the_proof() {
+    async fn the_last_bytes_are_held_back_until_the_digest_is_verified() {
         let (fake, engine, path) = engine();
         let (mut sink, source, wanted) = pipe(6, &engine, &path);
         let mut body = source.open(0).await.unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_proof_the_put_gets_an_error_and_no_end() {
+    async fn without_a_verified_digest_the_put_gets_an_error() {
         let (fake, engine, path) = engine();
         let (mut sink, source, _wanted) = pipe(6, &engine, &path);
         let mut body = source.open(0).await.unwrap();
@@ -216,7 +216,7 @@ mod tests {
         sink.write("abcdef".into()).await.unwrap();
         sink.abort().await;
         assert!(body.next().await.unwrap().is_err());
-        assert!(source.open(0).await.is_err(), "it goes one way once");
+        assert!(source.open(0).await.is_err(), "a pipe is opened once");
     }
 
     #[tokio::test]

@@ -72,7 +72,7 @@ async fn r_14_an_upload_without_a_sandbox_waits_and_is_there_before_the_next_too
 }
 
 #[tokio::test]
-async fn uploads_come_in_order_and_the_same_file_keeps_its_place() {
+async fn uploads_are_reported_in_order_and_the_same_file_is_not_copied_again() {
     let fixture = TransferFixture::new().await;
     let (path, sandbox) = fixture.sandbox("one");
     fixture.bind("s1", &sandbox, None).await;
@@ -87,8 +87,8 @@ async fn uploads_come_in_order_and_the_same_file_keeps_its_place() {
     std::fs::write(path.join("uploads/a.txt"), "changed by the agent").unwrap();
     let changed = fixture.place(&upload("a.txt", Some(first))).await;
     assert_eq!(changed.path, raw(&path.join("uploads/a_3.txt")));
-    let told = fixture.settle(false).await.uploads;
-    let names: Vec<_> = told
+    let reported = fixture.settle(false).await.uploads;
+    let names: Vec<_> = reported
         .iter()
         .map(|upload| String::from_utf8_lossy(&upload.path).into_owned())
         .map(|path| path.rsplit('/').next().unwrap().to_owned())
@@ -122,7 +122,7 @@ async fn settling_many_times_concurrently_loses_no_upload() {
 }
 
 #[tokio::test]
-async fn r_15_names_cannot_order_the_agent_about() {
+async fn r_15_a_name_cannot_add_lines_or_brackets_to_the_context_line() {
     let fixture = TransferFixture::new().await;
     let (path, sandbox) = fixture.sandbox("one");
     fixture.bind("s1", &sandbox, None).await;
@@ -169,8 +169,11 @@ async fn an_upload_that_can_never_be_put_fails_and_the_others_continue() {
     let small = fixture.store("small", b"ok").await;
     fixture.place(&upload("small.bin", Some(small))).await;
     assert!(path.join("uploads/small.bin").exists());
-    let told = fixture.settle(false).await.uploads;
-    let states: Vec<_> = told.iter().map(|upload| upload.state.as_str()).collect();
+    let reported = fixture.settle(false).await.uploads;
+    let states: Vec<_> = reported
+        .iter()
+        .map(|upload| upload.state.as_str())
+        .collect();
     assert_eq!(states, ["failed", "placed"]);
     fixture.end().await;
 }
@@ -199,7 +202,7 @@ async fn the_same_work_again_is_the_same_upload() {
     fixture.end().await;
 }
 
-/// Copies a file out of a sandbox and returns its claim, which is one of the cache.
+/// Copies a file out of a sandbox into the cache of the store, and returns its claim.
 async fn out_of_a_sandbox(fixture: &TransferFixture, content: &[u8]) -> v1::Claim {
     let (path, sandbox) = fixture.sandbox("other");
     std::fs::write(path.join("plan.txt"), content).unwrap();

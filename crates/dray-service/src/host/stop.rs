@@ -6,11 +6,11 @@ use super::running::{LifecycleStage, RunningHost, StopReport};
 use super::start::stop_all;
 
 /// Longest time that cancelled handlers may take to send their replies.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     tracing::info!("stopping");
-    // Step 1 of section 15: callers and the platform learn first.
+    // Step 1 of section 15: callers and the platform see first that this process is not ready any more.
     running.stop_readiness().await;
     let grace = tokio::time::Instant::now() + running.shutdown.grace.as_duration();
     let drained = running.drain(grace).await;
@@ -31,7 +31,7 @@ impl RunningHost {
         self.health.set_stopping();
         self.tasks.pull.cancel();
         if let Some(grpc) = &self.grpc {
-            // Reported here too: the watcher of readiness may be scheduled later than the drain.
+            // Set here too, because the task that watches readiness may run only after the drain.
             grpc.set_serving(false).await;
         }
         self.stages.push(LifecycleStage::NotReady);
@@ -40,10 +40,10 @@ impl RunningHost {
     /// Drains subscriptions, and stops new requests on gRPC connections. Requests that were sent earlier are still
     /// handled.
     async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
-        // Subscriptions and not the connection: replies still have to go out.
+        // Only subscriptions are drained, not the connection, because replies must still be sent.
         self.tasks.drain.cancel();
         let drained = join_until(&mut self.tasks.readers, grace).await;
-        // Only now: requests that the server had sent before the drain are still admitted.
+        // Requests that the server sent before the drain have been admitted; later ones are refused.
         for service in &self.services {
             service.shared.stop_admitting();
         }
@@ -53,7 +53,7 @@ impl RunningHost {
 
     /// Waits for handlers and work until the grace ends, then cancels the rest.
     async fn finish_handlers(&mut self, grace: tokio::time::Instant) -> bool {
-        // A tracker that is not closed would let `wait` run forever.
+        // `wait` returns only after the tracker is closed.
         self.tasks.handlers.close();
         let handlers = tokio::time::timeout_at(grace, self.tasks.handlers.wait())
             .await
@@ -68,12 +68,12 @@ impl RunningHost {
         self.tasks.kill.cancel();
         if !handlers {
             // Cancelled handlers still reply that the service is stopping (C-4).
-            let _ = tokio::time::timeout(LAST_WORDS, self.tasks.handlers.wait()).await;
+            let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, self.tasks.handlers.wait()).await;
         }
-        // Answers are on their way; connections that stay open for other reasons are cut.
+        // Replies have a short time to be sent; then all connections are closed.
         join_until(
             &mut self.tasks.grpc,
-            tokio::time::Instant::now() + LAST_WORDS,
+            tokio::time::Instant::now() + LAST_REPLIES_TIMEOUT,
         )
         .await;
         self.tasks.grpc.shutdown().await;

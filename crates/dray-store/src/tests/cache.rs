@@ -34,7 +34,7 @@ fn keys(objects: &[CachedObject]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minutes() {
+async fn r_16_the_key_of_cached_content_has_its_five_minutes_its_tenant_and_its_digest() {
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START + MINUTE_MS).await;
     let acme = tenant("acme");
@@ -63,11 +63,15 @@ async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minute
     let refused = store.read(&other, &claim, deadline(&clock)).await;
     assert!(matches!(refused, Err(ReadError::ForeignTenant)));
     cache(&store, &other, "abc", "").await;
-    assert_eq!(store.cached().await.unwrap().len(), 2, "no tenant shares");
+    assert_eq!(
+        store.cached().await.unwrap().len(),
+        2,
+        "each tenant has its own object"
+    );
 }
 
 #[tokio::test]
-async fn the_same_content_is_one_object_for_five_minutes_and_never_made_young_again() {
+async fn the_same_content_is_one_object_for_five_minutes_and_using_it_does_not_extend_its_life() {
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");
@@ -104,7 +108,7 @@ async fn content_of_several_parts_is_cached_too() {
 }
 
 #[tokio::test]
-async fn only_what_is_in_the_cache_can_be_evicted() {
+async fn only_objects_of_the_cache_can_be_evicted() {
     let fixture = TestStore::new().await;
     let kept = fixture.put(&tenant("acme"), "kept").await;
     let object = CachedObject {
@@ -121,7 +125,7 @@ async fn only_what_is_in_the_cache_can_be_evicted() {
 }
 
 #[tokio::test]
-async fn kept_content_outlives_its_eviction() {
+async fn kept_content_can_be_read_after_its_object_is_evicted_from_the_cache() {
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");
@@ -157,7 +161,7 @@ async fn a_claim_with_a_false_size_is_not_kept() {
 }
 
 #[tokio::test]
-async fn claims_of_no_slot_are_of_no_store() {
+async fn a_claim_with_an_invalid_slot_is_of_an_unknown_store() {
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START).await;
     let claim = cache(&store, &tenant("acme"), "abc", "").await;
@@ -191,7 +195,7 @@ async fn a_link_to_cached_content_ends_with_the_claim() {
     let day = Duration::from_hours(24);
     let link = store.presign_get(&acme, &claim, day).await.unwrap();
     assert_eq!(link.expires_at_ms, claim.expires_at_ms);
-    // A claim whose object is kept longer by other means may have a later end.
+    // When the claim ends later, the link ends after its own lifetime.
     claim.expires_at_ms = u64::MAX;
     let link = store.presign_get(&acme, &claim, day).await.unwrap();
     assert_eq!(link.expires_at_ms, SLOT_START + 24 * 60 * MINUTE_MS);

@@ -1,5 +1,5 @@
-//! Argument values as people see them (R8): references with sizes but without their bytes, URLs without user info and
-//! query, long values cut, with their full length.
+//! Argument values as stages show them to people (R8): references with the size of the file instead of its bytes, URLs
+//! without user info and query, and long values cut, with their full length.
 
 use dray_types::RedactedUrl;
 use dray_types::reference::{FileReference, ParsedReference, ReferenceForm};
@@ -86,22 +86,22 @@ fn shown_text(written: &str, resolved: Option<&str>) -> String {
         return data_url_label(written);
     }
     let reference = FileReference::parse(written);
-    let spelt = match &reference {
+    let shown = match &reference {
         ParsedReference::Reference(reference) if is_data(reference.target) => {
             let at = written.len() - reference.target.len();
             let head = written.get(..at).unwrap_or_default();
             format!("{head}{}", data_url_label(reference.target))
         }
-        // Before the cut, which could leave half of an address that is not recognised.
+        // Secrets are removed before the cut: half of an address might not be recognised as one.
         _ => shorten_text(&without_secrets(written), MAX_VALUE_CHARACTERS),
     };
     match reference_size(&reference, written, resolved) {
-        Some(bytes) => format!("{spelt} ({bytes} bytes)"),
-        None => spelt,
+        Some(bytes) => format!("{shown} ({bytes} bytes)"),
+        None => shown,
     }
 }
 
-/// A `data:` URL by its type and length.
+/// The type and the length of a `data:` URL, shown in its place.
 fn data_url_label(url: &str) -> String {
     let head = url.split_once(',').map_or("data:", |(head, _)| head);
     format!(
@@ -137,11 +137,11 @@ fn reference_size(
     }
 }
 
-/// The text with every address in it that has a user or a query without them.
+/// The text, with the user, the query and the fragment removed from every address in it.
 fn without_secrets(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
-    // From each mark back to the beginning of its scheme, then on to the end of the address.
+    // An address extends from the scheme before `://` to the next space or quote.
     while let Some(mark) = rest.find("://") {
         let (before, _) = rest.split_at(mark);
         let scheme = before

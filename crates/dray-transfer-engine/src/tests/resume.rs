@@ -17,7 +17,7 @@ fn fixture() -> EngineFixture {
     EngineFixture::new(fake)
 }
 
-/// Interrupts the next copy after this many bytes, permanently.
+/// Breaks the next copy after this many bytes, and makes its retries fail.
 fn interrupt(fixture: &EngineFixture, call: Call, after: u64) {
     let faults = [Fault::Break(after, LOST_CONNECTION)]
         .into_iter()
@@ -25,7 +25,7 @@ fn interrupt(fixture: &EngineFixture, call: Call, after: u64) {
     fixture.fake.script(call, faults);
 }
 
-/// Ends the interruption.
+/// Removes the faults of [`interrupt`].
 fn reconnect(fixture: &EngineFixture, call: Call) {
     fixture.fake.clear_faults(call);
 }
@@ -71,7 +71,7 @@ async fn a_read_that_cannot_resume_continues_over_a_transport_that_can() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_later_get_reads_only_what_an_interrupted_one_left_out() {
+async fn a_later_get_reads_only_the_bytes_that_an_interrupted_get_did_not_read() {
     let fixture = fixture();
     fixture.fake.file("/work/a", pattern(5000));
     let directory = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ async fn a_later_get_reads_only_what_an_interrupted_one_left_out() {
     assert_eq!(
         got.receipt.transport,
         Some(Transport::Files),
-        "one that can begin in the middle is preferred"
+        "a transport that can begin at an offset is preferred"
     );
     assert!(got.receipt.integrity >= Some(Integrity::Sha256Beside));
     assert_eq!(sink.restarted(), None);
@@ -111,7 +111,7 @@ async fn a_damaged_partial_file_is_noticed_and_copied_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn without_a_transport_that_begins_in_the_middle_a_get_begins_again() {
+async fn without_a_transport_that_can_begin_at_an_offset_a_get_starts_from_zero() {
     let fixture = fixture();
     fixture.fake.file("/work/a", pattern(5000));
     let directory = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ async fn without_a_transport_that_begins_in_the_middle_a_get_begins_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_is_refused_after_an_interruption_is_not_kept() {
+async fn a_file_that_the_policy_refuses_after_an_interruption_is_not_kept() {
     let mut fixture = fixture();
     fixture.policy = fixture.policy.with_content(ContentAction::Block);
     fixture.fake.file("/work/a", pattern(5000));
@@ -171,7 +171,7 @@ async fn interrupted_put(fixture: &EngineFixture, content: &[u8]) {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_later_put_writes_only_what_an_interrupted_one_left_out() {
+async fn a_later_put_writes_only_the_bytes_that_an_interrupted_put_did_not_write() {
     let fixture = fixture();
     let content = pattern(200_000);
     interrupted_put(&fixture, &content).await;

@@ -236,7 +236,9 @@ fn make_directory(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> 
     let path = folder.join(name);
     std::fs::create_dir(&path)
         .and_then(|()| path.canonicalize())
-        .map_err(CommandFailure::local("cannot make a folder for the demo"))
+        .map_err(CommandFailure::local(
+            "cannot make a directory for the demo",
+        ))
 }
 
 /// A configured list of one path, as JSON: a path may contain any characters.

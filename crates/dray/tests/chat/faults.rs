@@ -89,7 +89,7 @@ async fn refusals_say_what_to_do_and_nothing_of_the_key() {
         ),
         (
             "too_large (too_large)",
-            ["Too much (status 413)", "Attach less"],
+            ["Too much (status 413)", "Attach fewer"],
         ),
         (
             "not_found (not_found)",
@@ -127,7 +127,10 @@ async fn silence_is_given_up_and_reported() {
     let url = agent.url();
     let output = run(home.path(), &["hi", "--url", &url, "--timeout", "1"], b"").await;
     check(&output, 1, "a\n");
-    assert!(err(&output).contains("Nothing came for 1 s."), "{output:?}");
+    assert!(
+        err(&output).contains("No data arrived for 1 s."),
+        "{output:?}"
+    );
     assert!(err(&output).contains("--timeout"), "{output:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Worksheets, rule by rule (read-attachment 7.7).
+//! Tests of worksheets, for each rule of read-attachment 7.7.
 
 mod binary;
 mod hostile;
@@ -120,7 +120,7 @@ fn cells_show_what_a_person_sees() {
 }
 
 #[test]
-fn the_other_date_system_is_respected() {
+fn dates_of_the_1904_system_are_converted() {
     let rows = "<row><c s=\"1\"><v>46459</v></c><c t=\"inlineStr\"><is><t>x</t></is></c></row>";
     let bytes = workbook(
         "<workbookPr date1904=\"1\"/>",
@@ -135,7 +135,7 @@ fn the_other_date_system_is_respected() {
 }
 
 #[test]
-fn sheets_come_in_order_with_what_they_are() {
+fn sheets_are_shown_in_order_and_hidden_empty_and_chart_sheets_are_marked() {
     let cell = "<row r=\"3\"><c r=\"C3\"><v>1</v></c><c r=\"F3\"><v>2</v></c></row><row r=\"5\"><c r=\"C5\"><v>3</v></c></row>";
     let bytes = workbook(
         "",
@@ -217,7 +217,7 @@ fn cells_with_web_links_become_markdown_links() {
 }
 
 #[test]
-fn a_window_names_rows_as_the_sheet_does() {
+fn a_range_of_rows_uses_the_row_numbers_of_the_sheet() {
     let mut rows = String::new();
     for n in 1..=2000 {
         write!(rows, "<row r=\"{n}\"><c r=\"A{n}\"><v>{n}</v></c></row>").unwrap();
@@ -354,7 +354,7 @@ fn cells_that_show_nothing_are_hidden_cells() {
 }
 
 #[test]
-fn colours_that_other_rules_decide_hide_nothing() {
+fn cells_whose_colour_comes_from_conditional_or_rich_text_formats_are_shown() {
     let rows = "<row><c s=\"2\" t=\"str\"><v>head</v></c><c s=\"2\" t=\"inlineStr\"><is><r><rPr><color rgb=\"FFFF0000\"/></rPr><t>red</t></r></is></c>\
         <c s=\"2\" t=\"str\"><v>secret</v></c></row></sheetData>\
         <conditionalFormatting sqref=\"A1 F1:G9\"><cfRule/></conditionalFormatting><sheetData>";
@@ -364,7 +364,7 @@ fn colours_that_other_rules_decide_hide_nothing() {
 }
 
 #[test]
-fn a_palette_of_its_own_counts_from_the_first_index() {
+fn the_palette_of_a_workbook_is_indexed_from_zero() {
     let palette: String = (0..64)
         .map(|index| match index {
             16 => "<rgbColor rgb=\"00FFFFFF\"/>",

@@ -29,7 +29,7 @@ const MAX_STYLED_CELLS: usize = 1 << 20;
 /// Most hidden rows of a sheet; further hidden rows count as visible.
 const MAX_HIDDEN_ROWS: usize = 1 << 20;
 /// Records between two checks of the time limit.
-const RECORDS_PER_LOOK: usize = 4096;
+const RECORDS_PER_CHECK: usize = 4096;
 
 /// The hidden parts and cell styles of a workbook.
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl SheetLooks {
     ) -> Result<(), Failure> {
         let mut row = 0;
         for (count, (kind, data)) in Records(bytes).enumerate() {
-            if count.is_multiple_of(RECORDS_PER_LOOK) {
+            if count.is_multiple_of(RECORDS_PER_CHECK) {
                 out.budget().clock()?;
             }
             match kind {

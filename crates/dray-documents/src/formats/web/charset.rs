@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use crate::encoding::{self, DetectedEncoding};
 
-/// How far into the file a name of an encoding is looked for (HTML standard, 13.2.3.2).
+/// Number of bytes at the start of a file in which a declared encoding is searched (HTML standard, 13.2.3.2).
 const CHARSET_SEARCH_BYTES: usize = 1024;
 
-/// Decodes: byte-order mark, `meta charset` or `http-equiv` or the XML declaration, then `label`, then detection. A
-/// declared UTF-8 is ignored if the bytes are not valid UTF-8.
+/// Decodes a page with the first encoding that is known: of its byte-order mark, of its XML declaration or `meta`
+/// element, of `label`, or the detected one. A declared UTF-8 is ignored if the bytes are not valid UTF-8.
 pub(crate) fn decode_page<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
     let named = declared_charset(bytes.get(..CHARSET_SEARCH_BYTES).unwrap_or(bytes))
         .filter(|name| name != "UTF-8" || std::str::from_utf8(bytes).is_ok());
@@ -29,7 +29,7 @@ fn declared_charset(head: &[u8]) -> Option<String> {
             .find_map(|rest| value_after(rest.split('>').next().unwrap_or_default(), "charset"))
     })?;
     let name = DetectedEncoding::of_label(label)?.name();
-    // The head was read as ASCII, so UTF-16 is a false name; the standard reads it as UTF-8.
+    // The head was read as ASCII, so the document is not in UTF-16; the standard reads such a document as UTF-8.
     Some(if name.starts_with("UTF-") {
         "UTF-8".to_owned()
     } else {
@@ -60,7 +60,7 @@ mod tests {
     use super::decode_page;
 
     #[test]
-    fn the_encoding_that_a_page_names_is_used() {
+    fn a_declared_encoding_is_used() {
         for head in [
             "<meta charset=\"iso-8859-2\">",
             "<META HTTP-EQUIV='Content-Type' content='text/html; charset=iso-8859-2'>",
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_name_does_not_hurt() {
+    fn a_false_or_unknown_declaration_is_ignored() {
         let latin = b"<meta charset=utf-8>Gr\xF6\xDFe und L\xE4nge, sch\xF6n und gr\xFCn";
         assert!(decode_page(latin, None).ends_with("Größe und Länge, schön und grün"));
         let wide = "<meta charset=utf-16>Größe".as_bytes();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_beyond_the_first_kilobyte_is_not_seen() {
+    fn a_declaration_after_the_first_kilobyte_is_ignored() {
         let page = format!("{}<meta charset=koi8-r>é", " ".repeat(1024));
         assert!(decode_page(page.as_bytes(), None).ends_with('é'));
     }

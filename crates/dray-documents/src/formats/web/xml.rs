@@ -11,9 +11,9 @@ use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
 /// Events between two checks of the time limit.
-const EVENTS_PER_LOOK: u32 = 1024;
+const EVENTS_PER_CHECK: u32 = 1024;
 
-/// Writes an XML document in a fence, as it is when it is malformed.
+/// Writes an indented XML document in a code block. A malformed document is written unchanged.
 pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     if text.trim().is_empty() {
         return Ok(());
@@ -33,7 +33,7 @@ pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why a document is not laid out.
+/// Why a document cannot be indented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum XmlError {
     Malformed,
@@ -41,7 +41,7 @@ enum XmlError {
     Limit(Limit),
 }
 
-/// Lays a document out. Output beyond the limit is cut, but the document is read to its end.
+/// Indents a document. Output beyond the limit is cut, but the document is read to its end.
 fn pretty_print(text: &str, budget: &Budget) -> Result<String, XmlError> {
     let mut printer = Printer {
         out: String::new(),
@@ -58,7 +58,7 @@ fn pretty_print(text: &str, budget: &Budget) -> Result<String, XmlError> {
     let mut events = 0;
     loop {
         events += 1;
-        if events >= EVENTS_PER_LOOK {
+        if events >= EVENTS_PER_CHECK {
             events = 0;
             budget.clock().map_err(XmlError::Limit)?;
         }
@@ -82,7 +82,7 @@ struct Printer {
     room: usize,
     depth: usize,
     roots: u32,
-    /// The start tag that was written last has had only text since.
+    /// Whether only text followed the start tag that was written last.
     open: bool,
     /// Text that was not yet written.
     text: String,
@@ -118,13 +118,13 @@ impl Printer {
             Event::Comment(text) => self.own_line(["<!--", &text, "-->"]),
             Event::Decl(text) => self.own_line(["<?", &text, "?>"]),
             Event::PI(text) => self.own_line(["<?", &text, "?>"]),
-            // Not shown and not read: entities that it defines are never expanded (XXE, billion laughs).
+            // A document type is ignored: its entities are never expanded (XXE, billion laughs).
             Event::DocType(_) | Event::Eof => {}
         }
         Ok(())
     }
 
-    /// Text outside of the root makes a document malformed.
+    /// Collects text. Text outside of the root makes a document malformed.
     fn collect(&mut self, text: &str) -> Result<(), XmlError> {
         if self.depth == 0 && !text.trim().is_empty() {
             return Err(XmlError::Malformed);

@@ -52,7 +52,7 @@ async fn upload(fixture: &TestSurface, key: &str, form: MultipartForm) -> (u16, 
 }
 
 #[tokio::test]
-async fn a_file_is_listed_read_and_deleted_by_its_caller_alone() {
+async fn only_the_caller_who_sent_a_file_can_list_read_and_delete_it() {
     let fixture = start().await;
     let purpose = [("purpose", "user_data")];
     let (status, file) = upload(&fixture, "one", form("a/b é.csv", b"x,y\n1,2\n", &purpose)).await;
@@ -134,7 +134,7 @@ async fn a_file_exists_until_it_expires() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_not_as_it_must_be_is_refused_by_its_field_and_leaves_no_file() {
+async fn an_invalid_upload_is_refused_with_the_name_of_its_field_and_leaves_no_file() {
     let fixture = start().await;
     let good = ("purpose", "user_data");
     let too_long = ("expires_after[seconds]", "1209601");

@@ -63,7 +63,7 @@ impl ChatPeer {
             let named = chat.manifest.as_ref().or(chat.model.as_ref());
             if chat.manifest.is_some() && chat.model.is_some() {
                 return Err(CommandFailure::Usage(
-                    "--manifest and --model are the same on the wire of --url: name one".to_owned(),
+                    "with --url, --manifest and --model set the same field of the request: name only one".to_owned(),
                 ));
             }
             let key = api_key(chat, url)?;
@@ -158,7 +158,7 @@ impl PeerAddress<'_> {
     fn deployment(self, deployment: &str) -> Result<ChatPeer, CommandFailure> {
         let key = self.key.ok_or_else(|| {
             CommandFailure::Usage(
-                "DIAL asks for a key: name its file with --api-key-file, or set DIAL_URL and DIAL_API_KEY"
+                "DIAL needs a key: name its file with --api-key-file, or set DIAL_URL and DIAL_API_KEY"
                     .to_owned(),
             )
         })?;
@@ -271,11 +271,11 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
             FaultCode::NotFound,
             "no_models",
             format!("{} has no manifest.", shown_url(url)),
-            "Put one into its folder of manifests, or name another --url.",
+            "Put one into its directory of manifests, or name another --url.",
         )),
         names => {
-            let told = names.iter().take(MAX_SHOWN_MODELS);
-            let told: Vec<_> = told
+            let shown = names.iter().take(MAX_SHOWN_MODELS);
+            let shown: Vec<_> = shown
                 // Names come from the server and are shown on a terminal.
                 .map(|name| dray_presentation::name::shown_text(name, 100))
                 .collect();
@@ -285,8 +285,8 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
                 ""
             };
             Err(CommandFailure::Usage(format!(
-                "there are several agents, name one with --manifest: {}{more}",
-                told.join(", ")
+                "there are several agents; name one with --manifest: {}{more}",
+                shown.join(", ")
             )))
         }
     }

@@ -166,7 +166,7 @@ impl<'a> ChatSession<'a> {
             FaultCode::Timeout,
             "interrupted",
             "Stopped.",
-            "The message is kept: /retry asks it again.",
+            "The message is kept: /retry sends it again.",
         )
     }
 

@@ -9,14 +9,14 @@ use dray_types::{Fault, FaultCode};
 use super::chat_failure;
 use crate::outcome::CommandFailure;
 
-/// Longest text of the other side that is shown, in characters.
+/// Longest text of the peer that is shown, in characters.
 const MAX_SHOWN_CHARACTERS: usize = 500;
 /// Advice for most failures.
-const RETRY_ADVICE: &str = "The message is kept: /retry asks it again.";
+const RETRY_ADVICE: &str = "The message is kept: /retry sends it again.";
 
 /// Describes a failed answer of `url`, where `silence` was the timeout.
 pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) -> CommandFailure {
-    let said = display_message(error);
+    let text = display_message(error);
     match error.kind {
         ChatKind::Connect => CommandFailure::Unreachable {
             what: format!("{url} cannot be reached"),
@@ -25,15 +25,15 @@ pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) ->
         ChatKind::Timeout => chat_failure(
             FaultCode::Timeout,
             "silent",
-            format!("Nothing came for {} s.", silence.as_secs()),
-            "The message is kept: /retry asks it again; --timeout waits longer.",
+            format!("No data arrived for {} s.", silence.as_secs()),
+            "The message is kept: /retry sends it again; with a larger --timeout it waits longer.",
         ),
-        ChatKind::Status(status) => of_status(status, &said, error),
-        // Reported by the other side, or a stream that ended without its last chunk.
+        ChatKind::Status(status) => of_status(status, &text, error),
+        // The peer reported the failure, or the stream ended without its last chunk.
         ChatKind::Broken if error.source.is_none() => chat_failure(
             FaultCode::Unavailable,
             "agent_failed",
-            format!("The answer failed: {said}"),
+            format!("The answer failed: {text}"),
             RETRY_ADVICE,
         ),
         ChatKind::Broken => chat_failure(
@@ -45,13 +45,13 @@ pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) ->
         ChatKind::Malformed => chat_failure(
             FaultCode::Unavailable,
             "not_a_chat",
-            format!("The response is not a chat completion: {said}."),
+            format!("The response is not a chat completion: {text}."),
             "Check that --url is an orchestrator or an endpoint of chat completions.",
         ),
     }
 }
 
-/// The text that the other side wants people to read, on one line.
+/// The text of the peer for people, on one line.
 fn display_message(error: &ChatError) -> String {
     let text = error.display_message.as_deref().unwrap_or(&error.message);
     let lines: Vec<_> = text.lines().map(str::trim).collect();
@@ -67,7 +67,7 @@ pub(super) fn refused_key_failure(status: u16, said: Option<&str>) -> CommandFai
             "{} (status {status})",
             said.unwrap_or("The key is refused.")
         ),
-        "Check the key: --api-key-file names the file that holds it.",
+        "Check the key: --api-key-file names the file that contains it.",
     )
 }
 
@@ -82,13 +82,13 @@ fn of_status(status: u16, said: &str, error: &ChatError) -> CommandFailure {
         413 => (
             FaultCode::TooLarge,
             "too_large",
-            "Attach less, or begin a new conversation.",
+            "Attach fewer or smaller files, or begin a new conversation.",
         ),
-        // Refusals of the request itself, which would be refused again.
+        // The request itself is refused, and would be refused again.
         400 | 421 | 422 => (
             FaultCode::InvalidArgument,
             "refused",
-            "Say it differently, or begin a new conversation.",
+            "Change the message, or begin a new conversation.",
         ),
         429 => (FaultCode::RateLimited, "busy", "Wait, then /retry."),
         _ => (FaultCode::Unavailable, "agent_failed", RETRY_ADVICE),

@@ -8,7 +8,7 @@ use super::{DOCX, ODP, ODT, PPTX, converted_within, relations, zipped};
 use crate::formats::Converted;
 use crate::limits::Limits;
 
-/// Pieces of markup that mean something to one of the walks.
+/// Pieces of markup that one of the converters interprets.
 const XML_PIECES: &[&str] = &[
     "<w:p>",
     "</w:p>",
@@ -143,7 +143,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Closes every element that is still open, so that the walk reaches the end.
+/// Closes every element that is still open, so that a converter reads to the end.
 fn balanced(pieces: &[&str]) -> String {
     let mut out = String::new();
     let mut open: Vec<&str> = Vec::new();
@@ -175,7 +175,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_markup_is_survived(
+    fn any_markup_is_converted_within_the_limits(
         pieces in prop::collection::vec(prop::sample::select(XML_PIECES), 0..80),
         whole in any::<bool>(),
     ) {
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn any_damage_to_a_file_is_survived(at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<bool>(), name in 0..8_usize) {
+    fn any_damaged_file_is_converted_within_the_limits(at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<bool>(), name in 0..8_usize) {
         let (file, mime) = [
             ("harbour.docx", DOCX),
             ("budget.xlsx", XLSX),
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_converted_within_the_limits(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         for mime in [DOCX, ODT, XLSX, "application/vnd.ms-excel", "application/epub+zip", "application/vnd.oasis.opendocument.text-flat-xml"] {
             check(&converted_within(mime, &bytes, limits()))?;
         }
