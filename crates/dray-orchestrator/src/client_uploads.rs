@@ -190,6 +190,7 @@ impl ClientUploads {
             if part.content.size() > limit.as_u64() {
                 return Err(wrong("data", format!("The part is larger than {limit}.")));
             }
+            // The id stays the same over the attempts, which store the part once.
             record.value.parts.push(part.clone());
             match self.update(principal, id, &record).await {
                 Err(RecordError::Stale) => {}
@@ -397,6 +398,7 @@ fn named_parts(
     }
     let sizes = parts.iter().map(|part| part.content.size());
     let total = sizes.fold(0, u64::saturating_add);
+    // After the ids, so that a part that is named twice is reported as such.
     if total != record.announced.bytes {
         return Err(wrong(
             "part_ids",

@@ -135,6 +135,7 @@ impl QuestionService {
         let rates = account.platform.rates(&target);
         let wait = self.limiter.reserve(&account.id(), &target.chat, rates);
         let wait = wait.max(self.limiter.held(&account.id(), &target.chat));
+        // Refused instead of a question after the deadline of its caller.
         if wait >= left {
             return Err(busy(wait));
         }
@@ -163,6 +164,7 @@ impl QuestionService {
 
     /// Takes a press of a button to its end. Buttons of other programs are left to them.
     pub(crate) async fn take_press(&self, account: &PlatformAccount, press: &ButtonPress) {
+        // Anyone in the chat may send any data, with a client of their own.
         let Some((id, choice)) = read_data(&press.data) else {
             return;
         };
@@ -196,6 +198,7 @@ impl QuestionService {
         let Some((name, chat)) = self.chat_of(account, &press.target) else {
             return notice(NOT_CONFIGURED);
         };
+        // By id: names are chosen by their owners.
         if !chat.people.contains(&press.sender) {
             tracing::warn!(
                 chat = name,

@@ -191,6 +191,7 @@ impl ApprovalStore {
             if !waits || left.is_zero() {
                 return state;
             }
+            // Another replica may get the answer, so the record is read and not a channel.
             sleep(left.min(POLL_INTERVAL)).await;
         }
     }
@@ -270,6 +271,7 @@ impl ApprovalStore {
             let Some(mut record) = record.filter(|record| is_asked(&record.value)) else {
                 return Ok(unknown_reply());
             };
+            // Before the expiry: a decision that was in time stays shown as one.
             if record.value.decision.is_some() {
                 return Ok(earlier_reply(&record.value));
             }
