@@ -216,6 +216,7 @@ impl QuestionService {
             ..v1::DecideInChatRequest::default()
         };
         request.set_choice(choice);
+        // Short: the platform ends a press without a reply after seconds.
         let deadline = Deadline::after(self.clock.now_ms(), DECIDE_TIMEOUT);
         let meta = Meta::new(account.tenant.clone().unwrap_or_default(), deadline);
         match self.bus.call(&meta, &request).await {
@@ -269,6 +270,7 @@ fn check_question(request: &v1::AskInChatRequest) -> Result<(), Fault> {
     if request.text.is_empty() || request.detail.is_empty() {
         return Err(invalid("`text` and `detail` must not be empty."));
     }
+    // Each platform has a lower limit; this one bounds the work before it.
     if request.text.len() + request.detail.len() > MAX_QUESTION_BYTES {
         return Err(too_long());
     }

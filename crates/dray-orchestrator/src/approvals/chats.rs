@@ -78,6 +78,7 @@ impl ApprovalStore {
         let kept = self
             .keep_question(principal, approval, chat.expires_ms)
             .await;
+        // Nothing was shown, so nothing has to be withdrawn.
         if let Err(failure) = kept {
             tracing::warn!(%failure, "a question for a chat was not kept");
             return Err(AskFailure::Unreachable);
@@ -278,6 +279,7 @@ impl ApprovalStore {
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
             }
+            // Set before the audit event, which names the person.
             record.value.decided_by = Some(Decider {
                 id: format!("{}:{}", request.chat, request.sender),
                 name: request.sender_name.clone(),
