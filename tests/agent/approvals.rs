@@ -164,6 +164,7 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
         waiting = again;
     }
     assert!(ops.endpoint.bodies().is_empty());
+    // The pause does not ask a second time.
     assert_eq!(ops.fixture.telegram.seen(OPS_CHAT).len(), 1, "asked once");
     ops.press(&question, APPROVER, "Approve").await;
     assert!(ops.endpoint.bodies().is_empty(), "made by the turn alone");
@@ -234,6 +235,7 @@ async fn a_press_after_the_expiry_says_so_and_the_call_is_not_made() {
 async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_call() {
     let ops = OpsFixture::start(|setup| setup).await;
     let kicked = InjectedFault::Refuse(403, "bot was kicked from the supergroup chat".to_owned());
+    // A refusal of the platform, which shows nothing.
     ops.fixture.telegram.script(kicked);
     let answer = ops.ask(json!([user("order")])).await;
     assert!(answer.text().contains("cannot be asked"), "{answer:?}");

@@ -274,7 +274,7 @@ impl ApprovalStore {
         let decided = self.record_decision(principal, id, record, decision).await;
         decided.map_err(|error| match error {
             RecordError::Stale => used_failure(),
-            error => error.into(),
+            error @ RecordError::Failed(_) => error.into(),
         })
     }
 

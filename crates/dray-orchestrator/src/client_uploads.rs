@@ -166,23 +166,7 @@ impl ClientUploads {
         id: &str,
     ) -> Result<ByteSize, RequestFailure> {
         let record = self.open(principal, id).await?.value;
-        self.limit_of(&record)
-    }
-
-    fn limit_of(&self, record: &UploadRecord) -> Result<ByteSize, RequestFailure> {
-        let total = record.announced.bytes.saturating_mul(REPEAT_FACTOR);
-        let left = total.saturating_sub(record.received());
-        if record.parts.len() >= MAX_PARTS || left == 0 {
-            return Err(wrong(
-                "data",
-                format!(
-                    "The upload takes no more parts: it may have {MAX_PARTS} parts, and together {REPEAT_FACTOR} times the \
-                     bytes of its file."
-                ),
-            ));
-        }
-        let limit = left.min(record.announced.bytes);
-        Ok(ByteSize::bytes(limit.min(MAX_PART_BYTES.as_u64())))
+        part_limit_of(&record)
     }
 
     /// Adds a part whose bytes are stored. Returns the object of the API.
@@ -202,10 +186,11 @@ impl ClientUploads {
         };
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.open(principal, id).await?;
-            let limit = self.limit_of(&record.value)?;
+            let limit = part_limit_of(&record.value)?;
             if part.content.size() > limit.as_u64() {
                 return Err(wrong("data", format!("The part is larger than {limit}.")));
             }
+            // The id stays the same over the attempts, which store the part once.
             record.value.parts.push(part.clone());
             match self.update(principal, id, &record).await {
                 Err(RecordError::Stale) => {}
@@ -265,7 +250,7 @@ impl ClientUploads {
                 self.files.delete(principal, &file_id).await?;
                 match error {
                     RecordError::Stale => Err(status_failure("was changed by another request")),
-                    error => Err(error.into()),
+                    error @ RecordError::Failed(_) => Err(error.into()),
                 }
             }
         }
@@ -298,11 +283,9 @@ impl ClientUploads {
                 written.map_err(|error| store_failure(&error))?;
             }
         }
-        let found: String = digest
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digits = digest.finalize();
+        let digits = digits.iter().map(|byte| format!("{byte:02x}"));
+        let found = digits.collect::<Vec<_>>().concat();
         if md5.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&found)) {
             writer.abort().await;
             return Err(wrong("md5", "The parts have another MD5 digest together."));
@@ -381,6 +364,23 @@ impl ClientUploads {
     }
 }
 
+/// The most bytes that a next part of this upload may have.
+fn part_limit_of(record: &UploadRecord) -> Result<ByteSize, RequestFailure> {
+    let total = record.announced.bytes.saturating_mul(REPEAT_FACTOR);
+    let left = total.saturating_sub(record.received());
+    if record.parts.len() >= MAX_PARTS || left == 0 {
+        return Err(wrong(
+            "data",
+            format!(
+                "The upload takes no more parts: it may have {MAX_PARTS} parts, and together {REPEAT_FACTOR} times the \
+                 bytes of its file."
+            ),
+        ));
+    }
+    let limit = left.min(record.announced.bytes);
+    Ok(ByteSize::bytes(limit.min(MAX_PART_BYTES.as_u64())))
+}
+
 /// The parts of a file, checked against what was announced.
 fn named_parts(
     record: &UploadRecord,
@@ -398,6 +398,7 @@ fn named_parts(
     }
     let sizes = parts.iter().map(|part| part.content.size());
     let total = sizes.fold(0, u64::saturating_add);
+    // After the ids, so that a part that is named twice is reported as such.
     if total != record.announced.bytes {
         return Err(wrong(
             "part_ids",

@@ -197,6 +197,7 @@ const MAX_CLIENT_TOOL_TIMEOUT: Period = Period::secs(15 * 24 * 3600);
 const MAX_CLIENT_STATE_LIFETIME: Period = Period::secs(14 * 24 * 3600);
 
 impl Default for Config {
+    #[expect(clippy::too_many_lines, reason = "one line for each field")]
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 5000).into(),

@@ -135,6 +135,7 @@ impl QuestionService {
         let rates = account.platform.rates(&target);
         let wait = self.limiter.reserve(&account.id(), &target.chat, rates);
         let wait = wait.max(self.limiter.held(&account.id(), &target.chat));
+        // Refused instead of a question after the deadline of its caller.
         if wait >= left {
             return Err(busy(wait));
         }
@@ -163,6 +164,7 @@ impl QuestionService {
 
     /// Takes a press of a button to its end. Buttons of other programs are left to them.
     pub(crate) async fn take_press(&self, account: &PlatformAccount, press: &ButtonPress) {
+        // Anyone in the chat may send any data, with a client of their own.
         let Some((id, choice)) = read_data(&press.data) else {
             return;
         };
@@ -196,6 +198,7 @@ impl QuestionService {
         let Some((name, chat)) = self.chat_of(account, &press.target) else {
             return notice(NOT_CONFIGURED);
         };
+        // By id: names are chosen by their owners.
         if !chat.people.contains(&press.sender) {
             tracing::warn!(
                 chat = name,
@@ -213,6 +216,7 @@ impl QuestionService {
             ..v1::DecideInChatRequest::default()
         };
         request.set_choice(choice);
+        // Short: the platform ends a press without a reply after seconds.
         let deadline = Deadline::after(self.clock.now_ms(), DECIDE_TIMEOUT);
         let meta = Meta::new(account.tenant.clone().unwrap_or_default(), deadline);
         match self.bus.call(&meta, &request).await {
@@ -266,6 +270,7 @@ fn check_question(request: &v1::AskInChatRequest) -> Result<(), Fault> {
     if request.text.is_empty() || request.detail.is_empty() {
         return Err(invalid("`text` and `detail` must not be empty."));
     }
+    // Each platform has a lower limit; this one bounds the work before it.
     if request.text.len() + request.detail.len() > MAX_QUESTION_BYTES {
         return Err(too_long());
     }

@@ -80,6 +80,7 @@ pub(crate) async fn reply_to_press(
         "text": escape_text(&format!("{}\n\n{outcome}", press.text)),
         "blocks": [rich_text(&[section(&press.text)]), rich_text(&[section(outcome)])],
     });
+    // Without an `actions` block the buttons go.
     let updated = api.json("chat.update", &message).await;
     updated.map_err(|error| error.at(SendOutcome::NotSent))?;
     noticed

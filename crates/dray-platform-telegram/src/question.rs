@@ -78,6 +78,7 @@ pub(crate) async fn reply_to_press(
         .text("text", notice)
         // Where the message does not change, the person must not miss why.
         .text("show_alert", reply.outcome.is_none().to_string());
+    // A failure does not keep the outcome from being shown below.
     let noticed = api.ask("answerCallbackQuery", form).await.map(|_| ());
     let Some(outcome) = &reply.outcome else {
         return noticed;

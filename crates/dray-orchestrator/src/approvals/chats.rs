@@ -78,6 +78,7 @@ impl ApprovalStore {
         let kept = self
             .keep_question(principal, approval, chat.expires_ms)
             .await;
+        // Nothing was shown, so nothing has to be withdrawn.
         if let Err(failure) = kept {
             tracing::warn!(%failure, "a question for a chat was not kept");
             return Err(AskFailure::Unreachable);
@@ -191,6 +192,7 @@ impl ApprovalStore {
             if !waits || left.is_zero() {
                 return state;
             }
+            // Another replica may get the answer, so the record is read and not a channel.
             sleep(left.min(POLL_INTERVAL)).await;
         }
     }
@@ -270,12 +272,14 @@ impl ApprovalStore {
             let Some(mut record) = record.filter(|record| is_asked(&record.value)) else {
                 return Ok(unknown_reply());
             };
+            // Before the expiry: a decision that was in time stays shown as one.
             if record.value.decision.is_some() {
                 return Ok(earlier_reply(&record.value));
             }
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
             }
+            // Set before the audit event, which names the person.
             record.value.decided_by = Some(Decider {
                 id: format!("{}:{}", request.chat, request.sender),
                 name: request.sender_name.clone(),

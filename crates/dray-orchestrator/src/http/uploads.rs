@@ -71,6 +71,7 @@ pub(super) async fn add_part(
         let principal = surface.principal(&head.headers)?;
         let uploads = &surface.state.uploads;
         // Before the body is read: an upload that takes nothing costs no storage.
+        // Checked again when the part is added: others may come meanwhile.
         let limit = uploads.part_limit(&principal, &id).await?;
         let claim = store_part(&surface, &head.headers, body, limit).await?;
         uploads.add_part(&principal, &id, &claim).await

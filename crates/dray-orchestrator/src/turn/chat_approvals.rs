@@ -164,6 +164,7 @@ impl<'a> ChatApprovals<'a> {
         match store.wait_for_chat(self.principal, id, max_wait).await? {
             ChatState::Waiting(_) => Ok(ChatOutcome::Waiting),
             ChatState::Expired => Ok(ChatOutcome::Refused(NOT_DECIDED)),
+            // Two requests continue the same turn.
             ChatState::Used => Err(used_failure()),
             ChatState::Decided(record)
                 if record.value.decision != Some(ApprovalDecision::Approved) =>

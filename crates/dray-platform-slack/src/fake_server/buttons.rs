@@ -52,6 +52,10 @@ impl FakeSlack {
     }
 }
 
+fn text_at<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer).and_then(Value::as_str)
+}
+
 /// Shows the blocks of a form in a message.
 pub(super) fn show_blocks(
     state: &mut FakeState,
@@ -61,29 +65,27 @@ pub(super) fn show_blocks(
     let blocks: Value = serde_json::from_str(form.field("blocks")).unwrap_or_default();
     let blocks = blocks.as_array().cloned().unwrap_or_default();
     let elements = |kind: &str| -> Vec<Value> {
-        let blocks = blocks.iter().filter(|block| block["type"] == kind);
-        let lists = blocks.filter_map(|block| block["elements"].as_array());
+        let is_wanted = |block: &&Value| text_at(block, "/type") == Some(kind);
+        let blocks = blocks.iter().filter(is_wanted);
+        let lists = blocks.filter_map(|block| block.get("elements")?.as_array());
         lists.flatten().cloned().collect()
     };
     let mut code = String::new();
     for part in elements("rich_text") {
-        let text = part["elements"][0]["text"]
-            .as_str()
-            .ok_or("invalid_blocks")?;
+        let text = text_at(&part, "/elements/0/text").ok_or("invalid_blocks")?;
         if text.chars().count() > MAX_BLOCK_CHARS {
             return Err("msg_blocks_too_long");
         }
-        if part["type"] == "rich_text_preformatted" {
+        if text_at(&part, "/type") == Some("rich_text_preformatted") {
             text.clone_into(&mut code);
         }
     }
     let mut buttons = Vec::new();
     for button in elements("actions") {
-        let text = button["text"]["text"].as_str().ok_or("invalid_blocks")?;
-        let value = button["value"].as_str().ok_or("invalid_blocks")?;
+        let field = |pointer: &str| text_at(&button, pointer).ok_or("invalid_blocks");
         buttons.push(ShownButton {
-            text: text.to_owned(),
-            value: value.to_owned(),
+            text: field("/text/text")?.to_owned(),
+            value: field("/value")?.to_owned(),
         });
     }
     let mut messages = state.channels.values_mut().flatten();

@@ -56,7 +56,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         outcome: None,
     };
     slack.reply(press, &refused).await.unwrap();
-    assert_eq!(fake.seen(&channel), [shown.clone()]);
+    assert_eq!(fake.seen(&channel), std::slice::from_ref(&shown));
     assert_eq!(
         fake.notices(),
         [("U77".to_owned(), "You may not.".to_owned())]

@@ -90,7 +90,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         outcome: None,
     };
     fixture.bot.reply(&press, &refused).await.unwrap();
-    assert_eq!(fixture.seen(), [shown.clone()]);
+    assert_eq!(fixture.seen(), std::slice::from_ref(&shown));
     assert!(fixture.fake.notices()[0].is_alert);
     fixture
         .fake

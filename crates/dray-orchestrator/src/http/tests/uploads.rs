@@ -1,4 +1,4 @@
-//! `/v1/uploads`: parts in any order, what must not become a file, and OpenAI's own client.
+//! `/v1/uploads`: parts in any order, what must not become a file, and concurrent requests.
 
 use std::time::Duration;
 
@@ -124,7 +124,8 @@ async fn parts_become_one_file_in_the_order_of_the_request_and_completing_again_
 fn md5_of(content: &[u8]) -> String {
     use md5::Digest as _;
     let digest = md5::Md5::digest(content);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = digest.iter().map(|byte| format!("{byte:02x}"));
+    digits.collect::<Vec<_>>().concat()
 }
 
 #[tokio::test]
@@ -225,6 +226,7 @@ async fn concurrent_requests_to_complete_make_one_file() {
     let part = upload.part(b"x,y\n").await;
     let body = json!({"part_ids": [part]});
     let done = join_all((0..4).map(|_| upload.complete(body.clone()))).await;
+    // Those that come too late may be refused.
     let completed: Vec<_> = done.iter().filter(|(status, _)| *status == 200).collect();
     assert!(!completed.is_empty(), "{done:?}");
     let request = fixture.request(Method::GET, "/v1/files");

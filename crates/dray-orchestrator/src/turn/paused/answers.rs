@@ -128,6 +128,7 @@ impl RoundAnswers {
                 self.waiting.push(waiting);
                 return Ok(());
             }
+            // The caller may withdraw its own call.
             ChatState::Waiting(record) => (record, ApprovalDecision::Refused { reason: None }),
             ChatState::Decided(record) => {
                 let decision = record.value.decision.clone();
