@@ -9,20 +9,23 @@ use dray_bus::{Bus, Meta, NatsOptions, Topology};
 use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
 use dray_testkit::nats::NatsServer;
+use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::{Clock, Deadline, Sha256Digest, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 
 use crate::support::{self, node, up::UpServer};
 
-/// Packages of npm that drive and judge the pages.
-const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"];
 /// How long work may take before it is too late.
 const WORK_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(5);
 /// Session whose sandbox and chat are directories of the test.
 const SESSION_ID: &str = "walk";
 /// Content of the file that the browser drops on a sandbox; the way there is through the store.
 const DROPPED_TEXT: &str = "dropped";
+/// Events that the live page gets in two halves, as fast as they go.
+const FLOOD_EVENTS: usize = 1_000;
+/// Events that are published concurrently.
+const EVENTS_AT_ONCE: usize = 50;
 /// Id of the delivery that the pages show.
 const DELIVERY_ID: &str = "walk-delivery";
 
@@ -31,6 +34,8 @@ struct ConsoleFixture {
     folder: tempfile::TempDir,
     nats: NatsServer,
     bus: Bus,
+    /// The model of the playground's agent.
+    model: RehearsalServer,
 }
 
 impl ConsoleFixture {
@@ -47,7 +52,16 @@ impl ConsoleFixture {
             .await
             .unwrap();
         assert!(mismatches.is_empty(), "{mismatches:?}");
-        Self { folder, nats, bus }
+        let model =
+            RehearsalServer::start(playground_script(&folder.path().join("box/report.txt")))
+                .await
+                .unwrap();
+        Self {
+            folder,
+            nats,
+            bus,
+            model,
+        }
     }
 
     fn directory(&self, name: &str) -> String {
@@ -62,10 +76,27 @@ impl ConsoleFixture {
             self.directory("box")
         );
         let url = self.nats.url();
+        let sandbox = format!("orchestrator.sandbox=local:{}", self.directory("box"));
+        let agents = self.directory("agents");
+        let agent = json!({
+            "orchestrator": {
+                "deployment": { "deployment_id": "lead" },
+                "system_prompt": { "type": "custom", "content": "You help." },
+            },
+            "contexts": [],
+            "tool_sets": [],
+            "features": { "timestamp": null },
+        });
+        // The smallest manifest that talks to the model of the test.
+        std::fs::write(Path::new(&agents).join("clerk.json"), agent.to_string()).unwrap();
+        let model = format!("{}/v1", self.model.url());
         let options = [
             ["--nats", url.as_str()],
             ["--console", "127.0.0.1:0"],
             ["--set", roots.as_str()],
+            ["--set", sandbox.as_str()],
+            ["--manifests", agents.as_str()],
+            ["--model-url", model.as_str()],
             ["--set", "platform-delivery.cli=true"],
             ["--set", "platform-delivery.allow_targets=true"],
             ["--set", "egress-fetcher.enabled=true"],
@@ -123,6 +154,22 @@ impl ConsoleFixture {
         meta.operation.to_string()
     }
 
+    /// Publishes this many events as fast as the bus takes them.
+    async fn publish_events(&self, count: usize) {
+        for batch in (0..count).collect::<Vec<_>>().chunks(EVENTS_AT_ONCE) {
+            let publishing = batch.iter().map(|_| {
+                let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
+                let meta = Meta::new(TenantId::default(), deadline);
+                let event = v1::ToolCallResolved {
+                    tool: "flood".to_owned(),
+                    ..v1::ToolCallResolved::default()
+                };
+                async move { self.bus.publish_event(&meta, &event).await.unwrap() }
+            });
+            futures_util::future::join_all(publishing).await;
+        }
+    }
+
     /// The sequence of the dead letter of an operation.
     async fn letter_of(&self, operation: &str) -> u64 {
         loop {
@@ -145,7 +192,7 @@ impl BrowserWalk {
         let process = Command::new("node")
             .arg(support::root().join("tests/console/walk.cjs"))
             .arg(&file)
-            .current_dir(node::packages("node-console", &BROWSER_PACKAGES))
+            .current_dir(node::packages("node-console", &node::BROWSER_PACKAGES))
             .env("HOME", fixture.folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -164,6 +211,7 @@ impl BrowserWalk {
             let line = line.unwrap();
             match line.as_str() {
                 "publish" => drop(fixture.publish_garbage().await),
+                "flood" => fixture.publish_events(FLOOD_EVENTS).await,
                 "stop-bus" => fixture.nats.stop(),
                 "start-bus" => fixture.nats.restart(),
                 other => {
@@ -178,6 +226,67 @@ impl BrowserWalk {
         assert!(output.status.success(), "{said}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
+}
+
+/// What the browser saw of a chat: a stage, a file in and out, the end, and a request without a key.
+fn check_playground(seen: &Value) {
+    let chat = &seen["chat"];
+    assert!(
+        chat["stages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|stage| { stage.as_str().is_some_and(|stage| stage.contains("done")) }),
+        "{chat}"
+    );
+    assert!(
+        chat["answer"]
+            .as_str()
+            .unwrap()
+            .contains("The report is ready."),
+        "{chat}"
+    );
+    assert_eq!(chat["files"], 1, "{chat}");
+    let curl = chat["curl"].as_str().unwrap();
+    assert!(
+        curl.contains("/v1/chat/completions") && curl.contains("file_id"),
+        "{curl}"
+    );
+    assert_eq!(chat["cancelled"], "cancelled", "{chat}");
+}
+
+/// The live page under more events than it shows: every row came once, at least 10,000 a minute, and the tab keeps its size.
+fn check_flood(seen: &Value) {
+    let flood = &seen["flood"];
+    assert_eq!(flood["lost"], 0, "{flood}");
+    assert!(flood["rows"].as_u64().unwrap() <= 500, "{flood}");
+    assert!(flood["perMinute"].as_f64().unwrap() >= 10_000.0, "{flood}");
+    let bytes = |name: &str| flood[name].as_f64().unwrap();
+    assert!(
+        bytes("heapAfter") <= bytes("heapBetween") * 1.25 + 1e6,
+        "the tab grows: {flood}"
+    );
+    assert!(
+        bytes("nodesAfter") <= bytes("nodesBetween") * 1.1,
+        "the page grows: {flood}"
+    );
+}
+
+/// The answers of the playground's model: a tool call, a file, and one that a person has to end.
+fn playground_script(report: &Path) -> Script {
+    let done = format!("The report is ready.\nMEDIA:{}", report.display());
+    let rules = json!({ "rules": [
+        {
+            "when": { "last_user_contains": "for ever" },
+            "reply": { "say": "word ".repeat(400), "piece": 5, "delay_ms": 100 },
+        },
+        {
+            "when": { "tool_result_of": "sandbox_list" },
+            "reply": { "say": done, "piece": 4 },
+        },
+        { "reply": { "call": [{ "name": "sandbox_list", "arguments": {} }] } },
+    ] });
+    Script::from_json(&rules.to_string()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,11 +308,12 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
         "letter": letter,
         "digest": Sha256Digest::of(DROPPED_TEXT.as_bytes()).to_hex(),
         "screenshots": screenshots,
+        "flood": FLOOD_EVENTS,
     });
     let seen = BrowserWalk::start(&fixture, &settings)
         .serve(&mut fixture)
         .await;
-    for list in ["findings", "violations", "failures"] {
+    for list in ["findings", "violations", "failures", "invalid"] {
         assert_eq!(seen[list], json!([]), "{list}: {seen}");
     }
     for (page, width) in seen["widths"].as_object().unwrap() {
@@ -225,6 +335,9 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
     assert!(text("holders").contains("No delivery on record"), "{seen}");
     assert!(text("plan").contains("would be started again"), "{seen}");
     assert_eq!(text("firstFocus"), "Skip to the content");
+    check_playground(&seen);
+    check_flood(&seen);
+    assert!(text("replay").contains("with another outcome"), "{seen}");
     assert!(text("outage").contains("The bus does not work"), "{seen}");
     drop(server);
 }

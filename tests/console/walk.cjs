@@ -13,12 +13,13 @@ const { createRequire } = require("node:module");
 // The packages are in the directory where this is started.
 const load = createRequire(path.join(process.cwd(), "package.json"));
 const { chromium } = load("playwright-core");
+const { HtmlValidate } = load("html-validate");
 const axeSource = fs.readFileSync(load.resolve("axe-core/axe.min.js"), "utf8");
 
 const settings = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const WAIT_MS = 60_000;
-const seen = { findings: [], violations: [], failures: [], widths: {} };
+const seen = { findings: [], violations: [], failures: [], invalid: [], widths: {} };
 
 /// Asks the test to do something, and waits until it is done.
 async function ask(what) {
@@ -35,6 +36,19 @@ async function judge(page, name) {
   for (const finding of result.violations) {
     if (["serious", "critical"].includes(finding.impact)) {
       seen.findings.push(`${name}: ${finding.id}: ${finding.nodes[0].html}`);
+    }
+  }
+}
+
+const validator = new HtmlValidate({ extends: ["html-validate:standard"] });
+
+/// The source of a page, as the console sends it, against the HTML standard.
+async function validate(page, name, address) {
+  const response = await page.request.get(address);
+  const report = await validator.validateString(await response.text());
+  for (const result of report.results) {
+    for (const message of result.messages) {
+      if (message.severity === 2) seen.invalid.push(`${name}: ${message.ruleId}: ${message.message} (${message.selector})`);
     }
   }
 }
@@ -61,6 +75,8 @@ async function walkPages(page, base) {
     policy: "/policy",
     sandbox: `/sandboxes?session=${settings.session}`,
     files: "/files",
+    playground: "/playground",
+    replay: "/policy/replay",
     setup: "/setup",
   };
   for (const [name, place] of Object.entries(pages)) {
@@ -70,6 +86,7 @@ async function walkPages(page, base) {
     await judge(page, `${name} at 400 px`);
     await page.setViewportSize({ width: 1200, height: 800 });
     await judge(page, name);
+    await validate(page, name, base + place);
     if (["operation", "live"].includes(name)) await screenshot(page, name);
   }
 }
@@ -178,6 +195,97 @@ async function watchLive(page, base) {
   check(ids.every((id, at) => at === 0 || id < ids[at - 1]), "rows are out of order");
 }
 
+/// A chat with the keyboard alone: an agent lists the sandbox and sends a file, and a second answer is cancelled.
+async function chat(page, base) {
+  const seenChat = {};
+  await page.goto(`${base}/playground`);
+  await page.locator("input[name=file]").setInputFiles({ name: "note.txt", mimeType: "text/plain", buffer: Buffer.from("a note") });
+  await page.locator("textarea[name=message]").fill("Is the report ready?");
+  await page.getByRole("button", { name: "Send" }).press("Enter");
+  await page.waitForURL(/playground\/[0-9a-f]{32}$/);
+  await page.waitForSelector("[data-ending]", { timeout: WAIT_MS });
+  seenChat.ending = await page.getAttribute("[data-ending]", "data-ending");
+  seenChat.stages = await page.locator("[data-stages] summary").allTextContents();
+  seenChat.answer = await page.textContent("[data-text]");
+  seenChat.files = await page.locator("[data-files] a").count();
+  await page.locator("summary:has-text('The request as curl')").press("Enter");
+  await page.waitForSelector("[data-copy]");
+  seenChat.curl = await page.textContent("[data-copy]");
+  await page.locator("[data-stages] summary").first().press("Enter");
+  await judge(page, "chat");
+  await page.setViewportSize({ width: 400, height: 800 });
+  seen.widths.chat = await page.evaluate(() => document.documentElement.scrollWidth);
+  await page.setViewportSize({ width: 1200, height: 800 });
+  await validate(page, "chat", page.url());
+  await screenshot(page, "playground", ".turn");
+  await page.locator("textarea[name=message]").fill("Go on for ever");
+  await page.getByRole("button", { name: "Send" }).press("Enter");
+  // Words come in while the answer is not complete.
+  await page.waitForFunction(() => document.querySelector("[data-answer] [data-text]")?.textContent.includes("word"), null, { timeout: WAIT_MS });
+  await page.getByRole("button", { name: "Cancel the answer" }).press("Enter");
+  await page.waitForSelector("[data-ending=cancelled]", { timeout: WAIT_MS });
+  seenChat.cancelled = await page.getAttribute("[data-ending]", "data-ending");
+  await page.getByRole("button", { name: "End the conversation" }).press("Enter");
+  await page.waitForURL(`${base}/playground`);
+  seen.chat = seenChat;
+}
+
+/// A policy that the browser sends, over the events that there are.
+async function replayPolicy(page, base) {
+  await page.goto(`${base}/policy/replay`);
+  const policy = '[[role]]\nname = "all"\ntenants = ["*"]\n[[role.rule]]\nname = "files"\noutcome = "allow"\nhosts = ["files.example.org"]\n';
+  await page.getByLabel("The second policy").fill(policy);
+  await page.getByRole("button", { name: "Replay" }).press("Enter");
+  await page.waitForSelector("#replay-result", { timeout: WAIT_MS });
+  seen.replay = await page.textContent("#replay");
+  await judge(page, "replay result");
+  await screenshot(page, "replay", "#replay");
+}
+
+/// Memory of the page after a collection.
+async function pageMemory(page) {
+  const session = await page.context().newCDPSession(page);
+  await session.send("HeapProfiler.collectGarbage");
+  const { usedSize } = await session.send("Runtime.getHeapUsage");
+  await session.send("Performance.enable");
+  const { metrics } = await session.send("Performance.getMetrics");
+  await session.detach();
+  return { heap: usedSize, nodes: metrics.find((metric) => metric.name === "Nodes").value };
+}
+
+/// More events than the page shows, with a pause in between: each row comes once.
+async function flood(page, base) {
+  await page.goto(`${base}/live?service=file-resolver`);
+  await page.waitForSelector("#live-status:has-text('Live.')");
+  await page.evaluate(() => {
+    window.rowIds = [];
+    const note = (node) => { if (node.dataset?.id && node.textContent.includes("flood")) window.rowIds.push(Number(node.dataset.id)); };
+    new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(note)))
+      .observe(document.querySelector("#live tbody"), { childList: true });
+  });
+  const came = (count) => page.waitForFunction((wanted) => window.rowIds.length >= wanted, count, { timeout: WAIT_MS });
+  const begun = Date.now();
+  await ask("flood");
+  await came(settings.flood);
+  const between = await pageMemory(page);
+  await page.getByRole("button", { name: "Pause" }).press("Enter");
+  await ask("flood");
+  await page.getByRole("button", { name: "Pause" }).press("Enter");
+  await came(2 * settings.flood);
+  const minutes = (Date.now() - begun) / 60_000;
+  const after = await pageMemory(page);
+  const ids = await page.evaluate(() => window.rowIds);
+  seen.flood = {
+    lost: 2 * settings.flood - new Set(ids).size + (ids.length - new Set(ids).size),
+    rows: await rowCount(page),
+    perMinute: 2 * settings.flood / minutes,
+    heapBetween: between.heap,
+    heapAfter: after.heap,
+    nodesBetween: between.nodes,
+    nodesAfter: after.nodes,
+  };
+}
+
 async function surviveRestart(page, base) {
   await page.goto(`${base}/live`);
   await ask("stop-bus");
@@ -223,7 +331,10 @@ async function main() {
     await openFile(page, base);
     await planRedrive(page, base);
     await useKeyboard(page, base);
+    await chat(page, base);
+    await replayPolicy(page, base);
     await watchLive(page, base);
+    await flood(page, base);
     await surviveRestart(page, base);
     await page.getByRole("button", { name: "Log out" }).click();
     await page.waitForSelector("h1:has-text('Log in')");

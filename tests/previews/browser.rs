@@ -8,9 +8,6 @@ use serde_json::{Value, json};
 
 use crate::support::{self, node, up::UpServer};
 
-/// Packages of npm that drive and judge the pages.
-const BROWSER_PACKAGES: [&str; 2] = ["playwright-core@1.64.1", "axe-core@4.14.1"];
-
 /// A page that loads everything by relative addresses, and tries what it may not do.
 const SITE_PAGE: &str = r#"<!doctype html><html lang="en"><title>Site</title>
 <link rel="stylesheet" href="css/site.css"><h1 id="version">first</h1><img src="pic.svg" alt="" id="pic">
@@ -95,7 +92,7 @@ fn walk(folder: &Path, site: &Path, settings: &Value) -> Value {
     let mut walk = Command::new("node")
         .arg(support::root().join("tests/previews/walk.cjs"))
         .arg(&file)
-        .current_dir(node::packages("node-console", &BROWSER_PACKAGES))
+        .current_dir(node::packages("node-console", &node::BROWSER_PACKAGES))
         .env("HOME", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -4,6 +4,14 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Packages that drive Chromium and judge pages; one list, because the directory `node-console` is shared. `html-validate`
+/// (MIT) checks pages against the HTML standard.
+pub(crate) const BROWSER_PACKAGES: [&str; 3] = [
+    "playwright-core@1.64.1",
+    "axe-core@4.14.1",
+    "html-validate@10.17.0",
+];
+
 /// The directory whose `node_modules` have these packages, each as `NAME@VERSION`; below `target`, so that it survives
 /// between runs.
 pub(crate) fn packages(directory: &str, packages: &[&str]) -> PathBuf {

@@ -1,9 +1,10 @@
-// The script of every page: the line about the system's health, live rows, charts, and files by drag and drop. Every page
-// works without it; a reload then shows what is new.
+// The script of every page: the line about the system's health, live rows, charts, files by drag and drop, and answers of
+// agents as they come in. Every page works without it; a reload then shows what is new.
 "use strict";
 (() => {
   const STATUS_INTERVAL_MS = 3000;
   const CHART_INTERVAL_MS = 10000;
+  const REPLAY_INTERVAL_MS = 500;
   // The one place where text of the console becomes elements; the console has escaped everything in it.
   const fragments = window.trustedTypes
     ? window.trustedTypes.createPolicy("console-fragment", { createHTML: (text) => text })
@@ -126,6 +127,109 @@
     form.addEventListener("submit", () => { status.textContent = "The file is on its way."; });
   }
 
+  // A stage that changed takes the place of its older self; whether it is open stays as the person left it.
+  function placeStage(list, html) {
+    const item = elementsOf(html).firstElementChild;
+    const old = document.getElementById(item.id);
+    if (!old) {
+      list.append(item);
+      return;
+    }
+    const [before, after] = [old, item].map((element) => element.querySelector("details"));
+    const hasFocus = old.contains(document.activeElement);
+    if (before.dataset.chosen) {
+      after.open = before.open;
+      after.dataset.chosen = "yes";
+    }
+    old.replaceWith(item);
+    if (hasFocus) item.querySelector("summary").focus();
+  }
+
+  function watchAnswer(place) {
+    const stages = place.querySelector("[data-stages]");
+    const text = place.querySelector("[data-text]");
+    const files = place.querySelector("[data-files]");
+    const progress = place.querySelector("[data-progress]");
+    const source = new EventSource(place.dataset.source);
+    stages.addEventListener("click", (event) => {
+      const details = event.target.closest("summary")?.parentElement;
+      if (details) details.dataset.chosen = "yes";
+    });
+    source.addEventListener("open", () => { progress.textContent = "The answer comes in."; });
+    source.addEventListener("stage", (event) => placeStage(stages, event.data));
+    source.addEventListener("text", (event) => text.append(JSON.parse(event.data)));
+    source.addEventListener("files", (event) => files.replaceChildren(elementsOf(event.data)));
+    source.addEventListener("end", (event) => {
+      source.close();
+      const end = document.getElementById("turn-end");
+      const hadFocus = end.contains(document.activeElement);
+      end.replaceWith(elementsOf(event.data));
+      progress.textContent = "The answer has ended.";
+      if (hadFocus) document.querySelector("#turn-end textarea")?.focus();
+    });
+    source.addEventListener("error", () => {
+      progress.textContent = source.readyState === EventSource.CLOSED
+        ? "The stream ended. Reload the page."
+        : "The connection is lost; trying again. The answer comes in meanwhile.";
+    });
+  }
+
+  // Parts that are loaded when they are opened, and text that is copied by a button.
+  function fillFragment(details) {
+    details.addEventListener("toggle", async () => {
+      const place = details.querySelector("[data-fragment-place]");
+      if (!details.open || place.dataset.filled) return;
+      try {
+        const response = await fetch(`${details.dataset.fragment}?fragment=1`, { cache: "no-store" });
+        if (!response.ok) return;
+        place.replaceChildren(elementsOf(await response.text()));
+        place.dataset.filled = "yes";
+        for (const button of place.querySelectorAll("[data-copy-button]")) offerCopy(button, place);
+      } catch {
+        // The link in its place leads to the same page.
+      }
+    });
+  }
+
+  function offerCopy(button, place) {
+    // Browsers offer the clipboard to pages over TLS and to those of this machine alone.
+    if (!navigator.clipboard) return;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(place.querySelector("[data-copy]").textContent);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Select the text and copy it";
+      }
+    });
+  }
+
+  function watchReplay(place) {
+    const look = async () => {
+      try {
+        const response = await fetch(place.dataset.source, { cache: "no-store" });
+        if (response.ok) {
+          const next = elementsOf(await response.text()).firstElementChild;
+          if (!next) return;
+          if (!next.hasAttribute("data-running")) {
+            const hadFocus = place.contains(document.activeElement);
+            place.replaceWith(next);
+            next.tabIndex = -1;
+            if (hadFocus) next.focus();
+            return;
+          }
+          // The button that cancels stays, with the focus of a person who is about to press it.
+          place.querySelector("[data-progress]").replaceChildren(...next.querySelector("[data-progress]").childNodes);
+        }
+      } catch {
+        // The line about the health says that the console does not respond.
+      }
+      setTimeout(look, REPLAY_INTERVAL_MS);
+    };
+    setTimeout(look, REPLAY_INTERVAL_MS);
+  }
+
   const start = (selector, run) => {
     for (const place of document.querySelectorAll(selector)) run(place);
   };
@@ -133,4 +237,7 @@
   start("#live", watchRows);
   start("#charts", watchCharts);
   start("[data-drop]", takeDrops);
+  start("[data-answer]", watchAnswer);
+  start("[data-fragment]", fillFragment);
+  start("#replay[data-running]", watchReplay);
 })();

@@ -2,8 +2,8 @@
 //! every operation, dead letters, the judgement of URLs, events as they happen, sandboxes, and the health of the system.
 //!
 //! [`ConsoleServer`] binds an address and serves the pages; [`ConsoleSystem`] is what they look at: the bus, the store
-//! and one tenant. Data comes from the calls and streams that every client of the bus may use, so the console needs no
-//! private path into a service. [`LoginLink`] makes the single-use URL that lets a person in.
+//! and one tenant. Data comes from the calls and streams that every client of the bus may use, and chats go through the
+//! orchestrator's public API, so the console needs no private path into a service. [`LoginLink`] makes the single-use URL that lets a person in.
 //!
 //! ```
 //! use dray_console::{ConsoleRole, LoginLink};
@@ -14,7 +14,7 @@
 //! assert!(url.starts_with("http://127.0.0.1:7300/login?token=look."));
 //! ```
 //!
-//! What it does not do: keep anything beyond its process (sessions and the index of events are in memory), show a second
+//! What it does not do: keep anything beyond its process (sessions, conversations and the index of events are in memory), show a second
 //! tenant, or write to a service without an audit event.
 
 mod audit;
@@ -31,8 +31,10 @@ mod live;
 mod login;
 mod operation;
 mod page;
+mod playground;
 mod policy;
 mod previews;
+mod replay;
 mod respond;
 mod rights;
 mod sandbox_files;
@@ -45,8 +47,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod text;
+mod upload;
 
 pub use link::{LINK_KEY_PURPOSE, LINK_LIFETIME, LoginLink};
 pub use rights::{declare_acting, declare_looking};
 pub use server::{ConsoleError, ConsoleServer};
-pub use settings::{ConfigValue, ConsoleRole, ConsoleSettings, ConsoleSystem};
+pub use settings::{AgentEndpoint, ConfigValue, ConsoleRole, ConsoleSettings, ConsoleSystem};

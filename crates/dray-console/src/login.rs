@@ -73,6 +73,8 @@ pub(crate) async fn log_out(
     if let Some(secret) = state.cookie.read(&head.headers) {
         state.sessions.end(secret);
     }
+    // The answers that the login requested must not spend more.
+    state.conversations.end_login(&session.login);
     state
         .record_login(ConsoleAction::Logout, session.role, &session.login)
         .await;

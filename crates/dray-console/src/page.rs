@@ -60,13 +60,14 @@ impl PageAsset {
 }
 
 /// The pages of the navigation: path and name.
-const NAVIGATION_LINKS: [(&str, &str); 7] = [
+const NAVIGATION_LINKS: [(&str, &str); 8] = [
     ("/live", "Live"),
     ("/deliveries", "Deliveries"),
     ("/letters", "Dead letters"),
     ("/policy", "Policy tester"),
     ("/files", "Files"),
     ("/sandboxes", "Sandboxes"),
+    ("/playground", "Playground"),
     ("/setup", "Set-up"),
 ];
 

@@ -107,6 +107,7 @@ fn question_form(session: &ConsoleSession, fields: &FormFields) -> Markup {
             }
             button { "Judge" }
         }
+        p { a href="/policy/replay" { "What another policy would have decided" } }
     }
 }
 

@@ -4,6 +4,8 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
+use crate::text::url_part;
+
 /// A response of one sentence, for programs and for requests that no page makes.
 pub(crate) fn plain_text(status: StatusCode, sentence: &'static str) -> Response {
     let body = Body::from(format!("{sentence}\n"));
@@ -33,5 +35,22 @@ pub(crate) fn see_other(path: &str) -> Response {
 pub(crate) fn set_header(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
+    }
+}
+
+/// Makes a response a file for the person's disk, whose content no browser runs under the origin of the console.
+pub(crate) fn as_download(response: &mut Response, name: &str) {
+    let name = url_part(name);
+    for (header, value) in [
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename*=UTF-8''{name}").as_str(),
+        ),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; sandbox",
+        ),
+    ] {
+        set_header(response, header, value);
     }
 }

@@ -13,25 +13,25 @@ use dray_types::{Claim, Deadline, Fault, FaultCode};
 use futures_util::stream;
 use http::{StatusCode, header};
 use maud::html;
-use multer::{Field, Multipart};
+use multer::Field;
 
 use crate::audit::ActionRequest;
 use crate::calls::fault_notice;
-use crate::form::{self, FormFields, TOKEN_FIELD};
-use crate::respond::{set_header, with_type};
+use crate::form::{self, FormFields};
+use crate::respond::{as_download, set_header, with_type};
 use crate::sandboxes::{SandboxPlace, frame};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{self, shown};
+use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
 
 /// Longest time for one file.
 const FILE_TIMEOUT: Duration = Duration::from_mins(10);
-/// Longest time without a byte of a file from the browser.
-const UPLOAD_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest field of a form before the file, in bytes.
-const MAX_FIELD_BYTES: usize = 8 * 1024;
-/// Most fields before the file.
-const MAX_FIELDS: usize = 8;
+/// The fields of a form before the file.
+const FORM_LIMITS: UploadLimits = UploadLimits {
+    max_fields: 8,
+    max_field_bytes: 8 * 1024,
+};
 
 /// `POST /sandboxes/file`: a file of a sandbox, always as a download.
 pub(crate) async fn get_file(
@@ -94,20 +94,8 @@ pub(crate) fn download(claim: &Claim, reader: ArtifactReader) -> Response {
         "application/octet-stream",
         Body::from_stream(bytes),
     );
-    let name = text::url_part(&claim.artifact.name);
-    for (header, value) in [
-        (
-            header::CONTENT_DISPOSITION,
-            format!("attachment; filename*=UTF-8''{name}"),
-        ),
-        (header::CONTENT_LENGTH, size.to_string()),
-        (
-            header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; sandbox".to_owned(),
-        ),
-    ] {
-        set_header(&mut response, header, &value);
-    }
+    as_download(&mut response, &claim.artifact.name);
+    set_header(&mut response, header::CONTENT_LENGTH, &size.to_string());
     response
 }
 
@@ -120,22 +108,17 @@ pub(crate) async fn put_file(
     if !session.can_act() {
         return form::acting_refused();
     }
-    let content_type = request.headers().get(header::CONTENT_TYPE);
-    let content_type = content_type.and_then(|value| value.to_str().ok());
-    let Some(boundary) = content_type.and_then(|value| multer::parse_boundary(value).ok()) else {
-        return failed_page(
-            &state,
-            &session,
-            &invalid_fault("The form is not one with a file."),
-        );
+    let failed = |fault: &Fault| failed_page(&state, &session, fault);
+    let (head, body) = request.into_parts();
+    let upload = match UploadForm::open(&head.headers, body, &session, FORM_LIMITS).await {
+        Ok(form) => FileUpload::of_form(form),
+        Err(refusal) => return refusal.respond(failed),
     };
-    let form = Multipart::new(request.into_body().into_data_stream(), boundary);
-    let upload = match FileUpload::open(form, &session).await {
-        Ok(upload) => upload,
-        Err(UploadRefusal::Forged) => return form::forged_form(),
-        Err(UploadRefusal::Failed(fault)) => return failed_page(&state, &session, &fault),
+    let placed = match upload {
+        Ok(upload) => upload.place_file(&state, &session).await,
+        Err(fault) => Err(fault),
     };
-    match upload.place_file(&state, &session).await {
+    match placed {
         Ok((place, placed)) => frame(&state, &session).render(&html! {
             p #placed.notice role="status" {
                 strong { (shown(&placed.path)) } " is in the sandbox: " (placed.size) " bytes, "
@@ -145,7 +128,7 @@ pub(crate) async fn put_file(
             }
             p { a href=(place.page_path()) { "Back to the directory" } }
         }),
-        Err(fault) => failed_page(&state, &session, &fault),
+        Err(fault) => failed(&fault),
     }
 }
 
@@ -156,51 +139,18 @@ struct FileUpload {
     file: Field<'static>,
 }
 
-/// Why a form is not taken.
-enum UploadRefusal {
-    Forged,
-    Failed(Fault),
-}
-
 impl FileUpload {
-    /// Reads the fields before the file. The token comes first, so nothing of a forged form is stored.
-    async fn open(
-        mut form: Multipart<'static>,
-        session: &ConsoleSession,
-    ) -> Result<Self, UploadRefusal> {
-        let mut before = Vec::new();
-        let mut is_own = false;
-        for _ in 0..MAX_FIELDS {
-            let field = next_part(form.next_field()).await?;
-            let Some(mut field) = field else { break };
-            let name = field.name().unwrap_or_default().to_owned();
-            if field.file_name().is_none() {
-                let value = field_text(&mut field).await?;
-                is_own |= name == TOKEN_FIELD && session.has_token(&value);
-                before.push((name, value));
-                continue;
-            }
-            if !is_own {
-                return Err(UploadRefusal::Forged);
-            }
-            let file_name = field.file_name().unwrap_or_default().to_owned();
-            let place = SandboxPlace::of_fields(&FormFields::of_pairs(before));
-            return match place {
-                Some(place) if !file_name.is_empty() => Ok(Self {
-                    place,
-                    name: file_name,
-                    file: field,
-                }),
-                _ => Err(UploadRefusal::Failed(invalid_fault(
-                    "No file was chosen, or the form names no sandbox.",
-                ))),
-            };
+    fn of_form(form: UploadForm) -> Result<Self, Fault> {
+        let file = form
+            .file
+            .ok_or_else(|| invalid_fault("The form has no file."))?;
+        let name = file.file_name().unwrap_or_default().to_owned();
+        match SandboxPlace::of_fields(&form.fields) {
+            Some(place) if !name.is_empty() => Ok(Self { place, name, file }),
+            _ => Err(invalid_fault(
+                "No file was chosen, or the form names no sandbox.",
+            )),
         }
-        Err(if is_own {
-            UploadRefusal::Failed(invalid_fault("The form has no file."))
-        } else {
-            UploadRefusal::Forged
-        })
     }
 
     /// Stores the file and has it placed.
@@ -264,30 +214,6 @@ async fn copy_in(
     Ok(())
 }
 
-/// The next part of a form, unless the browser stalls or the form is broken.
-async fn next_part<T>(
-    part: impl Future<Output = Result<T, multer::Error>>,
-) -> Result<T, UploadRefusal> {
-    let failed = |text| UploadRefusal::Failed(invalid_fault(text));
-    tokio::time::timeout(UPLOAD_IDLE_TIMEOUT, part)
-        .await
-        .map_err(|_| failed("The upload stalled for 30 seconds."))?
-        .map_err(|_| failed("The upload was cut off, or is not a valid form."))
-}
-
-async fn field_text(field: &mut Field<'static>) -> Result<String, UploadRefusal> {
-    let mut text = Vec::new();
-    while let Some(bytes) = next_part(field.chunk()).await? {
-        if text.len() + bytes.len() > MAX_FIELD_BYTES {
-            return Err(UploadRefusal::Failed(invalid_fault(
-                "A field of the form is too long.",
-            )));
-        }
-        text.extend_from_slice(&bytes);
-    }
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
 fn file_action(action: ConsoleAction, target: String) -> ActionRequest {
     ActionRequest {
         action,
@@ -306,10 +232,6 @@ fn store_of(state: &ConsoleState) -> Result<&Store, Fault> {
         .detail("no_store")
         .advice("Start it with --s3 URL.")
     })
-}
-
-fn invalid_fault(text: &str) -> Fault {
-    Fault::new(FaultCode::InvalidArgument, text)
 }
 
 fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {

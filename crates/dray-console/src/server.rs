@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use url::Url;
 
 use crate::guard::{self, OwnOrigins};
@@ -23,13 +24,16 @@ use crate::index::{EventIndex, EventSource, follow_events};
 use crate::link::{LinkVerifier, LoginLink};
 use crate::login::LOGIN_PATH;
 use crate::page::PAGE_ASSETS;
+use crate::playground::agent::AgentClient;
+use crate::playground::conversation::ConversationStore;
+use crate::replay::job::ReplayStore;
 use crate::respond::see_other;
 use crate::session::{SessionCookie, SessionStore};
-use crate::settings::{ConsoleSettings, ConsoleSystem};
+use crate::settings::{AgentEndpoint, ConsoleSettings, ConsoleSystem};
 use crate::state::{ConsoleParts, ConsoleState};
 use crate::{
-    deliveries, files, letters, live, login, operation, policy, previews, sandbox_files, sandboxes,
-    setup,
+    deliveries, files, letters, live, login, operation, playground, policy, previews, replay,
+    sandbox_files, sandboxes, setup,
 };
 
 /// Live pages that are open together.
@@ -153,6 +157,7 @@ impl ConsoleServer {
             .as_ref()
             .is_some_and(|url| url.scheme() == "https");
         let role = self.settings.highest_role;
+        let turns = TaskTracker::new();
         let state = ConsoleState::new(ConsoleParts {
             origins: OwnOrigins::new(self.address, self.public_url.as_ref()),
             cookie: SessionCookie::new(self.address.port(), is_secure),
@@ -166,6 +171,10 @@ impl ConsoleServer {
             settings: self.settings,
             index,
             health,
+            agents: system.agents.as_ref().and_then(open_agents),
+            conversations: ConversationStore::default(),
+            replays: ReplayStore::default(),
+            turns: turns.clone(),
             live_permits: Arc::new(Semaphore::new(MAX_LIVE_PAGES)),
             stop: stop.clone(),
         });
@@ -175,6 +184,32 @@ impl ConsoleServer {
         };
         if serve(self.listener, router(state), limits, stop).await == DrainOutcome::CutOff {
             tracing::debug!("pages were cut off by the end of the console");
+        }
+        end_turns(&turns).await;
+    }
+}
+
+/// Waits for turns and replays, whose token is cancelled: what is left to do is the event that says so.
+async fn end_turns(turns: &TaskTracker) {
+    turns.close();
+    if tokio::time::timeout(STOP_TIMEOUT, turns.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!("the end of a turn of the playground was not recorded");
+    }
+}
+
+/// The client of the playground's orchestrator.
+fn open_agents(endpoint: &AgentEndpoint) -> Option<Arc<AgentClient>> {
+    match AgentClient::new(endpoint) {
+        Ok(agents) => Some(Arc::new(agents)),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the playground has no client for the orchestrator"
+            );
+            None
         }
     }
 }
@@ -195,6 +230,34 @@ fn parse_url(text: &str) -> Result<Url, ConsoleError> {
     }
 }
 
+fn playground_routes() -> Router<ConsoleState> {
+    Router::new()
+        .route(
+            "/playground",
+            get(playground::playground_page).post(playground::begin_conversation),
+        )
+        .route(
+            "/playground/{id}",
+            get(playground::conversation_page).post(playground::send_message),
+        )
+        // The handlers count the bytes of files themselves, while they come.
+        .layer(DefaultBodyLimit::disable())
+        .route(
+            "/playground/{id}/events",
+            get(playground::stream::answer_events),
+        )
+        .route(
+            "/playground/{id}/requests/{turn}",
+            get(playground::request_page),
+        )
+        .route(
+            "/playground/{id}/files/{turn}/{number}",
+            get(playground::answer_file),
+        )
+        .route("/playground/{id}/cancel", post(playground::cancel_turn))
+        .route("/playground/{id}/end", post(playground::end_conversation))
+}
+
 fn router(state: ConsoleState) -> Router {
     let mut router = Router::new()
         .route("/", get(async || see_other("/deliveries")))
@@ -211,6 +274,14 @@ fn router(state: ConsoleState) -> Router {
         .route("/letters/redrive", post(letters::redrive_selected))
         .route("/letters/{sequence}", get(letters::letter_page))
         .route("/policy", get(policy::empty_page).post(policy::judged_page))
+        .route(
+            "/policy/replay",
+            get(replay::replay_page)
+                .post(replay::begin_replay)
+                .layer(DefaultBodyLimit::disable()),
+        )
+        .route("/policy/replay/progress", get(replay::progress_fragment))
+        .route("/policy/replay/cancel", post(replay::cancel_replay))
         .route("/files", get(files::list_page))
         .route("/files/{digest}", get(files::file_page))
         .route("/files/{digest}/content", post(files::get_content))
@@ -223,6 +294,7 @@ fn router(state: ConsoleState) -> Router {
             // The handler counts the bytes of a file itself, while they come.
             post(sandbox_files::put_file).layer(DefaultBodyLimit::disable()),
         )
+        .merge(playground_routes())
         .route("/setup", get(setup::setup_page))
         .route("/setup/check", post(setup::checks::check_page));
     for asset in PAGE_ASSETS {

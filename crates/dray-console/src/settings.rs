@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use dray_bus::Bus;
 use dray_store::Store;
-use dray_types::TenantId;
+use dray_types::{Secret, TenantId};
 
 /// The role of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConsoleRole {
     /// May see every page, but not change anything or download content of users.
     Look,
-    /// May also resend, redrive, copy files into and out of sandboxes, and resolve names.
+    /// May also resend, redrive, copy files into and out of sandboxes, chat with agents, and resolve names.
     Act,
 }
 
@@ -80,6 +80,8 @@ pub struct ConsoleSystem {
     pub tenant: TenantId,
     /// The configuration of this process with the source of each value, for the set-up page. Holds no secrets.
     pub config: Vec<ConfigValue>,
+    /// The orchestrator of the playground; without one there is no chat.
+    pub agents: Option<AgentEndpoint>,
     /// Key of `LoginLink`s, from [`dray_store::Store::derive_key`] with
     /// [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).
     pub link_key: [u8; 32],
@@ -92,6 +94,15 @@ impl fmt::Debug for ConsoleSystem {
             .field("tenant", &self.tenant)
             .finish_non_exhaustive()
     }
+}
+
+/// An orchestrator, as its clients reach it.
+#[derive(Clone, Debug)]
+pub struct AgentEndpoint {
+    /// Base of its URLs, such as `http://127.0.0.1:5000`.
+    pub url: String,
+    /// Key of one of its clients (`orchestrator.clients`); `None` for one on loopback that asks for none.
+    pub key: Option<Secret>,
 }
 
 /// One value of the configuration.

@@ -8,11 +8,15 @@ use dray_store::Store;
 use dray_types::{Clock, TenantId};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::guard::OwnOrigins;
 use crate::health::SystemHealth;
 use crate::index::EventIndex;
 use crate::link::LinkVerifier;
+use crate::playground::agent::AgentClient;
+use crate::playground::conversation::ConversationStore;
+use crate::replay::job::ReplayStore;
 use crate::session::{SessionCookie, SessionStore};
 use crate::settings::{ConfigValue, ConsoleSettings};
 
@@ -33,6 +37,12 @@ pub(crate) struct ConsoleParts {
     pub(crate) links: LinkVerifier,
     pub(crate) index: Arc<EventIndex>,
     pub(crate) health: watch::Receiver<SystemHealth>,
+    /// The orchestrator of the playground.
+    pub(crate) agents: Option<Arc<AgentClient>>,
+    pub(crate) conversations: ConversationStore,
+    pub(crate) replays: ReplayStore,
+    /// Turns of the playground and replays that run.
+    pub(crate) turns: TaskTracker,
     /// One permit for each live page that may be open.
     pub(crate) live_permits: Arc<Semaphore>,
     /// Ends streams of open pages, so that the server can drain.

@@ -1,5 +1,6 @@
 //! Chat completions of DIAL deployments and of any model with this API (quickapps 3, 17, 18.4).
 
+mod answer;
 mod delta;
 mod error;
 mod stream;
@@ -18,6 +19,7 @@ use crate::error::Error;
 use crate::origin::{DialOrigin, canonical_path};
 use crate::retry::RetryPolicy;
 
+pub use answer::{AnswerEnding, ChatAnswer};
 pub use delta::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 pub use error::{ChatError, ChatKind};
 pub use stream::ChatStream;

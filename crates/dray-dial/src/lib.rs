@@ -6,6 +6,7 @@
 //! - [`DialClient`]: files, permissions, metadata, sign-in and the code interpreter.
 //! - [`DialPort`]: what other crates need of it, as a trait; `fake` (feature `fake`) is one in memory for tests.
 //! - [`chat`]: streams of chat completions, from DIAL or from anywhere.
+//! - [`inline_bytes`]: the content of an attachment that carries it.
 //! - [`origin`]: the classification of a URL, without a request.
 //!
 //! It decides nothing about files that people may read: DIAL Core checks every key itself.
@@ -28,6 +29,7 @@ mod error;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod files;
+mod inline;
 pub mod meta;
 pub mod origin;
 mod port;
@@ -36,5 +38,6 @@ pub mod signin;
 
 pub use crate::core::{DialClient, DialOptions, InterpreterAction, InterpreterEndpoint};
 pub use error::{Error, ErrorKind};
+pub use inline::inline_bytes;
 pub use origin::{DialFolder, DialOrigin, FileUrl, InvalidOrigin, UrlClass};
 pub use port::{ChunkStream, DialPort};

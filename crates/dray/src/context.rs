@@ -20,7 +20,7 @@ use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
 use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::Store;
 use dray_ticket::TicketServer;
-use dray_types::{Clock, Deadline, TenantId};
+use dray_types::{Clock, Deadline, Secret, TenantId};
 
 pub(crate) use self::advice::{bus_advice, start_failure};
 use crate::cli::GlobalOptions;
@@ -444,6 +444,21 @@ impl SystemConnection {
             }
             None => self.bus.drain().await,
         }
+    }
+}
+
+/// The key that a file holds. Files often end with a line break, which is not part of it.
+pub(crate) fn read_key_file(file: &Path) -> Result<Secret, CommandFailure> {
+    let text = std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
+        "cannot read {}",
+        file.display()
+    )))?;
+    match text.trim() {
+        "" => Err(CommandFailure::Usage(format!(
+            "{} holds no key",
+            file.display()
+        ))),
+        key => Ok(Secret::new(key)),
     }
 }
 

@@ -13,7 +13,10 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "dray-tool",
         &["dray-types", "dray-media-type", "dray-agent"],
     ),
-    ("dray-dial", &["dray-types", "dray-agent", "dray-http"]),
+    (
+        "dray-dial",
+        &["dray-types", "dray-media-type", "dray-agent", "dray-http"],
+    ),
     ("dray-archive", &[]),
     ("dray-guard", &["dray-types"]),
     ("dray-presentation", &["dray-types", "dray-media-type"]),
@@ -134,6 +137,10 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "dray-console",
         &[
             "dray-types",
+            "dray-agent",
+            "dray-dial",
+            "dray-guard",
+            "dray-http",
             "dray-presentation",
             "dray-proto",
             "dray-bus",

@@ -10,16 +10,16 @@ use dray_types::FaultCode;
 use super::*;
 
 /// The audit events of consoles, from the first one.
-struct AuditTrail(EventStream);
+pub(super) struct AuditTrail(EventStream);
 
 impl AuditTrail {
-    async fn open(console: &ConsoleFixture) -> Self {
+    pub(super) async fn open(console: &ConsoleFixture) -> Self {
         let filter = EventFilter::new("dray.audit.console.>").from_start();
         Self(console.bus.events(filter).await.unwrap())
     }
 
     /// The next event that is not a login: its operation, and what it says.
-    async fn next(&mut self) -> (String, v1::ConsoleAudit) {
+    pub(super) async fn next(&mut self) -> (String, v1::ConsoleAudit) {
         let reading = async {
             loop {
                 let event = self.0.next().await.unwrap();

@@ -7,6 +7,8 @@ mod guard;
 mod live;
 mod outage;
 mod pages;
+mod playground;
+mod replay;
 mod sandbox;
 
 use std::net::SocketAddr;
@@ -26,7 +28,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{ConfigValue, ConsoleRole, ConsoleServer, ConsoleSettings, ConsoleSystem, LoginLink};
+use crate::{
+    AgentEndpoint, ConfigValue, ConsoleRole, ConsoleServer, ConsoleSettings, ConsoleSystem,
+    LoginLink,
+};
 
 /// How long anything here may take, on a slow machine.
 const TEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -99,6 +104,15 @@ impl ConsoleFixture {
 
     /// A console over this bus.
     async fn over(bus: Bus, settings: ConsoleSettings) -> Self {
+        Self::over_system(bus, settings, None).await
+    }
+
+    /// A console over this bus, whose playground sends to `agents`.
+    async fn over_system(
+        bus: Bus,
+        settings: ConsoleSettings,
+        agents: Option<AgentEndpoint>,
+    ) -> Self {
         let clock = Clock::system();
         let folder = tempfile::tempdir().unwrap();
         let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
@@ -115,6 +129,7 @@ impl ConsoleFixture {
                 value: "true".to_owned(),
                 source: "variable DRAY_EGRESS_FETCHER__ENABLED".to_owned(),
             }],
+            agents,
             link_key: LINK_KEY,
         };
         let stop = CancellationToken::new();
@@ -199,6 +214,17 @@ impl ConsoleFixture {
         .await
     }
 
+    /// Sends a form with files, whose boundary is `b`.
+    async fn post_multipart(&self, path: &str, login: &Login, form: &str) -> TestResponse {
+        let (host, origin, cookie) = (self.address, &self.base_url, &login.cookie);
+        let length = form.len();
+        self.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nCookie: {cookie}\r\n\
+             Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{form}"
+        ))
+        .await
+    }
+
     /// Sends a request as it is and reads until the console closes the connection.
     async fn send(&self, request: impl AsRef<[u8]>) -> TestResponse {
         let exchange = async {
@@ -251,6 +277,21 @@ impl ConsoleFixture {
         let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
         waited.unwrap_or_else(|_| panic!("{path} never showed {text:?}"))
     }
+}
+
+/// A form with fields and files (name and content), as a browser sends it.
+fn multipart_form(fields: &[(&str, &str)], files: &[(&str, &str)]) -> String {
+    let fields = fields.iter().map(|(name, value)| {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    });
+    let files = files.iter().map(|(name, content)| {
+        format!(
+            "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
+             Content-Type: text/plain\r\n\r\n{content}\r\n"
+        )
+    });
+    let parts: Vec<String> = fields.chain(files).collect();
+    format!("{}--b--\r\n", parts.concat())
 }
 
 fn parse_response(received: &[u8]) -> TestResponse {

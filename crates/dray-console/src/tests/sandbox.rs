@@ -15,29 +15,13 @@ fn entry(path: &str, kind: SandboxEntryKind) -> v1::SandboxEntry {
     }
 }
 
-/// A form with a file, as a browser sends it.
 fn file_form(token: &str, file_name: &str, content: &str) -> String {
-    let field = |name: &str, value: &str| {
-        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
-    };
-    format!(
-        "{}{}{}--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{file_name}\"\r\n\
-         Content-Type: text/plain\r\n\r\n{content}\r\n--b--\r\n",
-        field("csrf", token),
-        field("session", "chat-1"),
-        field("path", "/work"),
-    )
+    let fields = [("csrf", token), ("session", "chat-1"), ("path", "/work")];
+    multipart_form(&fields, &[(file_name, content)])
 }
 
 async fn put(console: &ConsoleFixture, login: &Login, form: &str) -> TestResponse {
-    let (host, origin, cookie) = (console.address, &console.base_url, &login.cookie);
-    let length = form.len();
-    console
-        .send(format!(
-            "POST /sandboxes/put HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nCookie: {cookie}\r\n\
-             Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{form}"
-        ))
-        .await
+    console.post_multipart("/sandboxes/put", login, form).await
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! `dray console` on the command line, and the options of `dray up` for it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dray_console::ConsoleRole;
@@ -32,6 +33,13 @@ pub(crate) struct ConsoleArgs {
     /// `console` suffices for looking; acting needs `console-operator`.
     #[arg(long, value_name = "ROLE", default_value = "look")]
     pub(crate) role: ConsoleRole,
+    /// The orchestrator of the playground, for example `http://127.0.0.1:5000`. Without it there is no chat. With
+    /// --role act alone.
+    #[arg(long, value_name = "URL")]
+    pub(crate) agents: Option<String>,
+    /// File that holds the key for --agents, one of `orchestrator.clients`.
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    pub(crate) agents_key_file: Option<PathBuf>,
 }
 
 /// What `dray console` does beside serving.

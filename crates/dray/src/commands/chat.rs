@@ -3,7 +3,6 @@
 mod ask;
 mod attach;
 mod conversation;
-mod data;
 mod downloads;
 mod embedded;
 mod input;

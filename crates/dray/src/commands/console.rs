@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use dray_console::{
-    ConfigValue, ConsoleError, ConsoleServer, ConsoleSettings, ConsoleSystem, LINK_KEY_PURPOSE,
-    LoginLink,
+    AgentEndpoint, ConfigValue, ConsoleError, ConsoleServer, ConsoleSettings, ConsoleSystem,
+    LINK_KEY_PURPOSE, LoginLink,
 };
+use dray_dial::DialOrigin;
 use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
 use dray_types::Clock;
@@ -34,6 +35,7 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
         highest_role: console.role,
         ..ConsoleSettings::default()
     };
+    let agents = agent_endpoint(console)?;
     let server = bind_console(console.listen, settings, Clock::system()).await?;
     let config = context::load_config(&context::config_sources(global)?)?;
     let connection = SystemConnection::open_running(global).await?;
@@ -44,6 +46,7 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
         store: Some(store),
         tenant: connection.tenant().clone(),
         config: config_values(&config),
+        agents,
     };
     let url = server.login_url(&system);
     let stop = CancellationToken::new();
@@ -60,6 +63,25 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
     };
     connection.close().await;
     ended
+}
+
+/// The orchestrator that the command line names.
+fn agent_endpoint(console: &ConsoleArgs) -> Result<Option<AgentEndpoint>, CommandFailure> {
+    let Some(url) = &console.agents else {
+        return Ok(None);
+    };
+    // Its parser refuses users and queries, which a page would show.
+    DialOrigin::parse(url).map_err(|_| {
+        CommandFailure::Usage(
+            "--agents is not an http or https URL without user, query and fragment".to_owned(),
+        )
+    })?;
+    let key = console.agents_key_file.as_deref();
+    let key = key.map(context::read_key_file);
+    Ok(Some(AgentEndpoint {
+        url: url.clone(),
+        key: key.transpose()?,
+    }))
 }
 
 /// Prints a link of a console that shares this store.

@@ -1,8 +1,12 @@
 //! The console of `dray up`: bound before the services start, and serving for as long as the host runs.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use dray_console::{
-    ConsoleError, ConsoleRole, ConsoleServer, ConsoleSettings, ConsoleSystem, LINK_KEY_PURPOSE,
+    AgentEndpoint, ConsoleError, ConsoleRole, ConsoleServer, ConsoleSettings, ConsoleSystem,
+    LINK_KEY_PURPOSE,
 };
+use dray_orchestrator::Config as OrchestratorConfig;
 use dray_service::RunningHost;
 use dray_service::host::ErrorChain;
 use dray_types::{Clock, TenantId};
@@ -10,6 +14,9 @@ use dray_types::{Clock, TenantId};
 use crate::cli::{DEFAULT_CONSOLE, UpArgs};
 use crate::commands::console;
 use crate::outcome::{CommandFailure, print_note};
+
+/// The entry of `orchestrator.clients` whose key the playground uses.
+const CONSOLE_CLIENT: &str = "console";
 
 /// A bound console that does not serve requests yet.
 pub(crate) struct BoundConsole {
@@ -53,6 +60,7 @@ impl BoundConsole {
             store: Some(context.store.clone()),
             tenant: self.tenant,
             config: console::config_values(running.config()),
+            agents: agent_endpoint(running),
             link_key: context.store.derive_key(LINK_KEY_PURPOSE),
         };
         let url = self.server.login_url(&system);
@@ -60,6 +68,27 @@ impl BoundConsole {
         context.tasks.spawn(serving);
         url
     }
+}
+
+/// The orchestrator of this process. Where it asks for keys, the console takes that of its client `console`, so an
+/// operator decides what the playground may use; without one the orchestrator refuses, and the page says so.
+fn agent_endpoint(running: &RunningHost) -> Option<AgentEndpoint> {
+    // The bound address: the configuration may say port 0.
+    let address = running.context().listen_addresses.find("chat")?;
+    let config = running
+        .config()
+        .section::<OrchestratorConfig>("orchestrator");
+    let clients = config.ok()?.clients;
+    // A listener of every address is reached over loopback, as its clients of this machine do.
+    let host = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    Some(AgentEndpoint {
+        url: format!("http://{}", SocketAddr::new(host, address.port())),
+        key: clients.get(CONSOLE_CLIENT).cloned(),
+    })
 }
 
 /// The default address. If it is in use, for example by another system on this machine, a free port. The URL is always

@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 
 use dray_agent::caller::Caller;
 use dray_agent::message::Attachment;
-use dray_dial::{DialClient, DialOrigin, UrlClass};
+use dray_dial::{DialClient, DialOrigin, UrlClass, inline_bytes};
 use dray_http::HttpClient;
 use dray_presentation::name;
 use percent_encoding::percent_decode_str;
 use tempfile::NamedTempFile;
 
-use super::data;
 use crate::outcome::CommandFailure;
 
 /// Largest file that is fetched, in bytes.
@@ -68,7 +67,7 @@ impl DownloadDirectory {
 
     /// Writes one file, or fetches it first. Dropping the future leaves no partial file.
     pub(super) async fn take(&self, attachment: &Attachment) -> DownloadOutcome {
-        let taken = match data::inline_bytes(attachment) {
+        let taken = match inline_bytes(attachment) {
             Some(bytes) => self.keep(attachment, &bytes).map(Some),
             None => self.fetch(attachment).await,
         };

@@ -16,6 +16,7 @@ use super::downloads::DownloadDirectory;
 use super::embedded::EmbeddedServices;
 use super::{chat_failure, trouble};
 use crate::cli::{ChatArgs, GlobalOptions};
+use crate::context;
 use crate::outcome::CommandFailure;
 
 /// `api-version` of requests to DIAL Core.
@@ -305,19 +306,7 @@ fn api_key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure>
         return Ok(Some(key.clone()));
     }
     if let Some(file) = &chat.api_key_file {
-        let text = std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
-            "cannot read {}",
-            file.display()
-        )))?;
-        // Files often end with a line break, which is not part of the key.
-        let key = text.trim();
-        if key.is_empty() {
-            return Err(CommandFailure::Usage(format!(
-                "{} holds no key",
-                file.display()
-            )));
-        }
-        return Ok(Some(Secret::new(key)));
+        return context::read_key_file(file).map(Some);
     }
     let environment = Environment::from_process();
     let dial = environment.get("DIAL_URL");

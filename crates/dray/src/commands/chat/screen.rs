@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 
 use dray_agent::message::Attachment;
-use dray_dial::chat::{StageDelta, StageEnd};
+use dray_dial::chat::{AnswerEnding, StageDelta, StageEnd};
+use dray_dial::inline_bytes;
 use dray_presentation::{name, size};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::ask::AnswerEnding;
-use super::data;
 use super::downloads::DownloadOutcome;
 use crate::outcome::{self, CommandFailure, print_line};
 use crate::progress;
@@ -160,7 +159,7 @@ impl ChatScreen {
             let fields = told.as_object_mut();
             if let Some(fields) = fields {
                 // The content itself is not repeated in the event.
-                let is_held = data::inline_bytes(attachment).is_some();
+                let is_held = inline_bytes(attachment).is_some();
                 let url = attachment.url.as_ref().filter(|_| !is_held);
                 fields.insert("url".to_owned(), json!(url));
                 match taken {
@@ -264,7 +263,7 @@ fn print_event(event: &Value) {
 fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String {
     let title = attachment.title.as_deref().unwrap_or("attachment");
     let mut line = format!("file: {}", name::shown_text(title, name::SHOWN_MAX));
-    let held = data::inline_bytes(attachment).map(|bytes| bytes.len() as u64);
+    let held = inline_bytes(attachment).map(|bytes| bytes.len() as u64);
     let kind = attachment
         .kind
         .as_deref()

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_dial::chat::ChatAnswer;
 use dray_presentation::name;
 use dray_types::FaultCode;
 use tokio::signal::unix::Signal;
 
-use super::ask::{self, ChatAnswer};
+use super::ask;
 use super::conversation::{ChatQuestion, ConversationFile};
 use super::downloads::{DownloadDirectory, DownloadOutcome};
 use super::peer::ChatPeer;

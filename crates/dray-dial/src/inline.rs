@@ -12,8 +12,8 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The bytes inside an attachment; `None` if it only has a reference.
-pub(super) fn inline_bytes(attachment: &Attachment) -> Option<Vec<u8>> {
+/// The bytes inside an attachment, `data` before a `data:` URL; `None` if it only has a reference.
+pub fn inline_bytes(attachment: &Attachment) -> Option<Vec<u8>> {
     if let Some(data) = &attachment.data {
         // The default of DIAL for attachments without a type.
         let media_type = attachment.kind.as_deref().unwrap_or("text/markdown");

@@ -1,0 +1,459 @@
+//! The playground: a chat with an agent through the orchestrator's public API, with the role `act`, because it spends.
+//!
+//! A turn runs in the console and not in the browser: a page that is closed or reloaded loses nothing, and a turn ends by
+//! its answer, by a person, by the end of the login, or after 30 minutes.
+
+pub(crate) mod agent;
+pub(crate) mod conversation;
+mod curl;
+mod run;
+pub(crate) mod stream;
+mod view;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use dray_dial::inline_bytes;
+use dray_proto::v1::ConsoleAction;
+use dray_types::{Fault, FaultCode, TenantId};
+use http::{StatusCode, Uri};
+use maud::{Markup, html};
+use multer::Field;
+
+use self::agent::{AgentClient, ChosenFile};
+use self::conversation::Conversation;
+use self::curl::BODY_NAME;
+use self::run::{TURN_TIMEOUT, TurnRun};
+use crate::audit::ActionRequest;
+use crate::calls::fault_notice;
+use crate::form::{self, FormFields};
+use crate::page::PageFrame;
+use crate::respond::{self, as_download, see_other, with_type};
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::shown;
+use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
+
+/// The fields before the files.
+const FORM_LIMITS: UploadLimits = UploadLimits {
+    max_fields: 4,
+    max_field_bytes: 64 * 1024,
+};
+/// Files of one message.
+const MAX_FILES: usize = 4;
+/// All files of one message together, in bytes.
+const MAX_FILE_BYTES: usize = 8 << 20;
+/// Longest name of an agent, in bytes.
+const MAX_AGENT_BYTES: usize = 256;
+
+/// `GET /playground`: the agents, and the conversations of this login.
+pub(crate) async fn playground_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+) -> Response {
+    let content = if session.can_act() {
+        first_page(&state, &session).await
+    } else {
+        html! {
+            p.notice { "A chat spends tokens of the model, and an agent may use its tools: it needs a login that may act. "
+                "Log in with a link of " code { "dray console link --role act" } "." }
+        }
+    };
+    frame(&state, &session).render(&content)
+}
+
+async fn first_page(state: &ConsoleState, session: &ConsoleSession) -> Markup {
+    let agents = match agents_of(state) {
+        Ok(agents) => agents.agents().await,
+        Err(fault) => Err(fault),
+    };
+    let open = state.conversations.of_login(&session.login);
+    html! {
+        @match &agents {
+            Err(fault) => (fault_notice("Agents cannot be listed.", fault)),
+            Ok(agents) => {
+                @if agents.is_empty() { p { "The orchestrator has no local manifest. Name a folder with " code { "--manifests" } "." } }
+                @else { (view::message_form(session, "/playground", Some(agents))) }
+            },
+        }
+        @if !open.is_empty() {
+            h2 { "Open conversations" }
+            ul {
+                @for conversation in &open {
+                    li { a href=(view::conversation_path(&conversation.id)) {
+                        (shown(&conversation.agent)) ", " (conversation.read(|content| content.turns.len())) " messages"
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// `POST /playground`: a new conversation with its first message.
+pub(crate) async fn begin_conversation(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    request: Request,
+) -> Response {
+    let message = match ChatMessage::read(request, &session).await {
+        Ok(message) => message,
+        Err(refused) => {
+            return refused
+                .respond(|refusal| refusal.respond(|fault| failed_page(&state, &session, fault)));
+        }
+    };
+    let begun = async {
+        let agents = agents_of(&state)?;
+        if message.agent.is_empty() || message.agent.len() > MAX_AGENT_BYTES {
+            return Err(invalid_fault("The form names no agent."));
+        }
+        let is_open = |login: &str| state.sessions.is_open(login, state.now_ms());
+        let conversation =
+            state
+                .conversations
+                .begin(&session.login, &message.agent, state.now_ms(), is_open)?;
+        let sent = send(&state, &session, agents, &conversation, message).await;
+        // Without a turn it would count against the limits of the login.
+        if sent.is_err() {
+            state.conversations.end(&conversation.id, &session.login);
+        }
+        sent.map(|()| conversation)
+    };
+    match begun.await {
+        Ok(conversation) => see_other(&view::conversation_path(&conversation.id)),
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+/// `POST /playground/{id}`: the next message.
+pub(crate) async fn send_message(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    let message = match ChatMessage::read(request, &session).await {
+        Ok(message) => message,
+        Err(refused) => {
+            return refused
+                .respond(|refusal| refusal.respond(|fault| failed_page(&state, &session, fault)));
+        }
+    };
+    let sent = async {
+        let agents = agents_of(&state)?;
+        let conversation = find(&state, &session, &id)?;
+        send(&state, &session, agents, &conversation, message).await
+    };
+    match sent.await {
+        Ok(()) => see_other(&view::conversation_path(&id)),
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+/// Records the turn, then lets it run.
+async fn send(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    agents: Arc<AgentClient>,
+    conversation: &Arc<Conversation>,
+    message: ChatMessage,
+) -> Result<(), Fault> {
+    let ChatMessage { text, files, .. } = message;
+    let sizes = files
+        .iter()
+        .map(|file| (file.name.clone(), file.content.len()));
+    let cancel = state.stop.child_token();
+    conversation.begin_turn(text.clone(), sizes.collect(), cancel.clone())?;
+    let action = ActionRequest {
+        action: ConsoleAction::PlaygroundTurn,
+        target: format!("agent {}", conversation.agent),
+        time: TURN_TIMEOUT,
+        operation: None,
+    };
+    let action = match state.begin_action(session, action).await {
+        Ok(action) => action,
+        Err(fault) => {
+            // Nothing was sent, so nothing is shown.
+            conversation.drop_turn();
+            return Err(fault);
+        }
+    };
+    let run = TurnRun {
+        state: state.clone(),
+        agents,
+        session: session.clone(),
+        conversation: Arc::clone(conversation),
+        action,
+        cancel,
+        text,
+        files,
+    };
+    state.turns.spawn(run.run());
+    Ok(())
+}
+
+/// `GET /playground/{id}`: a conversation.
+pub(crate) async fn conversation_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(id): Path<String>,
+) -> Response {
+    if !session.can_act() {
+        return form::acting_refused();
+    }
+    match find(&state, &session, &id) {
+        Ok(conversation) => {
+            let body = conversation
+                .read(|content| view::conversation_body(&session, &conversation, content));
+            frame(&state, &session).render(&body)
+        }
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+/// `GET /playground/{id}/requests/{turn}`: the request of a turn as `curl`; with `body=1` its body alone, with
+/// `fragment=1` the part of a page.
+pub(crate) async fn request_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path((id, turn)): Path<(String, usize)>,
+    uri: Uri,
+) -> Response {
+    if !session.can_act() {
+        return form::acting_refused();
+    }
+    let (agents, body) = match find_request(&state, &session, &id, turn) {
+        Ok(found) => found,
+        Err(fault) => return failed_page(&state, &session, &fault),
+    };
+    let query = FormFields::of_query(&uri);
+    if query.is_checked("body") {
+        let mut response = with_type(StatusCode::OK, "application/octet-stream", Body::from(body));
+        as_download(&mut response, BODY_NAME);
+        return response;
+    }
+    let path = format!("{}/requests/{turn}", view::conversation_path(&id));
+    let fragment = view::curl_fragment(&agents, &path, &body);
+    if query.is_checked("fragment") {
+        let fragment = Body::from(fragment.into_string());
+        return with_type(StatusCode::OK, "text/html; charset=utf-8", fragment);
+    }
+    frame(&state, &session).render(&html! {
+        (fragment)
+        p { a href=(view::conversation_path(&id)) { "Back to the conversation" } }
+    })
+}
+
+fn find_request(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    id: &str,
+    turn: usize,
+) -> Result<(Arc<AgentClient>, String), Fault> {
+    let agents = agents_of(state)?;
+    let conversation = find(state, session, id)?;
+    let request = conversation.request(turn);
+    let request = request
+        .ok_or_else(|| not_found("The request is not known yet: its files are on their way."))?;
+    Ok((agents, request.to_string()))
+}
+
+/// `GET /playground/{id}/files/{turn}/{number}`: a file whose content is part of an answer, always as a download.
+pub(crate) async fn answer_file(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path((id, turn, number)): Path<(String, usize, usize)>,
+) -> Response {
+    if !session.can_act() {
+        return form::acting_refused();
+    }
+    let found = find(&state, &session, &id).ok().and_then(|conversation| {
+        conversation.read(|content| {
+            let file = content.turns.get(turn)?.attachments.get(number)?;
+            let name = file.title.clone().unwrap_or_else(|| "file".to_owned());
+            Some((name, inline_bytes(file)?))
+        })
+    });
+    let Some((name, bytes)) = found else {
+        return respond::plain_text(StatusCode::NOT_FOUND, "There is no such file.");
+    };
+    let mut response = with_type(
+        StatusCode::OK,
+        "application/octet-stream",
+        Body::from(bytes),
+    );
+    as_download(&mut response, &shown(name));
+    response
+}
+
+/// `POST /playground/{id}/cancel`: ends the answer that is coming.
+pub(crate) async fn cancel_turn(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Response {
+    if let Err(refused) = FormFields::of_action(body, &session).await {
+        return refused;
+    }
+    match find(&state, &session, &id) {
+        Ok(conversation) => {
+            conversation.cancel();
+            see_other(&view::conversation_path(&id))
+        }
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+/// `POST /playground/{id}/end`: forgets a conversation.
+pub(crate) async fn end_conversation(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Response {
+    if let Err(refused) = FormFields::of_action(body, &session).await {
+        return refused;
+    }
+    state.conversations.end(&id, &session.login);
+    see_other("/playground")
+}
+
+/// A message as its form brings it.
+struct ChatMessage {
+    /// Empty for a conversation that exists.
+    agent: String,
+    text: String,
+    files: Vec<ChosenFile>,
+}
+
+/// Why a message is not read.
+enum MessageRefusal {
+    /// The login may only look.
+    Role,
+    Form(UploadRefusal),
+}
+
+impl MessageRefusal {
+    fn respond(self, form: impl FnOnce(UploadRefusal) -> Response) -> Response {
+        match self {
+            Self::Role => form::acting_refused(),
+            Self::Form(refusal) => form(refusal),
+        }
+    }
+}
+
+impl From<UploadRefusal> for MessageRefusal {
+    fn from(refusal: UploadRefusal) -> Self {
+        Self::Form(refusal)
+    }
+}
+
+impl ChatMessage {
+    async fn read(request: Request, session: &ConsoleSession) -> Result<Self, MessageRefusal> {
+        if !session.can_act() {
+            return Err(MessageRefusal::Role);
+        }
+        let (head, body) = request.into_parts();
+        let mut form = UploadForm::open(&head.headers, body, session, FORM_LIMITS).await?;
+        let text = form.fields.get("message").to_owned();
+        if text.is_empty() {
+            let fault = invalid_fault("The message is empty: say something, with files too.");
+            return Err(UploadRefusal::from(fault).into());
+        }
+        let agent = form.fields.get("agent").to_owned();
+        let mut files: Vec<ChosenFile> = Vec::new();
+        while let Some(part) = form.next_file().await? {
+            let taken: usize = files.iter().map(|file| file.content.len()).sum();
+            let file = read_file(part, MAX_FILE_BYTES - taken).await?;
+            // A form without a chosen file has one part without a name.
+            if !file.name.is_empty() {
+                files.push(file);
+            }
+            if files.len() > MAX_FILES {
+                return Err(UploadRefusal::from(files_too_large()).into());
+            }
+        }
+        Ok(Self { agent, text, files })
+    }
+}
+
+async fn read_file(
+    mut part: Field<'static>,
+    max_bytes: usize,
+) -> Result<ChosenFile, UploadRefusal> {
+    let name = part.file_name().unwrap_or_default().to_owned();
+    let mut content = Vec::new();
+    while let Some(bytes) = next_part(part.chunk()).await? {
+        // Counted as it comes: what a browser says about the length is not trusted.
+        if content.len() + bytes.len() > max_bytes {
+            return Err(files_too_large().into());
+        }
+        content.extend_from_slice(&bytes);
+    }
+    Ok(ChosenFile {
+        name,
+        content: Bytes::from(content),
+    })
+}
+
+fn files_too_large() -> Fault {
+    Fault::new(
+        FaultCode::TooLarge,
+        "A message takes up to 4 files with 8 MiB together.",
+    )
+    .detail("upload_too_large")
+    .advice("Put larger files into the sandbox of a session, and name them.")
+}
+
+fn agents_of(state: &ConsoleState) -> Result<Arc<AgentClient>, Fault> {
+    // The orchestrator keeps files and records of this tenant alone, so a login of another one must not reach it.
+    if state.tenant != TenantId::default() {
+        return Err(Fault::new(
+            FaultCode::Unsupported,
+            "The orchestrator serves the tenant `default`, and this console is one of another tenant.",
+        )
+        .detail("other_tenant"));
+    }
+    state.agents.clone().ok_or_else(|| {
+        Fault::new(
+            FaultCode::Unsupported,
+            "This console knows no orchestrator.",
+        )
+        .detail("no_orchestrator")
+        .advice("Start it with --agents URL.")
+    })
+}
+
+fn find(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    id: &str,
+) -> Result<Arc<Conversation>, Fault> {
+    let conversation = state.conversations.find(id, &session.login);
+    conversation.ok_or_else(|| not_found("The conversation has ended, or is one of another login."))
+}
+
+fn not_found(sentence: &str) -> Fault {
+    Fault::new(FaultCode::NotFound, sentence)
+}
+
+fn frame<'a>(state: &'a ConsoleState, session: &'a ConsoleSession) -> PageFrame<'a> {
+    PageFrame {
+        state,
+        session,
+        section: "/playground",
+        title: "Playground",
+    }
+}
+
+fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
+    frame(state, session).render(&html! {
+        (fault_notice("The message was not sent.", fault))
+        p { a href="/playground" { "Back to the playground" } }
+    })
+}

@@ -1,0 +1,119 @@
+//! Owners, limits and repeated requests of conversations. What pages show of them is tested in `crate::tests`.
+
+use dray_agent::message::Role;
+
+use super::*;
+
+fn conversation(store: &ConversationStore, login: &str) -> Arc<Conversation> {
+    store.begin(login, "clerk", 1, |_| true).unwrap()
+}
+
+fn say(conversation: &Conversation, text: &str) -> Value {
+    let begun = conversation.begin_turn(text.to_owned(), Vec::new(), CancellationToken::new());
+    begun.unwrap();
+    conversation.set_question(Message::new(Role::User, text))
+}
+
+fn done() -> TurnEnding {
+    TurnEnding::Done {
+        reason: "stop".to_owned(),
+        tokens: None,
+    }
+}
+
+#[test]
+fn a_conversation_is_that_of_its_login_and_their_number_is_bounded() {
+    let store = ConversationStore::default();
+    let first = conversation(&store, "a");
+    assert!(store.find(&first.id, "b").is_none());
+    assert!(store.find(&first.id, "a").is_some());
+    for _ in 1..MAX_LOGIN_CONVERSATIONS {
+        conversation(&store, "a");
+    }
+    let refused = store.begin("a", "clerk", 1, |_| true).unwrap_err();
+    assert_eq!(refused.detail, "conversations");
+    store.end(&first.id, "b");
+    assert!(store.find(&first.id, "a").is_some());
+    store.end(&first.id, "a");
+    conversation(&store, "a");
+    // The login ended meanwhile.
+    store.begin("b", "clerk", 1, |login| login == "b").unwrap();
+    assert!(store.of_login("a").is_empty());
+}
+
+#[test]
+fn a_turn_that_failed_is_shown_and_not_repeated() {
+    let store = ConversationStore::default();
+    let conversation = conversation(&store, "a");
+    say(&conversation, "one");
+    let refused = conversation.begin_turn("x".to_owned(), Vec::new(), CancellationToken::new());
+    assert_eq!(refused.unwrap_err().detail, "turn_running");
+    conversation.end_turn(TurnEnding::Cancelled, ChatAnswer::default());
+    let request = say(&conversation, "two");
+    assert_eq!(request["messages"].as_array().unwrap().len(), 1);
+    let mut answer = ChatAnswer::default();
+    let delta = ChunkDelta {
+        content: Some("yes".to_owned()),
+        state: Some(json!({"k": 1})),
+        ..ChunkDelta::default()
+    };
+    conversation.add(&mut answer, delta).unwrap();
+    conversation.end_turn(done(), answer);
+    let request = say(&conversation, "three");
+    assert_eq!(request["messages"][1]["content"], "yes");
+    assert_eq!(request["messages"][1]["custom_content"]["state"]["k"], 1);
+    assert_eq!(request["messages"][2]["content"], "three");
+    // The request of an earlier turn stays what it was.
+    assert_eq!(
+        conversation.request(1).unwrap()["messages"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn what_an_agent_sends_is_bounded() {
+    let store = ConversationStore::default();
+    let conversation = conversation(&store, "a");
+    say(&conversation, "one");
+    let mut answer = ChatAnswer::default();
+    let stage = |index| StageDelta {
+        index,
+        content: Some("é".repeat(MAX_STAGE_BYTES / 4)),
+        ..StageDelta::default()
+    };
+    let stages = (0..u32::try_from(MAX_STAGES).unwrap() + 9)
+        .map(stage)
+        .collect();
+    let delta = ChunkDelta {
+        stages,
+        ..ChunkDelta::default()
+    };
+    conversation.add(&mut answer, delta).unwrap();
+    conversation.read(|content| {
+        let stages = &content.turns[0].stages;
+        assert_eq!(stages.len(), MAX_STAGES);
+        let bytes: usize = stages.iter().map(|stage| stage.content.len()).sum();
+        assert_eq!(bytes, MAX_STAGE_BYTES);
+        assert!(!stages[0].is_cut && stages[9].is_cut);
+    });
+    let delta = ChunkDelta {
+        content: Some("x".repeat(MAX_ANSWER_BYTES + 1)),
+        ..ChunkDelta::default()
+    };
+    let refused = conversation.add(&mut answer, delta).unwrap_err();
+    assert_eq!(refused.detail, "answer_too_large");
+    conversation.end_turn(done(), answer);
+    say(&conversation, "two");
+    let mut answer = ChatAnswer::default();
+    let delta = ChunkDelta {
+        content: Some("x".repeat(MAX_ANSWER_BYTES)),
+        ..ChunkDelta::default()
+    };
+    conversation.add(&mut answer, delta).unwrap();
+    conversation.end_turn(done(), answer);
+    let refused = conversation.begin_turn("x".to_owned(), Vec::new(), CancellationToken::new());
+    assert_eq!(refused.unwrap_err().detail, "conversation_length");
+}

@@ -1,0 +1,209 @@
+//! A conversation as a page: messages, stages, files, how an answer ended, and each request as `curl`.
+
+use dray_agent::message::Attachment;
+use dray_dial::chat::StageEnd;
+use dray_dial::inline_bytes;
+use dray_presentation::size::human_size;
+use maud::{Markup, html};
+
+use super::agent::AgentClient;
+use super::conversation::{AnswerStage, ChatTurn, Conversation, ConversationContent, TurnEnding};
+use super::curl::{BODY_NAME, CurlCommand};
+use super::stream::ReadPosition;
+use crate::calls::fault_notice;
+use crate::page::token_field;
+use crate::session::ConsoleSession;
+use crate::text::shown;
+
+/// The path of a conversation.
+pub(super) fn conversation_path(id: &str) -> String {
+    format!("/playground/{id}")
+}
+
+/// The form of a message. With `agents` it begins a conversation with one of them.
+pub(super) fn message_form(
+    session: &ConsoleSession,
+    action: &str,
+    agents: Option<&[String]>,
+) -> Markup {
+    html! {
+        form.stacked #message-form method="post" action=(action) enctype="multipart/form-data" {
+            (token_field(session))
+            @if let Some(agents) = agents {
+                label { "Agent"
+                    select name="agent" required {
+                        @for agent in agents { option value=(agent) { (shown(agent)) } }
+                    }
+                }
+            }
+            label { "Message" textarea name="message" rows="4" required {} }
+            label { "Files, up to 4 with 8 MiB together" input type="file" name="file" multiple; }
+            button { "Send" }
+        }
+    }
+}
+
+/// Everything that was said, and what may be done next.
+pub(super) fn conversation_body(
+    session: &ConsoleSession,
+    conversation: &Conversation,
+    content: &ConversationContent,
+) -> Markup {
+    let newest = content.turns.len().saturating_sub(1);
+    html! {
+        p { "Agent " code { (shown(&conversation.agent)) } ". "
+            "The conversation is in the memory of the console until you end it or log out." }
+        @for (at, turn) in content.turns.iter().enumerate() {
+            (turn_article(conversation, at, turn))
+            @if at == newest { (turn_end(session, conversation, at, turn)) }
+        }
+        form.inline method="post" action=(format!("{}/end", conversation_path(&conversation.id))) {
+            (token_field(session)) button { "End the conversation" }
+        }
+    }
+}
+
+fn turn_article(conversation: &Conversation, at: usize, turn: &ChatTurn) -> Markup {
+    let is_running = matches!(turn.ending, TurnEnding::Running);
+    let revision = turn.stages.iter().map(|stage| stage.changed_at);
+    let position = ReadPosition {
+        text_bytes: turn.answer.len(),
+        revision: revision.fold(turn.attached_at, u64::max),
+    };
+    let source = is_running.then(|| {
+        format!(
+            "{}/events?turn={at}&after={position}",
+            conversation_path(&conversation.id)
+        )
+    });
+    html! {
+        article.turn aria-label={ "Message " (at + 1) } {
+            h2 { "Message " (at + 1) }
+            div.said { (turn.text) }
+            @for (name, bytes) in &turn.files {
+                p.muted { "File " (shown(name)) ", " (human_size(u64::try_from(*bytes).unwrap_or(u64::MAX))) }
+            }
+            (curl_details(conversation, at))
+            div data-answer[is_running] data-source=[source] {
+                ol.stages data-stages aria-label="Stages" {
+                    @for stage in &turn.stages { (stage_item(at, stage)) }
+                }
+                div.said data-text { (turn.answer) }
+                div data-files { (answer_files(&conversation.id, at, turn)) }
+                @if is_running {
+                    p.muted role="status" data-progress { "The answer comes in. Reload the page to see more of it." }
+                }
+            }
+        }
+    }
+}
+
+/// The request of a turn, once its files are with the orchestrator.
+fn curl_details(conversation: &Conversation, at: usize) -> Markup {
+    let path = format!("{}/requests/{at}", conversation_path(&conversation.id));
+    html! {
+        details.curl data-fragment=(path) {
+            summary { "The request as curl" }
+            // Filled when it is opened: a long conversation would be on the page once for each of its messages.
+            div data-fragment-place { p { a href=(path) { "Show the request" } } }
+        }
+    }
+}
+
+/// The request as a command, with its button.
+pub(super) fn curl_fragment(agents: &AgentClient, path: &str, body: &str) -> Markup {
+    let command = CurlCommand::new(&agents.chat_url(), agents.has_key(), body);
+    html! {
+        pre data-copy { (command.text) }
+        p {
+            button type="button" data-copy-button hidden { "Copy" } " "
+            @if command.has_body_file { a href=(format!("{path}?body=1")) { "Download " (BODY_NAME) } ", then run the command beside it. " }
+            @if agents.has_key() { "The key is not shown: the command takes it from " code { "DRAY_API_KEY" } "." }
+        }
+    }
+}
+
+/// A step of the agent: open while it runs and where it failed.
+pub(super) fn stage_item(turn: usize, stage: &AnswerStage) -> Markup {
+    let (state, word, is_open) = match stage.status {
+        None => ("working", "working", true),
+        Some(StageEnd::Completed) => ("done", "done", false),
+        Some(StageEnd::Failed) => ("failed", "failed", true),
+    };
+    html! {
+        li id={ "stage-" (turn) "-" (stage.index) } {
+            details open[is_open] {
+                summary {
+                    span.state data-state=(state) { (word) } " "
+                    @if stage.name.is_empty() { "Stage " (stage.index) } @else { (shown(&stage.name)) }
+                }
+                @if !stage.content.is_empty() { pre { (stage.content) } }
+                @for file in &stage.files { p.muted { "File " (shown(file)) } }
+                @if stage.is_cut { p.muted { "More of it was not kept." } }
+            }
+        }
+    }
+}
+
+/// Files of an answer: content as downloads, and addresses as links.
+pub(super) fn answer_files(id: &str, at: usize, turn: &ChatTurn) -> Markup {
+    html! {
+        @if !turn.attachments.is_empty() {
+            ul.plain aria-label="Files of the answer" {
+                @for (number, file) in turn.attachments.iter().enumerate() {
+                    li { (answer_file(id, at, number, file)) }
+                }
+            }
+        }
+    }
+}
+
+fn answer_file(id: &str, at: usize, number: usize, file: &Attachment) -> Markup {
+    let title = file.title.as_deref().filter(|title| !title.is_empty());
+    let title = shown(title.unwrap_or("file"));
+    let kind = file.kind.as_deref().map(shown).unwrap_or_default();
+    let url = file.url.as_deref().unwrap_or_default();
+    // Only addresses of the web: what an agent answers must not become a script of this page.
+    let parsed = url::Url::parse(url).ok();
+    let web = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
+    html! {
+        @if inline_bytes(file).is_some() {
+            a href=(format!("{}/files/{at}/{number}", conversation_path(id))) { (title) }
+        } @else if let Some(url) = web {
+            // The host is shown, because the agent chose it. No referrer: the address of this page is not for it.
+            a href=(url.as_str()) target="_blank" rel="noopener noreferrer" { (title) }
+            " at " code { (shown(url.host_str().unwrap_or_default())) }
+        } @else { (title) " (no address that a browser opens)" }
+        " " span.muted { (kind) }
+    }
+}
+
+/// How the newest answer ended, and the next message; while it comes, the button that cancels it.
+pub(super) fn turn_end(
+    session: &ConsoleSession,
+    conversation: &Conversation,
+    at: usize,
+    turn: &ChatTurn,
+) -> Markup {
+    let path = conversation_path(&conversation.id);
+    html! {
+        section #turn-end data-turn=(at) aria-label="The answer and what is next" {
+            @match &turn.ending {
+                TurnEnding::Running => {
+                    form.inline method="post" action=(format!("{path}/cancel")) {
+                        (token_field(session)) button { "Cancel the answer" }
+                    }
+                },
+                TurnEnding::Cancelled => p.notice data-ending="cancelled" { "The answer was cancelled. The next message begins behind the one before it." },
+                TurnEnding::Failed(fault) => div data-ending="failed" { (fault_notice("The answer failed.", fault)) },
+                TurnEnding::Done { reason, tokens } => p.muted data-ending="done" {
+                    "The answer is complete"
+                    @if !reason.is_empty() { ": " code { (shown(reason)) } }
+                    @if let Some((question, answer)) = tokens { ", " (question) " tokens in and " (answer) " out" }
+                    "."
+                },
+            }
+            @if !matches!(turn.ending, TurnEnding::Running) { (message_form(session, &path, None)) }
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The playground over an orchestrator that is written here: what it is sent, and what pages show of its answers.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use dray_http_server::{ConnectionLimits, serve};
+use dray_proto::v1::{ConsoleAction, ConsoleStage};
+use dray_types::Secret;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::acts::AuditTrail;
+use super::*;
+
+/// Key of the console's client.
+const CLIENT_KEY: &str = "client-5ec2e7";
+
+/// What the orchestrator was sent: path, `Authorization` and body.
+type SentRequest = (String, String, String);
+
+/// An orchestrator whose answers the test writes.
+#[derive(Clone, Default)]
+struct FakeOrchestrator {
+    sent: Arc<Mutex<Vec<SentRequest>>>,
+    /// The answers, in the order of the requests for them.
+    answers: Arc<Mutex<Vec<mpsc::UnboundedReceiver<Bytes>>>>,
+}
+
+/// The answer to one request, which the test writes piece by piece.
+struct AnswerWriter(mpsc::UnboundedSender<Bytes>);
+
+impl AnswerWriter {
+    fn delta(&self, delta: &Value) {
+        self.chunk(&json!({ "choices": [{ "index": 0, "delta": delta }] }));
+    }
+
+    fn chunk(&self, chunk: &Value) {
+        self.0.send(format!("data: {chunk}\n\n").into()).unwrap();
+    }
+
+    /// Ends the answer.
+    fn end(self) {
+        self.chunk(&json!({
+            "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": 7, "completion_tokens": 9 },
+        }));
+        self.0
+            .send(Bytes::from_static(b"data: [DONE]\n\n"))
+            .unwrap();
+    }
+}
+
+impl FakeOrchestrator {
+    async fn start(&self, tasks: &mut JoinSet<()>) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/v1/models", get(list_models))
+            .route("/v1/files", post(take_file))
+            .route("/v1/chat/completions", post(answer_chat))
+            .with_state(self.clone());
+        let serving = serve(
+            listener,
+            router,
+            ConnectionLimits::default(),
+            CancellationToken::new(),
+        );
+        tasks.spawn(async move {
+            let _outcome = serving.await;
+        });
+        format!("http://{address}")
+    }
+
+    /// Prepares the answer to the next request.
+    fn answer(&self) -> AnswerWriter {
+        let (writer, reader) = mpsc::unbounded_channel();
+        self.answers.lock().unwrap().push(reader);
+        AnswerWriter(writer)
+    }
+
+    fn chats(&self) -> Vec<Value> {
+        let sent = self.sent.lock().unwrap();
+        let chats = sent
+            .iter()
+            .filter(|(path, ..)| path.ends_with("completions"));
+        chats
+            .map(|(.., body)| serde_json::from_str(body).unwrap())
+            .collect()
+    }
+}
+
+async fn note(fake: &FakeOrchestrator, request: Request) {
+    let path = request.uri().path().to_owned();
+    let key = request.headers().get("authorization");
+    let key = key.map_or("", |key| key.to_str().unwrap()).to_owned();
+    let body = axum::body::to_bytes(request.into_body(), 32 << 20).await;
+    let body = String::from_utf8_lossy(&body.unwrap()).into_owned();
+    fake.sent.lock().unwrap().push((path, key, body));
+}
+
+async fn list_models(State(fake): State<FakeOrchestrator>, request: Request) -> String {
+    note(&fake, request).await;
+    json!({ "data": [{ "id": "clerk" }, { "id": "<b>bold</b>" }] }).to_string()
+}
+
+async fn take_file(State(fake): State<FakeOrchestrator>, request: Request) -> String {
+    note(&fake, request).await;
+    json!({ "id": "file-1" }).to_string()
+}
+
+async fn answer_chat(State(fake): State<FakeOrchestrator>, request: Request) -> Response {
+    note(&fake, request).await;
+    let reader = {
+        let mut answers = fake.answers.lock().unwrap();
+        (!answers.is_empty()).then(|| answers.remove(0))
+    };
+    let Some(reader) = reader else {
+        let refusal = json!({ "error": { "message": "The model '<i>x</i>' does not exist" } });
+        let mut response = Response::new(Body::from(refusal.to_string()));
+        *response.status_mut() = http::StatusCode::NOT_FOUND;
+        return response;
+    };
+    let pieces = stream::unfold(reader, async |mut reader| {
+        let piece = reader.recv().await?;
+        Some((Ok::<_, std::io::Error>(piece), reader))
+    });
+    Response::new(Body::from_stream(pieces))
+}
+
+/// A console with its orchestrator.
+struct Playground {
+    console: ConsoleFixture,
+    fake: FakeOrchestrator,
+    _tasks: JoinSet<()>,
+}
+
+impl Playground {
+    async fn new() -> Self {
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let bus = Bus::in_process(Clock::system(), &meter);
+        bus.apply_topology(&Topology::default()).await.unwrap();
+        Self::over(bus).await
+    }
+
+    async fn over(bus: Bus) -> Self {
+        let fake = FakeOrchestrator::default();
+        let mut tasks = JoinSet::new();
+        let agents = AgentEndpoint {
+            url: fake.start(&mut tasks).await,
+            key: Some(Secret::new(CLIENT_KEY)),
+        };
+        let settings = ConsoleFixture::acting();
+        let console = ConsoleFixture::over_system(bus, settings, Some(agents)).await;
+        Self {
+            console,
+            fake,
+            _tasks: tasks,
+        }
+    }
+
+    /// Sends the first message; returns the path of the conversation.
+    async fn begin(&self, login: &Login, message: &str, files: &[(&str, &str)]) -> String {
+        let begun = self.say("/playground", login, message, files).await;
+        assert_eq!(begun.status, 303, "{begun:?}");
+        begun.header("location").unwrap().to_owned()
+    }
+
+    async fn say(
+        &self,
+        path: &str,
+        login: &Login,
+        message: &str,
+        files: &[(&str, &str)],
+    ) -> TestResponse {
+        let token = login.form_token.as_str();
+        let fields = [("csrf", token), ("agent", "clerk"), ("message", message)];
+        let form = multipart_form(&fields, files);
+        self.console.post_multipart(path, login, &form).await
+    }
+}
+
+/// A turn is recorded before and after it.
+async fn check_audit(trail: &mut AuditTrail) {
+    let (begun_by, begun) = trail.next().await;
+    let (done_by, done) = trail.next().await;
+    assert_eq!(begun_by, done_by);
+    assert_eq!(
+        (begun.action(), begun.stage(), begun.target.as_str()),
+        (
+            ConsoleAction::PlaygroundTurn,
+            ConsoleStage::Begun,
+            "agent clerk"
+        )
+    );
+    assert_eq!(done.stage(), ConsoleStage::Done);
+}
+
+/// Every request has the key, the file goes up as it is, and the message names it.
+fn check_sent(fake: &FakeOrchestrator) {
+    let sent = fake.sent.lock().unwrap().clone();
+    assert!(
+        sent.iter()
+            .all(|(_, key, _)| *key == format!("Bearer {CLIENT_KEY}")),
+        "{sent:?}"
+    );
+    let (_, _, upload) = sent.iter().find(|(path, ..)| path == "/v1/files").unwrap();
+    assert!(upload.contains("a,b\n1,2\n") && upload.contains("päge.csv"));
+    let request = &fake.chats()[0];
+    assert_eq!(
+        request["messages"][0]["content"],
+        json!([
+            { "type": "text", "text": "What is in it?" },
+            { "type": "file", "file": { "file_id": "file-1" } },
+        ])
+    );
+}
+
+#[tokio::test]
+async fn the_next_message_brings_back_the_state_and_its_request_is_shown_without_the_key() {
+    let playground = Playground::new().await;
+    let (console, fake) = (&playground.console, &playground.fake);
+    let login = console.log_in(ConsoleRole::Act).await;
+    let answer = fake.answer();
+    let path = playground.begin(&login, "one", &[]).await;
+    answer.delta(&json!({ "custom_content": { "state": { "k": 1 } } }));
+    answer.end();
+    console
+        .wait_for(&path, &login, "data-ending=\"done\"")
+        .await;
+    // The next message brings back what the agent keeps with its client.
+    fake.answer().end();
+    let said = playground.say(&path, &login, "And now?", &[]).await;
+    assert_eq!(said.status, 303, "{said:?}");
+    console.wait_for(&path, &login, "Message 2").await;
+    console.wait_for(&path, &login, "data-turn=\"1\"").await;
+    let request = loop {
+        match fake.chats().get(1) {
+            Some(request) => break request.clone(),
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(request["messages"][1]["custom_content"]["state"]["k"], 1);
+    let curl = console
+        .get(&format!("{path}/requests/1?fragment=1"), Some(&login))
+        .await;
+    assert!(curl.body.contains("/v1/chat/completions"), "{curl:?}");
+    assert!(curl.body.contains("$DRAY_API_KEY") && !curl.body.contains(CLIENT_KEY));
+}
+
+#[tokio::test]
+async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
+    let playground = Playground::new().await;
+    let (console, fake) = (&playground.console, &playground.fake);
+    let mut trail = AuditTrail::open(console).await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let page = console.get("/playground", Some(&login)).await;
+    assert!(page.body.contains("<option value=\"clerk\">"), "{page:?}");
+    assert!(!page.body.contains("<b>bold"), "{page:?}");
+    let answer = fake.answer();
+    let path = playground
+        .begin(&login, "What is in it?", &[("päge.csv", "a,b\n1,2\n")])
+        .await;
+    answer.delta(&json!({ "custom_content": { "stages": [
+        { "index": 0, "name": "Read <b>it</b>" },
+    ] } }));
+    answer.delta(&json!({ "content": "Two columns" }));
+    let running = console.wait_for(&path, &login, "Two columns").await;
+    assert!(
+        running.body.contains("<details open>") && running.body.contains("&lt;b&gt;it"),
+        "{running:?}"
+    );
+    assert!(running.body.contains("Cancel the answer"), "{running:?}");
+    let (_, source) = running.body.split_once("data-source=\"").unwrap();
+    let source = source.split('"').next().unwrap().replace("&amp;", "&");
+    answer.delta(&json!({ "custom_content": {
+        "stages": [{ "index": 0, "content": "2 rows", "status": "completed" }],
+        "attachments": [
+            { "title": "out.html", "type": "text/html", "data": "<script>1</script>" },
+            { "title": "web", "url": "https://files.example/x" },
+            { "title": "evil", "url": "javascript:alert(1)" },
+        ],
+        "state": { "k": 1 },
+    } }));
+    answer.delta(&json!({ "content": " and\nmore." }));
+    answer.end();
+    // What the page had is not repeated; the stream ends with the answer.
+    let events = console.get(&source, Some(&login)).await;
+    assert!(
+        events.body.contains("event: text\ndata: \" and\\nmore.\""),
+        "{events:?}"
+    );
+    assert!(
+        events.body.contains("event: stage") && events.body.contains("2 rows"),
+        "{events:?}"
+    );
+    assert!(events.body.contains("data-ending=\"done\""), "{events:?}");
+    let ended = console.get(&path, Some(&login)).await.body;
+    assert!(ended.contains("7 tokens in and 9 out"), "{ended}");
+    assert!(ended.contains("https://files.example/x") && !ended.contains("href=\"javascript"));
+    let file = console
+        .get(&format!("{path}/files/0/0"), Some(&login))
+        .await;
+    assert_eq!(file.body, "<script>1</script>");
+    assert_eq!(
+        file.header("content-security-policy"),
+        Some("default-src 'none'; sandbox")
+    );
+    check_audit(&mut trail).await;
+    check_sent(fake);
+}
+
+#[tokio::test]
+async fn a_person_or_a_logout_ends_an_answer_and_the_request_for_it() {
+    let playground = Playground::new().await;
+    let (console, fake) = (&playground.console, &playground.fake);
+    let mut trail = AuditTrail::open(console).await;
+    for ends_by_logout in [false, true] {
+        let login = console.log_in(ConsoleRole::Act).await;
+        let answer = fake.answer();
+        let path = playground.begin(&login, "Go on for ever", &[]).await;
+        answer.delta(&json!({ "content": "on and on" }));
+        console.wait_for(&path, &login, "on and on").await;
+        let cancel = format!("{path}/cancel");
+        let end = if ends_by_logout { "/logout" } else { &cancel };
+        assert_eq!(console.post(end, &login, "").await.status, 303);
+        // The orchestrator sees that its client has gone.
+        tokio::time::timeout(TEST_TIMEOUT, answer.0.closed())
+            .await
+            .unwrap();
+        if !ends_by_logout {
+            let page = console.wait_for(&path, &login, "was cancelled").await;
+            assert!(page.body.contains("on and on"), "{page:?}");
+        }
+        assert_eq!(trail.next().await.1.stage(), ConsoleStage::Begun);
+        let mut cancelled = trail.next().await.1;
+        if cancelled.action() == ConsoleAction::Logout {
+            cancelled = trail.next().await.1;
+        }
+        assert_eq!(cancelled.failure, "timeout/cancelled");
+        let found = console.get(&path, Some(&login)).await;
+        assert_eq!(found.status, if ends_by_logout { 401 } else { 200 });
+    }
+}
+
+#[tokio::test]
+async fn only_the_login_that_may_act_and_began_a_conversation_reaches_it() {
+    let playground = Playground::new().await;
+    let (console, fake) = (&playground.console, &playground.fake);
+    let login = console.log_in(ConsoleRole::Act).await;
+    fake.answer().end();
+    let path = playground.begin(&login, "mine", &[]).await;
+    let looking = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/playground", Some(&looking)).await;
+    assert!(page.body.contains("needs a login that may act"), "{page:?}");
+    let refused = playground.say("/playground", &looking, "x", &[]).await;
+    assert_eq!(refused.status, 403);
+    let other = console.log_in(ConsoleRole::Act).await;
+    for place in ["", "/requests/0", "/events?turn=0", "/files/0/0"] {
+        let place = format!("{path}{place}");
+        assert_eq!(
+            console.get(&place, Some(&looking)).await.status,
+            403,
+            "{place}"
+        );
+        let page = console.get(&place, Some(&other)).await;
+        assert!(!page.body.contains("mine"), "{place}: {page:?}");
+    }
+    playground.say(&path, &other, "x", &[]).await;
+    console.post(&format!("{path}/end"), &other, "").await;
+    let page = console.get(&path, Some(&login)).await;
+    assert!(page.body.contains("mine"), "{page:?}");
+    assert_eq!(fake.chats().len(), 1);
+    // A form of another session does not spend either.
+    let forged = multipart_form(&[("csrf", "x"), ("agent", "clerk"), ("message", "x")], &[]);
+    let forged = console.post_multipart("/playground", &login, &forged).await;
+    assert_eq!(forged.status, 403);
+}
+
+#[tokio::test]
+async fn a_refusal_and_a_broken_answer_are_shown_with_their_reason() {
+    let playground = Playground::new().await;
+    let (console, fake) = (&playground.console, &playground.fake);
+    let login = console.log_in(ConsoleRole::Act).await;
+    let path = playground.begin(&login, "one", &[]).await;
+    let page = console.wait_for(&path, &login, "The answer failed.").await;
+    assert!(page.body.contains("&lt;i&gt;x&lt;/i&gt;"), "{page:?}");
+    let answer = fake.answer();
+    answer.delta(&json!({ "content": "half" }));
+    drop(answer);
+    playground.say(&path, &login, "two", &[]).await;
+    let page = console.wait_for(&path, &login, "answer_broken").await;
+    assert!(page.body.contains("half"), "{page:?}");
+    // Neither question is repeated in the next request.
+    fake.answer().end();
+    playground.say(&path, &login, "three", &[]).await;
+    console
+        .wait_for(&path, &login, "data-ending=\"done\"")
+        .await;
+    assert_eq!(fake.chats()[2]["messages"].as_array().unwrap().len(), 1);
+    let large = "x".repeat((8 << 20) + 1);
+    let refused = playground
+        .say(&path, &login, "four", &[("a", &large)])
+        .await;
+    assert!(refused.body.contains("upload_too_large"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_cannot_be_recorded_is_not_sent() {
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    // Without streams no audit event can be stored.
+    let playground = Playground::over(Bus::in_process(Clock::system(), &meter)).await;
+    let login = playground.console.log_in(ConsoleRole::Act).await;
+    let refused = playground.say("/playground", &login, "spend", &[]).await;
+    assert!(refused.body.contains("Nothing was done"), "{refused:?}");
+    assert!(playground.fake.chats().is_empty());
+}

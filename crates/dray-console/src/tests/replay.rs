@@ -1,0 +1,110 @@
+//! The policy replay over audit events that the tests publish.
+
+use dray_proto::v1;
+
+use super::*;
+
+/// Denies one of two hosts.
+const SECOND_POLICY: &str = "[[role]]\nname = \"all\"\ntenants = [\"*\"]\n[[role.rule]]\nname = \"files\"\n\
+                             outcome = \"allow\"\nhosts = [\"files.example.org\"]\n";
+
+/// Host of the event that ends the reading.
+const LATER_HOST: &str = "later.example.org";
+
+async fn publish(console: &ConsoleFixture, tenant: &TenantId, host: &str, decided_by: &str) {
+    let audit = v1::EgressAudit {
+        time_ms: console.clock.now_ms(),
+        url_scheme: "https".to_owned(),
+        url_host: host.to_owned(),
+        url_port: 443,
+        verdict: "allow".to_owned(),
+        tenant_id: tenant.to_string(),
+        decided_by: decided_by.to_owned(),
+        // A look-up is not a request: it ends the reading and is not judged, also in the same millisecond.
+        lookup_only: host == LATER_HOST,
+        ..v1::EgressAudit::default()
+    };
+    let deadline = Deadline::after(console.clock.now_ms(), TEST_TIMEOUT);
+    let meta = dray_bus::Meta::new(tenant.clone(), deadline);
+    console.bus.publish_audit(&meta, &audit).await.unwrap();
+}
+
+async fn begin(console: &ConsoleFixture, login: &Login, files: &[(&str, &str)]) -> TestResponse {
+    let fields = [
+        ("csrf", login.form_token.as_str()),
+        ("window", "hour"),
+        ("policy", ""),
+    ];
+    let form = multipart_form(&fields, files);
+    console.post_multipart("/policy/replay", login, &form).await
+}
+
+/// Waits for the result. The stream is read to the first event from after the begin, so one is published again and again.
+async fn result(console: &ConsoleFixture, login: &Login) -> String {
+    let waiting = async {
+        loop {
+            publish(console, &TenantId::default(), LATER_HOST, "").await;
+            let page = console.get("/policy/replay/progress", Some(login)).await;
+            if page.body.contains("replay-result") {
+                return page.body;
+            }
+        }
+    };
+    tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_replay_compares_a_policy_with_what_was_decided_then() {
+    let console = ConsoleFixture::new().await;
+    let (own, other) = (TenantId::default(), TenantId::new("other").unwrap());
+    publish(&console, &own, "files.example.org", "old/one (a.toml:3)").await;
+    publish(&console, &own, "<b>.example.org", "").await;
+    publish(&console, &own, "other.example.org", "old/two (a.toml:9)").await;
+    publish(&console, &own, "other.example.org", "old/two (a.toml:9)").await;
+    publish(&console, &other, "secret.example.org", "").await;
+    // The role that may look suffices: nothing happens.
+    let login = console.log_in(ConsoleRole::Look).await;
+    let begun = begin(&console, &login, &[("second.toml", SECOND_POLICY)]).await;
+    assert_eq!(begun.status, 303, "{begun:?}");
+    let page = result(&console, &login).await;
+    assert!(
+        page.contains("<td data-label=\"Requests\">2</td>"),
+        "{page}"
+    );
+    assert!(page.contains("other.example.org:443"), "{page}");
+    assert!(page.contains("old/two (a.toml:9)"), "{page}");
+    assert!(
+        page.contains("<strong>2 with another outcome</strong>, 1 with the same"),
+        "{page}"
+    );
+    assert!(!page.contains("secret.example.org"), "{page}");
+    let stranger = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/policy/replay", Some(&stranger)).await;
+    assert!(!page.body.contains("other.example.org"), "{page:?}");
+}
+
+#[tokio::test]
+async fn a_replay_is_cancelled_and_a_wrong_policy_begins_none() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    // Without events the replay waits for some.
+    let begun = begin(&console, &login, &[("", "")]).await;
+    assert!(begun.body.contains("Choose a policy file"), "{begun:?}");
+    let wrong = begin(&console, &login, &[("x.toml", "[[role]]\nnane = 1\n")]).await;
+    assert!(wrong.body.contains("policy_invalid"), "{wrong:?}");
+    assert!(wrong.body.contains("x.toml:"), "{wrong:?}");
+    let forged = multipart_form(&[("csrf", "x"), ("window", "hour")], &[]);
+    let forged = console
+        .post_multipart("/policy/replay", &login, &forged)
+        .await;
+    assert_eq!(forged.status, 403);
+    begin(&console, &login, &[("x.toml", SECOND_POLICY)]).await;
+    let page = console.get("/policy/replay", Some(&login)).await;
+    assert!(page.body.contains("Cancel the replay"), "{page:?}");
+    let cancelled = console.post("/policy/replay/cancel", &login, "").await;
+    assert_eq!(cancelled.status, 303);
+    let page = console
+        .wait_for("/policy/replay", &login, "Cancelled.")
+        .await;
+    assert!(!page.body.contains("data-running"), "{page:?}");
+}
