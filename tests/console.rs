@@ -87,6 +87,7 @@ impl ConsoleFixture {
             "tool_sets": [],
             "features": { "timestamp": null },
         });
+        // The smallest manifest that talks to the model of the test.
         std::fs::write(Path::new(&agents).join("clerk.json"), agent.to_string()).unwrap();
         let model = format!("{}/v1", self.model.url());
         let options = [

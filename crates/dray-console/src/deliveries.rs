@@ -127,7 +127,7 @@ pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
         ],
         FileState::DeliveredAsPreview => {
             let mut sentences = vec![confirmed];
-            sentences.extend(file.preview.as_ref().map(preview_sentence));
+            sentences.extend(file.preview.iter().flat_map(preview_sentences));
             sentences
         }
         FileState::Copied => vec!["It is in a directory on the service's machine.".to_owned()],
@@ -164,8 +164,8 @@ pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
 }
 
 /// Whether the link of a preview was opened, as far as it is known.
-fn preview_sentence(receipt: &v1::PreviewReceipt) -> String {
-    let mut sentence = match (receipt.counts_known, receipt.opened_count) {
+fn preview_sentences(receipt: &v1::PreviewReceipt) -> Vec<String> {
+    let opened = match (receipt.counts_known, receipt.opened_count) {
         (false, _) => {
             "The message holds the link of a preview; whether it was opened is not known now."
                 .to_owned()
@@ -176,25 +176,24 @@ fn preview_sentence(receipt: &v1::PreviewReceipt) -> String {
             text::rfc3339(receipt.first_opened_at_ms)
         ),
     };
+    let mut sentences = vec![opened];
     if receipt.scanned_count > 0 {
         let first = text::rfc3339(receipt.first_scanned_at_ms);
-        sentence += &format!(
-            " Programs that name themselves, such as link previews of chat platforms, looked {} times, first at {first}. \
+        sentences.push(format!(
+            "Programs that name themselves, such as link previews of chat platforms, looked {} times, first at {first}. \
              Others call themselves browsers and count as openings.",
             receipt.scanned_count
-        );
+        ));
     }
     match receipt.state() {
         PreviewLinkState::Revoked => {
-            sentence += &format!(
-                " It was revoked at {}.",
-                text::rfc3339(receipt.revoked_at_ms)
-            );
+            let end = text::rfc3339(receipt.revoked_at_ms);
+            sentences.push(format!("It was revoked at {end}."));
         }
-        PreviewLinkState::Expired => sentence += " It has expired.",
+        PreviewLinkState::Expired => sentences.push("It has expired.".to_owned()),
         PreviewLinkState::Open | PreviewLinkState::Unspecified => {}
     }
-    sentence
+    sentences
 }
 
 /// Whether a finished delivery has files that did not certainly arrive. The service decides which files it resends.

@@ -73,7 +73,7 @@ pub(crate) async fn log_out(
     if let Some(secret) = state.cookie.read(&head.headers) {
         state.sessions.end(secret);
     }
-    // What the login began must not go on to spend.
+    // The answers that the login requested must not spend more.
     state.conversations.end_login(&session.login);
     state
         .record_login(ConsoleAction::Logout, session.role, &session.login)

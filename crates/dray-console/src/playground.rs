@@ -117,6 +117,7 @@ pub(crate) async fn begin_conversation(
                 .conversations
                 .begin(&session.login, &message.agent, state.now_ms(), is_open)?;
         let sent = send(&state, &session, agents, &conversation, message).await;
+        // Without a turn it would count against the limits of the login.
         if sent.is_err() {
             state.conversations.end(&conversation.id, &session.login);
         }
@@ -176,6 +177,7 @@ async fn send(
     let action = match state.begin_action(session, action).await {
         Ok(action) => action,
         Err(fault) => {
+            // Nothing was sent, so nothing is shown.
             conversation.drop_turn();
             return Err(fault);
         }

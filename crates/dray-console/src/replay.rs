@@ -154,6 +154,7 @@ async fn read_policy(mut form: UploadForm) -> Result<(RuleSet, u64), UploadRefus
         files.push((TYPED_NAME.to_owned(), typed.into_bytes()));
     }
     // The order of the names is the order of the rules, as in a directory of the fetcher.
+    // Names of files are unique in a directory; equal ones here keep the order of their content.
     files.sort();
     let texts: Vec<PolicyText<'_>> = files
         .iter()

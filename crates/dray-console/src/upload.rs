@@ -70,6 +70,7 @@ impl UploadForm {
         let boundary = boundary.ok_or_else(|| invalid_fault("The form is not one with a file."))?;
         let mut parts = Multipart::new(body.into_data_stream(), boundary);
         let mut pairs = Vec::new();
+        // Reading stops at the first file: its bytes are not needed before the token was compared.
         let mut file = None;
         for _ in 0..limits.max_fields {
             let Some(mut field) = next_part(parts.next_field()).await? else {

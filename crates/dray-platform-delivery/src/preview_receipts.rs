@@ -46,6 +46,7 @@ pub(crate) async fn add_openings(
         .await;
     let now_ms = clock.now_ms();
     for report in reports {
+        // A report of another session is not asked about twice: ids of deliveries are unique in a tenant.
         let previews = known.get(&report.delivery_id).cloned().flatten();
         for file in &mut report.files {
             if let Some(receipt) = &mut file.preview {
@@ -69,6 +70,7 @@ async fn list(
         }),
         delivery_id: delivery_id.to_owned(),
     };
+    // The caller may wait for less.
     let deadline = Deadline::after(clock.now_ms(), QUESTION_TIMEOUT).min(meta.deadline);
     let question = meta
         .clone()
@@ -102,6 +104,7 @@ fn fill(receipt: &mut v1::PreviewReceipt, previews: Option<&[v1::Preview]>, now_
         receipt.scanned_count += preview.scanned_count;
         first(&mut receipt.first_opened_at_ms, preview.opened_at_ms);
         first(&mut receipt.first_scanned_at_ms, preview.scanned_at_ms);
+        // Earlier links were revoked by the service itself, which says nothing about the one that is shown.
         if preview.preview_id == newest_id {
             receipt.revoked_at_ms = preview.revoked_at_ms;
             state = match preview.revoked_at_ms {

@@ -89,8 +89,7 @@ pub(crate) fn open_preview(record: &v1::PreviewRecord, now_ms: u64) -> Option<&v
     is_open.then_some(preview)
 }
 
-/// Removes the previews that nobody asks about any more: ended ones, but for those of deliveries, whose receipts are read
-/// later.
+/// Removes ended previews. Those of deliveries are kept for their receipts, which are read later.
 pub(crate) fn remove_ended(records: &mut v1::PreviewRecords, now_ms: u64) {
     let kept = DELIVERY_RETENTION.as_millis();
     let is_of_receipt = |record: &v1::PreviewRecord| {

@@ -90,7 +90,7 @@ pub struct NewPreview {
     pub path: Vec<u8>,
     /// Lifetime; `None` for that of the operator.
     pub lifetime: Option<Duration>,
-    /// Whether of a file nothing but that file is shown.
+    /// Whether a file is shown alone, without the rest of its directory.
     pub only_file: bool,
     /// Delivery whose link it is; empty for none.
     pub delivery_id: String,
@@ -432,6 +432,7 @@ fn count_look(preview: &mut v1::Preview, visitor: PreviewVisitor, now_ms: u64) -
     };
     *count = count.saturating_add(1);
     *last_ms = now_ms;
+    // 0 stands for never, and no clock of ours shows 1970.
     let is_first = *first_ms == 0;
     if is_first {
         *first_ms = now_ms;

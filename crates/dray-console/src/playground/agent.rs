@@ -54,6 +54,7 @@ impl AgentClient {
             response: ANSWER_TIMEOUT,
             ..page
         };
+        // The key goes to this base alone; the client follows no redirects.
         let key = endpoint.key.clone();
         // A turn has effects, so it is not repeated.
         let chat = ChatClient::open(&base, key.clone(), answer, None, Duration::ZERO)?.once();
@@ -84,6 +85,7 @@ impl AgentClient {
             let name = agent.get("id")?.as_str()?;
             Some(name.to_owned())
         });
+        // A peer with a million names would fill the page.
         Ok(names.take(MAX_AGENTS).collect())
     }
 
@@ -120,6 +122,7 @@ impl AgentClient {
 async fn json_reply(sent: Result<HttpResponse, HttpError>) -> Result<Value, Fault> {
     let response = sent.map_err(|error| unreachable_fault(&error))?;
     let (status, is_success) = (response.status(), response.is_success());
+    // Bounded before it is parsed.
     let body = response.bytes(MAX_REPLY_BYTES).await;
     let body = body.map_err(|error| unreachable_fault(&error))?;
     let reply: Option<Value> = serde_json::from_slice(&body).ok();

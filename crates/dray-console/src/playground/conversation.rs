@@ -75,6 +75,7 @@ impl ConversationStore {
                     .advice("End one of them."),
             );
         }
+        // 128 random bits: the id is in the address of the page.
         let id = hex_digits(&rand::random::<[u8; 16]>());
         let conversation = Arc::new(Conversation {
             id: id.clone(),
@@ -217,6 +218,7 @@ impl Conversation {
             .advice("Begin another one."));
         }
         content.running = Some(cancel);
+        // Requests of earlier turns are made again from this number.
         let after = content.messages.len();
         content.turns.push(ChatTurn {
             text,
@@ -237,6 +239,7 @@ impl Conversation {
     pub(super) fn drop_turn(&self) {
         let mut content = self.lock();
         content.running = None;
+        // The newest one: no other turn begins while this one runs.
         content.turns.pop();
     }
 
@@ -273,6 +276,7 @@ impl Conversation {
             }
         }
         answer.add(delta);
+        // After the lock is released: readers that this wakes take it.
         drop(content);
         self.revision.send_replace(revision);
         if answer.size() > MAX_ANSWER_BYTES {
@@ -304,6 +308,7 @@ impl Conversation {
             content.messages.push(question);
             content.messages.push(answer.into_message());
         }
+        // Also of an answer that failed: it stays on the page.
         content.bytes += size + stage_bytes;
         content.running = None;
         drop(content);

@@ -73,10 +73,11 @@ async fn ask(
     files: Vec<ChosenFile>,
 ) -> Result<(), Fault> {
     let mut ids = Vec::new();
+    // One after the other: an answer that is cancelled leaves at most one upload half done.
     for file in files {
         ids.push(agents.upload(file).await?);
     }
-    let request = conversation.set_question(question(text, &ids));
+    let request = conversation.set_question(question(&text, &ids));
     let asked = agents.ask(request).await;
     let mut stream = asked.map_err(|error| answer_fault(&error))?;
     while let Some(delta) = stream.next().await.map_err(|error| answer_fault(&error))? {
@@ -87,8 +88,8 @@ async fn ask(
 
 /// The message with its files. Its empty extension says that stages, files and state may come in the extension of the
 /// answer.
-fn question(text: String, file_ids: &[String]) -> Message {
-    let mut message = Message::new(Role::User, text.clone());
+fn question(text: &str, file_ids: &[String]) -> Message {
+    let mut message = Message::new(Role::User, text);
     if !file_ids.is_empty() {
         let text = json!({ "type": "text", "text": text });
         let files = file_ids
@@ -108,7 +109,7 @@ fn into_object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Waits until the login of the turn has ended: what it began must not go on to spend.
+/// Waits until the login of the turn has ended, because the turn must not spend more after that.
 async fn login_ends(state: &ConsoleState, session: &ConsoleSession) {
     while state.sessions.is_open(&session.login, state.now_ms()) {
         tokio::time::sleep(LOGIN_CHECK_INTERVAL).await;

@@ -72,6 +72,7 @@ pub(crate) async fn answer_events(
         );
     };
     let fields = FormFields::of_query(&uri);
+    // A browser that reconnects repeats the URL of the first time, and says here how far it is.
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let position = last_id.unwrap_or_else(|| fields.get("after"));
     let reader = AnswerReader {
@@ -135,6 +136,7 @@ impl AnswerReader {
             }
             // Marked as seen before the answer is read, so that what comes in between wakes the next wait.
             self.revision.borrow_and_update();
+            // `?` ends the stream: the turn does not exist.
             let events = self.read()?;
             if !events.is_empty() {
                 return Some(events);
@@ -153,7 +155,7 @@ impl AnswerReader {
             if !matches!(turn.ending, TurnEnding::Running) {
                 self.progress = StreamProgress::Ended;
                 let end = view::turn_end(&self.session, &self.conversation, self.turn, turn);
-                events.push(self.event("end", end.into_string()));
+                events.push(self.event("end", &end.into_string()));
             }
             Some(events)
         })
@@ -190,7 +192,7 @@ impl AnswerReader {
         events
             .map(|(at, (name, data))| {
                 if at == last {
-                    self.event(name, data)
+                    self.event(name, &data)
                 } else {
                     plain_event(name, &data)
                 }
@@ -198,8 +200,8 @@ impl AnswerReader {
             .collect()
     }
 
-    fn event(&self, name: &str, data: String) -> Event {
-        plain_event(name, &data).id(self.position.to_string())
+    fn event(&self, name: &str, data: &str) -> Event {
+        plain_event(name, data).id(self.position.to_string())
     }
 }
 

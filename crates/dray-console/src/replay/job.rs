@@ -85,6 +85,7 @@ impl ReplayStore {
         is_open: impl Fn(&str) -> bool,
     ) -> Result<Arc<ReplayJob>, Fault> {
         let mut jobs = self.lock();
+        // A login that begins another replay has no use for the first.
         if let Some(earlier) = jobs.remove(login) {
             earlier.cancel();
         }
@@ -178,6 +179,7 @@ impl ReplayJob {
         // A stream has no end; what comes while it is read belongs to the next replay.
         while let Ok(event) = tokio::time::timeout(END_TIMEOUT, events.next()).await {
             let event = event.map_err(unreadable)?;
+            // Times are those of the stream, so that clocks of services do not matter.
             if event.time_ms > end_ms {
                 break;
             }
@@ -201,6 +203,7 @@ impl ReplayJob {
 
     /// Judges the request of one event; returns how many events were read.
     fn add(&self, tenant: &str, rules: &RuleSet, event: &dray_bus::ObservedEvent) -> u64 {
+        // The lock is held while one request is judged: a page that reads the progress waits for microseconds.
         let mut progress = self.lock();
         progress.events += 1;
         progress.read_to_ms = event.time_ms;

@@ -281,18 +281,17 @@ impl ConsoleFixture {
 
 /// A form with fields and files (name and content), as a browser sends it.
 fn multipart_form(fields: &[(&str, &str)], files: &[(&str, &str)]) -> String {
-    let mut form = String::new();
-    for (name, value) in fields {
-        form +=
-            &format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
-    }
-    for (name, content) in files {
-        form += &format!(
+    let fields = fields.iter().map(|(name, value)| {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    });
+    let files = files.iter().map(|(name, content)| {
+        format!(
             "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
              Content-Type: text/plain\r\n\r\n{content}\r\n"
-        );
-    }
-    form + "--b--\r\n"
+        )
+    });
+    let parts: Vec<String> = fields.chain(files).collect();
+    format!("{}--b--\r\n", parts.concat())
 }
 
 fn parse_response(received: &[u8]) -> TestResponse {

@@ -71,7 +71,7 @@ impl FakeOrchestrator {
             CancellationToken::new(),
         );
         tasks.spawn(async move {
-            serving.await;
+            let _outcome = serving.await;
         });
         format!("http://{address}")
     }
@@ -303,7 +303,7 @@ async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
     assert!(ended.contains("7 tokens in and 9 out"), "{ended}");
     assert!(ended.contains("https://files.example/x") && !ended.contains("href=\"javascript"));
     let file = console
-        .get(&format!("{}/files/0/0", path), Some(&login))
+        .get(&format!("{path}/files/0/0"), Some(&login))
         .await;
     assert_eq!(file.body, "<script>1</script>");
     assert_eq!(

@@ -8,6 +8,9 @@ use super::*;
 const SECOND_POLICY: &str = "[[role]]\nname = \"all\"\ntenants = [\"*\"]\n[[role.rule]]\nname = \"files\"\n\
                              outcome = \"allow\"\nhosts = [\"files.example.org\"]\n";
 
+/// Host of the event that ends the reading.
+const LATER_HOST: &str = "later.example.org";
+
 async fn publish(console: &ConsoleFixture, tenant: &TenantId, host: &str, decided_by: &str) {
     let audit = v1::EgressAudit {
         time_ms: console.clock.now_ms(),
@@ -17,6 +20,8 @@ async fn publish(console: &ConsoleFixture, tenant: &TenantId, host: &str, decide
         verdict: "allow".to_owned(),
         tenant_id: tenant.to_string(),
         decided_by: decided_by.to_owned(),
+        // A look-up is not a request: it ends the reading and is not judged, also in the same millisecond.
+        lookup_only: host == LATER_HOST,
         ..v1::EgressAudit::default()
     };
     let deadline = Deadline::after(console.clock.now_ms(), TEST_TIMEOUT);
@@ -38,7 +43,7 @@ async fn begin(console: &ConsoleFixture, login: &Login, files: &[(&str, &str)]) 
 async fn result(console: &ConsoleFixture, login: &Login) -> String {
     let waiting = async {
         loop {
-            publish(console, &TenantId::default(), "later.example.org", "").await;
+            publish(console, &TenantId::default(), LATER_HOST, "").await;
             let page = console.get("/policy/replay/progress", Some(login)).await;
             if page.body.contains("replay-result") {
                 return page.body;

@@ -149,6 +149,7 @@ impl RequestRecord<'_> {
             address if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
             host => host.to_owned(),
         };
+        // Without a path, which events do not hold.
         let text = format!("{}://{host}:{}/", self.scheme, self.port);
         let Ok(url) = CanonicalUrl::parse(&text) else {
             return;

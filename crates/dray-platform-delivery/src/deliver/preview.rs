@@ -53,6 +53,7 @@ impl DeliveryRun<'_> {
             only_file: true,
             delivery_id: self.record().delivery_id.clone(),
         };
+        // A restart of sandbox-transfer must not cost the delivery.
         let mut attempts = 0;
         let created = loop {
             attempts += 1;
@@ -94,6 +95,7 @@ impl DeliveryRun<'_> {
             receipt.preview_ids.push(preview.preview_id);
             receipt.expires_at_ms = preview.expires_at_ms;
         }
+        // Before the link leaves: a worker that continues after a crash knows what to revoke.
         self.save().await?;
         Ok(Ok(Some(PreviewLink {
             url: created.url,

@@ -99,6 +99,7 @@ impl Gatherer {
             path: path.to_vec(),
             name: name::shown_name(path),
             size,
+            // Its presence makes the file a preview; the id follows with the link.
             preview: Some(v1::PreviewReceipt::default()),
             ..FileRecord::in_state(FileState::Queued)
         })

@@ -140,7 +140,7 @@ fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
 
 /// Whether the link of a preview was opened. Programs that call themselves browsers count as people.
 fn preview_remark(preview: &v1::PreviewReceipt) -> String {
-    let mut remark = match (preview.counts_known, preview.opened_count) {
+    let opened = match (preview.counts_known, preview.opened_count) {
         (false, _) => "openings not known".to_owned(),
         (true, 0) => "not opened".to_owned(),
         (true, count) => format!(
@@ -148,17 +148,16 @@ fn preview_remark(preview: &v1::PreviewReceipt) -> String {
             shown::rfc3339_time(preview.first_opened_at_ms)
         ),
     };
-    if preview.scanned_count > 0 {
-        remark += &format!(
-            ", scanned {} times by programs that say so",
+    let scanned = (preview.scanned_count > 0).then(|| {
+        format!(
+            "scanned {} times by programs that say so",
             preview.scanned_count
-        );
-    }
+        )
+    });
     let state = preview.state().name();
-    if !state.is_empty() {
-        remark += &format!(", link {state}");
-    }
-    remark
+    let state = (!state.is_empty()).then(|| format!("link {state}"));
+    let parts = [Some(opened), scanned, state];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn preview_json(preview: &v1::PreviewReceipt) -> Value {

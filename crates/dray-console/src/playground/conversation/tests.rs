@@ -1,3 +1,5 @@
+//! Owners, limits and repeated requests of conversations. What pages show of them is tested in `crate::tests`.
+
 use dray_agent::message::Role;
 
 use super::*;

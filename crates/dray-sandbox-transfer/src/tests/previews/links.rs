@@ -219,7 +219,7 @@ fn list_of(delivery_id: &str) -> v1::ListPreviewsRequest {
     }
 }
 
-/// Nothing but `report.html` is behind the link, whichever way it is asked for.
+/// Checks that the link shows only `report.html`, for every form of URL.
 async fn shows_only(link: &Link) {
     for (area, rest) in [
         ("p", "secret.txt"),
@@ -278,7 +278,7 @@ async fn the_preview_of_a_delivery_shows_its_file_alone_and_keeps_what_happened_
     link.send("HEAD", "v", "report.html", &BROWSER).await;
     let opened = listed().await;
     assert_eq!((opened[0].opened_count, opened[0].scanned_count), (1, 1));
-    // After its end the receipt can still ask for it, and nobody can open it.
+    // After its end it is listed for the receipt, and its link opens nothing.
     let revoke = v1::RevokePreviewRequest {
         sandbox: Some(session("s1")),
         preview_id: link.preview.preview_id.clone(),
