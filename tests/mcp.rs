@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 
 use crate::support::{self, up::UpServer};
 
+mod advisories;
 mod agents;
 mod egress;
 mod judges;
+mod resources;
 
 /// Protocol versions: `legacy` begins with `initialize`, the other one has no handshake.
 const PROTOCOL_ERAS: [(&str, &str); 2] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")];

@@ -47,6 +47,14 @@ impl McpProcess {
     /// The result of a request.
     #[track_caller]
     pub(crate) fn request(&mut self, method: &str, params: &Value) -> Value {
+        let mut message = self.exchange(method, params);
+        assert_eq!(message["error"], Value::Null, "{method}: {message}");
+        message["result"].take()
+    }
+
+    /// The response to a request, which may be an error.
+    #[track_caller]
+    pub(crate) fn exchange(&mut self, method: &str, params: &Value) -> Value {
         self.requests += 1;
         let id = self.requests;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
@@ -54,10 +62,23 @@ impl McpProcess {
             let mut line = String::new();
             let count = self.output.read_line(&mut line).unwrap();
             assert!(count > 0, "the server ended during {method}");
-            let mut message: Value = serde_json::from_str(&line).unwrap();
+            let message: Value = serde_json::from_str(&line).unwrap();
             if message["id"] == id {
-                assert_eq!(message["error"], Value::Null, "{method}: {message}");
-                return message["result"].take();
+                return message;
+            }
+        }
+    }
+
+    /// Waits for a notification, and returns its parameters.
+    #[track_caller]
+    pub(crate) fn notification(&mut self, method: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            let count = self.output.read_line(&mut line).unwrap();
+            assert!(count > 0, "the server ended before {method}");
+            let mut message: Value = serde_json::from_str(&line).unwrap();
+            if message["method"] == method {
+                return message["params"].take();
             }
         }
     }

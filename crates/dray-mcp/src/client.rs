@@ -7,6 +7,7 @@ use dray_proto::Call;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_store::Store;
+use dray_ticket::TICKET_BUCKET;
 use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, SessionId, TenantId};
 
 /// Timeout of calls that move no content.
@@ -29,7 +30,7 @@ pub struct ServiceClient {
     pub session: SessionId,
 }
 
-/// Adds every call that tools, resources and completions make. A new call of a tool belongs here.
+/// Adds every call that tools, resources and completions make, and the records of tasks. A new call of a tool belongs here.
 ///
 /// The identity of the server in a deployment is created from it, so a missing call would be refused there.
 #[must_use]
@@ -49,6 +50,7 @@ pub fn declare_calls(identity: Permissions) -> Permissions {
         .calls::<v1::CancelDeliveryRequest>()
         .calls::<v1::ShowSessionRequest>()
         .calls::<v1::BindSessionRequest>()
+        .uses_keys(TICKET_BUCKET)
 }
 
 impl ServiceClient {
@@ -76,6 +78,17 @@ impl ServiceClient {
         request: &C,
     ) -> Result<C::Reply, Fault> {
         Ok(self.bus.call_once(&self.meta(timeout), request).await?)
+    }
+
+    /// As [`Self::call_once`], under an operation id of the caller's choice.
+    pub(crate) async fn call_once_as<C: Call>(
+        &self,
+        operation: OperationId,
+        timeout: Duration,
+        request: &C,
+    ) -> Result<C::Reply, Fault> {
+        let meta = self.meta(timeout).with_operation(operation);
+        Ok(self.bus.call_once(&meta, request).await?)
     }
 
     /// As [`Self::call`], under an operation id of the caller's choice.

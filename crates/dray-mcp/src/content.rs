@@ -8,6 +8,7 @@ use dray_proto::v1;
 use dray_store::ArtifactLabel;
 use dray_types::{ByteSize, Claim, Fault, FaultCode, OperationId, Sha256Digest};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 
 use crate::client::{ServiceClient, TRANSFER_TIMEOUT};
@@ -259,6 +260,18 @@ impl ContentAccess {
         }
         head.truncate(HEAD_BYTES);
         Ok(head.freeze())
+    }
+
+    /// Digest of a file of the local directory.
+    pub(crate) async fn local_digest(&self, path: &str) -> Result<Sha256Digest, Fault> {
+        let (root, named) = (self.root()?.clone(), path.to_owned());
+        run_blocking(move || {
+            let (mut file, _) = root.open_file(&named)?;
+            let mut hasher = Sha256::new();
+            std::io::copy(&mut file, &mut hasher).map_err(|error| read_fault(&error))?;
+            Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
+        })
+        .await
     }
 
     /// Writes stored content into a new file of the local directory.

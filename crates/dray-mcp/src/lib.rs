@@ -52,6 +52,7 @@ mod subscriptions;
 mod tasks;
 mod tools;
 mod transfer;
+mod transfer_tasks;
 
 pub use auth::{
     AuthFileError, AuthOptions, BearerToken, Caller, InvalidToken, KeyLocation, OAuthOptions,

@@ -43,6 +43,11 @@ pub struct UnknownTool {
 }
 
 impl ToolName {
+    /// Whether a call moves one file, which may take long.
+    pub(crate) const fn is_transfer(self) -> bool {
+        matches!(self, Self::Fetch | Self::Get | Self::Put)
+    }
+
     /// Every tool, in the order in which the server lists them.
     pub const ALL_TOOLS: [Self; 11] = [
         Self::Read,

@@ -1,5 +1,6 @@
 //! Progress of a call, for clients that requested it.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rmcp::RoleServer;
@@ -9,23 +10,76 @@ use rmcp::service::{Peer, RequestContext};
 /// Shortest time between two notifications.
 const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Reports the progress of one call. Without a token of the client it does nothing.
+/// Reports the progress of one call: to a client that sent a token, and as the status of a task.
 #[derive(Debug)]
 pub(crate) struct ProgressReporter {
-    client: Option<(Peer<RoleServer>, ProgressToken)>,
+    link: Arc<ProgressLink>,
     /// Number of notifications: the protocol wants a value that grows.
     count: u32,
     sent_at: Option<Instant>,
 }
 
+/// Where the progress of a call goes.
+#[derive(Debug)]
+pub(crate) struct ProgressLink {
+    state: Mutex<ProgressState>,
+}
+
+#[derive(Debug)]
+struct ProgressState {
+    client: Option<(Peer<RoleServer>, ProgressToken)>,
+    /// The last step.
+    step: String,
+}
+
+impl ProgressLink {
+    fn new(client: Option<(Peer<RoleServer>, ProgressToken)>) -> Arc<Self> {
+        let state = ProgressState {
+            client,
+            step: String::new(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last step; empty before the first.
+    pub(crate) fn step(&self) -> String {
+        self.state().step.clone()
+    }
+
+    /// Ends the notifications: the request that wanted them is answered.
+    pub(crate) fn detach(&self) {
+        self.state().client = None;
+    }
+}
+
 impl ProgressReporter {
     pub(crate) fn new(context: &RequestContext<RoleServer>) -> Self {
         let token = context.meta.get_progress_token();
+        Self::with_client(token.map(|token| (context.peer.clone(), token)))
+    }
+
+    /// A reporter without a client.
+    pub(crate) fn silent() -> Self {
+        Self::with_client(None)
+    }
+
+    fn with_client(client: Option<(Peer<RoleServer>, ProgressToken)>) -> Self {
         Self {
-            client: token.map(|token| (context.peer.clone(), token)),
+            link: ProgressLink::new(client),
             count: 0,
             sent_at: None,
         }
+    }
+
+    /// Where the progress goes.
+    pub(crate) fn link(&self) -> Arc<ProgressLink> {
+        Arc::clone(&self.link)
     }
 
     /// Reports a step of the call.
@@ -39,7 +93,7 @@ impl ProgressReporter {
         let is_due = self
             .sent_at
             .is_none_or(|sent| sent.elapsed() >= MIN_INTERVAL);
-        if self.client.is_some() && is_due {
+        if is_due {
             let (done, total) = (
                 dray_presentation::size::human_size(done),
                 dray_presentation::size::human_size(total),
@@ -49,12 +103,17 @@ impl ProgressReporter {
     }
 
     async fn send(&mut self, message: &str) {
-        let Some((peer, token)) = &self.client else {
+        let client = {
+            let mut state = self.link.state();
+            message.clone_into(&mut state.step);
+            state.client.clone()
+        };
+        let Some((peer, token)) = client else {
             return;
         };
         self.count += 1;
-        let params = ProgressNotificationParam::new(token.clone(), f64::from(self.count))
-            .with_message(message);
+        let params =
+            ProgressNotificationParam::new(token, f64::from(self.count)).with_message(message);
         // A disconnected client needs no progress; the call itself ends through its cancellation.
         let _ = peer.notify_progress(params).await;
     }

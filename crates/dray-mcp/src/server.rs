@@ -1,6 +1,6 @@
 //! The handlers of protocol requests. The data for the responses is in `state`.
 
-use dray_types::{Fault, FaultCode};
+use dray_types::{Fault, FaultCode, OperationId};
 use futures_util::future::join_all;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::auth::{Scope, required_scopes};
 use crate::confirm::{self, SendQuestions};
 use crate::input::InputRound;
+use crate::options::ToolName;
 use crate::progress::ProgressReporter;
 use crate::skills::{self, SKILL_PREFIX};
 use crate::subscriptions;
@@ -28,6 +29,7 @@ pub use state::{McpServer, ServerStarter};
 
 mod access;
 mod state;
+mod transfers;
 
 /// How long a client may keep a list, in milliseconds: lists change with a restart only.
 const LIST_LIFETIME_MS: u64 = 3_600_000;
@@ -80,6 +82,14 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let tool = self.offered(&request.name)?;
         let caller = self.caller_access(&context).await;
+        // The state of a task needs `read`, which a token for one effect may lack.
+        let may_poll = caller.require([Scope::Read].into_iter().collect()).is_ok();
+        if tool.is_transfer() && takes_tasks(&context) && may_poll {
+            let called = self.call_transfer(tool, request.arguments, caller, &context);
+            return Ok(called
+                .await
+                .unwrap_or_else(|fault| failed_call(tool, &fault)));
+        }
         let allowed = caller.require(required_scopes(tool, request.arguments.as_ref()));
         let arguments = request.arguments.clone().map(Value::Object);
         let client = &caller.access.client;
@@ -87,14 +97,16 @@ impl ServerHandler for McpServer {
             access: &caller.access,
             options: &self.state.options,
             progress: ProgressReporter::new(&context),
-            questions: SendQuestions {
+            questions: Some(SendQuestions {
                 client,
                 gate: &self.state.gate,
                 context: &context,
                 round: InputRound::from(&request),
                 binding: confirm::binding(client, &caller.subject, arguments.as_ref()),
-            },
+            }),
             takes_tasks: takes_tasks(&context),
+            operation: OperationId::mint(),
+            repeats: false,
         };
         let running = async {
             allowed?;
@@ -110,10 +122,7 @@ impl ServerHandler for McpServer {
             Ok(ToolOutcome::Running(report)) => Ok(CallToolResponse::Task(tasks::created(&report))),
             Ok(ToolOutcome::Pending(input)) => Ok(input.into()),
             Ok(ToolOutcome::Refused(error)) => Err(error),
-            Err(fault) => {
-                tracing::info!(%tool, code = %fault.code, detail = %fault.detail, "a tool failed");
-                Ok(failure::failed_result(&fault).into())
-            }
+            Err(fault) => Ok(failed_call(tool, &fault)),
         }
     }
 
@@ -123,7 +132,13 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
         let access = self.reading_access(&context).await?;
-        let state = tasks::state(&access.client, &request.task_id).await;
+        let state = match self.find_transfer(&access, &request.task_id).await? {
+            Some(stored) => {
+                let caller = self.caller_access(&context).await;
+                self.transfer_state(caller, stored).await
+            }
+            None => tasks::state(&access.client, &request.task_id).await,
+        };
         state.map_err(|fault| tasks::task_error(&fault))
     }
 
@@ -134,6 +149,13 @@ impl ServerHandler for McpServer {
     ) -> Result<(), ErrorData> {
         // Tasks of this server never ask questions, so answers to them are ignored.
         let access = self.reading_access(&context).await?;
+        if self
+            .find_transfer(&access, &request.task_id)
+            .await?
+            .is_some()
+        {
+            return Ok(());
+        }
         let state = tasks::state(&access.client, &request.task_id).await;
         state.map(|_| ()).map_err(|fault| tasks::task_error(&fault))
     }
@@ -144,6 +166,10 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let caller = self.caller_access(&context).await;
+        if let Some(stored) = self.find_transfer(&caller.access, &request.task_id).await? {
+            let cancelled = self.cancel_transfer(&caller, stored).await;
+            return cancelled.map_err(|fault| failure::protocol_error(&fault));
+        }
         let required = [Scope::Send].into_iter().collect();
         let allowed = caller.require(required);
         allowed.map_err(|fault| failure::protocol_error(&fault))?;
@@ -356,6 +382,12 @@ impl ServerHandler for McpServer {
 fn takes_tasks(context: &RequestContext<RoleServer>) -> bool {
     let capabilities = context.client_capabilities();
     capabilities.is_some_and(|capabilities| capabilities.supports_tasks())
+}
+
+/// A call that failed, as the model reads it.
+fn failed_call(tool: ToolName, fault: &Fault) -> CallToolResponse {
+    tracing::info!(%tool, code = %fault.code, detail = %fault.detail, "a tool failed");
+    failure::failed_result(fault).into()
 }
 
 fn cancelled() -> Fault {

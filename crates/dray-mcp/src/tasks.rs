@@ -2,7 +2,7 @@
 //!
 //! The id of a task is the id of its delivery, and its state comes from the delivery's record. This process stores
 //! nothing, so a task survives the end of the server, and every server of the same system can access it. Calls that
-//! move a file are not tasks: they have no record, and end with their connection.
+//! move a file are tasks as well, see [`crate::transfer_tasks`].
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::client::{SHORT_TIMEOUT, ServiceClient};
 use crate::failure;
 use crate::tools;
 
-/// How long a call waits for the end of a delivery before it becomes a task.
+/// How long a call waits for the end of a delivery or a transfer before it becomes a task.
 pub(crate) const TASK_AFTER: Duration = Duration::from_secs(2);
 /// Poll interval for clients, in milliseconds.
-const POLL_INTERVAL_MS: u64 = 2_000;
+pub(crate) const POLL_INTERVAL_MS: u64 = 2_000;
 
 /// The task of a delivery that is not over.
 pub(crate) fn created(report: &v1::DeliveryReport) -> CreateTaskResult {
@@ -109,7 +109,7 @@ fn task(report: &v1::DeliveryReport) -> Task {
 }
 
 /// A time as ISO 8601.
-fn iso_time(unix_ms: u64) -> String {
+pub(crate) fn iso_time(unix_ms: u64) -> String {
     let time = i64::try_from(unix_ms).ok();
     let time = time.and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.unwrap_or_default().to_string()

@@ -47,6 +47,7 @@ mod rounds;
 mod session;
 mod settle;
 mod setup;
+mod sign_in_owner;
 mod skills;
 mod speech;
 mod tally;

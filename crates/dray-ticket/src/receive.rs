@@ -243,7 +243,13 @@ impl BodyReceiver<'_> {
         let operation = operation.ok_or(TicketProblem::Unavailable)?;
         let bytes: Bytes = std::mem::take(&mut self.buffer).freeze();
         let store = &self.service.inner.store;
-        let segment = store.stage_segment(&operation, bytes).await?;
+        let segment = store.stage_segment(&operation, bytes.clone()).await?;
+        // The next segment goes into the same memory: thousands of blocks that come and go would leave gaps in the heap,
+        // which the process keeps.
+        if let Ok(mut buffer) = bytes.try_into_mut() {
+            buffer.clear();
+            self.buffer = buffer;
+        }
         let now_ms = self.service.inner.clock.now_ms();
         let record = &mut self.ticket.record;
         record.moved += segment.size;

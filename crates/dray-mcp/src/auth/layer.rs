@@ -20,7 +20,7 @@ use super::session_id::SessionIdSigner;
 use super::token::TokenError;
 use super::{Authenticator, Caller};
 use crate::options::ToolName;
-use crate::transfer;
+use crate::{transfer, transfer_tasks};
 
 /// Header with the id of a session of the protocol.
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -174,7 +174,12 @@ fn message_scopes(body: &[u8]) -> ScopeSet {
             | "tasks/get"
             | "tasks/update",
         ) => [Scope::Read].into_iter().collect(),
-        Some("tasks/cancel") => [Scope::Send].into_iter().collect(),
+        Some("tasks/cancel") => {
+            let id = params.and_then(|params| params.get("taskId")?.as_str());
+            // Of a transfer the scopes are those of its call, which the handler finds in its record.
+            let of_delivery = !id.is_some_and(transfer_tasks::is_transfer_id);
+            of_delivery.then_some(Scope::Send).into_iter().collect()
+        }
         Some(transfer::AUTHORIZE_UPLOAD) => [Scope::Put].into_iter().collect(),
         Some(transfer::AUTHORIZE_DOWNLOAD) => {
             let uri = params.and_then(|params| params.get("uri"));

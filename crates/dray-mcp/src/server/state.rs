@@ -14,6 +14,7 @@ use crate::input::InputGate;
 use crate::local::LocalRoot;
 use crate::options::{FileLimits, ServerOptions, ToolName};
 use crate::subscriptions::{SessionSubscriptions, WatchLimiter};
+use crate::transfer_tasks::TransferTasks;
 use crate::{ServiceClient, catalog, failure};
 
 /// The server. Cloning is cheap; all clones share the bus and the store.
@@ -32,6 +33,7 @@ pub(super) struct ServerState {
     pub(super) tools: Vec<Tool>,
     pub(super) gate: InputGate,
     pub(super) watches: WatchLimiter,
+    pub(super) transfers: TransferTasks,
 }
 
 /// Provides the services to a server that was created with [`McpServer::starting`].
@@ -79,6 +81,7 @@ impl McpServer {
             tools,
             gate: InputGate::default(),
             watches: WatchLimiter::default(),
+            transfers: TransferTasks::default(),
         });
         let starter = ServerStarter {
             state: Arc::clone(&state),

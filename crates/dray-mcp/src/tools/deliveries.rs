@@ -43,7 +43,8 @@ impl ToolCall<'_> {
         let locations = self.locations(&send)?;
         // Asked before a file is stored: the call has no effect until the user agrees.
         let (chats, confirm) = (&self.options.offered_chats, self.options.confirm_send);
-        match self.questions.ask(&send, chats, confirm).await? {
+        let questions = self.questions.as_ref().ok_or_else(Fault::internal)?;
+        match questions.ask(&send, chats, confirm).await? {
             SendDecision::Send(Some(confirmed)) if send.delivery_id.is_none() => {
                 operation = confirmed;
             }

@@ -8,7 +8,7 @@ mod resolve;
 pub(crate) mod tickets;
 
 use dray_proto::v1;
-use dray_types::{Fault, FaultCode};
+use dray_types::{Fault, FaultCode, OperationId};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, InputRequiredResult, JsonObject, Resource};
 use serde_json::{Value, json};
@@ -26,10 +26,14 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) access: &'a ContentAccess,
     pub(crate) options: &'a ServerOptions,
     pub(crate) progress: ProgressReporter,
-    /// The questions to a user before files are sent.
-    pub(crate) questions: SendQuestions<'a>,
+    /// The questions to a user before files are sent; `None` for calls that send nothing.
+    pub(crate) questions: Option<SendQuestions<'a>>,
     /// Whether the client accepts a task for a delivery that takes long.
     pub(crate) takes_tasks: bool,
+    /// Id of the transfer that the call makes.
+    pub(crate) operation: OperationId,
+    /// Whether another server may have run the call before.
+    pub(crate) repeats: bool,
 }
 
 /// The outcome of a call.

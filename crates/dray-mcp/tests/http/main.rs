@@ -12,3 +12,4 @@ mod fixture;
 mod issuer;
 mod oauth;
 mod stalled;
+mod transfers;

@@ -33,6 +33,11 @@ pub struct CallerPermissions {
     pub agents: Option<Vec<String>>,
     /// What manifests in the header `X-DIAL-APPLICATION-PROPERTIES` may name.
     pub manifest_header: ManifestPermissions,
+    /// Of one of `clients` that speaks for several users: the `X-*` header in which it names the user of each request, such
+    /// as `x-openwebui-user-id`. Sign-ins at MCP servers then belong to this user, and a request without the header has none.
+    /// The client's key vouches for the header, so the client must set it itself and never pass on what a user sent. Default
+    /// none: all users of the key share its sign-ins.
+    pub user_header: Option<String>,
 }
 
 /// What a manifest that did not come from the operator may name. `*` in a list of names means every name.
@@ -153,6 +158,21 @@ impl Permissions {
                 &permissions.manifest_header,
                 &mut problems,
             );
+            let header = permissions.user_header.as_deref();
+            if !header.is_none_or(is_user_header) {
+                problems.push(ConfigProblem::new(
+                    format!("{field}.user_header"),
+                    "must be the name of an `X-*` header that DIAL does not use",
+                ));
+            }
+        }
+        for (kind, caller) in [("dial", &self.dial), ("local", &self.local)] {
+            if caller.user_header.is_some() {
+                problems.push(ConfigProblem::new(
+                    format!("permissions.{kind}.user_header"),
+                    "must not be set: only `clients` speak for several users",
+                ));
+            }
         }
         for (field, manifests) in [
             (
@@ -169,6 +189,14 @@ impl Permissions {
         }
         problems
     }
+}
+
+/// Whether a header can name users: requests of clients are read for `X-*` headers alone, without those of DIAL.
+fn is_user_header(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.starts_with("x-")
+        && !lower.starts_with("x-dial-")
+        && lower.parse::<http::HeaderName>().is_ok()
 }
 
 fn check_manifest_names(

@@ -119,6 +119,26 @@ fn every_field_has_its_bounds() {
 }
 
 #[test]
+fn a_user_header_is_one_that_the_service_does_not_read_itself_and_of_clients_alone() {
+    check(
+        |config| {
+            config.clients.insert("a".to_owned(), Secret::new("k"));
+            let caller = permissions::CallerPermissions {
+                // A header that this service reads itself.
+                user_header: Some("X-DIAL-Application-Id".to_owned()),
+                ..permissions::CallerPermissions::default()
+            };
+            config.permissions.clients.insert("a".to_owned(), caller);
+        },
+        "permissions.clients.a.user_header",
+    );
+    check(
+        |config| config.permissions.local.user_header = Some("x-user".to_owned()),
+        "permissions.local.user_header",
+    );
+}
+
+#[test]
 fn other_machines_need_a_key_or_dial() {
     let open = |config: &mut Config| config.listen = "0.0.0.0:5000".parse().unwrap();
     check(open, "clients");

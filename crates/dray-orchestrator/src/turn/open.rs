@@ -28,7 +28,7 @@ use super::prepare::OutgoingMessages;
 use super::setup::{BuiltTools, SetupPlan, ToolAudience};
 use super::telemetry::{TurnTelemetry, describe_turn};
 use super::tool_sources::ToolSources;
-use super::{SharedParts, hooks, plain, session, setup, trouble};
+use super::{SharedParts, hooks, plain, session, setup, sign_in_owner, trouble};
 use crate::config::StageLevel;
 use crate::http::{ChatRequest, CheckedChatRequest};
 use crate::internal;
@@ -142,7 +142,8 @@ pub(super) async fn open_turn(
     let conversation = format!("{}\n{session}", asked.identity.key());
     let pages = opening.conversation.clone();
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let audience = tool_audience(&caller, &principal, &conversation, &pages, &loaded);
+    let named = (&caller, &asked.identity, principal.as_str());
+    let audience = tool_audience(named, &conversation, &pages, &loaded);
     let messages = std::mem::take(&mut request.messages);
     let mut inputs = turn_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
     let manifest = loaded.manifest;
@@ -254,15 +255,16 @@ fn approval_policy(
 }
 
 fn tool_audience<'a>(
-    caller: &'a Caller,
-    principal: &'a str,
+    (caller, identity, principal): (&'a Caller, &'a CallerIdentity, &'a str),
     conversation: &'a str,
     sign_in_conversation: &'a str,
     loaded: &'a LoadedManifest,
 ) -> ToolAudience<'a> {
     ToolAudience {
         caller,
+        identity,
         principal,
+        sign_in_owner: None,
         conversation,
         sign_in_conversation,
         confirmed: &[],
@@ -279,6 +281,12 @@ async fn turn_inputs(
     calls: &AgentCalls,
     mut messages: Vec<Message>,
 ) -> Result<TurnInputs, RequestFailure> {
+    let (caller, identity) = (audience.caller, audience.identity);
+    let owner = sign_in_owner::of_turn(parts, caller, identity, &loaded.manifest).await;
+    let audience = ToolAudience {
+        sign_in_owner: owner.as_deref(),
+        ..audience
+    };
     let confirmed = parts.kinds.confirmed_sign_ins(audience, &messages).await;
     let audience = ToolAudience {
         confirmed: &confirmed,

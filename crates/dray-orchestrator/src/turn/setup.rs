@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 
 use super::manifest::LoadedManifest;
 use super::tool_sources::ToolSources;
+use crate::permissions::CallerIdentity;
 use crate::sign_ins::StoredSignIns;
 
 /// The problem of entries that need DIAL, if DIAL is not configured.
@@ -93,8 +94,12 @@ impl SetupPlan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolAudience<'a> {
     pub(crate) caller: &'a Caller,
+    /// Who the request is from, after its key was checked.
+    pub(crate) identity: &'a CallerIdentity,
     /// The caller by a name that is the same in all requests.
     pub(crate) principal: &'a str,
+    /// Whose sign-ins at MCP servers the turn may use; `None` where the user is not known.
+    pub(crate) sign_in_owner: Option<&'a str>,
     /// The conversation and its owner; no other conversation has this text.
     pub(crate) conversation: &'a str,
     /// The conversation to which sign-in pages belong: the same in every turn, also for clients that return no state.
@@ -112,11 +117,11 @@ impl ToolKinds {
         audience: ToolAudience<'_>,
         messages: &[Message],
     ) -> Vec<ConfirmedSignIn> {
-        let Some(sign_ins) = &self.sign_ins else {
+        let (Some(sign_ins), Some(owner)) = (&self.sign_ins, audience.sign_in_owner) else {
             return Vec::new();
         };
         sign_ins
-            .take_confirmed(audience.principal, audience.sign_in_conversation, messages)
+            .take_confirmed(owner, audience.sign_in_conversation, messages)
             .await
     }
 
@@ -209,7 +214,7 @@ impl ToolKinds {
         let options = |client: &HttpClient, trace| dray_tool_mcp::McpOptions {
             client: client.clone(),
             trace,
-            principal: Some(audience.principal.to_owned()),
+            principal: audience.sign_in_owner.map(str::to_owned),
             conversation: Some(audience.conversation.to_owned()),
             oauth: OAuthOptions {
                 conversation: audience.sign_in_conversation.to_owned(),

@@ -21,5 +21,6 @@ mod plain;
 mod questions;
 mod responses;
 mod sign_in;
+mod sign_in_users;
 mod told;
 mod tools;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
+use dray_orchestrator::Config;
 use dray_types::Secret;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
@@ -144,13 +145,17 @@ const SCRIPT: &str = r#"{"rules": [
     {"reply": {"say": "Hello."}}]}"#;
 
 /// An orchestrator with two clients, and the server.
-struct SignInWorld {
-    fixture: TurnFixture,
+pub(crate) struct SignInWorld {
+    pub(crate) fixture: TurnFixture,
     server: FakeServer<ProtectedServer>,
 }
 
 impl SignInWorld {
-    async fn new(expires_in: u64) -> Self {
+    pub(crate) async fn new(expires_in: u64) -> Self {
+        Self::with(expires_in, |_| {}).await
+    }
+
+    pub(crate) async fn with(expires_in: u64, change: impl FnOnce(&mut Config)) -> Self {
         let state = ProtectedServer {
             expires_in,
             ..ProtectedServer::default()
@@ -162,9 +167,10 @@ impl SignInWorld {
             "protocol": "streamable_http", "authorization": {"type": "oauth", "client_id": "drayage"}}});
         let manifest = manifest(json!([set]));
         let fixture = TurnFixture::with(&manifest, SCRIPT, |config| {
-            for name in ["alice", "bob"] {
+            for name in ["alice", "bob", "portal"] {
                 config.clients.insert(name.to_owned(), Secret::new(name));
             }
+            change(config);
         });
         Self {
             fixture: fixture.await,
@@ -172,27 +178,33 @@ impl SignInWorld {
         }
     }
 
-    async fn ask(&self, client: &str, messages: Value) -> ChatResult {
+    pub(crate) async fn ask(&self, client: &str, messages: Value) -> ChatResult {
         self.ask_at(&self.fixture.url, client, messages).await
     }
 
     async fn ask_at(&self, base: &str, client: &str, messages: Value) -> ChatResult {
+        // `portal/x-user=ann` is the client `portal` with this header.
+        let (client, header) = client.split_once('/').unwrap_or((client, ""));
         let url = format!("{base}/v1/chat/completions");
         let request = self.fixture.client.post(&url);
         let request = request.header("authorization", &format!("Bearer {client}"));
+        let request = match header.split_once('=') {
+            Some((name, value)) => request.header(name, value),
+            None => request,
+        };
         let body = json!({"model": "agent", "stream": true, "messages": messages});
         self.fixture.send(request.json(&body)).await
     }
 
     /// A client without state sends the conversation, with `text` as its last message.
-    async fn reply(&self, client: &str, text: &str) -> ChatResult {
+    pub(crate) async fn reply(&self, client: &str, text: &str) -> ChatResult {
         let messages = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "x"},
             {"role": "user", "content": text}]);
         self.ask(client, messages).await
     }
 
     /// The page that a client is shown.
-    async fn page(&self, client: &str) -> String {
+    pub(crate) async fn page(&self, client: &str) -> String {
         let answer = self
             .ask(client, json!([{"role": "user", "content": "hi"}]))
             .await;
@@ -209,7 +221,7 @@ impl SignInWorld {
     }
 
     /// Where the browser is sent back to after a page.
-    async fn follow(&self, page: &str) -> String {
+    pub(crate) async fn follow(&self, page: &str) -> String {
         let opened = self.fixture.client.get(page).send(&|_| {}).await.unwrap();
         opened.header("location").unwrap().to_owned()
     }
@@ -225,19 +237,19 @@ impl SignInWorld {
     }
 
     /// The code that a page shows.
-    async fn code(&self, url: &str) -> String {
+    pub(crate) async fn code(&self, url: &str) -> String {
         let (status, text) = self.open(url).await;
         assert_eq!(status, 200, "{text}");
         let (_, rest) = text.split_once("<strong>").unwrap();
         rest.split_once("</strong>").unwrap().0.to_owned()
     }
 
-    fn exchanges(&self) -> usize {
+    pub(crate) fn exchanges(&self) -> usize {
         self.server.shared().lock().exchanges.len()
     }
 
     /// Results of the tool in what the model was asked last.
-    fn last_result(&self) -> Value {
+    pub(crate) fn last_result(&self) -> Value {
         let asked = self.fixture.asked();
         let messages = asked.last().unwrap()["messages"]
             .as_array()

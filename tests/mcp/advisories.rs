@@ -1,0 +1,243 @@
+//! What published advisories on other MCP servers did, tried against ours: paths that leave the directory and the sandbox,
+//! in every tool, resource and completion that takes one. Nothing outside is read, listed or written.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::McpFixture;
+use crate::support::{self, mcp_process::McpProcess};
+
+/// Content of the files that must stay out of reach; no name, path or message has it.
+const SECRET_TEXT: &str = "f00dfeed-outside";
+
+/// A server with all tools, whose directory and sandbox have links to what is outside.
+struct AdvisoryFixture {
+    files: McpFixture,
+    server: McpProcess,
+}
+
+impl AdvisoryFixture {
+    fn new() -> Self {
+        let files = McpFixture::new();
+        for secret in ["secret.txt", "data-old/secret.txt"] {
+            std::fs::write(files.place(secret), SECRET_TEXT).unwrap();
+        }
+        for inside in ["data", "box"] {
+            let inside = Path::new(&files.place(inside)).to_owned();
+            std::fs::create_dir(inside.join("sub")).unwrap();
+            let link = |target: &str, name: &str| symlink(target, inside.join(name)).unwrap();
+            link("../secret.txt", "file-link");
+            link("..", "directory-link");
+            link("../planted.txt", "dangling-link");
+        }
+        let mut command = Command::new(support::dray());
+        command
+            .args(["mcp", "--allow-write", "--allow-send", "--root"])
+            .arg(files.place("data"))
+            .args(["--tickets", "127.0.0.1:0"])
+            .args(["--sandbox", &format!("local:{}", files.place("box"))])
+            .args(["--to", &format!("cli:{}", files.place("out"))])
+            .env("HOME", files.place("home"));
+        Self {
+            server: McpProcess::start(command),
+            files,
+        }
+    }
+
+    /// Paths that lead to `name` beside the directory and the sandbox, as the advisories wrote them.
+    fn escapes(&self, name: &str) -> Vec<String> {
+        let outside = self.files.place(name);
+        let root = self.files.place("data");
+        vec![
+            // mcp-python-interpreter, DesktopCommander (issue 403).
+            format!("../{name}"),
+            format!("./sub/../../{name}"),
+            // excel-mcp-server: CVE-2026-40576; mobile-mcp: CVE-2026-33989.
+            outside,
+            // code-mcp: the prefix is compared before the path is normalized.
+            format!("{root}/../{name}"),
+            // server-filesystem: GHSA-hc55-p739-j48w, a sibling whose name begins like the root.
+            format!("{root}-old/{name}"),
+            // server-filesystem: GHSA-q66q-fx2p-7w4m; DesktopCommander (issue 219).
+            format!("directory-link/{name}"),
+            // Encoded once and twice, and with the separator of another system.
+            format!("..%2f{name}"),
+            format!("%2e%2e/{name}"),
+            format!("..%252f{name}"),
+            format!("..\\{name}"),
+            format!("....//{name}"),
+            format!("notes.txt\0/../../{name}"),
+        ]
+    }
+
+    /// Places of the secret that tools and resources take.
+    fn secret_places(&self) -> Vec<String> {
+        let secret = self.files.place("secret.txt");
+        let mut places = self.escapes("secret.txt");
+        places.push("file-link".to_owned());
+        let paths = places.clone();
+        places.extend(paths.iter().map(|path| format!("sandbox:{path}")));
+        // Traversal in the URI of a resource: fastmcp, CVE-2026-32871.
+        places.extend(
+            paths
+                .iter()
+                .map(|path| format!("dray://sandbox/mcp/{path}")),
+        );
+        let encoded = secret.replace('/', "%2f");
+        places.push(format!("dray://sandbox/mcp/{encoded}"));
+        // markitdown-mcp converts every `file:` URI.
+        places.extend(
+            ["file:", "file://", "FILE://", "file://localhost"]
+                .map(|scheme| format!("{scheme}{secret}")),
+        );
+        places
+    }
+
+    /// Sends a request that must fail, and checks that its answer says nothing of the secret.
+    #[track_caller]
+    fn check_refused(&mut self, method: &str, params: &Value) {
+        let message = self.server.exchange(method, params);
+        let is_refused = message.get("error").is_some() || message["result"]["isError"] == true;
+        assert!(is_refused, "{method} {params}: {message}");
+        assert!(
+            !message.to_string().contains(SECRET_TEXT),
+            "{method} {params}: {message}"
+        );
+    }
+
+    #[track_caller]
+    fn check_tool_refused(&mut self, tool: &str, arguments: &Value) {
+        self.check_refused("tools/call", &json!({"name": tool, "arguments": arguments}));
+    }
+
+    /// Names and content of everything beside the directory, the sandbox and the home of the server.
+    fn outside(&self) -> BTreeMap<String, String> {
+        let mut seen = BTreeMap::new();
+        for directory in ["", "data-old"] {
+            for entry in std::fs::read_dir(self.files.place(directory)).unwrap() {
+                let entry = entry.unwrap();
+                let name = format!("{directory}/{}", entry.file_name().display());
+                // Directories have no text.
+                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                seen.insert(name, text);
+            }
+        }
+        seen
+    }
+}
+
+#[test]
+fn no_place_of_an_advisory_is_read() {
+    let mut fixture = AdvisoryFixture::new();
+    for place in fixture.secret_places() {
+        for (tool, arguments) in [
+            ("read", json!({"path": place})),
+            ("get", json!({"from": place})),
+            ("put", json!({"from": place})),
+            // A list of paths, as in mcp-server-git: CVE-2026-27735.
+            ("send_file", json!({"files": ["notes.txt", place]})),
+            ("download_ticket", json!({"from": place})),
+        ] {
+            fixture.check_tool_refused(tool, &arguments);
+        }
+        fixture.check_refused("resources/read", &json!({"uri": place}));
+    }
+    // A delivery sends the files that may leave and says which did not; the secret is not among the former.
+    for delivered in std::fs::read_dir(fixture.files.place("out")).unwrap() {
+        let text = std::fs::read_to_string(delivered.unwrap().path()).unwrap();
+        assert_eq!(text, "The answer is 42.\n");
+    }
+}
+
+#[test]
+fn no_place_of_an_advisory_is_listed_or_completed() {
+    let mut fixture = AdvisoryFixture::new();
+    let outside = fixture.files.folder.path().display().to_string();
+    let directories = ["..", &outside, "directory-link", "/", "/etc", "..%2f"];
+    for directory in directories {
+        for place in [
+            directory.to_owned(),
+            format!("sandbox:{directory}"),
+            format!("dray://sandbox/mcp/{directory}"),
+        ] {
+            fixture.check_tool_refused("list", &json!({"path": place}));
+        }
+        let completed = fixture.server.request(
+            "completion/complete",
+            &json!({
+                "ref": {"type": "ref/resource", "uri": "dray://sandbox/{session}/{+path}"},
+                "argument": {"name": "path", "value": format!("{directory}/")},
+            }),
+        );
+        assert_eq!(completed["completion"]["values"], json!([]), "{directory}");
+    }
+}
+
+#[test]
+fn nothing_is_written_where_an_advisory_wrote() {
+    let mut fixture = AdvisoryFixture::new();
+    let before = fixture.outside();
+    let mut targets = fixture.escapes("planted.txt");
+    // DesktopCommander (issue 420): a link whose target does not exist yet.
+    targets.push("dangling-link".to_owned());
+    for target in &targets {
+        let place = json!({"from": "notes.txt", "to": target});
+        // Encoded names are names below the root, whose directory does not exist or which is a new file there.
+        let message = fixture
+            .server
+            .exchange("tools/call", &json!({"name": "get", "arguments": place}));
+        assert_eq!(fixture.outside(), before, "get to {target}: {message}");
+        for arguments in [
+            json!({"from": "notes.txt", "directory": target}),
+            json!({"from": "notes.txt", "directory": format!("sandbox:{target}")}),
+            json!({"from": "notes.txt", "name": target}),
+        ] {
+            let params = json!({"name": "put", "arguments": arguments});
+            let message = fixture.server.exchange("tools/call", &params);
+            assert_eq!(fixture.outside(), before, "put {arguments}: {message}");
+        }
+    }
+    // The file comes when the call that named its directory is over.
+    for directory in ["..", "directory-link", &fixture.files.place("data-old")] {
+        let arguments = json!({"name": "planted.txt", "to": format!("sandbox:{directory}")});
+        let message = fixture.server.exchange(
+            "tools/call",
+            &json!({"name": "upload_ticket", "arguments": arguments}),
+        );
+        if let Some(url) = message["result"]["structuredContent"]["url"].as_str() {
+            let sent = Command::new("curl")
+                .args([
+                    "--silent",
+                    "--show-error",
+                    "--max-time",
+                    "60",
+                    "--upload-file",
+                ])
+                .args([&fixture.files.place("data/notes.txt"), url])
+                .output();
+            let sent = String::from_utf8(sent.unwrap().stdout).unwrap();
+            assert!(sent.contains("destination-failed"), "{directory}: {sent}");
+        }
+        assert_eq!(fixture.outside(), before, "a ticket to {directory}");
+    }
+}
+
+/// `DesktopCommander` (issue 419) allowed everything where its configuration could not be read.
+#[test]
+fn a_root_that_cannot_be_opened_ends_the_server() {
+    let fixture = McpFixture::new();
+    for root in ["missing", "data/notes.txt"] {
+        let refused = Command::new(support::dray())
+            .args(["mcp", "--root", &fixture.place(root)])
+            .env("HOME", fixture.place("home"))
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        assert!(!refused.status.success(), "{root}: {refused:?}");
+        assert!(refused.stdout.is_empty(), "{root}: {refused:?}");
+    }
+}

@@ -1,0 +1,48 @@
+//! Resources of a sandbox: paths that are completed, and changes that are announced.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::McpFixture;
+use crate::support::{self, mcp_process::McpProcess};
+
+/// The completions of a path.
+#[track_caller]
+fn completed(server: &mut McpProcess, typed: &str) -> Value {
+    let params = json!({
+        "ref": {"type": "ref/resource", "uri": "dray://sandbox/{session}/{+path}"},
+        "argument": {"name": "path", "value": typed},
+    });
+    server.request("completion/complete", &params)["completion"]["values"].take()
+}
+
+#[test]
+fn paths_of_the_sandbox_are_completed_and_files_that_come_in_are_announced() {
+    let fixture = McpFixture::new();
+    for name in ["report.txt", "records.txt", "other.txt"] {
+        std::fs::write(fixture.place(&format!("box/{name}")), name).unwrap();
+    }
+    let mut command = Command::new(support::dray());
+    command
+        .args(["mcp", "--allow-write", "--root", &fixture.place("data")])
+        .args(["--sandbox", &format!("local:{}", fixture.place("box"))])
+        .env("HOME", fixture.place("home"));
+    let mut server = McpProcess::start(command);
+    assert_eq!(
+        completed(&mut server, "re"),
+        json!(["records.txt", "report.txt"])
+    );
+    assert_eq!(completed(&mut server, "none"), json!([]));
+    // The directory for files of the user, before the first one.
+    let uri = "dray://sandbox/mcp/uploads/";
+    server.request("resources/subscribe", &json!({"uri": uri}));
+    let put = server.call("put", &json!({"from": "notes.txt"}));
+    assert_eq!(put["isError"], false, "{put}");
+    let announced = server.notification("notifications/resources/updated");
+    assert_eq!(announced["uri"], uri);
+    assert_eq!(
+        completed(&mut server, "uploads/"),
+        json!(["uploads/notes.txt"])
+    );
+}
