@@ -257,6 +257,7 @@ fn outcome(outcome: ReplayOutcome) -> Markup {
     let (state, word) = match outcome {
         ReplayOutcome::Allow => ("allowed", "allowed"),
         ReplayOutcome::Report => ("unknown", "allowed and reported"),
+        ReplayOutcome::Ask => ("unknown", "refused until a person allows it"),
         ReplayOutcome::Deny => ("refused", "refused"),
     };
     html! { span.state data-state=(state) { (word) } }
