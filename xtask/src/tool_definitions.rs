@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 /// Names, texts and schemas, which people edit. In the Python package, because packages hold what they read.
 const DEFINITIONS: &str = "clients/python/src/drayage/adapters/tools.json";
-/// The generated module.
+/// The generated module of the TypeScript client.
 const TYPESCRIPT_MODULE: &str = "clients/typescript/src/tool_definitions.ts";
 
 /// The generated module, by path relative to the workspace.

@@ -4,6 +4,7 @@
 //! compare-and-set. So a host is asked about once, however many requests and replicas want to reach it, and the number of
 //! questions of a session is exact. A record that cannot be read or written answers nothing, and the request is refused.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -76,7 +77,11 @@ impl SessionKey {
     }
 
     fn of_digest(tenant: &TenantId, digest: [u8; SESSION_DIGEST_BYTES]) -> Self {
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = digest.iter().fold(String::new(), |mut hex, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         Self {
             digest,
             text: format!("{}.{hex}", tenant_prefix(tenant)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The first delay: a file of a few kilobytes arrives within it.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
-/// The longest delay.
+/// The longest delay: an end is known at most this late.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
 /// Delays that double from 10 ms to 200 ms: an end that comes soon is seen soon, and a long wait costs five reads per

@@ -126,7 +126,7 @@ pub(crate) struct Conversation {
     revision: watch::Sender<u64>,
 }
 
-/// What was said.
+/// Turns and messages of one conversation.
 #[derive(Debug, Default)]
 pub(super) struct ConversationContent {
     /// Questions and answers of the turns that were completed, as the next request repeats them.

@@ -86,9 +86,9 @@ impl FromStr for QuestionId {
 pub struct HostQuestion {
     /// Who wants to reach it; the session is not empty.
     pub caller: Caller,
-    /// The canonical host.
+    /// The host in canonical form, without a port.
     pub host: String,
-    /// The port.
+    /// The port to which the answer applies.
     pub port: u16,
     /// The rule that asks.
     pub rule: String,

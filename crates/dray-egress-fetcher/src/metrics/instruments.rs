@@ -22,11 +22,8 @@ pub(super) struct CounterSet {
 
 impl CounterSet {
     pub(super) fn new(meter: &Meter) -> Self {
-        let counter = |name: &'static str, description: &'static str| {
-            meter
-                .u64_counter(name)
-                .with_description(description)
-                .build()
+        let counter = |name: &'static str, text: &'static str| {
+            meter.u64_counter(name).with_description(text).build()
         };
         Self {
             fetches: counter(

@@ -26,8 +26,8 @@ impl QuestionFixture {
         let meter = InstrumentCatalogue::new().meter();
         let bus = Bus::in_process(clock.clone(), &meter);
         let settings = QuestionSettings {
-            wait_time: Duration::from_mins(60),
-            answer_time: Duration::from_mins(120),
+            wait_time: Duration::from_hours(1),
+            answer_time: Duration::from_hours(2),
             max_per_session: 3,
         };
         let metrics = EgressMetrics::new(&meter);
@@ -136,7 +136,7 @@ async fn an_answer_ends_after_its_time_which_the_configuration_limits() {
         };
         let late = fixture.store.answer(&fixture.meta("acme"), id, &late).await;
         assert!(matches!(late, Err(QuestionError::Gone)), "{late:?}");
-        fixture.clock.advance(Duration::from_mins(60));
+        fixture.clock.advance(Duration::from_hours(1));
     }
 }
 
@@ -166,7 +166,7 @@ async fn a_session_has_a_limited_number_of_questions_and_another_session_its_own
     assert_eq!(further, HostAnswer::NotAsked);
     fixture.waiting("chat-1", "a.example.org").await;
     fixture.waiting("chat-2", "d.example.org").await;
-    fixture.clock.advance(Duration::from_mins(60));
+    fixture.clock.advance(Duration::from_hours(1));
     fixture.waiting("chat-1", "d.example.org").await;
 }
 

@@ -13,7 +13,7 @@ const MAX_BLOCK_CHARS: usize = 12_000;
 /// A button of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownButton {
-    /// What it says.
+    /// The text that a user sees.
     pub text: String,
     /// What a press brings.
     pub value: String,

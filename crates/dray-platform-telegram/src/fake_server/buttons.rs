@@ -16,7 +16,7 @@ const MAX_NOTICE_CHARS: usize = 200;
 /// A button under a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownButton {
-    /// What it says.
+    /// The text that a user sees.
     pub text: String,
     /// What a press brings.
     pub data: String,
@@ -25,7 +25,7 @@ pub struct ShownButton {
 /// The answer to a press, which the user who pressed sees alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackNotice {
-    /// What it says.
+    /// The text that a user sees.
     pub text: String,
     /// Shown as a dialog that the user has to close.
     pub is_alert: bool,

@@ -165,10 +165,7 @@ fn signed(news: &Value, secret: &str) -> WebhookRequest {
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),
-        headers: vec![(
-            "x-hub-signature-256".to_owned(),
-            format!("sha256={}", digits),
-        )],
+        headers: vec![("x-hub-signature-256".to_owned(), format!("sha256={digits}"))],
         body: Bytes::from(body),
     }
 }

@@ -66,7 +66,7 @@ pub(crate) enum PolicyAnswer {
 pub(crate) struct PolicyAnswerArgs {
     /// Id of the question, as `dray policy questions` and the refusal show it.
     pub(crate) id: String,
-    /// The answer.
+    /// Whether the session may reach the host.
     #[arg(value_enum)]
     pub(crate) answer: PolicyAnswer,
     /// How long it holds. Default, and most: `egress-fetcher.questions.answer_time`.

@@ -137,7 +137,7 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
     let metrics = EgressMetrics::new(&fixture.catalogue.meter());
     let worker = FileWorker {
         writer: RotatedFile {
-            path: fixture.path.clone(),
+            path: fixture.path,
             max_bytes: 1 << 20,
             max_files: 3,
             file: File::options().write(true).open("/dev/full").unwrap(),

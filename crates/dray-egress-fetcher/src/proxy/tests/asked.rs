@@ -18,7 +18,7 @@ outcome = "ask"
 
 struct AskedProxy {
     proxy: ProxyFixture,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl AskedProxy {
@@ -32,7 +32,7 @@ impl AskedProxy {
         ];
         Self {
             proxy: ProxyFixture::start(&set).await,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -71,7 +71,7 @@ fn question_in(response: &str) -> &str {
 
 #[tokio::test]
 async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answer_ends() {
-    let AskedProxy { mut proxy, _folder } = AskedProxy::start().await;
+    let AskedProxy { mut proxy, folder } = AskedProxy::start().await;
     let url = format!("http://{NAME}/");
     let refused = proxy.get(&url).await;
     assert_eq!(status_of(&refused), 403);
@@ -97,7 +97,7 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
     assert_eq!(question_in(&proxy.get(&url).await), id);
     proxy.event().await;
 
-    let asked = AskedProxy { proxy, _folder };
+    let asked = AskedProxy { proxy, folder };
     let [question] = &asked.questions().await[..] else {
         panic!("one question")
     };
