@@ -15,6 +15,8 @@ mod console;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod egress;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod previews;

@@ -18,9 +18,9 @@ use self::stdio::StdioServer;
 use crate::harness::SampleSet;
 use crate::print_line;
 
-/// Starts that count.
+/// Number of starts that are measured.
 const START_COUNT: usize = 21;
-/// Reads that count.
+/// Number of reads that are measured.
 const READ_COUNT: usize = 200;
 /// Connections over HTTP at the same time.
 const CONNECTION_COUNT: usize = 8;

@@ -31,7 +31,7 @@ use crate::support;
 
 /// Key of the user towards DIAL Core.
 pub(crate) const DIAL_KEY: &str = "user-key";
-/// Every service.
+/// Every service that the fixture can start.
 pub(crate) const ALL_SERVICES: [&str; 6] = [
     "file-resolver",
     "egress-fetcher",
@@ -41,7 +41,7 @@ pub(crate) const ALL_SERVICES: [&str; 6] = [
     "sweeper",
 ];
 
-/// Everything that runs.
+/// All servers and services of one test.
 pub(crate) struct AgentFixture {
     pub(crate) dial: DialCore,
     pub(crate) telegram: Telegram,
@@ -289,7 +289,7 @@ impl AgentFixture {
         String::from_utf8(page.bytes(4 << 20).await.unwrap().to_vec()).unwrap()
     }
 
-    /// Asks the agent.
+    /// Sends a conversation to the agent and reads its answer.
     pub(crate) async fn ask(&self, messages: Value) -> AgentAnswer {
         self.ask_in(None, messages).await
     }
@@ -311,7 +311,7 @@ impl AgentFixture {
         answer
     }
 
-    /// Says one thing.
+    /// Sends a conversation of one user message.
     pub(crate) async fn say(&self, text: &str) -> AgentAnswer {
         self.ask(json!([user(text)])).await
     }

@@ -11,7 +11,7 @@ use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, ser
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
-/// The only host.
+/// The only host that exists outside.
 pub(crate) const HOST_NAME: &str = "files.example.org";
 /// The content of `/prices.csv` there.
 pub(crate) const CSV_BYTES: &str = "item,price\ncrane hour,420\n";

@@ -3,7 +3,7 @@
 use dray_http::RequestBuilder;
 use serde_json::{Value, json};
 
-/// One answer.
+/// One answer as its client received it.
 #[derive(Debug)]
 pub(crate) struct AgentAnswer {
     pub(crate) status: u16,
@@ -44,7 +44,7 @@ impl AgentAnswer {
         }
     }
 
-    /// All text.
+    /// The text of all chunks together.
     pub(crate) fn text(&self) -> String {
         let pieces = self.deltas("/content");
         pieces.iter().filter_map(Value::as_str).collect()

@@ -45,7 +45,7 @@ impl FakeEndpoint {
         Self(server.await.unwrap())
     }
 
-    /// What came.
+    /// The bodies of all requests so far.
     pub(crate) fn bodies(&self) -> Bodies {
         self.0.shared().lock().clone()
     }

@@ -16,7 +16,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(40);
 /// One fetch to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchCommand {
-    /// As typed.
+    /// The URL as the command line gets it.
     pub(crate) url: String,
     environment: Vec<(String, Option<String>)>,
     policy: Option<Value>,
@@ -27,7 +27,7 @@ pub(crate) struct FetchCommand {
 /// What a run left behind.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchOutcome {
-    /// How it ended.
+    /// The exit status of the command.
     pub(crate) status: ExitStatus,
     /// Standard output.
     pub(crate) stdout: String,

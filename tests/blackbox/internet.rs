@@ -85,7 +85,7 @@ impl FakeInternet {
         servers
     }
 
-    /// Questions so far.
+    /// DNS questions that were received so far.
     pub(crate) fn questions(&self) -> Vec<DnsQuestion> {
         let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
         let read = |event: Value| DnsQuestion {
@@ -97,7 +97,7 @@ impl FakeInternet {
         self.events("dns").map(read).collect()
     }
 
-    /// Requests so far.
+    /// HTTP requests that were received so far.
     pub(crate) fn requests(&self) -> Vec<WebRequest> {
         let read = |event: Value| WebRequest {
             to: event["to"].as_str().unwrap().to_owned(),

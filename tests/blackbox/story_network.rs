@@ -38,7 +38,7 @@ pub(crate) struct StorySetup {
     pub(crate) openings: AllowedTraffic,
 }
 
-/// The running network.
+/// The network of a story while it runs.
 #[derive(Debug)]
 pub(crate) struct StoryNetwork {
     binary: PathBuf,

@@ -37,7 +37,7 @@ static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// All objects.
+/// All objects that the base renders to.
 fn objects() -> Vec<Value> {
     yaml(&RENDERED_BASE)
 }

@@ -196,7 +196,7 @@ async fn forward(server: Arc<MinioServer>, mut client: TcpStream) -> Result<(), 
     Ok(())
 }
 
-/// Executes one operation.
+/// Executes one operation of the administration API.
 async fn administer(server: Arc<MinioServer>, mut stream: TcpStream) -> Result<(), Failure> {
     let mut line = String::new();
     BufReader::new(&mut stream).read_line(&mut line).await?;

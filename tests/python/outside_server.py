@@ -1,10 +1,13 @@
-"""A web server for the `docker compose up` test: outside_server.py ADDRESS.
+"""A web server of the outside network: outside_server.py ADDRESS [NAME_SERVER_ADDRESS NAME...].
 
 Prints `ready`, then the path of each request as it comes. Requests for `/held/...` are answered once a line was written
-to its standard input; all others immediately. Ends with its standard input.
+to its standard input; all others immediately. Ends with its standard input. With a second address it is also the name
+server there: ADDRESS is the address of every NAME, and no other name exists.
 """
 
 import http.server
+import socket
+import socketserver
 import sys
 import threading
 
@@ -39,6 +42,27 @@ class Server(http.server.ThreadingHTTPServer):
         pass
 
 
+class NameHandler(socketserver.BaseRequestHandler):
+    def handle(self):
+        query, reply = self.request
+        labels, end = [], 12
+        while query[end]:
+            labels.append(query[end + 1 : end + 1 + query[end]])
+            end += 1 + query[end]
+        question = query[12 : end + 5]
+        is_known = b".".join(labels).lower().decode() in sys.argv[3:]
+        # RFC 1035: a record of type A with the name of the question, or none; code 3 for a name that does not exist.
+        records = b""
+        if is_known and question[-4:-2] == b"\0\1":
+            records = b"\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4" + socket.inet_aton(sys.argv[1])
+        counts = bytes([0, 1, 0, bool(records), 0, 0, 0, 0])
+        flags = b"\x81\x80" if is_known else b"\x81\x83"
+        reply.sendto(query[:2] + flags + counts + question + records, self.client_address)
+
+
+if len(sys.argv) > 2:
+    names = socketserver.UDPServer((sys.argv[2], 53), NameHandler)
+    threading.Thread(target=names.serve_forever, daemon=True).start()
 server = Server((sys.argv[1], 80), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 show("ready")

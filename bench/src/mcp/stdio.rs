@@ -14,7 +14,7 @@ pub(super) struct StdioServer {
 }
 
 impl StdioServer {
-    /// Starts the command.
+    /// Starts the command as a server on its standard streams.
     pub(super) fn start(command: &mut Command) -> anyhow::Result<Self> {
         let mut process = command
             .stdin(Stdio::piped())

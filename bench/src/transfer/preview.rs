@@ -21,7 +21,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Time for one response to begin.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Measures each size.
+/// Measures the first byte of a file of each size.
 pub(super) async fn run(fixture: &TransferFixture<'_>) -> anyhow::Result<()> {
     for (size, rounds) in SIZES_AND_ROUNDS {
         measure_first_byte(fixture, size, rounds).await?;

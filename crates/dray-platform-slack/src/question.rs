@@ -74,11 +74,12 @@ pub(crate) async fn reply_to_press(
     let Some(outcome) = &reply.outcome else {
         return noticed;
     };
+    let question = press.question(outcome);
     let message = json!({
         "channel": press.target.chat,
         "ts": press.message_id,
-        "text": escape_text(&format!("{}\n\n{outcome}", press.text)),
-        "blocks": [rich_text(&[section(&press.text)]), rich_text(&[section(outcome)])],
+        "text": escape_text(&format!("{question}\n\n{outcome}")),
+        "blocks": [rich_text(&[section(question)]), rich_text(&[section(outcome)])],
     });
     // Without an `actions` block the buttons go.
     let updated = api.json("chat.update", &message).await;

@@ -86,7 +86,7 @@ pub(crate) async fn reply_to_press(
     let form = MultipartForm::new()
         .text("chat_id", &press.target.chat)
         .text("message_id", &press.message_id)
-        .text("text", with_outcome(&press.text, outcome))
+        .text("text", with_outcome(press.question(outcome), outcome))
         // Without `reply_markup` the buttons go.
         .text(
             "link_preview_options",

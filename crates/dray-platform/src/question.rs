@@ -53,6 +53,14 @@ pub struct ButtonPress {
     pub reference: String,
 }
 
+impl ButtonPress {
+    /// The text of the message without this outcome, which is there already when the question was answered before.
+    pub fn question(&self, outcome: &str) -> &str {
+        let before = self.text.strip_suffix(outcome);
+        before.map_or(self.text.as_str(), str::trim_end)
+    }
+}
+
 /// What a person gets who pressed a button, and what the chat shows from then on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PressReply {

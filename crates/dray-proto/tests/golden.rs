@@ -133,6 +133,7 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::PresignedUrl>(),
         entry::<v1::Preview>(),
         entry::<v1::PreviewAudit>(),
+        entry::<v1::PreviewReceipt>(),
         entry::<v1::PreviewRecord>(),
         entry::<v1::PreviewRecords>(),
         entry::<v1::ProbeSandboxRequest>(),

@@ -15,11 +15,14 @@
 )]
 
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use serde_json::json;
 
 mod api;
 mod container;
@@ -289,6 +292,20 @@ impl DockerEngine {
     /// Runs a container of [`BUSYBOX_IMAGE`] that sleeps.
     pub fn container(&self, options: ContainerOptions) -> Container {
         Container::run(self.socket(), options)
+    }
+
+    /// Creates a network without a way out (`docker network create --internal`), of an engine with networks. `machine` is
+    /// the address of the engine's machine in `subnet`, and `name` also that of its interface there: at most 15
+    /// characters.
+    pub fn internal_network(&self, name: &str, subnet: &str, machine: Ipv4Addr) {
+        let address = json!({"Subnet": subnet, "Gateway": machine.to_string()});
+        let body = json!({
+            "Name": name,
+            "Internal": true,
+            "Options": {"com.docker.network.bridge.name": name},
+            "IPAM": {"Config": [address]},
+        });
+        api::expect_success(&self.socket(), "POST", "/networks/create", &body);
     }
 
     /// A volume in memory with at most this many bytes.

@@ -85,6 +85,9 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         &["command-line", "console", "console-operator", "mcp"],
     ),
     ("dray.egress.v1.probe", &[]),
+    ("dray.question.v1.answer", &["command-line"]),
+    ("$KV.dray_egress_questions.anything", &["egress-fetcher"]),
+    ("dray.approval.v1.decide-in-chat", &["platform-delivery"]),
     ("dray.file.v1.resolve.more", &[]),
     ("dray.unknown.v1.verb", &[]),
     ("dray", &[]),
@@ -104,11 +107,12 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ),
     (
         "dray.preview.v1.create",
-        &["command-line", "console-operator"],
+        // platform-delivery for links in place of files, of the deliveries that it has accepted.
+        &["command-line", "console-operator", "platform-delivery"],
     ),
     (
         "dray.preview.v1.revoke",
-        &["command-line", "console-operator"],
+        &["command-line", "console-operator", "platform-delivery"],
     ),
     ("dray.audit.preview.v1.changed.acme", &["sandbox-transfer"]),
     ("dray.sandbox.v1.make-directory", &["command-line"]),

@@ -96,11 +96,11 @@ fn build_roles(root: &Path) -> anyhow::Result<()> {
         .run()
 }
 
-/// The installed suite.
+/// The suite as npm has installed it.
 struct InstalledSuite {
     node: PathBuf,
     script: PathBuf,
-    /// Where results go.
+    /// The directory for the results of each run.
     results: PathBuf,
 }
 

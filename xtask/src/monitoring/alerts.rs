@@ -24,7 +24,7 @@ pub(super) struct AlertRule {
 enum AlertSeverity {
     /// Immediately: work could be lost, or an invariant is violated.
     Critical,
-    /// In working hours.
+    /// Somebody looks at it in working hours.
     Warning,
 }
 

@@ -17,7 +17,7 @@ const ALL_KINDS: [ExtensionKind; 4] = [
     ExtensionKind::Tool,
 ];
 
-/// An unused name.
+/// A name that no platform, backend, tool or format has.
 const THROW_AWAY_NAME: &str = "throwaway";
 
 /// Directories that no skeleton touches, and that are large.

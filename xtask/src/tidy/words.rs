@@ -31,7 +31,7 @@ struct ShareRule {
     what: &'static str,
     bound: ShareBound,
     count: fn(&WordCounts) -> &ShareCount,
-    /// Percent or thousandths.
+    /// The parts of a whole: 100 for percent, 1,000 for thousandths.
     scale: f64,
 }
 
@@ -164,7 +164,7 @@ struct WordCounts {
     types: ShareCount,
     constants: ShareCount,
     functions: ShareCount,
-    /// Among comment lines.
+    /// Their share of all comment lines.
     odd_phrases: ShareCount,
     /// Among docs of one line.
     short_docs: ShareCount,

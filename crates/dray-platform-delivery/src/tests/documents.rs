@@ -73,6 +73,12 @@ fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
             let accounts = config
                 .accounts(&Clock::manual(1))
                 .unwrap_or_else(|error| panic!("{platform}.md: {error}"));
+            if !config.question_chats.is_empty() {
+                let mut chats = config.question_chats.values();
+                let of_page = format!("{platform}:");
+                assert!(chats.all(|one| one.chat.starts_with(&of_page)), "{block}");
+                continue;
+            }
             let names: Vec<_> = accounts.iter().map(|one| one.platform.name()).collect();
             assert_eq!(names, [platform.as_str()], "{block}");
         }

@@ -1,7 +1,8 @@
 //! Questions with buttons, and what users press.
 
 use dray_platform::{
-    ChatQuestion, ErrorKind, InboundSource as _, PressReply, QuestionButton, QuestionChannel as _,
+    ButtonPress, ChatQuestion, ErrorKind, InboundSource as _, PressReply, QuestionButton,
+    QuestionChannel as _,
 };
 
 use super::{NOW_SECONDS, app, options, signed, target};
@@ -74,6 +75,13 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         format!("{}\n\nApproved by ada (U77).", shown.text)
     );
     assert!(ended.buttons.is_empty());
+    // A client that still shows the buttons reports the message as it is now.
+    let late = ButtonPress {
+        text: ended.text.clone(),
+        ..press.clone()
+    };
+    slack.reply(&late, &reply).await.unwrap();
+    assert_eq!(fake.seen(&channel), [ended]);
 }
 
 #[tokio::test]

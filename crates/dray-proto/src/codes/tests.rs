@@ -69,7 +69,7 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
         }
         assert!(E::try_from(last + 1).is_err(), "a code is not checked");
     }
-    check::<ConsoleAction>(11);
+    check::<ConsoleAction>(12);
     check::<CredentialState>(4);
     check::<FilePermission>(3);
     check::<BackendState>(3);
@@ -77,7 +77,7 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
     check::<SandboxCommandState>(5);
     check::<SandboxCommandStage>(3);
     check::<ConsoleStage>(3);
-    check::<FileState>(8);
+    check::<FileState>(9);
     check::<DeliveryRoute>(14);
     check::<DeliveryErrorKind>(17);
     check::<WaitingReason>(3);
@@ -87,6 +87,9 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
     check::<TicketAction>(4);
     check::<TicketDirection>(2);
     check::<TicketState>(7);
+    check::<PreviewLinkState>(3);
+    check::<PolicyStep>(13);
+    check::<StepVerdict>(3);
 }
 
 #[test]

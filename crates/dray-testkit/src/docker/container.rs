@@ -23,6 +23,8 @@ pub struct ContainerOptions {
     pub tmpfs: Vec<(String, String)>,
     /// Volumes or host folders, as for `docker run --volume`: `source:/target[:ro]`.
     pub volumes: Vec<String>,
+    /// Network that it is attached to, of an engine with networks; none when empty.
+    pub network: String,
     /// Whether its root is read-only.
     pub read_only: bool,
     /// Whether its image contains only the running program, without a shell or tools.
@@ -31,7 +33,7 @@ pub struct ContainerOptions {
     pub created_only: bool,
 }
 
-/// A container without network. Removed when dropped.
+/// A container, without network unless its options name one. Removed when dropped.
 #[derive(Debug)]
 pub struct Container {
     socket: PathBuf,
@@ -68,6 +70,10 @@ impl Container {
         } else {
             options.working_directory
         };
+        let network = match options.network.as_str() {
+            "" => "none",
+            network => network,
+        };
         let tmpfs: serde_json::Map<String, Value> = options
             .tmpfs
             .into_iter()
@@ -86,9 +92,9 @@ impl Container {
                 // Process 1 ignores signals without a handler, and `sleep` has none: a stop would take its full
                 // timeout.
                 "StopSignal": "SIGKILL",
-                "NetworkDisabled": true,
+                "NetworkDisabled": network == "none",
                 "HostConfig": {
-                    "NetworkMode": "none",
+                    "NetworkMode": network,
                     "ReadonlyRootfs": options.read_only,
                     "Tmpfs": tmpfs,
                     "Binds": options.volumes,
@@ -136,6 +142,13 @@ impl Container {
     /// Resumes the processes.
     pub fn unpause(&self) {
         self.post("unpause");
+    }
+
+    /// Attaches it to a further network of its engine.
+    pub fn attach(&self, network: &str) {
+        let target = format!("/networks/{network}/connect");
+        let body = json!({"Container": self.id});
+        api::expect_success(&self.socket, "POST", &target, &body);
     }
 
     /// Renames the container.
@@ -188,7 +201,7 @@ impl Container {
 
     /// The process on this host that is process 1 of the container; requested once, before an operation blocks the
     /// container.
-    fn pid(&self) -> i64 {
+    pub fn pid(&self) -> i64 {
         *self.pid.get_or_init(|| {
             let target = format!("/containers/{}/json", self.id);
             let known = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();

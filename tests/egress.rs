@@ -1,0 +1,259 @@
+//! Programs in sandboxes and the forward proxy, as `docs/egress-proxy.md` sets them up: a container on an `internal`
+//! network of a real Docker Engine, whose only way out is the proxy.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use dray_testkit::docker::{
+    Container, ContainerOptions, DockerEngine, OUTSIDE_ADDRESS, command_in_network_of,
+};
+use dray_testkit::eventually;
+use tempfile::TempDir;
+
+use crate::support;
+
+/// The internal network, and the interface of the engine's machine in it.
+const NETWORK_NAME: &str = "sandboxes";
+const SUBNET: &str = "172.31.7.0/24";
+const PROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 31, 7, 1);
+/// The end of the cable outside, which is the name server of the proxy.
+const NAME_SERVER: &str = "198.18.0.2";
+/// The other end: what has another source and goes there is forwarded.
+const MACHINE_ADDRESS: &str = "198.18.0.1";
+const ALLOWED_NAME: &str = "files.example.org";
+const REFUSED_NAME: &str = "other.example.org";
+
+/// Attempts of a program: a line each, `LABEL reached` or `LABEL refused`.
+const ATTEMPTS_SCRIPT: &str = r#"
+try() {
+  label=$1; shift
+  if "$@" >/tmp/output 2>&1; then echo "$label reached"; else echo "$label refused"; fi
+}
+without_proxy() { env -u http_proxy -u HTTP_PROXY "$@"; }
+fetch() { wget -T 5 -q -O - "$1"; }
+try allowed fetch http://files.example.org/allowed
+grep -q 'This is /allowed' /tmp/output && echo "allowed whole"
+try other_name fetch http://other.example.org/
+try unknown_name fetch http://unknown.example.org/
+try address fetch http://93.184.216.34/
+try metadata fetch http://169.254.169.254/
+try machine fetch http://172.31.7.1/
+try direct without_proxy wget -T 1 -q -O - http://93.184.216.34/
+try direct_name without_proxy wget -T 1 -q -O - http://files.example.org/
+try name_server timeout 1 nslookup files.example.org 198.18.0.2
+"#;
+
+/// A process of the test, killed at its end.
+struct KilledProcess(Child);
+
+impl Drop for KilledProcess {
+    fn drop(&mut self) {
+        // Already ended is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct EgressFixture {
+    container: Container,
+    _proxy: KilledProcess,
+    _outside: KilledProcess,
+    home: TempDir,
+    engine: DockerEngine,
+}
+
+impl EgressFixture {
+    async fn start() -> Self {
+        let engine = DockerEngine::start_with_network();
+        count_packets(&engine);
+        let outside = start_outside(&engine);
+        engine.internal_network(NETWORK_NAME, SUBNET, PROXY_ADDRESS);
+        let container = engine.container(ContainerOptions {
+            name: "agent-1".to_owned(),
+            network: NETWORK_NAME.to_owned(),
+            ..ContainerOptions::default()
+        });
+        let home = tempfile::tempdir().unwrap();
+        let text = configuration(&engine.socket());
+        std::fs::write(home.path().join("dray.toml"), text).unwrap();
+        let ports = ["--http", "--grpc", "--chat"].map(|port| [port, "127.0.0.1:0"]);
+        let mut up = dray(&engine, home.path());
+        up.arg("up").args(ports.concat());
+        up.stdout(Stdio::null()).stderr(Stdio::null());
+        let proxy = KilledProcess(up.spawn().unwrap());
+        let address = PROXY_ADDRESS.to_string();
+        eventually("the proxy", async || {
+            let mut attempt = engine.network().machine_command("/bin/busybox");
+            let attempt = attempt.args(["nc", "-w", "1", &address, "3128"]);
+            let ended = attempt.stdin(Stdio::null()).output().unwrap();
+            ended.status.success().then_some(())
+        })
+        .await;
+        Self {
+            container,
+            _proxy: proxy,
+            _outside: outside,
+            home,
+            engine,
+        }
+    }
+
+    /// Runs a script in the container by `Sandboxes.Exec`, and returns what it prints.
+    fn exec(&self, script: &str) -> String {
+        let mut command = dray(&self.engine, self.home.path());
+        command.args(["sandbox", "exec", "docker:agent-1", "--"]);
+        support::stdout(command.args(["sh", "-c", script]))
+    }
+
+    /// Packets that the machine forwarded to the outside.
+    fn forwarded(&self) -> u64 {
+        let mut listed = self.engine.network().machine_command("iptables");
+        listed.args(["-t", "mangle", "-L", "POSTROUTING", "-n", "-v", "-x"]);
+        packets(&support::stdout(&mut listed), "forwarded")
+    }
+
+    /// Packets that arrived outside: those of the allowed connections, and all others.
+    fn arrived(&self) -> (u64, u64) {
+        let mut listed = self.engine.network().outside_command("iptables");
+        listed.args(["-L", "INPUT", "-n", "-v", "-x"]);
+        let listed = support::stdout(&mut listed);
+        (packets(&listed, "allowed"), packets(&listed, "other"))
+    }
+}
+
+/// `dray` on the engine's machine, with the configuration of the test.
+fn dray(engine: &DockerEngine, home: &Path) -> Command {
+    let mut command = engine
+        .network()
+        .machine_command(support::dray().to_str().unwrap());
+    command
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .arg("--config")
+        .arg(home.join("dray.toml"))
+        .stdin(Stdio::null());
+    command
+}
+
+fn configuration(socket: &Path) -> String {
+    let key = "the key of these tokens, 32 bytes or more";
+    format!(
+        r#"
+        [egress-fetcher]
+        enabled = true
+        host_allowlist = ["{ALLOWED_NAME}"]
+        dns_servers = ["{NAME_SERVER}"]
+        [egress-fetcher.proxy]
+        listen = "{PROXY_ADDRESS}:3128"
+        token_key = "{key}"
+        [sandbox-transfer.docker]
+        endpoint = "unix://{}"
+        [sandbox-transfer.egress_proxy]
+        token_key = "{key}"
+        [[sandbox-transfer.egress_proxy.rules]]
+        tenants = ["*"]
+        sandboxes = ["docker:agent-*"]
+        address = "{PROXY_ADDRESS}:3128"
+        "#,
+        socket.display()
+    )
+}
+
+/// A web server and a name server outside.
+fn start_outside(engine: &DockerEngine) -> KilledProcess {
+    let mut server = engine
+        .network()
+        .outside_command(support::python().to_str().unwrap());
+    server
+        .arg(support::root().join("tests/python/outside_server.py"))
+        .args([&OUTSIDE_ADDRESS.to_string(), NAME_SERVER])
+        .args([ALLOWED_NAME, REFUSED_NAME])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut line = String::new();
+    let output = server.stdout.as_mut().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    KilledProcess(server)
+}
+
+/// Counts packets on both ends of the cable. None is dropped.
+fn count_packets(engine: &DockerEngine) {
+    let run = |mut command: Command, rule: &str| {
+        support::stdout(command.args(rule.split(' ')));
+    };
+    // Before masquerading, so that the source is that of the container.
+    let forwarded = "-t mangle -A POSTROUTING -o outside ! -s";
+    run(
+        engine.network().machine_command("iptables"),
+        &format!("{forwarded} {MACHINE_ADDRESS} -m comment --comment forwarded"),
+    );
+    for rule in [
+        format!("-p tcp -d {OUTSIDE_ADDRESS} --dport 80 -m comment --comment allowed -j ACCEPT"),
+        format!("-p udp -d {NAME_SERVER} --dport 53 -m comment --comment allowed -j ACCEPT"),
+        "-m comment --comment other".to_owned(),
+    ] {
+        run(
+            engine.network().outside_command("iptables"),
+            &format!("-A INPUT -i engine {rule}"),
+        );
+    }
+}
+
+/// The packets of all rules with this comment.
+fn packets(listed: &str, comment: &str) -> u64 {
+    let comment = format!("/* {comment} */");
+    let rules: Vec<u64> = listed
+        .lines()
+        .filter(|line| line.contains(&comment))
+        .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
+        .collect();
+    assert!(!rules.is_empty(), "{listed}");
+    rules.iter().sum()
+}
+
+#[tokio::test]
+async fn a_container_without_a_way_out_reaches_the_allowed_host_through_the_proxy_and_nothing_else()
+{
+    let fixture = EgressFixture::start().await;
+    assert_eq!(
+        fixture.exec(ATTEMPTS_SCRIPT).lines().collect::<Vec<_>>(),
+        [
+            "allowed reached",
+            "allowed whole",
+            "other_name refused",
+            "unknown_name refused",
+            "address refused",
+            "metadata refused",
+            "machine refused",
+            "direct refused",
+            "direct_name refused",
+            "name_server refused",
+        ]
+    );
+    let (allowed, other) = fixture.arrived();
+    assert!(allowed > 0);
+    assert_eq!((fixture.forwarded(), other), (0, 0));
+
+    // A container that can change its routes gets no further.
+    let route = |change: &str| {
+        let pid = fixture.container.pid().try_into().unwrap();
+        let mut command = command_in_network_of(pid, "ip");
+        let address = PROXY_ADDRESS.to_string();
+        support::stdout(command.args(["route", change, "default", "via", &address]));
+    };
+    let direct = format!("nc -w 1 {OUTSIDE_ADDRESS} 80 </dev/null && echo reached || echo refused");
+    route("add");
+    assert_eq!(fixture.container.sh(&direct), b"refused\n");
+    assert_eq!((fixture.forwarded(), fixture.arrived().1), (0, 0));
+
+    // The counter counts: the same container on a network with a way out.
+    route("del");
+    fixture.container.attach("bridge");
+    assert_eq!(fixture.container.sh(&direct), b"reached\n");
+    assert!(fixture.forwarded() > 0);
+}
