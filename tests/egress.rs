@@ -31,17 +31,27 @@ try() {
   label=$1; shift
   if "$@" >/tmp/output 2>&1; then echo "$label reached"; else echo "$label refused"; fi
 }
-without_proxy() { env -u http_proxy -u HTTP_PROXY "$@"; }
-fetch() { wget -T 5 -q -O - "$1"; }
-try allowed fetch http://files.example.org/allowed
+mkfifo /tmp/ended
+# By hand, with what the variable says: the static BusyBox crashes in its own HTTP client.
+fetch() {
+  proxy=${http_proxy#http://}
+  login=$(printf %s "${proxy%@*}" | base64 -w 0) proxy=${proxy##*@}
+  # The input of nc stays open until its end: a proxy ends a request whose client has closed.
+  {
+    printf 'GET %s HTTP/1.1\r\nHost: %s\r\nProxy-Authorization: Basic %s\r\nConnection: close\r\n\r\n' "$1" "$2" "$login"
+    cat /tmp/ended
+  } | { nc -w 5 "${proxy%:*}" "${proxy#*:}" >/tmp/response; : >/tmp/ended; }
+  cat /tmp/response
+  head -n 1 /tmp/response | grep -q '^HTTP/1.1 200 '
+}
+try allowed fetch http://files.example.org/allowed files.example.org
 grep -q 'This is /allowed' /tmp/output && echo "allowed whole"
-try other_name fetch http://other.example.org/
-try unknown_name fetch http://unknown.example.org/
-try address fetch http://93.184.216.34/
-try metadata fetch http://169.254.169.254/
-try machine fetch http://172.31.7.1/
-try direct without_proxy wget -T 1 -q -O - http://93.184.216.34/
-try direct_name without_proxy wget -T 1 -q -O - http://files.example.org/
+try other_name fetch http://other.example.org/ other.example.org
+try unknown_name fetch http://unknown.example.org/ unknown.example.org
+try address fetch http://93.184.216.34/ 93.184.216.34
+try metadata fetch http://169.254.169.254/ 169.254.169.254
+try machine fetch http://172.31.7.1/ 172.31.7.1
+try direct nc -w 1 93.184.216.34 80 </dev/null
 try name_server timeout 1 nslookup files.example.org 198.18.0.2
 "#;
 
@@ -231,7 +241,6 @@ async fn a_container_without_a_way_out_reaches_the_allowed_host_through_the_prox
             "metadata refused",
             "machine refused",
             "direct refused",
-            "direct_name refused",
             "name_server refused",
         ]
     );
@@ -247,7 +256,7 @@ async fn a_container_without_a_way_out_reaches_the_allowed_host_through_the_prox
         support::stdout(command.args(["route", change, "default", "via", &address]));
     };
     let direct = format!("nc -w 1 {OUTSIDE_ADDRESS} 80 </dev/null && echo reached || echo refused");
-    route("add");
+    route("replace");
     assert_eq!(fixture.container.sh(&direct), b"refused\n");
     assert_eq!((fixture.forwarded(), fixture.arrived().1), (0, 0));
 
