@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_proto::{NamedCode as _, v1};
-use dray_types::Clock;
+use dray_types::{Clock, Period};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyAnswer, PolicyAnswerArgs, PolicyQuestionsArgs};
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
 ) -> Result<(), CommandFailure> {
     let mut request = v1::AnswerEgressQuestionRequest {
         id: arguments.id.clone(),
-        valid_ms: arguments.valid_for.map_or(0, |time| time.as_millis()),
+        valid_ms: arguments.valid_for.map_or(0, Period::as_millis),
         principal: arguments.principal.clone(),
         ..v1::AnswerEgressQuestionRequest::default()
     };
