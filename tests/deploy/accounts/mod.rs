@@ -12,6 +12,9 @@ pub(super) mod server;
 mod table;
 mod wire;
 
+/// Who makes and ends previews; platform-delivery for links in place of files.
+const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
+
 /// Subjects with which an identity could do damage, and the identities that may publish there. The list is written by
 /// hand, so that the test notices when a service declares too many permissions.
 const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
@@ -105,15 +108,8 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         "dray.delivery.v1.send-file",
         &["command-line", "mcp", "orchestrator", "tickets"],
     ),
-    (
-        "dray.preview.v1.create",
-        // platform-delivery for links in place of files, of the deliveries that it has accepted.
-        &["command-line", "console-operator", "platform-delivery"],
-    ),
-    (
-        "dray.preview.v1.revoke",
-        &["command-line", "console-operator", "platform-delivery"],
-    ),
+    ("dray.preview.v1.create", PREVIEW_MAKERS),
+    ("dray.preview.v1.revoke", PREVIEW_MAKERS),
     ("dray.audit.preview.v1.changed.acme", &["sandbox-transfer"]),
     ("dray.sandbox.v1.make-directory", &["command-line"]),
     ("dray.sandbox.v1.remove", &["command-line"]),
