@@ -16,7 +16,7 @@ use crate::support;
 
 /// The internal network, and the interface of the engine's machine in it.
 const NETWORK_NAME: &str = "sandboxes";
-const SUBNET: &str = "172.31.7.0/24";
+const INTERNAL_SUBNET: &str = "172.31.7.0/24";
 const PROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 31, 7, 1);
 /// The end of the cable outside, which is the name server of the proxy.
 const NAME_SERVER: &str = "198.18.0.2";
@@ -79,7 +79,7 @@ impl EgressFixture {
         let engine = DockerEngine::start_with_network();
         count_packets(&engine);
         let outside = start_outside(&engine);
-        engine.internal_network(NETWORK_NAME, SUBNET, PROXY_ADDRESS);
+        engine.internal_network(NETWORK_NAME, INTERNAL_SUBNET, PROXY_ADDRESS);
         let container = engine.container(ContainerOptions {
             name: "agent-1".to_owned(),
             network: NETWORK_NAME.to_owned(),

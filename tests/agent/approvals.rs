@@ -12,9 +12,9 @@ use super::shop::FakeEndpoint;
 /// The first group of a fake server.
 const OPS_CHAT: i64 = -1_001_000_000_001;
 /// The person who may answer.
-const APPROVER: i64 = 77;
+const APPROVER_ID: i64 = 77;
 /// A person of the chat who may not.
-const STRANGER: i64 = 5;
+const STRANGER_ID: i64 = 5;
 
 /// An agent of which `shop_order` needs the approval of the chat `ops`.
 struct OpsFixture {
@@ -38,7 +38,7 @@ impl OpsFixture {
             )
             .set("orchestrator.approval_chats", r#"[{"chat": "ops"}]"#)
             .set(&format!("{chat}.chat"), format!("telegram:{OPS_CHAT}"))
-            .set(&format!("{chat}.people"), format!(r#"["{APPROVER}"]"#));
+            .set(&format!("{chat}.people"), format!(r#"["{APPROVER_ID}"]"#));
         let fixture = change(setup).start().await;
         assert_eq!(fixture.telegram.group(), OPS_CHAT);
         Self { fixture, endpoint }
@@ -130,15 +130,15 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_othe
         );
         // What a person cannot see is escaped.
         assert_eq!(question.code, r#"{"doc":"a *big*\u202e one"}"#);
-        let told = ops.press(&question, STRANGER, "Approve").await;
+        let told = ops.press(&question, STRANGER_ID, "Approve").await;
         assert!(told.contains("not one of the people"), "{told}");
         // A forged button names a question that does not exist.
-        let forged = ops.press_data(question.message_id, APPROVER, "dray:apr_0:y");
+        let forged = ops.press_data(question.message_id, APPROVER_ID, "dray:apr_0:y");
         let told = forged.await;
         assert!(told.contains("does not exist"), "{told}");
         assert_eq!(ops.shown().as_ref(), Some(&question));
         assert!(ops.endpoint.bodies().is_empty());
-        let told = ops.press(&question, APPROVER, "Approve").await;
+        let told = ops.press(&question, APPROVER_ID, "Approve").await;
         assert_eq!(told, "Your answer is recorded.");
         question
     };
@@ -147,7 +147,7 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_othe
     assert_eq!(ops.endpoint.bodies().len(), 1);
     let ended = ops.shown_with("\n\nApproved by Ada L (77), 20").await;
     assert!(ended.buttons.is_empty());
-    let told = ops.press(&question, APPROVER, "Refuse").await;
+    let told = ops.press(&question, APPROVER_ID, "Refuse").await;
     assert!(
         told.contains("decided before") && told.contains("Approved by Ada L"),
         "{told}"
@@ -181,7 +181,7 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
     assert!(ops.endpoint.bodies().is_empty());
     // The pause does not ask a second time.
     assert_eq!(ops.fixture.telegram.seen(OPS_CHAT).len(), 1, "asked once");
-    ops.press(&question, APPROVER, "Approve").await;
+    ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(ops.endpoint.bodies().is_empty(), "made by the turn alone");
     let messages = after(&waiting, "continue");
     let both = [ops.ask(messages.clone()), ops.ask(messages.clone())];
@@ -214,7 +214,7 @@ async fn a_refusal_reaches_the_model_and_another_message_takes_the_question_back
     let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_wait", "0s")).await;
     let paused = ops.ask(json!([user("order")])).await;
     let question = ops.question().await;
-    ops.press(&question, APPROVER, "Refuse").await;
+    ops.press(&question, APPROVER_ID, "Refuse").await;
     ops.shown_with("Refused by Ada L (77)").await;
     let refused = ops.ask(after(&paused, "continue")).await;
     assert!(refused.text().contains("refused this"), "{refused:?}");
@@ -224,7 +224,7 @@ async fn a_refusal_reaches_the_model_and_another_message_takes_the_question_back
         ops.ask(after(&paused, "the weather?")).await.text(),
         "It rains."
     );
-    let told = ops.press(&question, APPROVER, "Approve").await;
+    let told = ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(told.contains("changes nothing"), "{told}");
     ops.shown_with("Taken back").await;
     let late = ops.ask(after(&paused, "continue")).await;
@@ -239,7 +239,7 @@ async fn a_press_after_the_expiry_says_so_and_the_call_is_not_made() {
     let answer = ops.ask(json!([user("order")])).await;
     assert!(answer.text().contains("Nobody approved"), "{answer:?}");
     let question = ops.question().await;
-    let told = ops.press(&question, APPROVER, "Approve").await;
+    let told = ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(told.contains("has expired"), "{told}");
     ops.shown_with("Expired, 20").await;
     assert!(ops.endpoint.bodies().is_empty());
@@ -259,7 +259,7 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
     let answer = ops.ask(json!([user("order")])).await;
     assert!(answer.text().contains("cannot be asked"), "{answer:?}");
     let question = ops.question().await;
-    let told = ops.press(&question, APPROVER, "Approve").await;
+    let told = ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(told.contains("changes nothing"), "{told}");
     // A client that leaves during the wait takes its question with it.
     let asking = Box::pin(ops.ask(json!([user("order")])));
@@ -285,7 +285,7 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
         (!open).then_some(())
     })
     .await;
-    let told = ops.press(&question, APPROVER, "Approve").await;
+    let told = ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(told.contains("changes nothing"), "{told}");
     ops.shown_with("Taken back").await;
     assert!(ops.endpoint.bodies().is_empty());
@@ -300,7 +300,7 @@ async fn a_response_in_the_background_waits_for_the_chat_and_completes() {
     let begun = begun.send(&|_| ()).await.unwrap();
     let begun: Value = begun.json().await.unwrap();
     let question = ops.question().await;
-    ops.press(&question, APPROVER, "Approve").await;
+    ops.press(&question, APPROVER_ID, "Approve").await;
     let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
     let done = eventually("the end of the response", async || {
         let response = ops.fixture.get(&path).send(&|_| ()).await.unwrap();

@@ -10,7 +10,7 @@ use dray_testkit::eventually;
 use super::{CliHome, line};
 
 /// How long a service waits for running calls when it stops, by default.
-const GRACE: Duration = Duration::from_secs(40);
+const DRAIN_GRACE: Duration = Duration::from_secs(40);
 /// A script that writes the process ids of itself and of a child in another session.
 const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; mv pids.new pids; wait";
@@ -136,7 +136,7 @@ async fn end_by(signal: &str) {
         assert!(has_ended(pid), "{pid} runs");
     }
     // Above all that a loaded machine needs, and below the grace of a service that waits for a call.
-    assert!(begun.elapsed() < GRACE / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < DRAIN_GRACE / 2, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

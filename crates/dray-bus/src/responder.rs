@@ -63,7 +63,7 @@ impl Responder {
         loop {
             tokio::select! {
                 // Requests first: a cancellation that waits beside its request would find nothing to cancel, and the
-                // request would run for nobody.
+                // request would run after its caller has gone.
                 biased;
                 request = self.requests.next() => {
                     return Some(IncomingRequest::new(&self.bus, request?, &self.cancellable));

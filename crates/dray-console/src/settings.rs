@@ -80,7 +80,7 @@ pub struct ConsoleSystem {
     pub tenant: TenantId,
     /// The configuration of this process with the source of each value, for the set-up page. Holds no secrets.
     pub config: Vec<ConfigValue>,
-    /// The orchestrator of the playground; without one there is no chat.
+    /// The orchestrator of the playground; without it, the playground cannot be used.
     pub agents: Option<AgentEndpoint>,
     /// Key of `LoginLink`s, from [`dray_store::Store::derive_key`] with
     /// [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).

@@ -161,8 +161,8 @@ async fn a_caller_that_goes_away_cancels(fixture: BusFixture) {
     let mut held = Vec::new();
     while held.len() < 2 {
         tokio::select! {
-            _ = &mut gives_up => panic!("nobody answered"),
-            _ = &mut stays => panic!("nobody answered"),
+            _ = &mut gives_up => panic!("no responder replied in time"),
+            _ = &mut stays => panic!("no responder replied in time"),
             incoming = first.next() => held.push(incoming.unwrap()),
         }
     }
@@ -216,7 +216,7 @@ async fn a_caller_that_goes_away_after_the_drain_cancels(fixture: BusFixture) {
     let meta = meta_within(&fixture, 20_000);
     let mut gives_up = Box::pin(caller.call(&meta, &asked));
     let incoming = tokio::select! {
-        _ = &mut gives_up => panic!("nobody answered"),
+        _ = &mut gives_up => panic!("no responder replied in time"),
         incoming = responder.next() => incoming.unwrap(),
     };
     responder.drain().await;
@@ -270,7 +270,7 @@ async fn a_drained_responder_answers_what_it_has_and_takes_nothing_new(fixture: 
     let mut held = Vec::new();
     while held.len() < 5 {
         tokio::select! {
-            _ = futures_util::future::select_all(&mut calls) => panic!("nobody answered"),
+            _ = futures_util::future::select_all(&mut calls) => panic!("no responder replied in time"),
             incoming = responder.next() => held.push(incoming.unwrap()),
         }
     }

@@ -169,7 +169,7 @@ pub(super) enum TurnEnding {
     },
     /// The person cancelled it, or the login or the console ended.
     Cancelled,
-    /// Why there is no answer, or not all of it.
+    /// The reason why the answer is absent or incomplete.
     Failed(Box<Fault>),
 }
 

@@ -13,7 +13,7 @@ const NETWORK_CATEGORY: u32 = 4;
 const NETWORK_ACTIVITY: u32 = 4001;
 const HTTP_ACTIVITY: u32 = 4002;
 /// `connection_info.direction_id`: from the inside to the outside.
-const OUTBOUND: u32 = 2;
+const OUTBOUND_DIRECTION: u32 = 2;
 const TCP_PROTOCOL: u32 = 6;
 /// Attributes of the event that have a place in the schema for every kind of connection.
 const MAPPED_NAMES: [&str; 16] = [
@@ -78,7 +78,7 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
         "src_endpoint": {"uid": event.session_id},
         "dst_endpoint": {"hostname": event.url_host, "port": event.url_port},
         "connection_info": {
-            "direction_id": OUTBOUND,
+            "direction_id": OUTBOUND_DIRECTION,
             "protocol_num": TCP_PROTOCOL,
             "protocol_name": "tcp",
         },

@@ -74,7 +74,7 @@ fn may_sign_in(manifest: &Manifest) -> bool {
 mod tests {
     use super::*;
 
-    const HEADER: &str = "X-OpenWebUI-User-Id";
+    const USER_HEADER: &str = "X-OpenWebUI-User-Id";
 
     fn owner_of(client: &str, headers: &[(&str, &str)]) -> Option<String> {
         let caller = Caller {
@@ -84,7 +84,11 @@ mod tests {
                 .collect(),
             ..Caller::default()
         };
-        header_owner(&CallerIdentity::Client(client.to_owned()), &caller, HEADER)
+        header_owner(
+            &CallerIdentity::Client(client.to_owned()),
+            &caller,
+            USER_HEADER,
+        )
     }
 
     #[test]

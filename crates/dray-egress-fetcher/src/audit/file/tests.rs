@@ -131,7 +131,10 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
         path: "/dev/full".into(),
         ..fixture.settings()
     };
-    assert!(fixture.open(&full).is_err(), "a device is no regular file");
+    assert!(
+        fixture.open(&full).is_err(),
+        "a device is not a regular file"
+    );
     let (tasks, received) = sync_channel(MAX_QUEUED_LINES);
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     let metrics = EgressMetrics::new(&fixture.catalogue.meter());
@@ -166,7 +169,7 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
 #[test]
 fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
     let fixture = FileFixture::new();
-    // Nobody writes.
+    // No worker takes lines from the queue.
     let (tasks, _received) = sync_channel(2);
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     let file = AuditFile {

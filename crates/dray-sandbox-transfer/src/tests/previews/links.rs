@@ -205,7 +205,7 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
 }
 
 /// A browser, and a link preview of a chat platform.
-const BROWSER: [(&str, &str); 1] = [(
+const BROWSER_HEADERS: [(&str, &str); 1] = [(
     "user-agent",
     "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0",
 )];
@@ -271,11 +271,12 @@ async fn the_preview_of_a_delivery_shows_its_file_alone_and_keeps_what_happened_
     let scanned = listed().await;
     assert_eq!((scanned[0].opened_count, scanned[0].scanned_count), (0, 1));
     assert!(scanned[0].scanned_at_ms > 0 && scanned[0].opened_at_ms == 0);
-    let page = link.send("GET", "v", "report.html", &BROWSER).await;
+    let page = link.send("GET", "v", "report.html", &BROWSER_HEADERS).await;
     assert!(!page.text().contains(">Directory<"), "{}", page.text());
-    let file = link.send("GET", "p", "report.html", &BROWSER).await;
+    let file = link.send("GET", "p", "report.html", &BROWSER_HEADERS).await;
     assert_eq!(file.text(), "report.html");
-    link.send("HEAD", "v", "report.html", &BROWSER).await;
+    link.send("HEAD", "v", "report.html", &BROWSER_HEADERS)
+        .await;
     let opened = listed().await;
     assert_eq!((opened[0].opened_count, opened[0].scanned_count), (1, 1));
     // After its end it is listed for the receipt, and its link opens nothing.
