@@ -15,11 +15,16 @@ use crate::fault;
 /// Beginning of the text on standard output by which the engine reports that a program could not be started.
 const EXEC_FAILED: &[u8] = b"OCI runtime exec failed: ";
 
+/// Context of the error when the output of a command breaks off.
+const READING_OUTPUT: &str = "reading the output of a command";
+
 /// Everything that goes in and out of a running command.
 pub(super) struct CommandStreams {
     output: Output,
     /// Feeds standard input; fails when its source does.
     feeding: Option<BoxFuture<'static, Result<(), Error>>>,
+    /// Whether the program was given input, which it may leave unread.
+    has_input: bool,
     stderr: StderrTail,
     end: SupervisedEnd,
     /// Whether no output has arrived yet.
@@ -38,6 +43,7 @@ impl CommandStreams {
         let feeding = stdin.map(|body| feed(input, body).boxed());
         Self {
             output,
+            has_input: feeding.is_some(),
             feeding,
             stderr: StderrTail::default(),
             end,
@@ -99,15 +105,29 @@ impl CommandStreams {
     async fn frame(&mut self) -> Result<Option<LogOutput>, Error> {
         loop {
             let Some(feeding) = &mut self.feeding else {
-                return self.output.next().await.transpose().map_err(lost);
+                let frame = self.output.next().await;
+                return self.received(frame);
             };
             tokio::select! {
                 fed = feeding => {
                     self.feeding = None;
                     fed?;
                 }
-                frame = self.output.next() => return frame.transpose().map_err(lost),
+                frame = self.output.next() => return self.received(frame),
             }
+        }
+    }
+
+    /// A frame, or the end of the output. An engine that closes the connection of a program that ended without reading
+    /// its input resets it, as the kernel does when bytes are left; everything that was printed came before. Whether the
+    /// program has ended is asked of the engine afterwards, and the reports of scripts show that they are complete.
+    fn received(
+        &self,
+        frame: Option<Result<LogOutput, bollard::errors::Error>>,
+    ) -> Result<Option<LogOutput>, Error> {
+        match frame.transpose() {
+            Err(error) if self.has_input && is_reset(&error) => Ok(None),
+            frame => frame.map_err(|error| fault::failed(READING_OUTPUT, error)),
         }
     }
 
@@ -127,8 +147,11 @@ impl CommandStreams {
     }
 }
 
-fn lost(error: bollard::errors::Error) -> Error {
-    fault::failed("reading the output of a command", error)
+fn is_reset(error: &bollard::errors::Error) -> bool {
+    let bollard::errors::Error::IOError { err } = error else {
+        return false;
+    };
+    err.kind() == std::io::ErrorKind::ConnectionReset
 }
 
 /// Feeds standard input and ends it. It is not a failure when a command does not read all of it; its status shows that.

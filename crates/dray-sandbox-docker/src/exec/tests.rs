@@ -1,5 +1,8 @@
 //! Tests of commands on a real engine.
 
+use std::io;
+
+use bollard::container::LogOutput;
 use bytes::Bytes;
 use dray_sandbox_exec::{CommandExit, Exec as _};
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
@@ -81,6 +84,45 @@ async fn a_command_may_leave_its_input_unread() {
         .await
         .unwrap();
     assert_eq!((stdout.as_slice(), exit.status), (&[1_u8, 1, 1][..], 0));
+}
+
+/// What a program printed before its connection was reset, or the failure.
+async fn read_until_reset(stdin: Option<Body>) -> Result<Vec<u8>, Error> {
+    let unreachable = Config {
+        endpoint: "unix:///nonexistent/engine.sock".into(),
+        ..Config::default()
+    };
+    let client = Arc::new(Client::new(&unreachable).unwrap());
+    let control = EngineCommand {
+        client: Arc::clone(&client),
+        container: String::new(),
+        id: String::new(),
+    };
+    let command = Supervisor::new(client.tasks().clone()).watch(&new_mark(), control);
+    let end = SupervisedEnd::new(client, String::new(), command);
+    let printed = LogOutput::StdOut {
+        message: "printed".into(),
+    };
+    let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+    let output = stream::iter([Ok(printed), Err(bollard::errors::Error::from(reset))]);
+    let input = Box::pin(tokio::io::sink());
+    let mut guard = end.guard();
+    guard.disarm();
+    let streams = CommandStreams::new(Box::pin(output), input, stdin, end);
+    streams.into_body(guard).read_all(100).await
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_over_unread_input_ends_the_output() {
+    let stalled = Body::new(stream::pending());
+    let read = read_until_reset(Some(stalled)).await.unwrap();
+    assert_eq!(read, b"printed");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_without_input_is_a_failure() {
+    let error = read_until_reset(None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
