@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 pub(crate) mod mcp_process;
 pub(crate) mod node;
+pub(crate) mod service_process;
 pub(crate) mod up;
 
 /// The directory of the workspace.

@@ -28,7 +28,7 @@ pub(crate) struct BenchFixture {
     pub(crate) running: RunningHost,
     /// A fake DIAL Core with a file of [`BenchFixture::DIAL_SIZE`] bytes.
     _dial: DialCore,
-    /// The server that files come from, for us and for the other side alike.
+    /// The server that files come from, for our services and for the program that they are compared with.
     pub(crate) server: FileServer,
     _folder: tempfile::TempDir,
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use dray_testkit::hex_digits;
+use dray_types::hex::hex_digits;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

@@ -1,4 +1,4 @@
-"""The far side of the wire: a scripted DNS server and web servers that answer on every address they are reached at.
+"""The simulated internet: a scripted DNS server and web servers that answer on every address they are reached at.
 
 Runs inside one network namespace. Reads a script (JSON), says "ready", appends one JSON line per question and per
 request to a log, and ends when its standard input closes. Knows nothing of what is tested.
@@ -195,7 +195,7 @@ def scripted(path, reached):
 
 
 def answer_to(path, reached):
-    """Never fails: a path that asks for nonsense is a bad request."""
+    """Never fails: an invalid path is answered with status 400."""
     try:
         return scripted(path, reached)
     except ValueError:

@@ -41,8 +41,14 @@ pub(crate) fn require() -> PathBuf {
     let binary = binary();
     match &binary {
         Some(path) if path.is_file() => {}
-        Some(path) => missing.push(format!("the binary: DRAY_BINARY names {}, which is no file", path.display())),
-        None => missing.push("the variable DRAY_BINARY: path of the binary to look at (`cargo xtask blackbox` sets it)".to_owned()),
+        Some(path) => missing.push(format!(
+            "the binary: DRAY_BINARY names {}, which is not a file",
+            path.display()
+        )),
+        None => missing.push(
+            "the variable DRAY_BINARY: path of the binary to test (`cargo xtask blackbox` sets it)"
+                .to_owned(),
+        ),
     }
     assert!(
         missing.is_empty(),

@@ -1,6 +1,6 @@
 //! The stories, one module for each part of the envelope.
 
-use dray_testkit::hex_digits;
+use dray_types::hex::hex_digits;
 
 use crate::cable::PUBLIC_ADDRESSES;
 

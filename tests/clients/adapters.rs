@@ -1,5 +1,5 @@
 //! Tests the adapters for agent frameworks with the packages of the frameworks: their own suite where there is one,
-//! rehearsed models, and the examples of the page.
+//! scripted models, and the examples of `docs/agent-frameworks.md`.
 
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use super::typescript::compile;
 use crate::support;
 use crate::support::up::UpServer;
 
-/// What the tests import.
+/// The modules that the tests import.
 const PYTHON_MODULES: &str =
     "grpc, agents, agents.sandbox, deepagents, pydantic_ai, langchain_tests, pytest_asyncio";
 /// The newest deepagents, with a package of which it needs a later version than other requirements allow.
@@ -43,7 +43,7 @@ fn page() -> PathBuf {
     support::root().join("docs/agent-frameworks.md")
 }
 
-/// The suite with what it needs to be told, without plugins that it does not use.
+/// Runs the suite of deepagents, without plugins that it does not use.
 fn pytest() -> Command {
     let mut command = client_python_with(PYTHON_MODULES);
     command
@@ -77,7 +77,7 @@ fn newest_deepagents() -> PathBuf {
     directory
 }
 
-/// A system, and what the suite needs to be told of it.
+/// A running system, and its addresses and credentials as JSON for the suite.
 fn suite_story(fixture: &ClientFixture) -> (UpServer, String) {
     let (server, mut story) = fixture.start_secured();
     let interpreter = python::interpreter(PYTHON_MODULES);
@@ -98,7 +98,7 @@ fn the_deepagents_backend_passes_the_suite_of_langchain() {
 fn the_deepagents_backend_works_with_the_newest_deepagents() {
     let fixture = ClientFixture::new();
     let (server, story) = suite_story(&fixture);
-    // The suite is of the time before 0.7, with which writing replaces files and found paths are whole.
+    // The suite tests versions before 0.7. Since 0.7 a write replaces the file, and a search returns absolute paths.
     let path = std::env::join_paths([newest_deepagents(), client_folder().join("src")]).unwrap();
     let printed = support::stdout(
         pytest()
@@ -111,7 +111,7 @@ fn the_deepagents_backend_works_with_the_newest_deepagents() {
 }
 
 #[test]
-fn tools_and_sandboxes_of_python_frameworks_work_with_rehearsed_models() {
+fn tools_and_sandboxes_of_python_frameworks_work_with_scripted_models() {
     let fixture = ClientFixture::new();
     let (server, story) = fixture.start_secured();
     support::stdout(
@@ -138,7 +138,7 @@ fn tools_for_the_ai_sdk_work_with_a_mock_model() {
 }
 
 #[test]
-fn every_example_for_agent_frameworks_runs_with_a_rehearsed_model() {
+fn every_example_for_agent_frameworks_runs_with_a_scripted_model() {
     let fixture = ClientFixture::new();
     let server = fixture.start(&[]);
     let mut printed = String::new();
@@ -167,7 +167,7 @@ fn every_example_for_agent_frameworks_runs_with_a_rehearsed_model() {
 
 fn run_python_example(example: &str) -> String {
     let mut run = client_python_with(PYTHON_MODULES)
-        .arg("tests/rehearsed_models.py")
+        .arg("tests/scripted_models.py")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -187,7 +187,7 @@ fn run_typescript_example(folder: &Path, example: &str) -> String {
     let package = support::root().join("target/node-client/package");
     let folder = folder.join("ai-sdk");
     std::fs::create_dir_all(folder.join("node_modules/@drayage")).unwrap();
-    // The package of the tests has the AI SDK too; what it imports is found from where it is.
+    // The AI SDK of the test package: Node resolves what it imports from the real location behind the link.
     symlink(&package, folder.join("node_modules/@drayage/client")).unwrap();
     symlink(
         package.join("node_modules/ai"),
@@ -195,7 +195,7 @@ fn run_typescript_example(folder: &Path, example: &str) -> String {
     )
     .unwrap();
     std::fs::write(folder.join("example.mts"), example).unwrap();
-    // The types of the AI SDK name a package that has none.
+    // The type declarations of the AI SDK import a package without declarations.
     compile(&folder, &["--skipLibCheck"]);
     node::run(Command::new("node").current_dir(&folder).arg("example.mjs"))
 }

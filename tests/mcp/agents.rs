@@ -1,4 +1,4 @@
-//! Agents that people use, with a rehearsed model: Codex, Claude Code and opencode read a file through the server that
+//! Agents that people use, with a scripted model: Codex, Claude Code and opencode read a file through the server that
 //! `dray mcp install` wrote into their configuration.
 //!
 //! They are installed from npm. The tests need no account and no network except the registry: the model is a fake on
@@ -130,7 +130,7 @@ async fn claude_code_reads_a_file_through_the_installed_server() {
         .env("ANTHROPIC_BASE_URL", run.model.url())
         .env("ANTHROPIC_API_KEY", "rehearsed")
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
-        // The rehearsed model does not search for tools.
+        // The scripted model does not search for tools.
         .env("ENABLE_TOOL_SEARCH", "false");
     run.check(&mut claude);
 }

@@ -1,8 +1,7 @@
 //! One machine with a nats-server, a store behind a proxy that injects faults, a fake DIAL Core, and services as
 //! processes.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +17,7 @@ use dray_types::{Clock, Deadline, Fault, TenantId};
 use serde_json::Value;
 
 use crate::support;
+use crate::support::service_process::ServiceProcess;
 
 const TENANT_KEY: &str = "acme-key";
 /// Longer than a lease (45 s) and the redelivery after it.
@@ -31,25 +31,6 @@ pub(crate) struct ProcessFixture {
     bus: Bus,
     _s3: EmbeddedS3,
     _folder: tempfile::TempDir,
-}
-
-/// A service process; killed when it is dropped.
-pub(crate) struct ServiceProcess(Child);
-
-impl ServiceProcess {
-    /// Kills it with SIGKILL.
-    pub(crate) fn kill9(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for ServiceProcess {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl ProcessFixture {
@@ -116,24 +97,7 @@ impl ProcessFixture {
         for service in services {
             command.args(["--only", service]);
         }
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let ready: Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{services:?} said {line:?}"));
-        let health = ready["http"].as_str().unwrap().to_owned();
-        let service = ServiceProcess(process);
-        eventually("readiness", async || {
-            let probe = Command::new(support::dray())
-                .args(["healthcheck", "--http", &health])
-                .output()
-                .unwrap();
-            probe.status.success().then_some(())
-        })
-        .await;
-        service
+        ServiceProcess::spawn(&mut command).await
     }
 
     /// Runs a command to its end.

@@ -1,4 +1,4 @@
-"""Uses `dray mcp` with a package that we did not write and prints what it saw as JSON.
+"""Uses `dray mcp` with the client of another vendor's package, and prints the results as JSON.
 
     python mcp_judges.py {fastmcp,agents,pydantic_ai} stdio COMMAND...
     python mcp_judges.py fastmcp http URL TOKEN
@@ -44,8 +44,8 @@ async def of_agents(_, target):
     set_tracing_disabled(True)
     offered = []
 
-    class Rehearsed(Model):
-        """Calls `read` once, and repeats what came back."""
+    class ScriptedModel(Model):
+        """Calls `read` once, and repeats its result."""
 
         async def get_response(self, system_instructions, input, model_settings, tools, *rest, **more):
             offered[:] = [tool.name for tool in tools]
@@ -65,7 +65,7 @@ async def of_agents(_, target):
             raise NotImplementedError
 
     async with MCPServerStdio({"command": target[0], "args": target[1:]}) as server:
-        agent = Agent(name="reader", model=Rehearsed(), mcp_servers=[server])
+        agent = Agent(name="reader", model=ScriptedModel(), mcp_servers=[server])
         result = await Runner.run(agent, "What do the notes say?")
         return {"tools": offered, "answer": result.final_output}
 
@@ -79,7 +79,7 @@ async def of_pydantic_ai(_, target):
 
     offered = []
 
-    def rehearsed(messages, info):
+    def scripted_model(messages, info):
         offered[:] = [tool.name for tool in info.function_tools]
         results = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
         if results:
@@ -87,7 +87,7 @@ async def of_pydantic_ai(_, target):
         return ModelResponse(parts=[ToolCallPart("read", READ_NOTES)])
 
     server = MCPToolset(StdioTransport(target[0], target[1:], keep_alive=False))
-    agent = Agent(FunctionModel(rehearsed), toolsets=[server])
+    agent = Agent(FunctionModel(scripted_model), toolsets=[server])
     async with agent:
         result = await agent.run("What do the notes say?")
     return {"tools": offered, "answer": result.output}

@@ -114,7 +114,8 @@ fn forward(
     is_cut
 }
 
-/// Byte `at` of the file: no two parts of it are equal, and none of it is stored in memory.
+/// Fills the buffer with the bytes of the file from `start` on. Each byte is computed from its position, so the file is
+/// never in memory as a whole.
 fn fill(buffer: &mut [u8], start: u64) {
     for (byte, at) in buffer.iter_mut().zip(start..) {
         *byte = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
@@ -198,7 +199,7 @@ fn peak_memory(process: u32) -> u64 {
     status_bytes(process, "VmHWM:")
 }
 
-/// Forgets the peak of a process, and returns its resident memory in bytes.
+/// Resets the peak of a process, and returns its resident memory in bytes.
 fn reset_peak_memory(process: u32) -> u64 {
     // proc(5): 5 resets the peak to the present size.
     std::fs::write(format!("/proc/{process}/clear_refs"), "5").unwrap();
@@ -275,5 +276,5 @@ fn digest_of_file(size: u64) -> String {
         hasher.update(&buffer[..count]);
         at += count as u64;
     }
-    dray_testkit::hex_digits(&hasher.finalize())
+    dray_types::hex::hex_digits(&hasher.finalize())
 }

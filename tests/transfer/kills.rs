@@ -16,7 +16,8 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::platforms::{ALL_PLATFORMS, IDEMPOTENT_PLATFORMS};
-use super::rig::{SERVICE_NAMES, ServiceProcess, TransferFixture};
+use super::rig::{SERVICE_NAMES, TransferFixture};
+use crate::support::service_process::ServiceProcess;
 
 /// Most time between the publication of work and the kill, in milliseconds: about what the work of a step takes.
 const MAX_WORK_DELAY_MS: u64 = 400;

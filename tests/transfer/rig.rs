@@ -1,15 +1,13 @@
 //! The fixture of the transfer tests: a real nats-server, a store behind a proxy that injects faults, fake
 //! servers of all platforms, a directory that is a sandbox, and services as processes that can be killed.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta, NatsOptions, Topology};
 use dray_proto::v1;
 use dray_store::embedded::EmbeddedS3;
-use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::s3::FaultyS3;
 use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
@@ -18,6 +16,7 @@ use serde_json::Value;
 
 use super::platforms::FakePlatforms;
 use crate::support;
+use crate::support::service_process::ServiceProcess;
 
 /// The services that the tests start.
 pub(crate) const SERVICE_NAMES: [&str; 3] = ["sandbox-transfer", "platform-delivery", "sweeper"];
@@ -34,25 +33,6 @@ pub(crate) struct TransferFixture {
     options: dray_store::StoreOptions,
     _s3: EmbeddedS3,
     folder: tempfile::TempDir,
-}
-
-/// A service process; killed when it is dropped.
-pub(crate) struct ServiceProcess(Child);
-
-impl ServiceProcess {
-    /// Kills the process with SIGKILL.
-    pub(crate) fn kill9(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for ServiceProcess {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl TransferFixture {
@@ -246,30 +226,11 @@ impl TransferFixture {
 
     async fn start_service(&self, service: &str) -> ServiceProcess {
         let arguments = ["up", "--json", "--only", service, "--http", "127.0.0.1:0"];
-        let mut process = self
-            .command(&arguments)
+        let mut command = self.command(&arguments);
+        command
             .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
-            .env("DRAY_STATE__FOLDER", self.state(service))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let running = ServiceProcess(process);
-        let ready: Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} printed {line:?}"));
-        let health = ready["http"].as_str().unwrap().to_owned();
-        eventually("readiness", async || {
-            let probe = Command::new(support::dray())
-                .args(["healthcheck", "--http", &health])
-                .output()
-                .unwrap();
-            probe.status.success().then_some(())
-        })
-        .await;
-        running
+            .env("DRAY_STATE__FOLDER", self.state(service));
+        ServiceProcess::spawn(&mut command).await
     }
 
     fn state(&self, service: &str) -> PathBuf {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_synchronous_form_is_reported() {
+    fn code_without_a_synchronous_form_is_reported() {
         let source = "\"\"\"For asyncio.\"\"\"\n    async for item in items:\n";
         let error = sync_module(source).unwrap_err().to_string();
         assert!(error.ends_with("async for item in items:"), "{error}");

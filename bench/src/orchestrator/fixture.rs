@@ -1,4 +1,4 @@
-//! An orchestrator that listens, a rehearsed model, a tool, and a client of all three.
+//! An orchestrator that listens, a scripted model, a tool, and a client of all three.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-"""The adapters with the packages of their frameworks and rehearsed models, against the real services.
+"""The adapters with the packages of their frameworks and scripted models, against the real services.
 
 DRAYAGE_STORY is as for end_to_end.py.
 """

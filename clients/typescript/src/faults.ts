@@ -30,7 +30,7 @@ export interface Fault {
   readonly code: FaultCode;
   /** One sentence on what happened. */
   readonly message: string;
-  /** The precise reason, such as `ssrf_blocked`; empty when the code says it. */
+  /** The precise reason, such as `ssrf_blocked`; empty when the code is precise enough. */
   readonly detail: string;
   /** One sentence on what to do next; empty when there is nothing to advise. */
   readonly advice: string;
@@ -47,7 +47,7 @@ export function makeFault(code: FaultCode, message: string, more: Partial<Fault>
   return { code, message, detail: "", advice: "", retryable: false, retryAfterMs: 0, traceId: "", ...more };
 }
 
-/** Reads the message of the contracts. A code of a newer service counts as `internal`. */
+/** Converts the protobuf message. A code that only a newer service knows counts as `internal`. */
 export function faultOf(message: FaultMessage | undefined): Fault {
   if (message === undefined) return makeFault("internal", "The service gave no reason.");
   return {
@@ -61,7 +61,7 @@ export function faultOf(message: FaultMessage | undefined): Fault {
   };
 }
 
-/** A request that failed for good; `fault` says why and what to do. */
+/** A request that failed after all attempts; `fault` says why and what to do. */
 export class DrayageError extends Error {
   constructor(
     readonly fault: Fault,
@@ -75,31 +75,31 @@ export class DrayageError extends Error {
 /** The request is wrong; sending it again changes nothing. */
 export class InvalidArgumentError extends DrayageError {}
 
-/** What was named does not exist. */
+/** The resource that the request names does not exist. */
 export class NotFoundError extends DrayageError {}
 
-/** A policy or a permission refuses it. */
+/** A policy or a permission refuses the request. */
 export class DeniedError extends DrayageError {}
 
 /** The endpoint does not know the caller: no token, a wrong one, or an unknown certificate. */
 export class UnauthenticatedError extends DeniedError {}
 
-/** A size limit was passed. */
+/** A size limit was exceeded. */
 export class TooLargeError extends DrayageError {}
 
-/** The kind of thing asked for is not offered. */
+/** The service does not offer what the request asks for. */
 export class UnsupportedError extends DrayageError {}
 
-/** Too much at one time; later is fine. */
+/** Too many requests at one time; the same request may succeed later. */
 export class RateLimitedError extends DrayageError {}
 
-/** The deadline passed. What a request with effects did is not known: ask with the same operation id. */
+/** The deadline passed. Whether the request had effects is unknown: ask with the same operation id. */
 export class DeadlineError extends DrayageError {}
 
-/** A service could not be reached, or something that it needs did not do its part. */
+/** A service, or another system that it needs, could not be reached or failed. */
 export class UnavailableError extends DrayageError {}
 
-/** A mistake of the service. */
+/** A defect of the service. */
 export class InternalError extends DrayageError {}
 
 /** Bytes that arrived are not those that were announced. */

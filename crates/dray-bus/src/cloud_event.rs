@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use dray_proto::contract::SCHEMA_REVISION;
+use dray_types::hex::parse_hex;
 use dray_types::{OperationId, TenantId};
 
 use crate::backend::StoredMessage;
@@ -91,11 +92,7 @@ fn decoded_value(value: &str) -> Option<String> {
     bytes.extend_from_slice(parts.next()?.as_bytes());
     for part in parts {
         let (digits, rest) = part.split_at_checked(2)?;
-        // `from_str_radix` also takes a sign.
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend(parse_hex::<1>(digits)?);
         bytes.extend_from_slice(rest.as_bytes());
     }
     String::from_utf8(bytes).ok()

@@ -46,6 +46,12 @@ fn call_fault(error: CallError) -> Fault {
     }
 }
 
+/// The fault for something that `holder` does not have: "The store does not have this file."
+pub(crate) fn not_found_fault(holder: &str, thing: &str) -> Fault {
+    let sentence = format!("{holder} does not have this {thing}.");
+    Fault::new(FaultCode::NotFound, sentence)
+}
+
 /// A part of a page that could not be filled, with the reason: never an empty table in the place of an unknown one.
 pub(crate) fn fault_notice(what: &str, fault: &Fault) -> Markup {
     html! {

@@ -8,6 +8,7 @@ use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, ConsoleAction, FileState, PreviewLinkState};
 use dray_types::Fault;
+use dray_types::hex::hex_digits;
 use http::Uri;
 use maud::{Markup, html};
 
@@ -18,7 +19,7 @@ use crate::page::{PageFrame, token_field};
 use crate::respond::see_other;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{self, hex_digits, operation_path, shown, time_element};
+use crate::text::{self, operation_path, shown, time_element};
 
 /// Deliveries on one page.
 const MAX_DELIVERIES: u32 = 100;
@@ -265,10 +266,11 @@ pub(crate) async fn resend_delivery(
             section: "/deliveries",
             title: "Resend",
         }
-        .render(&html! {
-            (fault_notice("The delivery was not sent again.", &fault))
-            p { a href="/deliveries" { "Back to the deliveries" } }
-        }),
+        .render_failure(
+            "The delivery was not sent again.",
+            &fault,
+            ("/deliveries", "the deliveries"),
+        ),
     }
 }
 

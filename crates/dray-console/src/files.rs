@@ -13,12 +13,13 @@ use axum::response::Response;
 use dray_presentation::size::human_size;
 use dray_proto::v1::{self, ConsoleAction};
 use dray_store::{ArtifactLabel, ArtifactReader};
+use dray_types::hex::hex_digits;
 use dray_types::{Claim, Deadline, Fault, FaultCode, Sha256Digest};
 use http::Uri;
 use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
-use crate::calls::fault_notice;
+use crate::calls::{fault_notice, not_found_fault};
 use crate::deliveries::{file_summary, target_text};
 use crate::form::FormFields;
 use crate::live::event_table;
@@ -27,7 +28,7 @@ use crate::respond::see_other;
 use crate::sandbox_files::download;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{duration_text, hex_digits, operation_path, shown, time_element};
+use crate::text::{duration_text, operation_path, shown, time_element};
 
 /// Files on one page.
 const PAGE_FILES: u32 = 50;
@@ -35,6 +36,8 @@ const PAGE_FILES: u32 = 50;
 const MAX_LABEL_DELIVERIES: u32 = 100;
 /// Deliveries and events of one file that are shown.
 const MAX_HOLDERS: u32 = 50;
+/// The way back from a page of one file.
+const BACK_TO_FILES: (&str, &str) = ("/files", "the files");
 /// Longest time for one download.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(10);
 
@@ -169,8 +172,11 @@ pub(crate) async fn file_page(
             FaultCode::InvalidArgument,
             "A SHA-256 has 64 hexadecimal digits.",
         );
-        return frame(&state, &session, "File")
-            .render(&fault_notice("There is no such file.", &fault));
+        return frame(&state, &session, "File").render_failure(
+            "This is not the digest of a file.",
+            &fault,
+            BACK_TO_FILES,
+        );
     };
     let deliveries = v1::ListReceiptsRequest {
         sha256: digest.as_bytes().to_vec(),
@@ -297,10 +303,10 @@ pub(crate) async fn get_content(
     };
     match opened {
         Ok((claim, reader)) => download(&claim, reader),
-        Err(fault) => frame(&state, &session, "File").render(&html! {
-            (fault_notice("The file cannot be downloaded.", &fault))
-            p { a href="/files" { "Back to the files" } }
-        }),
+        Err(fault) => {
+            let what = "The file cannot be downloaded.";
+            frame(&state, &session, "File").render_failure(what, &fault, BACK_TO_FILES)
+        }
     }
 }
 
@@ -336,7 +342,7 @@ async fn open_content(
 }
 
 fn not_stored() -> Fault {
-    Fault::new(FaultCode::NotFound, "The store does not have this file.").detail("not_stored")
+    not_found_fault("The store", "file").detail("not_stored")
 }
 
 #[cfg(test)]

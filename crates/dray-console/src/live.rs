@@ -1,7 +1,7 @@
 //! Events as they happen: a table that grows while the page is open, and charts of the last hour.
 //!
-//! The browser names the last row that it has, so a pause or a lost connection misses nothing that is still in the index;
-//! what left the index before it was read is counted and said.
+//! The browser names the last row that it has, so a pause or a lost connection misses no row that is still in the index.
+//! Rows that left the index before they were read are counted, and the page shows their number.
 
 mod chart;
 
@@ -32,12 +32,12 @@ const FIRST_ROWS: usize = 100;
 const MAX_PAGE_ROWS: usize = 500;
 /// Rows of one message to the browser.
 const MAX_BATCH_ROWS: usize = 250;
-/// Rest between two messages: a person sees no difference, and a thousand events are few changes of the page.
+/// Pause between two messages: a person does not notice it, and a thousand events cause few changes of the page.
 const BATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of comments that keep proxies from closing a quiet stream.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Services whose events there are.
+/// Services that publish events, for the filter.
 const EVENT_SERVICES: [&str; 5] = [
     "console",
     "egress-fetcher",
@@ -161,7 +161,7 @@ pub(crate) async fn live_events(
         );
     };
     let fields = FormFields::of_query(&uri);
-    // A browser that reconnects repeats the URL of the first time, and says here how far it is.
+    // A browser that reconnects repeats the first URL, and this header has the last row that it received.
     let last_id = headers.get("last-event-id");
     let last_id = last_id.and_then(|id| id.to_str().ok()?.parse().ok());
     let reader = LiveReader {
@@ -177,7 +177,7 @@ pub(crate) async fn live_events(
         let event = reader.next_event().await?;
         Some((Ok::<_, Infallible>(event), reader))
     });
-    // Comments, which browsers skip; they also let a vanished browser be noticed.
+    // Comments, which browsers ignore. Writing them also detects a connection that is gone.
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);
     Sse::new(Box::pin(events))
         .keep_alive(keep_alive)

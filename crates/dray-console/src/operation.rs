@@ -9,6 +9,7 @@ use axum::response::Response;
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, TerminalState};
+use dray_types::hex::hex_digits;
 use dray_types::{Fault, FaultCode};
 use maud::{Markup, html};
 
@@ -19,7 +20,7 @@ use crate::live;
 use crate::page::PageFrame;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{duration_text, hex_digits, shown, time_element};
+use crate::text::{duration_text, shown, time_element};
 
 /// `GET /operations/{operation}`: the records of services and the events of the index.
 pub(crate) async fn operation_page(

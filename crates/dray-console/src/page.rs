@@ -2,10 +2,11 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use dray_types::Sha256Digest;
+use dray_types::{Fault, Sha256Digest};
 use http::{StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 
+use crate::calls::fault_notice;
 use crate::form::TOKEN_FIELD;
 use crate::login::LOGIN_PATH;
 use crate::respond::{set_header, with_type};
@@ -115,6 +116,19 @@ impl PageFrame<'_> {
             }
         };
         document(StatusCode::OK, title, &body)
+    }
+
+    /// The page after a request that failed: what did not happen, why, and the way back to a page by its path and name.
+    pub(crate) fn render_failure(
+        &self,
+        what: &str,
+        fault: &Fault,
+        (path, name): (&str, &str),
+    ) -> Response {
+        self.render(&html! {
+            (fault_notice(what, fault))
+            p { a href=(path) { "Back to " (name) } }
+        })
     }
 }
 

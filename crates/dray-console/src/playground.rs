@@ -29,7 +29,7 @@ use self::conversation::Conversation;
 use self::curl::BODY_NAME;
 use self::run::{TURN_TIMEOUT, TurnRun};
 use crate::audit::ActionRequest;
-use crate::calls::fault_notice;
+use crate::calls::{fault_notice, not_found_fault};
 use crate::form::{self, FormFields};
 use crate::page::PageFrame;
 use crate::respond::{self, as_download, see_other, with_type};
@@ -145,7 +145,7 @@ pub(crate) async fn send_message(
     };
     let sent = async {
         let agents = agents_of(&state)?;
-        let conversation = find(&state, &session, &id)?;
+        let conversation = find_conversation(&state, &session, &id)?;
         send(&state, &session, agents, &conversation, message).await
     };
     match sent.await {
@@ -205,7 +205,7 @@ pub(crate) async fn conversation_page(
     if !session.can_act() {
         return form::acting_refused();
     }
-    match find(&state, &session, &id) {
+    match find_conversation(&state, &session, &id) {
         Ok(conversation) => {
             let body = conversation
                 .read(|content| view::conversation_body(&session, &conversation, content));
@@ -255,10 +255,12 @@ fn find_request(
     turn: usize,
 ) -> Result<(Arc<AgentClient>, String), Fault> {
     let agents = agents_of(state)?;
-    let conversation = find(state, session, id)?;
+    let conversation = find_conversation(state, session, id)?;
     let request = conversation.request(turn);
-    let request = request
-        .ok_or_else(|| not_found("The request is not known yet: its files are on their way."))?;
+    let request = request.ok_or_else(|| {
+        not_found_fault("The conversation", "request")
+            .advice("Its files may still be on their way. Try again when the answer has begun.")
+    })?;
     Ok((agents, request.to_string()))
 }
 
@@ -271,15 +273,17 @@ pub(crate) async fn answer_file(
     if !session.can_act() {
         return form::acting_refused();
     }
-    let found = find(&state, &session, &id).ok().and_then(|conversation| {
-        conversation.read(|content| {
+    let found = find_conversation(&state, &session, &id).and_then(|conversation| {
+        let found = conversation.read(|content| {
             let file = content.turns.get(turn)?.attachments.get(number)?;
             let name = file.title.clone().unwrap_or_else(|| "file".to_owned());
             Some((name, inline_bytes(file)?))
-        })
+        });
+        found.ok_or_else(|| not_found_fault("The conversation", "file"))
     });
-    let Some((name, bytes)) = found else {
-        return respond::plain_text(StatusCode::NOT_FOUND, "There is no such file.");
+    let (name, bytes) = match found {
+        Ok(found) => found,
+        Err(fault) => return respond::plain_text(StatusCode::NOT_FOUND, &fault.message),
     };
     let mut response = with_type(
         StatusCode::OK,
@@ -300,7 +304,7 @@ pub(crate) async fn cancel_turn(
     if let Err(refused) = FormFields::of_action(body, &session).await {
         return refused;
     }
-    match find(&state, &session, &id) {
+    match find_conversation(&state, &session, &id) {
         Ok(conversation) => {
             conversation.cancel();
             see_other(&view::conversation_path(&id))
@@ -429,17 +433,17 @@ fn agents_of(state: &ConsoleState) -> Result<Arc<AgentClient>, Fault> {
     })
 }
 
-fn find(
+/// The conversation with this id, if this login began it and it has not ended.
+fn find_conversation(
     state: &ConsoleState,
     session: &ConsoleSession,
     id: &str,
 ) -> Result<Arc<Conversation>, Fault> {
     let conversation = state.conversations.find(id, &session.login);
-    conversation.ok_or_else(|| not_found("The conversation has ended, or is one of another login."))
-}
-
-fn not_found(sentence: &str) -> Fault {
-    Fault::new(FaultCode::NotFound, sentence)
+    conversation.ok_or_else(|| {
+        not_found_fault("This login", "conversation")
+            .advice("It has ended, or another login began it.")
+    })
 }
 
 fn frame<'a>(state: &'a ConsoleState, session: &'a ConsoleSession) -> PageFrame<'a> {
@@ -452,8 +456,6 @@ fn frame<'a>(state: &'a ConsoleState, session: &'a ConsoleSession) -> PageFrame<
 }
 
 fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
-    frame(state, session).render(&html! {
-        (fault_notice("The message was not sent.", fault))
-        p { a href="/playground" { "Back to the playground" } }
-    })
+    let back = ("/playground", "the playground");
+    frame(state, session).render_failure("The message was not sent.", fault, back)
 }

@@ -183,8 +183,6 @@ pub(crate) async fn open_previews(
 }
 
 fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
-    frame(state, session).render(&html! {
-        (fault_notice("The preview was not changed.", fault))
-        p { a href="/sandboxes" { "Back to the sandboxes" } }
-    })
+    let back = ("/sandboxes", "the sandboxes");
+    frame(state, session).render_failure("The preview was not changed.", fault, back)
 }

@@ -273,8 +273,6 @@ fn frame<'a>(state: &'a ConsoleState, session: &'a ConsoleSession) -> PageFrame<
 }
 
 fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
-    frame(state, session).render(&html! {
-        (fault_notice("No replay was begun.", fault))
-        p { a href="/policy/replay" { "Back to the replay" } }
-    })
+    let back = ("/policy/replay", "the replay");
+    frame(state, session).render_failure("No replay was begun.", fault, back)
 }

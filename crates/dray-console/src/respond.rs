@@ -2,12 +2,11 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use dray_http_server::extended_attachment;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use crate::text::url_part;
-
 /// A response of one sentence, for programs and for requests that no page makes.
-pub(crate) fn plain_text(status: StatusCode, sentence: &'static str) -> Response {
+pub(crate) fn plain_text(status: StatusCode, sentence: &str) -> Response {
     let body = Body::from(format!("{sentence}\n"));
     with_type(status, "text/plain; charset=utf-8", body)
 }
@@ -40,11 +39,10 @@ pub(crate) fn set_header(response: &mut Response, name: HeaderName, value: &str)
 
 /// Makes a response a file for the person's disk, whose content no browser runs under the origin of the console.
 pub(crate) fn as_download(response: &mut Response, name: &str) {
-    let name = url_part(name);
     for (header, value) in [
         (
             header::CONTENT_DISPOSITION,
-            format!("attachment; filename*=UTF-8''{name}").as_str(),
+            extended_attachment(name).as_str(),
         ),
         (
             header::CONTENT_SECURITY_POLICY,

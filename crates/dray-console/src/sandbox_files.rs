@@ -9,6 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use dray_proto::v1::{self, ConsoleAction};
 use dray_store::{ArtifactLabel, ArtifactReader, ReadError, Store};
+use dray_types::hex::hex_digits;
 use dray_types::{Claim, Deadline, Fault, FaultCode};
 use futures_util::stream;
 use http::{StatusCode, header};
@@ -16,13 +17,12 @@ use maud::html;
 use multer::Field;
 
 use crate::audit::ActionRequest;
-use crate::calls::fault_notice;
 use crate::form::{self, FormFields};
 use crate::respond::{as_download, set_header, with_type};
 use crate::sandboxes::{SandboxPlace, frame};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{self, shown};
+use crate::text::shown;
 use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
 
 /// Longest time for one file.
@@ -122,7 +122,7 @@ pub(crate) async fn put_file(
         Ok((place, placed)) => frame(&state, &session).render(&html! {
             p #placed.notice role="status" {
                 strong { (shown(&placed.path)) } " is in the sandbox: " (placed.size) " bytes, "
-                code { "sha256:" (text::hex_digits(&placed.sha256)) }
+                code { "sha256:" (hex_digits(&placed.sha256)) }
                 @if placed.renamed { ", under another name because that one was taken" }
                 @if placed.existed { "; the same file was there already" } "."
             }
@@ -235,8 +235,6 @@ fn store_of(state: &ConsoleState) -> Result<&Store, Fault> {
 }
 
 fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
-    frame(state, session).render(&html! {
-        (fault_notice("The file was not copied.", fault))
-        p { a href="/sandboxes" { "Back to the sandboxes" } }
-    })
+    let back = ("/sandboxes", "the sandboxes");
+    frame(state, session).render_failure("The file was not copied.", fault, back)
 }

@@ -1,7 +1,5 @@
 //! Values as text for people.
 
-use std::fmt::Write as _;
-
 use dray_presentation::name;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -53,15 +51,6 @@ pub(crate) fn duration_text(millis: u64) -> String {
         120_000..7_200_000 => format!("{} min", millis / 60_000),
         _ => format!("{} h", millis / 3_600_000),
     }
-}
-
-/// Lower-case hexadecimal digits; empty for no bytes.
-pub(crate) fn hex_digits(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing into a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Where the page of an operation is.

@@ -15,7 +15,7 @@ use dray_guard::{
     AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, HostGrant, Judge, RefusedUrl,
     RuleSet, ShownHost, ShownUrl,
 };
-use dray_types::Clock;
+use dray_types::{Clock, ErrorChain};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
@@ -459,7 +459,7 @@ fn record_failure(
         hop.code = Some(code);
     }
     let hop = record.last_hop();
-    let cause = std::error::Error::source(failure).map(describe_causes);
+    let cause = std::error::Error::source(failure).map(|cause| ErrorChain(cause).to_string());
     tracing::info!(%code, %phase, hop, cause, lookup_only = record.lookup_only, "fetch denied");
     let host = match record.url.as_ref().map(CanonicalUrl::host) {
         Some(Host::Name(name)) => name.as_str().to_owned(),
@@ -484,16 +484,4 @@ fn record_failure(
             None => fault,
         },
     }
-}
-
-/// Joins the chain of causes, for the operator's log alone.
-pub(crate) fn describe_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        next = error.source();
-    }
-    text
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use dray_guard::RuleSet;
 use dray_guard::ruleset::{MAX_POLICY_BYTES, PolicyFileProblem, PolicyText};
-use dray_types::Sha256Digest;
+use dray_types::{ErrorChain, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
 use crate::fetch::Fetcher;
@@ -284,7 +284,7 @@ impl PolicyWatcher {
 }
 
 fn error_text(error: &PolicyReadError) -> String {
-    crate::fetch::describe_causes(error)
+    ErrorChain(error).to_string()
 }
 
 /// Reads the files on a thread that may block.

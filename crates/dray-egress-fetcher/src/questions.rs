@@ -4,12 +4,12 @@
 //! compare-and-set. So a host is asked about once, however many requests and replicas want to reach it, and the number of
 //! questions of a session is exact. A record that cannot be read or written answers nothing, and the request is refused.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue, Meta};
 use dray_proto::v1::{self, EgressAnswer, EgressQuestionStage};
+use dray_types::hex::hex_digits;
 use dray_types::{Clock, Deadline, Fault, FaultCode, Sha256Digest, TenantId};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -77,14 +77,9 @@ impl SessionKey {
     }
 
     fn of_digest(tenant: &TenantId, digest: [u8; SESSION_DIGEST_BYTES]) -> Self {
-        let hex = digest.iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
         Self {
             digest,
-            text: format!("{}.{hex}", tenant_prefix(tenant)),
+            text: format!("{}.{}", tenant_prefix(tenant), hex_digits(&digest)),
         }
     }
 

@@ -1,9 +1,8 @@
 //! Ids of files: the id that a file gets, and the older ids that also refer to it (agent-file-context 6.2, R-1).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
-use sha2::{Digest as _, Sha256};
+use dray_types::Sha256Digest;
 
 use crate::address;
 use crate::collect::FoundFile;
@@ -169,11 +168,9 @@ pub(crate) fn lasting_identity(found: &FoundFile) -> String {
 
 /// The first twelve hexadecimal digits of a SHA-256.
 fn short_digest(identity: &str) -> String {
-    let mut text = String::new();
-    for byte in Sha256::digest(identity.as_bytes()).iter().take(6) {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let mut digits = Sha256Digest::of(identity.as_bytes()).to_hex();
+    digits.truncate(12);
+    digits
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ pub const FILE_BYTES: u64 = 1000 * 1024 * 1024;
 pub const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(3);
 /// How long parsed text may be kept, from writing.
 pub const PARSED_TEXT_TTL: Duration = Duration::from_mins(20);
-/// How long a URL signed for a run is good for.
+/// How long a URL that was signed for one run is valid.
 pub const SIGNED_URL_TTL: Duration = Duration::from_hours(2);
 /// How long links to images of own documents are valid.
 pub const OWN_IMAGE_TTL: Duration = Duration::from_hours(90 * 24);
-/// How long links to images out of external documents are good for.
+/// How long links to images of external documents are valid.
 pub const EXTERNAL_IMAGE_TTL: Duration = Duration::from_hours(24);
 /// Bytes of a body that a type probe reads.
 pub const PROBE_BYTES: u64 = 8192;
@@ -26,26 +26,26 @@ pub const PROBE_TIME: Duration = Duration::from_secs(3);
 pub const PROBES_AT_ONCE: usize = 5;
 /// Characters that count as one token in estimates of sizes.
 pub const CHARS_PER_TOKEN: usize = 3;
-/// Least tokens that the limits of tool results are reckoned from.
+/// Least number of tokens from which the limits of tool results are computed.
 pub const TOKEN_FLOOR: usize = 4096;
 /// Characters of text of all files of one reading call together.
 pub const READ_BUDGET: usize = 60_000;
 /// Smallest budget that a caller may request, in characters.
 pub const READ_BUDGET_MIN: usize = 256;
-/// Characters at each end of a file in the record of a node.
+/// Characters of the beginning and of the end of a file that the record of a node contains.
 pub const PREVIEW_CHARS: usize = 1000;
 /// Ids that one reading call may name. More are refused, not read.
 pub const READ_IDS: usize = 200;
 /// Most ids that the response to an unknown id lists.
 pub const LISTED_IDS: usize = 50;
-/// Bytes of a cleaned file name; a path segment of most file systems.
+/// Most bytes of a cleaned file name, which is the limit of most file systems for one name.
 pub const NAME_BYTES: usize = 255;
 /// Most characters of the name of a file that was left out.
 pub const LEFT_OUT_NAME_CHARS: usize = 200;
 /// Depth to which arguments are searched for ids. Deeper values are not changed.
 pub const ARGUMENT_DEPTH: usize = 128;
 
-/// The limit that counts: zero and unset mean [`DEFAULT_MAX_FILES`].
+/// The effective limit: zero counts as unset and means [`DEFAULT_MAX_FILES`].
 pub fn max_files(setting: usize) -> usize {
     if setting == 0 {
         DEFAULT_MAX_FILES
@@ -54,8 +54,8 @@ pub fn max_files(setting: usize) -> usize {
     }
 }
 
-/// Characters of a tool result that stay untouched: a fifth of the model's context, reckoned from at least
-/// [`TOKEN_FLOOR`] tokens but never more than the context.
+/// Characters of a tool result that stay untouched: a fifth of the model's context, at least
+/// [`TOKEN_FLOOR`] tokens, but never more than the context.
 pub fn untouched_chars(context_tokens: usize) -> usize {
     let fifth = context_tokens / 5;
     // The context last: it may be smaller than the floor (12.5).

@@ -15,7 +15,7 @@ use dray_proto::v1;
 use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
 use dray_service::{Request, Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::StoreAccess;
-use dray_types::{Fault, Secret};
+use dray_types::{ErrorChain, Fault, Secret};
 
 use crate::config::Config;
 use crate::dial::{CallerCredentials, dial_client};
@@ -236,15 +236,7 @@ pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> CallerCredent
 
 /// Logs the whole chain of causes for the operator, and returns the fault for the caller.
 pub(crate) fn report_error(error: ResolveError) -> Fault {
-    let mut causes = String::new();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if !causes.is_empty() {
-            causes.push_str(": ");
-        }
-        causes.push_str(&cause.to_string());
-        source = cause.source();
-    }
+    let causes = error.source().map(|cause| ErrorChain(cause).to_string());
     tracing::warn!(%error, causes, "tool call not resolved");
     error.into()
 }

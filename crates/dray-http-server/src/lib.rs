@@ -4,6 +4,9 @@
 //! server sets a timeout for the request head and for each wait in the body. [`serve`] sets both, bounds the number of
 //! connections, and turns Nagle's algorithm off, so that small responses leave immediately. The protocol is RFC 9112.
 //!
+//! Two rules that responses of several listeners share are here too: [`attachment_disposition`] and its relatives put the
+//! name of a file into a header, [`escape_html`] puts text into a page.
+//!
 //! It does not terminate TLS, does not support HTTP/2, and has no routes: the service interprets requests. It has no
 //! timeout for handlers.
 //!
@@ -25,8 +28,12 @@
 
 mod body;
 mod connections;
+mod disposition;
+mod html;
 #[cfg(test)]
 mod tests;
 
 pub use body::{BodyError, RequestBody, body_failure_status};
 pub use connections::{ConnectionLimits, DrainOutcome, serve};
+pub use disposition::{attachment_disposition, extended_attachment, inline_disposition};
+pub use html::escape_html;

@@ -1,25 +1,13 @@
 //! Faults as results of tools and as errors of the protocol.
 
-use dray_types::{Fault, FaultCode, RetryAdvice};
+use dray_types::{Fault, FaultCode};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
 /// The fault as JSON, for programs.
 pub(crate) fn fault_json(fault: &Fault) -> Value {
-    let retry_after_ms = match fault.retry {
-        RetryAdvice::Never => Value::Null,
-        RetryAdvice::After(delay) => json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
-    };
-    json!({
-        "code": fault.code.as_str(),
-        "detail": fault.detail,
-        "message": fault.message,
-        "advice": fault.advice,
-        "retryable": fault.is_retryable(),
-        "retry_after_ms": retry_after_ms,
-        "trace_id": fault.trace_id,
-    })
+    json!(fault)
 }
 
 /// The fault as sentences for an agent: the cause, the advice, and whether to retry.

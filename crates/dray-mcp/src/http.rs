@@ -28,7 +28,8 @@ const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 pub struct HttpOptions {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Which tokens count. With any, every request needs one; addresses that other machines reach require that.
+    /// Accepted tokens. If there are any, every request needs one. They are required on an address that other machines
+    /// can reach.
     pub auth: AuthOptions,
     /// Further names of this server in `Host`, `NAME` or `NAME:PORT`. Loopback names are always accepted.
     pub allowed_hosts: Vec<String>,
@@ -40,7 +41,7 @@ pub struct HttpOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The address is not on loopback, and no token is configured.
-    #[error("{0} is reached by other machines, so the server needs a token")]
+    #[error("other machines can reach {0}, so the server needs a token")]
     TokenNeeded(SocketAddr),
     /// The address cannot be bound.
     #[error("cannot listen on {address}")]
@@ -147,7 +148,7 @@ fn router<H: ServerHandler>(
     Router::new().route_service(ENDPOINT_PATH, service)
 }
 
-/// Adds the check of tokens, and the metadata of the resource, which everyone may read.
+/// Adds the check of tokens, and the public metadata of the protected resource (RFC 9728).
 fn with_auth(protocol: Router, options: &AuthOptions, client: Option<&ServiceClient>) -> Router {
     if !options.is_required() {
         return protocol;

@@ -7,6 +7,7 @@
 use dray_agent::failure::RequestFailure;
 use dray_media_type::kind;
 use dray_store::{ArtifactLabel, ReadError};
+use dray_types::hex::hex_digits;
 use dray_types::{ByteSize, Claim, OperationId, Period};
 use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
@@ -283,9 +284,7 @@ impl ClientUploads {
                 written.map_err(|error| store_failure(&error))?;
             }
         }
-        let digits = digest.finalize();
-        let digits = digits.iter().map(|byte| format!("{byte:02x}"));
-        let found = digits.collect::<Vec<_>>().concat();
+        let found = hex_digits(&digest.finalize());
         if md5.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&found)) {
             writer.abort().await;
             return Err(wrong("md5", "The parts have another MD5 digest together."));

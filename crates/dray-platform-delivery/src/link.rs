@@ -1,5 +1,4 @@
-//! Links to files that are too large for a chat (platform-delivery 13): their message, and the cases in which a link
-//! is of use.
+//! Links to files that are too large for a chat (platform-delivery 13): their message, and when a link is sent.
 
 use dray_presentation::{name, size};
 use schemars::JsonSchema;
@@ -69,8 +68,7 @@ fn absolute_utc(unix_ms: u64) -> String {
     }
 }
 
-/// Formats a duration as `for 24 hours`, never more than is true, apart from the minute that making the link may
-/// take.
+/// Formats a duration as `for 24 hours`, rounded down, apart from the minute that making the link may take.
 fn relative_time(left_ms: u64) -> String {
     const MINUTE_MS: u64 = 60_000;
     const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -99,7 +97,7 @@ mod tests {
     const DAY_MS: u64 = 86_400_000;
 
     #[test]
-    fn the_text_names_file_size_both_ends_and_link() {
+    fn the_text_has_name_size_end_time_left_and_link() {
         let now = 1_795_000_000_000;
         let text = link_text(
             "/w/big.zip",
@@ -130,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_write_into_the_message() {
+    fn a_name_cannot_add_lines_or_mentions_to_the_message() {
         let text = link_text("a\n@everyone\u{202e}.pdf", 1, "https://s/", 0, DAY_MS);
         assert_eq!(text.lines().count(), 2);
         assert!(!text.contains("@everyone") && !text.contains('\u{202e}'));
     }
 
     #[test]
-    fn links_to_this_machine_are_of_no_use_to_others() {
+    fn links_to_this_machine_do_not_lead_outside() {
         for (link, expected) in [
             ("https://files.example/x", true),
             ("http://10.0.0.7:9000/x", true),

@@ -4,6 +4,7 @@ use dray_platform::{ErrorKind, Route};
 use dray_presentation::name;
 use dray_presentation::notice::{self, FailureReason, FileFailure};
 use dray_proto::v1;
+use dray_types::hex::hex_digits;
 use prost::Message as _;
 use serde::Serialize;
 
@@ -80,11 +81,6 @@ fn named_message(file: &FileRecord) -> String {
         name if name.is_empty() => message.to_owned(),
         name => format!("{name}: {message}"),
     }
-}
-
-fn hex_digits(bytes: &[u8]) -> String {
-    dray_types::Sha256Digest::try_from(bytes)
-        .map_or_else(|_| String::new(), dray_types::Sha256Digest::to_hex)
 }
 
 /// Most bytes of a report in an event, and in a response.

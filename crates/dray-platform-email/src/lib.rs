@@ -25,6 +25,7 @@
 mod address;
 #[cfg(any(test, feature = "fake-server"))]
 pub mod fake_server;
+mod hex_escape;
 mod imap;
 mod inbox;
 mod mime;

@@ -2,8 +2,9 @@
 
 use dray_platform::{
     ButtonPress, DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError,
-    WebhookReply, WebhookRequest, http,
+    WebhookReply, WebhookRequest,
 };
+use dray_types::Sha256Digest;
 use hmac::{Hmac, Mac as _};
 use serde_json::Value;
 use sha2::Sha256;
@@ -92,14 +93,14 @@ fn verify_signature(
     }
     let signature = header("x-slack-signature")
         .and_then(|signature| signature.strip_prefix("v0="))
-        .and_then(http::decode_signature)
+        .and_then(|digits| digits.parse::<Sha256Digest>().ok())
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.signing_secret.expose().as_bytes())
         .map_err(|_| refused("the signing secret cannot be used"))?;
     mac.update(format!("v0:{stamp}:").as_bytes());
     // Over the bytes as received: parsing and writing the JSON again would change them.
     mac.update(&request.body);
-    mac.verify_slice(&signature)
+    mac.verify_slice(signature.as_bytes())
         .map_err(|_| refused("the signature is not Slack's"))
 }
 

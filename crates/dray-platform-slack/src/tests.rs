@@ -316,7 +316,7 @@ async fn refusals_are_final_and_show_nothing() {
 fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(format!("v0:{stamp}:{body}").as_bytes());
-    let signature = dray_testkit::hex_digits(&mac.finalize().into_bytes());
+    let signature = dray_types::hex::hex_digits(&mac.finalize().into_bytes());
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),

@@ -6,12 +6,12 @@
 
 mod bytes;
 mod context;
+mod expect;
 mod faults;
 mod links;
 mod order;
 mod places;
 mod recording_sink;
-mod report;
 pub mod sample;
 mod single_step;
 #[cfg(test)]
@@ -24,13 +24,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dray_conformance::case_list;
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 
 pub use context::CaseContext;
+pub use dray_conformance::{CaseEnd, CaseFailures, ConformanceReport};
 pub use recording_sink::RecordingSink;
-pub use report::{CaseEnd, CaseFailures, ConformanceReport};
 pub use single_step::{NoProgress, plain_delivery, send_only_step};
 
 use crate::delivery::DeliveryTarget;
@@ -158,14 +159,8 @@ impl Default for PlatformTraits {
 /// A case: an asynchronous function that passes, fails, or is skipped.
 pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), CaseEnd>>;
 
-macro_rules! cases {
-    ($($module:ident :: $name:ident,)*) => {
-        &[$((stringify!($name), |context| Box::pin($module::$name(context)))),*]
-    };
-}
-
 /// Every case by its name, in the order in which [`run_all`] runs them.
-pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
+pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     bytes::every_kind_arrives_byte_for_byte,
     bytes::every_kind_arrives_as_a_document,
     bytes::a_voice_message_arrives,
@@ -206,9 +201,6 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     faults::bytes_that_end_early_show_nothing,
 ];
 
-/// Timeout of one case: a platform that hangs must fail the suite, not stop it.
-const MAX_CASE: Duration = Duration::from_mins(2);
-
 /// Runs every case, one after the other.
 ///
 /// # Errors
@@ -227,25 +219,10 @@ pub async fn run_cases(
     fixture: &dyn PlatformFixture,
     cases: &[(&'static str, Case)],
 ) -> Result<ConformanceReport, CaseFailures> {
-    let mut report = ConformanceReport::default();
-    let mut failures = CaseFailures::default();
-    for (name, case) in cases {
-        // All cases run, also after a failure: one report shows everything that is wrong.
-        let running = async {
-            // A new chat for each case, so that one cannot see the messages of another.
-            let context = CaseContext::open(fixture).await;
-            case(&context).await
-        };
-        match tokio::time::timeout(MAX_CASE, running).await {
-            Ok(Ok(())) => report.passed.push(name),
-            Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),
-            Ok(Err(CaseEnd::Fail(why))) => failures.0.push((name, why)),
-            Err(_) => failures.0.push((name, "it never ended".to_owned())),
-        }
-    }
-    if failures.0.is_empty() {
-        Ok(report)
-    } else {
-        Err(failures)
-    }
+    dray_conformance::run_cases(cases, |_, case| async move {
+        // A new chat for each case, so that one cannot see the messages of another.
+        let context = CaseContext::open(fixture).await;
+        case(&context).await
+    })
+    .await
 }

@@ -37,18 +37,6 @@ pub fn exact_length_stream(size: u64, body: ByteStream) -> ByteStream {
     })
 }
 
-/// Decodes a SHA-256 signature as headers carry it: 64 hexadecimal digits, in either case. `None` for anything else.
-pub fn decode_signature(text: &str) -> Option<Vec<u8>> {
-    // `from_str_radix` also accepts a plus sign.
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
-        .collect()
-}
-
 /// Maps a request without a usable response. It is ambiguous if the complete request may have arrived.
 impl From<dray_http::HttpError> for PlatformError {
     fn from(error: dray_http::HttpError) -> Self {
@@ -110,15 +98,6 @@ mod tests {
             ErrorKind::Source,
             SendOutcome::NotSent,
         );
-    }
-
-    #[test]
-    fn a_signature_is_64_hexadecimal_digits() {
-        assert_eq!(decode_signature(&"0F".repeat(32)), Some(vec![15; 32]));
-        for wrong in ["+f", "0g", "-1", " f", "é"] {
-            assert_eq!(decode_signature(&wrong.repeat(32)), None, "{wrong}");
-        }
-        assert_eq!(decode_signature(&"0f".repeat(31)), None);
     }
 
     #[tokio::test]

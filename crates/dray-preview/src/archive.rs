@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use dray_http_server::attachment_disposition;
 use dray_presentation::name::clean_name;
 use dray_sandbox::metadata::Metadata;
 use dray_sandbox::{Error, ErrorKind, FileKind};
-use dray_service::web::download_disposition;
 use dray_transfer_engine::{GetTreeOptions, Sink, TreeFormat};
 use dray_types::Sha256Digest;
 use futures_util::stream;
@@ -49,7 +49,7 @@ pub(crate) fn serve_archive(
     set(
         headers,
         header::CONTENT_DISPOSITION,
-        &download_disposition(&name),
+        &attachment_disposition(&name),
     );
     Ok(response)
 }

@@ -2,8 +2,9 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use dray_http_server::inline_disposition;
 use dray_sandbox::{Body as SandboxBody, ErrorKind};
-use dray_service::web::{ByteRange, byte_range, has_etag, inline_disposition, text_field};
+use dray_service::web::{ByteRange, byte_range, has_etag, text_field};
 use dray_transfer_engine::PinnedPath;
 use futures_util::stream;
 use http::{HeaderMap, Method, StatusCode, header};

@@ -8,8 +8,8 @@
 //!
 //! A link has 256 random bits; records hold only their SHA-256. Every request is checked again: the record, the
 //! incarnation of the sandbox, the policy of the session, and the path as the sandbox resolves it. Files are not copied
-//! to the store (only documents for the reader pass through its cache); a response is of one state of the file, or it
-//! breaks off.
+//! to the store (only documents for the reader pass through its cache); a response shows one state of the file, or it
+//! ends early.
 //!
 //! What it does not do: it decides nothing about who may make a preview, and it speaks no TLS; a proxy in front of it
 //! does.

@@ -1,8 +1,7 @@
 //! The frame that says «data, not instructions», closed by a marker that the file's author cannot know
 //! (read-attachment 11.1, 11.2).
 
-use std::fmt::Write as _;
-
+use dray_types::hex::hex_digits;
 use rand::TryRngCore as _;
 
 use crate::message::escape_path;
@@ -29,11 +28,7 @@ fn system_nonce() -> Option<String> {
     let mut bytes = [0u8; 8];
     // The author of the text must not be able to guess the nonce: no fallback to a weaker source (11.2).
     rand::rngs::OsRng.try_fill_bytes(&mut bytes).ok()?;
-    let mut nonce = String::with_capacity(16);
-    for byte in bytes {
-        write!(nonce, "{byte:02x}").ok()?;
-    }
-    Some(nonce)
+    Some(hex_digits(&bytes))
 }
 
 fn frame_with(

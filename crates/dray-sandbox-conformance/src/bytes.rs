@@ -1,6 +1,7 @@
 //! Cases of content: bytes that were written are read back unchanged.
 
 use bytes::Bytes;
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::{Follow, Write};
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
@@ -9,11 +10,11 @@ use dray_types::Sha256Digest;
 use futures_util::future::try_join_all;
 use futures_util::stream;
 
+use super::CaseContext;
 use super::context::{new_file, pieces, random};
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::expect::expect_error;
 
-async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), Stop> {
+async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), CaseEnd> {
     let bytes = random(size);
     let first = context.path(format!("size-{size}"))?;
     for writer in context.sandbox.transports(&first) {
@@ -22,11 +23,11 @@ async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), St
         let write = new_file(writer, &path, size as u64);
         context.sandbox.write(write, pieces(&bytes)).await?;
         let file = context.sandbox.stat(&path, Follow::Yes).await?;
-        equal(&what, file.size, size as u64)?;
-        equal(&what, file.kind, FileKind::File)?;
+        expect_equal(&what, file.size, size as u64)?;
+        expect_equal(&what, file.kind, FileKind::File)?;
         for reader in context.sandbox.transports(&file.real_path) {
             let found = context.read_by(reader, &file).await?;
-            same_bytes(
+            expect_bytes(
                 &format!("{what}, back by {}", reader.as_str()),
                 &found,
                 &bytes,
@@ -38,7 +39,7 @@ async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), St
 
 pub(super) async fn every_size_comes_back_by_every_transport(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     // Around 64 KiB, the size of many buffers: a chunk ends exactly with the file, or one byte before or after it.
     for size in [0, 1, 65_535, 65_536, 65_537, 1 << 20] {
         there_and_back(context, size).await?;
@@ -48,24 +49,24 @@ pub(super) async fn every_size_comes_back_by_every_transport(
 
 pub(super) async fn five_mebibytes_come_back_by_every_transport(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     there_and_back(context, 5 << 20).await
 }
 
 pub(super) async fn an_existing_file_is_never_written_to(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let path = context.put("there", b"first").await?;
     for transport in context.sandbox.transports(&path) {
         let write = new_file(transport, &path, 6);
         let second = context.sandbox.write(write, pieces(b"second")).await;
-        refused(transport.as_str(), second, &[ErrorKind::Exists])?;
-        same_bytes(transport.as_str(), &context.read(&path).await?, b"first")?;
+        expect_error(transport.as_str(), second, &[ErrorKind::Exists])?;
+        expect_bytes(transport.as_str(), &context.read(&path).await?, b"first")?;
     }
     // A directory has the name as well, and some tools would write into it.
     let directory = context.path("directory")?;
     context.sandbox.make_directory(&directory).await?;
-    refused(
+    expect_error(
         "a directory",
         context.write(&directory, b"x").await,
         &[ErrorKind::Exists, ErrorKind::IsDirectory],
@@ -74,7 +75,7 @@ pub(super) async fn an_existing_file_is_never_written_to(
 
 pub(super) async fn nothing_is_written_through_a_link(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.links)?;
     context
         .sh("printf kept > target; ln -s target link; ln -s nowhere dangling")
@@ -85,15 +86,15 @@ pub(super) async fn nothing_is_written_through_a_link(
             let what = format!("{name} by {}", transport.as_str());
             let write = new_file(transport, &path, 3);
             let written = context.sandbox.write(write, pieces(b"new")).await;
-            refused(&what, written, &[ErrorKind::Exists])?;
+            expect_error(&what, written, &[ErrorKind::Exists])?;
         }
     }
-    same_bytes(
+    expect_bytes(
         "target",
         &context.read(&context.path("target")?).await?,
         b"kept",
     )?;
-    refused(
+    expect_error(
         "what the link names",
         context
             .sandbox
@@ -104,7 +105,7 @@ pub(super) async fn nothing_is_written_through_a_link(
 }
 
 /// Writes a body of another length than announced: the write must fail, and the sandbox must stay usable.
-async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Result<(), Stop> {
+async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Result<(), CaseEnd> {
     let first = context.path("misfit")?;
     for transport in context.sandbox.transports(&first) {
         let path = context.path(format!("misfit-{}", transport.as_str()))?;
@@ -112,7 +113,7 @@ async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Res
             .sandbox
             .write(new_file(transport, &path, size), body())
             .await;
-        holds(
+        expect_true(
             written.is_err(),
             format_args!("{}: no error", transport.as_str()),
         )?;
@@ -122,22 +123,24 @@ async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Res
             _ => {}
         }
         context.write(&path, b"good").await?;
-        same_bytes("afterwards", &context.read(&path).await?, b"good")?;
+        expect_bytes("afterwards", &context.read(&path).await?, b"good")?;
     }
     Ok(())
 }
 
-pub(super) async fn a_short_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_short_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     misfit(context, 100_000, || pieces(&random(99_999))).await?;
     misfit(context, 1, || Body::from_bytes(Bytes::new())).await
 }
 
-pub(super) async fn a_long_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_long_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     misfit(context, 99_999, || pieces(&random(100_000))).await?;
     misfit(context, 0, || Body::from_bytes(&b"x"[..])).await
 }
 
-pub(super) async fn a_body_that_breaks_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_body_that_breaks_is_a_failure(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     misfit(context, 100_000, || {
         Body::new(stream::iter([
             Ok(Bytes::from(random(50_000))),
@@ -149,7 +152,7 @@ pub(super) async fn a_body_that_breaks_is_a_failure(context: &CaseContext<'_>) -
 
 pub(super) async fn written_files_have_the_mode_and_the_owner(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.modes)?;
     let probe = context.sandbox.probe().await?;
     let first = context.path("mode")?;
@@ -163,8 +166,8 @@ pub(super) async fn written_files_have_the_mode_and_the_owner(
             };
             context.sandbox.write(write, pieces(b"x")).await?;
             let file = context.sandbox.stat(&path, Follow::Yes).await?;
-            equal(&what, file.mode, mode)?;
-            equal(&what, file.uid.unwrap_or(probe.uid), probe.uid)?;
+            expect_equal(&what, file.mode, mode)?;
+            expect_equal(&what, file.uid.unwrap_or(probe.uid), probe.uid)?;
         }
     }
     Ok(())
@@ -172,7 +175,7 @@ pub(super) async fn written_files_have_the_mode_and_the_owner(
 
 pub(super) async fn nothing_is_written_where_no_directory_is(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let file = context.put("file", b"kept").await?;
     let below = file.join("below")?;
     for transport in context.sandbox.transports(&below) {
@@ -180,16 +183,18 @@ pub(super) async fn nothing_is_written_where_no_directory_is(
             .sandbox
             .write(new_file(transport, &below, 1), pieces(b"x"))
             .await;
-        refused(
+        expect_error(
             transport.as_str(),
             written,
             &[ErrorKind::NotDirectory, ErrorKind::NotFound],
         )?;
     }
-    same_bytes("the file", &context.read(&file).await?, b"kept")
+    expect_bytes("the file", &context.read(&file).await?, b"kept")
 }
 
-pub(super) async fn digests_are_those_of_the_bytes(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn digests_are_those_of_the_bytes(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.fingerprint)?;
     for size in [0, 1, 65_537, 1 << 20] {
         let bytes = random(size);
@@ -197,16 +202,16 @@ pub(super) async fn digests_are_those_of_the_bytes(context: &CaseContext<'_>) ->
         let what = format!("{size} bytes");
         match context.sandbox.fingerprint(&path).await? {
             Fingerprint::Sha256(digest, counted) => {
-                equal(&what, digest, Sha256Digest::of(&bytes))?;
-                equal(&what, counted, size as u64)?;
+                expect_equal(&what, digest, Sha256Digest::of(&bytes))?;
+                expect_equal(&what, counted, size as u64)?;
             }
             Fingerprint::Cksum(sum, counted) => {
-                equal(&what, sum, cksum(&bytes))?;
-                equal(&what, counted, size as u64)?;
+                expect_equal(&what, sum, cksum(&bytes))?;
+                expect_equal(&what, counted, size as u64)?;
             }
         }
     }
-    refused(
+    expect_error(
         "a missing file",
         context.sandbox.fingerprint(&context.path("missing")?).await,
         &[ErrorKind::NotFound],
@@ -232,11 +237,11 @@ fn cksum(bytes: &[u8]) -> u32 {
 
 pub(super) async fn eight_transfers_run_concurrently(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     try_join_all((0..8_usize).map(|index| async move {
         let bytes = random(256 * 1024 + index);
         let path = context.put(format!("parallel-{index}"), &bytes).await?;
-        same_bytes("in parallel", &context.read(&path).await?, &bytes)
+        expect_bytes("in parallel", &context.read(&path).await?, &bytes)
     }))
     .await?;
     Ok(())

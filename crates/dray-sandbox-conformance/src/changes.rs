@@ -1,14 +1,14 @@
 //! Cases of files that change while they are read (sandbox-transfer ): the result is an error or the whole
 //! file, never a shorter one without an error.
 
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal};
 use dray_sandbox::backend::{Follow, Read};
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::Transport;
 use dray_sandbox::path::SandboxPath;
 
+use super::CaseContext;
 use super::context::random;
-use super::report::{equal, same_bytes};
-use super::{CaseContext, Stop};
 
 /// Large enough that the change comes before the last byte, despite the buffers on the way.
 const FILE_BYTES: usize = 6 << 20;
@@ -24,8 +24,8 @@ const CHANGED_ERRORS: [ErrorKind; 3] = [
 async fn changed_while_read(
     context: &CaseContext<'_>,
     script: &str,
-    check: fn(&[u8], &[u8]) -> Result<(), Stop>,
-) -> Result<(), Stop> {
+    check: fn(&[u8], &[u8]) -> Result<(), CaseEnd>,
+) -> Result<(), CaseEnd> {
     let path = context.path("changing")?;
     let bytes = random(FILE_BYTES);
     for transport in context.sandbox.transports(&path) {
@@ -45,7 +45,7 @@ async fn read_across(
     transport: Transport,
     path: &SandboxPath,
     script: &str,
-) -> Result<Result<Vec<u8>, Error>, Stop> {
+) -> Result<Result<Vec<u8>, Error>, CaseEnd> {
     let file = context.sandbox.stat(path, Follow::Yes).await?;
     let read = Read {
         transport,
@@ -70,42 +70,42 @@ async fn read_across(
 
 pub(super) async fn a_file_that_shrinks_is_never_short_and_fine(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     changed_while_read(context, ": > changing", |found, bytes| {
-        same_bytes("whole", found, bytes)
+        expect_bytes("whole", found, bytes)
     })
     .await
 }
 
 pub(super) async fn a_file_that_grows_is_cut_or_refused(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     changed_while_read(context, "printf more >> changing", |found, bytes| {
-        same_bytes("as announced", found, bytes)
+        expect_bytes("as announced", found, bytes)
     })
     .await
 }
 
 pub(super) async fn a_file_that_is_rewritten_keeps_its_length(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     // Torn content has the right length; only digests show it, and the caller compares those.
     let script = "dd if=/dev/zero of=changing bs=65536 count=96 conv=notrunc 2>/dev/null";
     changed_while_read(context, script, |found, bytes| {
-        equal("length", found.len(), bytes.len())
+        expect_equal("length", found.len(), bytes.len())
     })
     .await
 }
 
 pub(super) async fn a_file_that_is_removed_is_whole_or_refused(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let bytes = random(FILE_BYTES);
     let path = context.path("removed")?;
     for transport in context.sandbox.transports(&path) {
         context.write(&path, &bytes).await?;
         match read_across(context, transport, &path, "rm removed").await? {
-            Ok(found) => same_bytes(transport.as_str(), &found, &bytes)?,
+            Ok(found) => expect_bytes(transport.as_str(), &found, &bytes)?,
             Err(error) if CHANGED_ERRORS.contains(&error.kind()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
@@ -119,15 +119,15 @@ const MAX_REWRITES: usize = 100;
 
 pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let path = context.path("marked")?;
     context.write(&path, b"first").await?;
     let marker = async || context.sandbox.change_marker(&path).await;
     let before = marker().await?;
     if before.is_none() {
-        return Err(Stop::Skip("nothing reports ctime or inode"));
+        return Err(CaseEnd::Skip("nothing reports ctime or inode"));
     }
-    equal("an untouched file", &marker().await?, &before)?;
+    expect_equal("an untouched file", &marker().await?, &before)?;
     for _ in 0..MAX_REWRITES {
         // In place, so that neither the inode nor the size changes.
         let script = "touch -r marked times && printf other > marked && touch -r times marked";
@@ -136,5 +136,5 @@ pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
             return Ok(());
         }
     }
-    Err(Stop::Fail("no write shows in the marker".to_owned()))
+    Err(CaseEnd::Fail("no write shows in the marker".to_owned()))
 }

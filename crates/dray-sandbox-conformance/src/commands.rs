@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::Sandbox;
 use dray_sandbox::body::Body;
 use dray_sandbox::command::{CommandEnd, CommandInput, CommandRequest, SandboxCommand};
@@ -12,9 +13,9 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::CaseContext;
 use super::context::{pieces, random};
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::expect::expect_error;
 
 /// Most bytes of standard error that the cases keep.
 const MAX_STDERR_BYTES: usize = 64 << 10;
@@ -64,7 +65,7 @@ impl CaseContext<'_> {
     }
 
     /// Checks repeatedly until no process of the case runs. The time limit of the case ends the wait.
-    async fn processes_end(&self) -> Result<(), Stop> {
+    async fn processes_end(&self) -> Result<(), CaseEnd> {
         let script = "for pid in $(cat pids); do if kill -0 \"$pid\" 2>/dev/null; then
             case $(cat \"/proc/$pid/stat\" 2>/dev/null) in *') Z '*|'') ;; *) echo alive ;; esac
         fi; done";
@@ -94,36 +95,40 @@ fn input(bytes: &[u8]) -> CommandInput {
     }
 }
 
-fn runs_commands(context: &CaseContext<'_>) -> Result<(), Stop> {
+fn runs_commands(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.commands)
 }
 
-pub(super) async fn a_program_ends_with_its_status(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_program_ends_with_its_status(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     for status in [0, 1, 7, 126, 255] {
         let ended = context.run_script(&format!("exit {status}")).await?;
-        equal("status", ended.end.status, status)?;
-        same_bytes("output", &ended.output, b"")?;
-        same_bytes("stderr", &ended.end.stderr, b"")?;
+        expect_equal("status", ended.end.status, status)?;
+        expect_bytes("output", &ended.output, b"")?;
+        expect_bytes("stderr", &ended.end.stderr, b"")?;
     }
     Ok(())
 }
 
-pub(super) async fn a_signal_is_part_of_the_status(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_signal_is_part_of_the_status(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     for signal in [15, 9] {
         let ended = context
             .run_script(&format!("echo before; kill -{signal} $$"))
             .await?;
-        equal("status", ended.end.status, 128 + signal)?;
-        same_bytes("output", &ended.output, b"before\n")?;
+        expect_equal("status", ended.end.status, 128 + signal)?;
+        expect_bytes("output", &ended.output, b"before\n")?;
         // The message of a shell about the signal does not belong to the program's stderr.
-        same_bytes("stderr", &ended.end.stderr, b"")?;
+        expect_bytes("stderr", &ended.end.stderr, b"")?;
     }
     Ok(())
 }
 
-pub(super) async fn input_reaches_the_program(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn input_reaches_the_program(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     for bytes in [
         Vec::new(),
@@ -136,15 +141,15 @@ pub(super) async fn input_reaches_the_program(context: &CaseContext<'_>) -> Resu
         let mut request = context.command(&["cat"]);
         request.input = Some(input(&bytes));
         let ended = context.finish(request).await?;
-        same_bytes("what was read", &ended.output, &bytes)?;
+        expect_bytes("what was read", &ended.output, &bytes)?;
     }
     let without = context.finish(context.command(&["cat"])).await?;
-    same_bytes("no input", &without.output, b"")
+    expect_bytes("no input", &without.output, b"")
 }
 
 pub(super) async fn much_input_arrives_or_is_refused(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let bytes = random(1 << 20);
     let mut request = context.command(&["wc", "-c"]);
@@ -152,20 +157,22 @@ pub(super) async fn much_input_arrives_or_is_refused(
     match context.finish(request).await {
         Ok(ended) => {
             let said = String::from_utf8_lossy(&ended.output).trim().to_owned();
-            equal("bytes read", said.as_str(), "1048576")?;
+            expect_equal("bytes read", said.as_str(), "1048576")?;
         }
-        Err(error) => refused("much input", Err::<(), _>(error), &[ErrorKind::TooLarge])?,
+        Err(error) => expect_error("much input", Err::<(), _>(error), &[ErrorKind::TooLarge])?,
     }
     // A program that does not read its input may end at any time.
     let mut request = context.script("exit 3");
     request.input = Some(input(&bytes));
     match context.finish(request).await {
-        Ok(ended) => equal("status", ended.end.status, 3),
-        Err(error) => refused("much input", Err::<(), _>(error), &[ErrorKind::TooLarge]),
+        Ok(ended) => expect_equal("status", ended.end.status, 3),
+        Err(error) => expect_error("much input", Err::<(), _>(error), &[ErrorKind::TooLarge]),
     }
 }
 
-pub(super) async fn input_that_breaks_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn input_that_breaks_is_a_failure(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let broken = futures_util::stream::iter([
         Ok(Bytes::from_static(b"half")),
@@ -177,10 +184,10 @@ pub(super) async fn input_that_breaks_is_a_failure(context: &CaseContext<'_>) ->
         body: Body::new(broken),
     });
     let failed = context.finish(request).await;
-    holds(failed.is_err(), "half of an input was taken for all of it")
+    expect_true(failed.is_err(), "half of an input was taken for all of it")
 }
 
-pub(super) async fn variables_reach_the_program(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn variables_reach_the_program(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let mut request = context.script("printf '%s|' \"$FIRST\" \"$SECOND\" \"$THIRD\" \"$PATH\"");
     let second = "two words\n'quoted' \"$(id)\" \u{e4}\\0101\n".as_bytes();
@@ -192,16 +199,16 @@ pub(super) async fn variables_reach_the_program(context: &CaseContext<'_>) -> Re
     ];
     let ended = context.finish(request).await?;
     let expected = [b"|".as_slice(), second, b"|\xff=\x01|", &path, b"|"].concat();
-    same_bytes("values", &ended.output, &expected)?;
+    expect_bytes("values", &ended.output, &expected)?;
     let own = context
         .run_script("env | sed -n 's/^\\(dray_[a-z]*\\)=.*/\\1/p'")
         .await?;
-    same_bytes("variables of the script", &own.output, b"")
+    expect_bytes("variables of the script", &own.output, b"")
 }
 
 pub(super) async fn arguments_reach_the_program_as_they_are(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let words: [&[u8]; 9] = [
         b"two words",
@@ -219,75 +226,77 @@ pub(super) async fn arguments_reach_the_program_as_they_are(
     let ended = context.finish(context.command(&argv)).await?;
     let mut expected = words.join(&b'|');
     expected.push(b'|');
-    same_bytes("words", &ended.output, &expected)?;
+    expect_bytes("words", &ended.output, &expected)?;
     let made = context
         .sandbox
         .stat(&context.path("pwned")?, dray_sandbox::Follow::No)
         .await;
-    refused("what a word would make", made, &[ErrorKind::NotFound])
+    expect_error("what a word would make", made, &[ErrorKind::NotFound])
 }
 
 pub(super) async fn long_output_comes_whole_or_is_cut(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let ended = context
         .run_script("head -c 5000000 /dev/zero; echo; echo end")
         .await?;
-    equal("status", ended.end.status, 0)?;
+    expect_equal("status", ended.end.status, 0)?;
     let expected = [vec![0; 5_000_000], b"\nend\n".to_vec()].concat();
     if !ended.end.output_truncated {
-        return same_bytes("output", &ended.output, &expected);
+        return expect_bytes("output", &ended.output, &expected);
     }
-    holds(
+    expect_true(
         !ended.output.is_empty() && expected.starts_with(&ended.output),
         "the beginning of the output is not its beginning",
     )
 }
 
-pub(super) async fn output_may_be_any_bytes(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn output_may_be_any_bytes(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let bytes: Vec<u8> = (0..=255).chain(*b"\n@@\n@@ end 0\r\n\n").collect();
     let path = context.put("bytes", &bytes).await?;
     let argv: [&[u8]; 2] = [b"cat", path.as_bytes()];
     let ended = context.finish(context.command(&argv)).await?;
-    same_bytes("output", &ended.output, &bytes)
+    expect_bytes("output", &ended.output, &bytes)
 }
 
-pub(super) async fn standard_error_is_kept_apart(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn standard_error_is_kept_apart(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let ended = context
         .run_script("echo out; printf 'err\\0or\\n\\n' >&2; echo out")
         .await?;
-    same_bytes("output", &ended.output, b"out\nout\n")?;
-    same_bytes("stderr", &ended.end.stderr, b"err\0or\n\n")?;
-    holds(!ended.end.stderr_truncated, "a short text was cut")?;
+    expect_bytes("output", &ended.output, b"out\nout\n")?;
+    expect_bytes("stderr", &ended.end.stderr, b"err\0or\n\n")?;
+    expect_true(!ended.end.stderr_truncated, "a short text was cut")?;
     let mut request = context.script("head -c 300000 /dev/zero >&2; echo end");
     request.max_stderr_bytes = 1000;
     let ended = context.finish(request).await?;
-    holds(
+    expect_true(
         ended.end.stderr_truncated && (1..=1000).contains(&ended.end.stderr.len()),
         format_args!("{} bytes of stderr", ended.end.stderr.len()),
     )?;
-    same_bytes("output", &ended.output, b"end\n")
+    expect_bytes("output", &ended.output, b"end\n")
 }
 
-pub(super) async fn a_program_runs_in_its_directory(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_program_runs_in_its_directory(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let ended = context.run_script("pwd -P").await?;
     let expected = [context.directory.as_bytes(), b"\n"].concat();
-    same_bytes("directory", &ended.output, &expected)?;
+    expect_bytes("directory", &ended.output, &expected)?;
     let missing = CommandRequest {
         directory: context.path("missing")?,
         ..context.script("echo no")
     };
     let kinds = [ErrorKind::NotDirectory, ErrorKind::NotFound];
-    refused("missing", context.finish(missing).await.map(drop), &kinds)?;
+    expect_error("missing", context.finish(missing).await.map(drop), &kinds)?;
     let file = CommandRequest {
         directory: context.put("file", b"x").await?,
         ..context.script("echo no")
     };
-    refused("a file", context.finish(file).await.map(drop), &kinds)?;
+    expect_error("a file", context.finish(file).await.map(drop), &kinds)?;
     context.needs(|traits| traits.links)?;
     context.sh("mkdir other; ln -s other link").await?;
     let swapped = CommandRequest {
@@ -295,10 +304,12 @@ pub(super) async fn a_program_runs_in_its_directory(context: &CaseContext<'_>) -
         ..context.script("echo no")
     };
     let kinds = [ErrorKind::ChangedDuringTransfer];
-    refused("a link", context.finish(swapped).await.map(drop), &kinds)
+    expect_error("a link", context.finish(swapped).await.map(drop), &kinds)
 }
 
-pub(super) async fn an_unknown_program_is_refused(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn an_unknown_program_is_refused(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     for program in [
         "no-such-program-here",
@@ -307,11 +318,11 @@ pub(super) async fn an_unknown_program_is_refused(context: &CaseContext<'_>) -> 
         "cd ",
     ] {
         let ended = context.finish(context.command(&[program])).await;
-        refused(program, ended.map(drop), &[ErrorKind::NotFound])?;
+        expect_error(program, ended.map(drop), &[ErrorKind::NotFound])?;
     }
     let plain = context.put("plain", b"echo no\n").await?;
     let ended = context.finish(context.command(&[plain.as_bytes()])).await;
-    refused(
+    expect_error(
         "a plain file",
         ended.map(drop),
         &[ErrorKind::PermissionDenied],
@@ -319,32 +330,32 @@ pub(super) async fn an_unknown_program_is_refused(context: &CaseContext<'_>) -> 
     // A builtin of the shell is not a program, and neither is a function of the script that runs it.
     for program in ["eval", "dray_kill"] {
         let ended = context.finish(context.command(&[program, "echo no"])).await;
-        refused(program, ended.map(drop), &[ErrorKind::NotFound])?;
+        expect_error(program, ended.map(drop), &[ErrorKind::NotFound])?;
     }
     Ok(())
 }
 
 pub(super) async fn a_request_that_means_two_things_is_refused(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let argvs: [&[&[u8]]; 5] = [&[], &[b""], &[b"-i"], &[b"A=b"], &[b"echo", b"a\0b"]];
     for argv in argvs {
         let ended = context.finish(context.command(argv)).await;
-        refused("an argument", ended.map(drop), &[ErrorKind::InvalidName])?;
+        expect_error("an argument", ended.map(drop), &[ErrorKind::InvalidName])?;
     }
     for name in ["", "1A", "A-B", "A=B", "A\nB", "A B"] {
         let mut request = context.script("echo no");
         request.environment = vec![(name.to_owned(), b"x".to_vec())];
         let ended = context.finish(request).await;
-        refused("a variable", ended.map(drop), &[ErrorKind::InvalidName])?;
+        expect_error("a variable", ended.map(drop), &[ErrorKind::InvalidName])?;
     }
     Ok(())
 }
 
 pub(super) async fn a_dropped_program_ends_with_its_children(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let request = context.script(&format!("{CHILDREN_SCRIPT}; echo $$ >>pids; echo; wait"));
     // As a task: a channel without streams only answers when the program has ended.
@@ -355,22 +366,24 @@ pub(super) async fn a_dropped_program_ends_with_its_children(
     running.abort_all();
     context.processes_end().await?;
     let after = context.run_script("echo usable").await?;
-    same_bytes("afterwards", &after.output, b"usable\n")
+    expect_bytes("afterwards", &after.output, b"usable\n")
 }
 
-pub(super) async fn children_end_with_their_program(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn children_end_with_their_program(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let ended = context
         .run_script(&format!("{CHILDREN_SCRIPT}; echo early; exit 4"))
         .await?;
-    equal("status", ended.end.status, 4)?;
-    same_bytes("output", &ended.output, b"early\n")?;
+    expect_equal("status", ended.end.status, 4)?;
+    expect_bytes("output", &ended.output, b"early\n")?;
     context.processes_end().await
 }
 
 pub(super) async fn output_of_a_child_after_its_program_holds_nothing_up(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     // The child writes without end to both streams, which are still open when the program has ended.
     let ended = context
@@ -378,8 +391,8 @@ pub(super) async fn output_of_a_child_after_its_program_holds_nothing_up(
             "echo early; (while :; do echo late; echo late >&2; sleep 0.02; done) & echo $! >pids",
         )
         .await?;
-    equal("status", ended.end.status, 0)?;
-    holds(
+    expect_equal("status", ended.end.status, 0)?;
+    expect_true(
         ended.output.starts_with(b"early\n") || ended.output.starts_with(b"late\n"),
         "the output has another beginning",
     )?;
@@ -388,19 +401,19 @@ pub(super) async fn output_of_a_child_after_its_program_holds_nothing_up(
 
 pub(super) async fn a_program_ends_with_its_lifetime(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let mut request = context.script(&format!("echo begun; {CHILDREN_SCRIPT}; sleep 300"));
     request.lifetime_seconds = 1;
     let ended = context.finish(request).await?;
-    equal("status", ended.end.status, 137)?;
-    same_bytes("output", &ended.output, b"begun\n")?;
+    expect_equal("status", ended.end.status, 137)?;
+    expect_bytes("output", &ended.output, b"begun\n")?;
     context.processes_end().await
 }
 
 pub(super) async fn a_stopped_program_reports_what_it_wrote(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let script = format!("echo out; echo wrong >&2; {CHILDREN_SCRIPT}; sleep 300");
     let request = context.script(&script);
@@ -410,30 +423,32 @@ pub(super) async fn a_stopped_program_reports_what_it_wrote(
     wait_for(context, &context.path("pids")?).await?;
     stop.cancel();
     let Some(Ok(ended)) = running.join_next().await else {
-        return Err(Stop::Fail("the program was lost".to_owned()));
+        return Err(CaseEnd::Fail("the program was lost".to_owned()));
     };
     let ended = ended?;
-    same_bytes("output", &ended.output, b"out\n")?;
-    same_bytes("stderr", &ended.end.stderr, b"wrong\n")?;
+    expect_bytes("output", &ended.output, b"out\n")?;
+    expect_bytes("stderr", &ended.end.stderr, b"wrong\n")?;
     context.processes_end().await
 }
 
-pub(super) async fn eight_programs_run_concurrently(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn eight_programs_run_concurrently(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let all = (0..8_u8).map(|number| async move {
         let ended = context
             .run_script(&format!("echo {number}; echo {number} >&2; exit {number}"))
             .await?;
         let expected = format!("{number}\n").into_bytes();
-        equal("status", ended.end.status, number)?;
-        same_bytes("output", &ended.output, &expected)?;
-        same_bytes("stderr", &ended.end.stderr, &expected)
+        expect_equal("status", ended.end.status, number)?;
+        expect_bytes("output", &ended.output, &expected)?;
+        expect_bytes("stderr", &ended.end.stderr, &expected)
     });
     try_join_all(all).await.map(drop)
 }
 
 /// Checks repeatedly until a path exists.
-async fn wait_for(context: &CaseContext<'_>, path: &SandboxPath) -> Result<(), Stop> {
+async fn wait_for(context: &CaseContext<'_>, path: &SandboxPath) -> Result<(), CaseEnd> {
     loop {
         match context.sandbox.stat(path, dray_sandbox::Follow::No).await {
             Ok(_) => return Ok(()),

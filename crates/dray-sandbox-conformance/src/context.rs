@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dray_conformance::CaseEnd;
 use dray_sandbox::backend::{Follow, Read, Sandbox, Write};
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
@@ -10,7 +11,7 @@ use dray_sandbox::metadata::{Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 use futures_util::stream;
 
-use crate::{Fixture, Stop, Traits};
+use crate::{Fixture, Traits};
 
 /// The sandbox and the directory of one case.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl<'f> CaseContext<'f> {
     /// # Errors
     ///
     /// The failure of the backend at one of these.
-    pub async fn open(fixture: &'f dyn Fixture, case: &str) -> Result<Self, Stop> {
+    pub async fn open(fixture: &'f dyn Fixture, case: &str) -> Result<Self, CaseEnd> {
         let backend = fixture.backend();
         let handle = backend.resolve(&fixture.address()).await?;
         let sandbox = backend.open(&handle).await?;
@@ -47,32 +48,32 @@ impl<'f> CaseContext<'f> {
     }
 
     /// A path in the directory of the case.
-    pub(super) fn path(&self, name: impl AsRef<[u8]>) -> Result<SandboxPath, Stop> {
+    pub(super) fn path(&self, name: impl AsRef<[u8]>) -> Result<SandboxPath, CaseEnd> {
         Ok(self.directory.join(name)?)
     }
 
     /// Runs a script in the directory; skips the case when no script can be run there.
-    pub(super) async fn sh(&self, script: &str) -> Result<String, Stop> {
+    pub(super) async fn sh(&self, script: &str) -> Result<String, CaseEnd> {
         const DONE_MARKER: &str = "<<done>>";
         // The exit status does not come back, so the mark after the last command stands for success.
         let whole = format!("set -e\n{script}\nprintf %s '{DONE_MARKER}'");
         let Some(output) = self.fixture.sh(&self.directory, &whole).await else {
-            return Err(Stop::Skip("nothing runs a script in this sandbox"));
+            return Err(CaseEnd::Skip("nothing runs a script in this sandbox"));
         };
         match output.strip_suffix(DONE_MARKER) {
             Some(output) => Ok(output.to_owned()),
-            None => Err(Stop::fail(format_args!(
+            None => Err(CaseEnd::fail(format_args!(
                 "the script failed: {script}: {output}"
             ))),
         }
     }
 
     /// Skips the case unless the sandbox has this capability.
-    pub(super) fn needs(&self, has: impl Fn(&Traits) -> bool) -> Result<(), Stop> {
+    pub(super) fn needs(&self, has: impl Fn(&Traits) -> bool) -> Result<(), CaseEnd> {
         if has(&self.traits) {
             return Ok(());
         }
-        Err(Stop::Skip("not a trait of this sandbox"))
+        Err(CaseEnd::Skip("not a trait of this sandbox"))
     }
 
     /// Writes a new file of the directory by the best transport.
@@ -80,7 +81,7 @@ impl<'f> CaseContext<'f> {
         &self,
         name: impl AsRef<[u8]>,
         bytes: &[u8],
-    ) -> Result<SandboxPath, Stop> {
+    ) -> Result<SandboxPath, CaseEnd> {
         let path = self.path(name)?;
         self.write(&path, bytes).await?;
         Ok(path)

@@ -1,12 +1,13 @@
 //! Cases of listing, making and removing.
 
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::ErrorKind;
 use dray_sandbox::metadata::{FileKind, Listing};
 use dray_sandbox::path::SandboxPath;
 
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::CaseContext;
+use super::expect::expect_error;
 
 /// Kinds and names of a listing, relative to the directory of the case.
 fn named(context: &CaseContext<'_>, listing: &Listing) -> Vec<(String, FileKind)> {
@@ -30,7 +31,7 @@ fn wanted(names: &[(&str, FileKind)]) -> Vec<(String, FileKind)> {
         .collect()
 }
 
-async fn make(context: &CaseContext<'_>, name: &str) -> Result<SandboxPath, Stop> {
+async fn make(context: &CaseContext<'_>, name: &str) -> Result<SandboxPath, CaseEnd> {
     let path = context.path(name)?;
     context.sandbox.make_directory(&path).await?;
     Ok(path)
@@ -38,16 +39,16 @@ async fn make(context: &CaseContext<'_>, name: &str) -> Result<SandboxPath, Stop
 
 pub(super) async fn a_listing_has_everything_in_order(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let empty = context.sandbox.list(&context.directory, 1, 10).await?;
-    equal("an empty directory", empty, Listing::default())?;
+    expect_equal("an empty directory", empty, Listing::default())?;
     context.put("b", b"22").await?;
     context.put(".hidden", b"1").await?;
     context.put("a b", b"333").await?;
     make(context, "c").await?.join("deep")?;
     context.put("0", b"").await?;
     let listing = context.sandbox.list(&context.directory, 1, 100).await?;
-    equal("truncated", listing.truncated, false)?;
+    expect_equal("truncated", listing.truncated, false)?;
     let names = [
         ("/.hidden", FileKind::File),
         ("/0", FileKind::File),
@@ -55,17 +56,19 @@ pub(super) async fn a_listing_has_everything_in_order(
         ("/b", FileKind::File),
         ("/c", FileKind::Directory),
     ];
-    equal("names", named(context, &listing), wanted(&names))?;
+    expect_equal("names", named(context, &listing), wanted(&names))?;
     let sizes: Vec<_> = listing
         .entries
         .iter()
         .filter(|entry| entry.kind == FileKind::File)
         .map(|entry| entry.size)
         .collect();
-    equal("sizes", sizes, vec![1, 0, 3, 2])
+    expect_equal("sizes", sizes, vec![1, 0, 3, 2])
 }
 
-pub(super) async fn a_listing_goes_as_deep_as_asked(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_listing_goes_as_deep_as_asked(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let one = make(context, "one").await?;
     let two = one.join("two")?;
     context.sandbox.make_directory(&two).await?;
@@ -81,17 +84,17 @@ pub(super) async fn a_listing_goes_as_deep_as_asked(context: &CaseContext<'_>) -
     for (depth, count) in [(1, 1), (2, 3), (3, 4), (9, 4)] {
         let listing = context.sandbox.list(&context.directory, depth, 100).await?;
         let expected = wanted(names.get(..count).unwrap_or(&names));
-        equal(
+        expect_equal(
             &format!("depth {depth}"),
             named(context, &listing),
             expected,
         )?;
-        equal("truncated", listing.truncated, false)?;
+        expect_equal("truncated", listing.truncated, false)?;
     }
     Ok(())
 }
 
-pub(super) async fn a_listing_follows_no_link(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_listing_follows_no_link(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.links)?;
     context
         .sh("mkdir d; printf x > d/file; ln -s d link; ln -s nowhere dangling; ln -s . self")
@@ -104,57 +107,57 @@ pub(super) async fn a_listing_follows_no_link(context: &CaseContext<'_>) -> Resu
         ("/link", FileKind::Symlink),
         ("/self", FileKind::Symlink),
     ];
-    equal("names", named(context, &listing), wanted(&names))
+    expect_equal("names", named(context, &listing), wanted(&names))
 }
 
-pub(super) async fn a_listing_stops_at_its_limit(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_listing_stops_at_its_limit(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     for index in 0..12 {
         context.put(format!("file-{index:02}"), b"x").await?;
     }
     let some = context.sandbox.list(&context.directory, 1, 5).await?;
-    equal("cut", (some.entries.len(), some.truncated), (5, true))?;
+    expect_equal("cut", (some.entries.len(), some.truncated), (5, true))?;
     let all = context.sandbox.list(&context.directory, 1, 12).await?;
-    equal("whole", (all.entries.len(), all.truncated), (12, false))
+    expect_equal("whole", (all.entries.len(), all.truncated), (12, false))
 }
 
-pub(super) async fn only_directories_are_listed(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn only_directories_are_listed(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let file = context.put("file", b"x").await?;
     let listed = context.sandbox.list(&file, 1, 10).await;
-    refused("a file", listed, &[ErrorKind::NotDirectory])?;
+    expect_error("a file", listed, &[ErrorKind::NotDirectory])?;
     let listed = context.sandbox.list(&context.path("missing")?, 1, 10).await;
-    refused("missing", listed, &[ErrorKind::NotFound])
+    expect_error("missing", listed, &[ErrorKind::NotFound])
 }
 
 pub(super) async fn directories_are_made_with_their_parents(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let deep = context.path("one")?.join("two")?.join("three")?;
     context.sandbox.make_directory(&deep).await?;
     context.write(&deep.join("file")?, b"kept").await?;
     // A second call must leave a directory with contents as it is.
     context.sandbox.make_directory(&deep).await?;
-    same_bytes("after", &context.read(&deep.join("file")?).await?, b"kept")?;
+    expect_bytes("after", &context.read(&deep.join("file")?).await?, b"kept")?;
     let made = context.sandbox.stat(&deep, Follow::No).await?;
-    equal("kind", made.kind, FileKind::Directory)?;
+    expect_equal("kind", made.kind, FileKind::Directory)?;
     if context.traits.modes {
-        equal("mode", made.mode & 0o777, 0o755)?;
+        expect_equal("mode", made.mode & 0o777, 0o755)?;
     }
     let file = context.put("file", b"x").await?;
     for path in [file.clone(), file.join("below")?] {
-        refused(
+        expect_error(
             "over a file",
             context.sandbox.make_directory(&path).await,
             &[ErrorKind::NotDirectory, ErrorKind::Exists],
         )?;
     }
-    same_bytes("the file", &context.read(&file).await?, b"x")
+    expect_bytes("the file", &context.read(&file).await?, b"x")
 }
 
-pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let file = context.put("file", b"x").await?;
     context.sandbox.remove(&file, false).await?;
     let gone = context.sandbox.stat(&file, Follow::No).await;
-    refused("removed", gone, &[ErrorKind::NotFound])?;
+    expect_error("removed", gone, &[ErrorKind::NotFound])?;
     context.needs(|traits| traits.links)?;
     context
         .sh("mkdir kept; printf x > kept/file; ln -s kept link; ln -s kept/file leaf")
@@ -163,15 +166,15 @@ pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Re
         let link = context.path(name)?;
         context.sandbox.remove(&link, recursive).await?;
         let gone = context.sandbox.stat(&link, Follow::No).await;
-        refused(name, gone, &[ErrorKind::NotFound])?;
+        expect_error(name, gone, &[ErrorKind::NotFound])?;
     }
     let kept = context.path("kept")?.join("file")?;
-    same_bytes("kept", &context.read(&kept).await?, b"x")
+    expect_bytes("kept", &context.read(&kept).await?, b"x")
 }
 
 pub(super) async fn directories_are_removed_only_on_request(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let full = make(context, "full").await?;
     let file = full.join("file")?;
     context.write(&file, b"x").await?;
@@ -185,15 +188,15 @@ pub(super) async fn directories_are_removed_only_on_request(
             .sh("ln -s ../kept full/link; ln -s .. full/up")
             .await
         {
-            Ok(_) | Err(Stop::Skip(_)) => {}
+            Ok(_) | Err(CaseEnd::Skip(_)) => {}
             Err(failed) => return Err(failed),
         }
     }
     let told = context.sandbox.remove(&full, false).await;
-    holds(told.is_err(), "a full directory was removed unasked")?;
-    same_bytes("still there", &context.read(&file).await?, b"x")?;
+    expect_true(told.is_err(), "a full directory was removed unasked")?;
+    expect_bytes("still there", &context.read(&file).await?, b"x")?;
     context.sandbox.remove(&full, true).await?;
     let gone = context.sandbox.stat(&full, Follow::No).await;
-    refused("removed", gone, &[ErrorKind::NotFound])?;
-    same_bytes("beside it", &context.read(&kept).await?, b"kept")
+    expect_error("removed", gone, &[ErrorKind::NotFound])?;
+    expect_bytes("beside it", &context.read(&kept).await?, b"kept")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::Follow;
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
@@ -17,9 +18,9 @@ use dray_transfer_engine::{
 use dray_types::Sha256Digest;
 use tokio_util::sync::CancellationToken;
 
+use super::CaseContext;
 use super::context::random;
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::expect::expect_error;
 
 /// An engine on the sandbox of the case, with a policy that allows its directory.
 struct TransferCase {
@@ -85,7 +86,7 @@ impl TransferCase {
     }
 }
 
-async fn names(context: &CaseContext<'_>) -> Result<Vec<String>, Stop> {
+async fn names(context: &CaseContext<'_>) -> Result<Vec<String>, CaseEnd> {
     let listing = context.sandbox.list(&context.directory, 1, 100).await?;
     let names = listing.entries.iter();
     Ok(names
@@ -93,18 +94,20 @@ async fn names(context: &CaseContext<'_>) -> Result<Vec<String>, Stop> {
         .collect())
 }
 
-pub(super) async fn a_file_comes_out_with_its_proof(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_file_comes_out_with_its_proof(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let transfers = TransferCase::new(context);
     for size in [0, 1, 300_000] {
         let bytes = random(size);
         let path = context.put(format!("file {size}"), &bytes).await?;
         let (got, found) = transfers.get(&path, 300_000).await?;
-        same_bytes("content", &found, &bytes)?;
+        expect_bytes("content", &found, &bytes)?;
         let digest = Sha256Digest::of(&bytes);
-        equal("digest", got.sha256, digest)?;
-        equal("digest in the receipt", got.receipt.sha256, Some(digest))?;
-        equal("bytes", got.receipt.bytes, size as u64)?;
-        holds(
+        expect_equal("digest", got.sha256, digest)?;
+        expect_equal("digest in the receipt", got.receipt.sha256, Some(digest))?;
+        expect_equal("bytes", got.receipt.bytes, size as u64)?;
+        expect_true(
             got.receipt.transport.is_some(),
             "no transport in the receipt",
         )?;
@@ -114,25 +117,27 @@ pub(super) async fn a_file_comes_out_with_its_proof(context: &CaseContext<'_>) -
                 Some(Integrity::Sha256Beside),
                 Some(Integrity::Weak),
             ];
-            holds(
+            expect_true(
                 sure.contains(&got.receipt.integrity),
                 "no digest was compared",
             )?;
         }
         let kept = context.read(&path).await?;
-        same_bytes("the source", &kept, &bytes)?;
+        expect_bytes("the source", &kept, &bytes)?;
     }
     let large = context.path("file 300000")?;
     match transfers.get(&large, 299_999).await {
-        Err(error) => equal("numbers", error.numbers(), Some((300_000, 299_999)))?,
-        Ok(_) => return Err(Stop::fail("more than the limit was read")),
+        Err(error) => expect_equal("numbers", error.numbers(), Some((300_000, 299_999)))?,
+        Ok(_) => return Err(CaseEnd::fail("more than the limit was read")),
     }
     let outside = SandboxPath::new("/etc/passwd")?;
     let kinds = [ErrorKind::OutsideRoot, ErrorKind::DeniedPath];
-    refused("outside", transfers.get(&outside, 1 << 20).await, &kinds)
+    expect_error("outside", transfers.get(&outside, 1 << 20).await, &kinds)
 }
 
-pub(super) async fn a_file_goes_in_with_its_proof(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_file_goes_in_with_its_proof(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let transfers = TransferCase::new(context);
     let first = BytesSource::new(random(200_000));
     let second = BytesSource::new(random(200_001));
@@ -140,17 +145,17 @@ pub(super) async fn a_file_goes_in_with_its_proof(context: &CaseContext<'_>) -> 
     let to = &context.directory;
     let put = |source, collision| transfers.put(to, b"it's.csv", source, collision);
     let done = put(&first, rename).await.map_err(|failed| failed.error)?;
-    equal("path", &done.path, &context.path("it's.csv")?)?;
-    equal("digest", done.receipt.sha256, Some(first.sha256()))?;
-    equal("renamed", (done.renamed, done.existed), (false, false))?;
+    expect_equal("path", &done.path, &context.path("it's.csv")?)?;
+    expect_equal("digest", done.receipt.sha256, Some(first.sha256()))?;
+    expect_equal("renamed", (done.renamed, done.existed), (false, false))?;
     let again = put(&first, rename).await.map_err(|failed| failed.error)?;
-    equal("the same again", &again.path, &done.path)?;
+    expect_equal("the same again", &again.path, &done.path)?;
     let other = put(&second, rename).await.map_err(|failed| failed.error)?;
-    equal("another", &other.path, &context.path("it's_2.csv")?)?;
-    equal("renamed", other.renamed, true)?;
+    expect_equal("another", &other.path, &context.path("it's_2.csv")?)?;
+    expect_equal("renamed", other.renamed, true)?;
     let third = BytesSource::new(&b"third"[..]);
     let fail = put(&third, Collision::Fail).await;
-    refused(
+    expect_error(
         "taken",
         fail.map_err(|failed| failed.error),
         &[ErrorKind::Exists],
@@ -158,21 +163,21 @@ pub(super) async fn a_file_goes_in_with_its_proof(context: &CaseContext<'_>) -> 
     put(&third, Collision::Overwrite)
         .await
         .map_err(|failed| failed.error)?;
-    same_bytes("replaced", &context.read(&done.path).await?, b"third")?;
-    same_bytes(
+    expect_bytes("replaced", &context.read(&done.path).await?, b"third")?;
+    expect_bytes(
         "beside",
         &context.read(&other.path).await?,
         &random(200_001),
     )?;
     let names = names(context).await?;
-    equal(
+    expect_equal(
         "nothing else is left",
         names,
         vec!["it\\'s.csv".to_owned(), "it\\'s_2.csv".to_owned()],
     )?;
     if context.traits.modes {
         let file = context.sandbox.stat(&done.path, Follow::No).await?;
-        equal("mode", file.mode, 0o644)?;
+        expect_equal("mode", file.mode, 0o644)?;
     }
     Ok(())
 }
@@ -197,15 +202,17 @@ impl Source for BrokenSource {
     }
 }
 
-pub(super) async fn a_put_that_fails_leaves_nothing(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_put_that_fails_leaves_nothing(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let transfers = TransferCase::new(context);
     let broken = BrokenSource(BytesSource::new(random(300_000)));
     let to = &context.directory;
     match transfers.put(to, b"file", &broken, Collision::Rename).await {
-        Ok(_) => return Err(Stop::fail("a broken source was put")),
-        Err(failed) => equal("left behind", failed.left, vec![])?,
+        Ok(_) => return Err(CaseEnd::fail("a broken source was put")),
+        Err(failed) => expect_equal("left behind", failed.left, vec![])?,
     }
-    equal("left", names(context).await?, Vec::<String>::new())
+    expect_equal("left", names(context).await?, Vec::<String>::new())
 }
 
 /// A sink that runs a script when the first bytes of the first copy arrive.
@@ -240,7 +247,7 @@ impl Sink for RewritingSink<'_> {
 
 pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.fingerprint)?;
     // Skips the case before the large file is made, where no script runs.
     context.sh("true").await?;
@@ -272,13 +279,13 @@ pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
         match transfers.get_into(&path, 8 << 20, &mut sink).await {
             Ok(got) => {
                 let found = sink.sink.into_bytes().unwrap_or_default();
-                holds(
+                expect_true(
                     found == bytes || found == after,
                     format_args!("{name}: {} bytes that never were the file", found.len()),
                 )?;
-                equal(name, got.sha256, Sha256Digest::of(&found))?;
+                expect_equal(name, got.sha256, Sha256Digest::of(&found))?;
             }
-            Err(error) => refused(
+            Err(error) => expect_error(
                 name,
                 Err::<(), Error>(error),
                 &[

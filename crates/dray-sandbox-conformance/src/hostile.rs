@@ -1,16 +1,17 @@
 //! Cases of files that must not be opened, and of changes between check and use (sandbox-transfer 1.4, R-2).
 
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_sandbox::path::SandboxPath;
 
+use super::CaseContext;
 use super::context::{new_file, pieces};
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::expect::expect_error;
 
 /// Metadata of a regular file under another path, as an early check would have returned it.
-async fn stale(context: &CaseContext<'_>, path: &SandboxPath) -> Result<Metadata, Stop> {
+async fn stale(context: &CaseContext<'_>, path: &SandboxPath) -> Result<Metadata, CaseEnd> {
     let before = context.put("stale", b"12345").await?;
     let file = context.sandbox.stat(&before, Follow::Yes).await?;
     context.sandbox.remove(&before, false).await?;
@@ -24,23 +25,23 @@ async fn stale(context: &CaseContext<'_>, path: &SandboxPath) -> Result<Metadata
 
 pub(super) async fn a_fifo_is_refused_and_never_waited_for(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.fifo)?;
     context.sh("mkfifo pipe").await?;
     let path = context.path("pipe")?;
     let said = context.sandbox.stat(&path, Follow::Yes).await?;
-    equal("kind", said.kind, FileKind::Fifo)?;
+    expect_equal("kind", said.kind, FileKind::Fifo)?;
     let listing = context.sandbox.list(&context.directory, 1, 10).await?;
     let kinds: Vec<_> = listing.entries.iter().map(|entry| entry.kind).collect();
-    equal("listed", kinds, vec![FileKind::Fifo])?;
+    expect_equal("listed", kinds, vec![FileKind::Fifo])?;
     for transport in context.sandbox.transports(&path) {
         let read = context.read_by(transport, &said).await;
-        refused(transport.as_str(), read, &[ErrorKind::NotRegular])?;
+        expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
         // The backend must check again itself; the caller's metadata are outdated.
         let mut early = stale(context, &path).await?;
         early.size = 5;
         let read = context.read_by(transport, &early).await;
-        holds(
+        expect_true(
             read.is_err(),
             format_args!("{}: a pipe was read", transport.as_str()),
         )?;
@@ -48,7 +49,7 @@ pub(super) async fn a_fifo_is_refused_and_never_waited_for(
             .sandbox
             .write(new_file(transport, &path, 1), pieces(b"x"))
             .await;
-        refused(
+        expect_error(
             "written to",
             written,
             &[ErrorKind::Exists, ErrorKind::NotRegular],
@@ -56,12 +57,12 @@ pub(super) async fn a_fifo_is_refused_and_never_waited_for(
     }
     if context.traits.fingerprint {
         let digest = context.sandbox.fingerprint(&path).await;
-        refused("digest", digest, &[ErrorKind::NotRegular])?;
+        expect_error("digest", digest, &[ErrorKind::NotRegular])?;
     }
     Ok(context.sandbox.remove(&path, false).await?)
 }
 
-pub(super) async fn a_directory_is_not_read(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_directory_is_not_read(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let said = context
         .sandbox
         .stat(&context.directory, Follow::Yes)
@@ -69,31 +70,31 @@ pub(super) async fn a_directory_is_not_read(context: &CaseContext<'_>) -> Result
     let kinds = [ErrorKind::IsDirectory, ErrorKind::NotRegular];
     for transport in context.sandbox.transports(&said.real_path) {
         let read = context.read_by(transport, &said).await;
-        refused(transport.as_str(), read, &kinds)?;
+        expect_error(transport.as_str(), read, &kinds)?;
     }
     if context.traits.fingerprint {
         let digest = context.sandbox.fingerprint(&context.directory).await;
-        refused("digest", digest, &kinds)?;
+        expect_error("digest", digest, &kinds)?;
     }
     Ok(())
 }
 
 pub(super) async fn devices_and_pseudo_files_are_not_read(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     for path in ["/dev/zero", "/dev/null"] {
         let path = SandboxPath::new(path)?;
         // A backend may not see them at all; those that it sees must not count as files.
         let Ok(said) = context.sandbox.stat(&path, Follow::Yes).await else {
             continue;
         };
-        equal("kind", said.kind, FileKind::CharDevice)?;
+        expect_equal("kind", said.kind, FileKind::CharDevice)?;
         for transport in context.sandbox.transports(&path) {
             let read = context.read_by(transport, &said).await;
-            refused(transport.as_str(), read, &[ErrorKind::NotRegular])?;
+            expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
             let early = stale(context, &path).await?;
             let read = context.read_by(transport, &early).await;
-            holds(
+            expect_true(
                 read.is_err(),
                 format_args!("{}: a device was read", transport.as_str()),
             )?;
@@ -104,7 +105,7 @@ pub(super) async fn devices_and_pseudo_files_are_not_read(
 
 pub(super) async fn a_path_swapped_after_the_check_is_noticed(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let path = context.put("checked", b"first").await?;
     let said = context.sandbox.stat(&path, Follow::Yes).await?;
     // Both exist for a while, so that the second one cannot get the inode of the first one.
@@ -113,18 +114,18 @@ pub(super) async fn a_path_swapped_after_the_check_is_noticed(
         .await?;
     for transport in context.sandbox.transports(&path) {
         match context.read_by(transport, &said).await {
-            Err(error) => refused(
+            Err(error) => expect_error(
                 transport.as_str(),
                 Err::<(), Error>(error),
                 &[ErrorKind::ChangedDuringTransfer],
             )?,
             Ok(_) if context.traits.identity => {
-                return Err(Stop::fail(format_args!(
+                return Err(CaseEnd::fail(format_args!(
                     "{}: another file was read",
                     transport.as_str()
                 )));
             }
-            Ok(bytes) => same_bytes(transport.as_str(), &bytes, b"other")?,
+            Ok(bytes) => expect_bytes(transport.as_str(), &bytes, b"other")?,
         }
     }
     Ok(())
@@ -132,7 +133,7 @@ pub(super) async fn a_path_swapped_after_the_check_is_noticed(
 
 pub(super) async fn a_link_put_in_place_after_the_check_is_not_followed(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.links && traits.identity)?;
     let path = context.put("checked", b"first").await?;
     let said = context.sandbox.stat(&path, Follow::Yes).await?;
@@ -141,7 +142,7 @@ pub(super) async fn a_link_put_in_place_after_the_check_is_not_followed(
         .await?;
     for transport in context.sandbox.transports(&path) {
         let read = context.read_by(transport, &said).await;
-        holds(
+        expect_true(
             read.is_err(),
             format_args!("{}: the link was followed", transport.as_str()),
         )?;
@@ -151,11 +152,11 @@ pub(super) async fn a_link_put_in_place_after_the_check_is_not_followed(
 
 pub(super) async fn what_the_user_may_not_touch_is_refused(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.permissions)?;
     // Permissions do not bind root.
     if context.sh("id -u").await?.trim() == "0" {
-        return Err(Stop::Skip("the sandbox user is root"));
+        return Err(CaseEnd::Skip("the sandbox user is root"));
     }
     context
         .sh("printf secret > closed; chmod 000 closed; mkdir sealed; chmod 555 sealed; mkdir -p dark/deep; chmod 000 dark")
@@ -165,20 +166,20 @@ pub(super) async fn what_the_user_may_not_touch_is_refused(
     let said = context.sandbox.stat(&closed, Follow::Yes).await?;
     for transport in context.sandbox.transports(&closed) {
         let read = context.read_by(transport, &said).await;
-        refused(transport.as_str(), read, &denied)?;
+        expect_error(transport.as_str(), read, &denied)?;
     }
     let inside = context.path("sealed")?.join("file")?;
     for transport in context.sandbox.transports(&inside) {
         let write = new_file(transport, &inside, 1);
         let written = context.sandbox.write(write, pieces(b"x")).await;
-        refused(transport.as_str(), written, &denied)?;
+        expect_error(transport.as_str(), written, &denied)?;
     }
     let made = context.sandbox.make_directory(&inside).await;
-    refused("make", made, &denied)?;
+    expect_error("make", made, &denied)?;
     let dark = context.path("dark")?;
-    refused("list", context.sandbox.list(&dark, 1, 10).await, &denied)?;
+    expect_error("list", context.sandbox.list(&dark, 1, 10).await, &denied)?;
     let deep = context.sandbox.stat(&dark.join("deep")?, Follow::No).await;
-    refused("stat", deep, &denied)?;
+    expect_error("stat", deep, &denied)?;
     // So that the directory of the case can be removed.
     context.sh("chmod 700 sealed dark").await?;
     Ok(())

@@ -7,9 +7,9 @@
 //! [`fake`] is a sandbox in memory for tests of the code above a backend.
 //!
 //! ```no_run
-//! use dray_sandbox_conformance::{Failures, Fixture, run_all};
+//! use dray_sandbox_conformance::{CaseFailures, Fixture, run_all};
 //!
-//! async fn a_sandbox_is_like_any_other(fixture: &dyn Fixture) -> Result<(), Failures> {
+//! async fn a_sandbox_is_like_any_other(fixture: &dyn Fixture) -> Result<(), CaseFailures> {
 //!     let report = run_all(fixture).await?;
 //!     assert_eq!(report.skipped, ["what_the_user_may_not_touch_is_refused"]);
 //!     Ok(())
@@ -24,27 +24,27 @@ mod commands;
 mod context;
 mod directories;
 mod engine;
+mod expect;
 pub mod fake;
 mod handles;
 mod hostile;
 mod names;
 mod partial;
 mod renames;
-mod report;
 mod stats;
 mod trees;
 mod views;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 pub use context::CaseContext;
-pub use report::{Failures, Report, Stop};
+pub use dray_conformance::{CaseEnd, CaseFailures, ConformanceReport};
 
+use dray_conformance::case_list;
 use dray_sandbox::backend::Backend;
 use dray_sandbox::handle::Address;
 use dray_sandbox::path::SandboxPath;
@@ -121,16 +121,10 @@ impl Default for Traits {
 }
 
 /// One case: an asynchronous function of its context.
-pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), Stop>>;
-
-macro_rules! cases {
-    ($($module:ident :: $name:ident,)*) => {
-        &[$((stringify!($name), |context| Box::pin($module::$name(context)))),*]
-    };
-}
+pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), CaseEnd>>;
 
 /// All cases by name, in the order in which [`run_all`] runs them; the last one ends the sandbox.
-pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
+pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     handles::a_probe_says_what_is_there,
     handles::a_name_without_a_sandbox_is_gone,
     bytes::every_size_comes_back_by_every_transport,
@@ -238,16 +232,13 @@ pub const PROGRAM_CASES: &[&str] = &[
     "eight_programs_run_concurrently",
 ];
 
-/// Time limit for one case. A backend that hangs must fail and not stop the suite.
-const MAX_CASE: Duration = Duration::from_mins(2);
-
 /// Runs all cases.
 ///
 /// # Errors
 ///
-/// All cases that failed, by name, with the place and the reason.
-pub async fn run_all(fixture: &dyn Fixture) -> Result<Report, Failures> {
-    run(fixture, CONFORMANCE_CASES).await
+/// All cases that failed, by name, with the line and the reason.
+pub async fn run_all(fixture: &dyn Fixture) -> Result<ConformanceReport, CaseFailures> {
+    run_cases(fixture, CONFORMANCE_CASES).await
 }
 
 /// Runs some of the cases.
@@ -255,28 +246,14 @@ pub async fn run_all(fixture: &dyn Fixture) -> Result<Report, Failures> {
 /// # Errors
 ///
 /// As [`run_all`].
-pub async fn run(
+pub async fn run_cases(
     fixture: &dyn Fixture,
     cases: &[(&'static str, Case)],
-) -> Result<Report, Failures> {
-    let mut report = Report::default();
-    let mut failures = Failures::default();
-    for (name, case) in cases {
+) -> Result<ConformanceReport, CaseFailures> {
+    dray_conformance::run_cases(cases, |name, case| async move {
         // Opening counts as part of the case, so that a backend that cannot open fails each of them.
-        let asked = async {
-            let context = CaseContext::open(fixture, name).await?;
-            case(&context).await
-        };
-        match tokio::time::timeout(MAX_CASE, asked).await {
-            Ok(Ok(())) => report.passed.push(name),
-            Ok(Err(Stop::Skip(_))) => report.skipped.push(name),
-            Ok(Err(Stop::Fail(why))) => failures.0.push((name, why)),
-            Err(_) => failures.0.push((name, "it never ended".to_owned())),
-        }
-    }
-    if failures.0.is_empty() {
-        Ok(report)
-    } else {
-        Err(failures)
-    }
+        let context = CaseContext::open(fixture, name).await?;
+        case(&context).await
+    })
+    .await
 }

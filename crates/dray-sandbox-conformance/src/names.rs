@@ -1,11 +1,12 @@
 //! Cases of names: they are bytes, and no tool ever runs them (sandbox-transfer R-16).
 
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::CaseContext;
+use super::expect::expect_error;
 
 /// Names that break wrong quoting, globbing, word splitting or URLs.
 const HOSTILE_NAMES: &[&str] = &[
@@ -97,55 +98,55 @@ async fn whole_lives(context: &CaseContext<'_>, paths: &[SandboxPath]) -> Result
 fn all_paths<N: AsRef<[u8]>>(
     context: &CaseContext<'_>,
     names: impl IntoIterator<Item = N>,
-) -> Result<Vec<SandboxPath>, Stop> {
+) -> Result<Vec<SandboxPath>, CaseEnd> {
     names.into_iter().map(|name| context.path(name)).collect()
 }
 
-pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     whole_lives(context, &all_paths(context, HOSTILE_NAMES)?).await?;
     let left = context.sandbox.list(&context.directory, 1, 10).await?;
-    equal("nothing was run and nothing is left", left.entries, vec![])
+    expect_equal("nothing was run and nothing is left", left.entries, vec![])
 }
 
 pub(super) async fn names_that_are_not_text_survive_or_are_refused(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let names = [b"\xff\xfe.bin".as_slice(), b"caf\xe9", b"\x80\n\xc3\x28"];
     let paths = all_paths(context, names)?;
     if context.traits.byte_names {
         whole_lives(context, &paths).await?;
         let left = context.sandbox.list(&context.directory, 1, 10).await?;
-        return equal("nothing is left", left.entries, vec![]);
+        return expect_equal("nothing is left", left.entries, vec![]);
     }
     for path in paths {
         let refusal = [ErrorKind::InvalidName];
-        refused("write", context.write(&path, b"x").await, &refusal)?;
-        refused(
+        expect_error("write", context.write(&path, b"x").await, &refusal)?;
+        expect_error(
             "stat",
             context.sandbox.stat(&path, Follow::Yes).await,
             &refusal,
         )?;
-        refused(
+        expect_error(
             "remove",
             context.sandbox.remove(&path, false).await,
             &refusal,
         )?;
-        refused(
+        expect_error(
             "make",
             context.sandbox.make_directory(&path).await,
             &refusal,
         )?;
-        refused("list", context.sandbox.list(&path, 1, 1).await, &refusal)?;
+        expect_error("list", context.sandbox.list(&path, 1, 1).await, &refusal)?;
     }
     let left = context.sandbox.list(&context.directory, 1, 10).await?;
-    equal("nothing is left", left.entries, vec![])
+    expect_equal("nothing is left", left.entries, vec![])
 }
 
-pub(super) async fn the_longest_name_is_a_name(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn the_longest_name_is_a_name(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     // 255 bytes in one, two and three bytes for each character: the limit counts bytes.
     let names = ["x".repeat(255), "é".repeat(127), "日".repeat(85)];
     whole_lives(context, &all_paths(context, names)?).await?;
-    holds(
+    expect_true(
         context.directory.join("x".repeat(256)).is_err(),
         "a name of 256 bytes is a path",
     )
@@ -153,22 +154,22 @@ pub(super) async fn the_longest_name_is_a_name(context: &CaseContext<'_>) -> Res
 
 pub(super) async fn directories_may_have_any_name_too(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     for name in ["it's $(touch pwned)", "-rf", "new\nline", "%2f", "日本"] {
         let directory = context.path(name)?;
         context.sandbox.make_directory(&directory).await?;
         let inside = directory.join("-file 'x'")?;
         context.write(&inside, b"inside").await?;
-        same_bytes(name, &context.read(&inside).await?, b"inside")?;
+        expect_bytes(name, &context.read(&inside).await?, b"inside")?;
         let listing = context.sandbox.list(&directory, 1, 10).await?;
         let paths: Vec<_> = listing
             .entries
             .into_iter()
             .map(|entry| entry.path)
             .collect();
-        equal(name, paths, vec![inside])?;
+        expect_equal(name, paths, vec![inside])?;
         context.sandbox.remove(&directory, true).await?;
     }
     let left = context.sandbox.list(&context.directory, 1, 10).await?;
-    equal("nothing was run and nothing is left", left.entries, vec![])
+    expect_equal("nothing was run and nothing is left", left.entries, vec![])
 }

@@ -3,19 +3,19 @@
 use std::future::pending;
 
 use bytes::Bytes;
+use dray_conformance::{CaseEnd, expect_bytes};
 use dray_sandbox::backend::{Follow, Read, Write};
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::oneshot;
 
+use super::CaseContext;
 use super::context::{new_file, pieces, random};
-use super::report::same_bytes;
-use super::{CaseContext, Stop};
 
 pub(super) async fn a_read_begins_at_the_given_offset(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let bytes = random(300_000);
     let path = context.put("source", &bytes).await?;
     let file = context.sandbox.stat(&path, Follow::Yes).await?;
@@ -36,7 +36,7 @@ pub(super) async fn a_read_begins_at_the_given_offset(
             let wanted = bytes
                 .get(usize::try_from(offset).unwrap_or(usize::MAX)..)
                 .unwrap_or_default();
-            same_bytes(
+            expect_bytes(
                 &format!("from {offset} by {}", transport.as_str()),
                 &found,
                 wanted,
@@ -46,13 +46,13 @@ pub(super) async fn a_read_begins_at_the_given_offset(
     if asked {
         Ok(())
     } else {
-        Err(Stop::Skip("no transport resumes"))
+        Err(CaseEnd::Skip("no transport resumes"))
     }
 }
 
 pub(super) async fn a_write_goes_on_where_it_was_cut(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let bytes = random(200_000);
     let (head, tail) = bytes.split_at(70_001);
     let first = context.path("resumed")?;
@@ -70,30 +70,30 @@ pub(super) async fn a_write_goes_on_where_it_was_cut(
             ..new_file(transport, &path, bytes.len() as u64)
         };
         context.sandbox.write(rest, pieces(tail)).await?;
-        same_bytes(transport.as_str(), &context.read(&path).await?, &bytes)?;
+        expect_bytes(transport.as_str(), &context.read(&path).await?, &bytes)?;
     }
     if asked {
         Ok(())
     } else {
-        Err(Stop::Skip("no transport resumes"))
+        Err(CaseEnd::Skip("no transport resumes"))
     }
 }
 
 /// Checks that a file can still be written, read and removed.
-async fn usable(context: &CaseContext<'_>, name: &str) -> Result<(), Stop> {
+async fn usable(context: &CaseContext<'_>, name: &str) -> Result<(), CaseEnd> {
     let path = context.put(name, b"still here").await?;
-    same_bytes(name, &context.read(&path).await?, b"still here")?;
+    expect_bytes(name, &context.read(&path).await?, b"still here")?;
     Ok(context.sandbox.remove(&path, false).await?)
 }
 
 pub(super) async fn a_dropped_read_leaves_the_sandbox_usable(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     // More than any buffer on the way holds, by other means where they exist: how it got there is not asked.
     let path = context.path("large")?;
     match context.sh("head -c 4194304 /dev/urandom >large").await {
         Ok(_) => {}
-        Err(Stop::Skip(_)) => context.write(&path, &random(4 << 20)).await?,
+        Err(CaseEnd::Skip(_)) => context.write(&path, &random(4 << 20)).await?,
         Err(failed) => return Err(failed),
     }
     let file = context.sandbox.stat(&path, Follow::Yes).await?;
@@ -118,7 +118,7 @@ pub(super) async fn a_dropped_read_leaves_the_sandbox_usable(
 
 pub(super) async fn a_dropped_write_leaves_the_sandbox_usable(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let first = context.path("dropped")?;
     for transport in context.sandbox.transports(&first) {
         for round in 0..3 {
@@ -134,7 +134,7 @@ pub(super) async fn a_dropped_write_leaves_the_sandbox_usable(
             let write = new_file(transport, &path, 200_000);
             tokio::select! {
                 ended = context.sandbox.write(write, body) => {
-                    return Err(Stop::fail(format_args!("a body without an end was written: {ended:?}")));
+                    return Err(CaseEnd::fail(format_args!("a body without an end was written: {ended:?}")));
                 }
                 _ = waiting => {}
             }

@@ -1,67 +1,70 @@
 //! Cases of publishing by renaming (sandbox-transfer R-13).
 
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::ErrorKind;
 use futures_util::future::join;
 
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::CaseContext;
+use super::expect::expect_error;
 
-pub(super) async fn a_file_is_renamed(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_file_is_renamed(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.rename)?;
     let (from, to) = (context.put("from", b"moved").await?, context.path("to")?);
     for replace in [false, true] {
         context.sandbox.rename(&from, &to, replace).await?;
-        same_bytes("moved", &context.read(&to).await?, b"moved")?;
+        expect_bytes("moved", &context.read(&to).await?, b"moved")?;
         let gone = context.sandbox.stat(&from, Follow::No).await;
-        refused("the old name", gone, &[ErrorKind::NotFound])?;
+        expect_error("the old name", gone, &[ErrorKind::NotFound])?;
         context.sandbox.rename(&to, &from, replace).await?;
         let missing = context.sandbox.rename(&to, &from, replace).await;
-        refused(
+        expect_error(
             "renaming what is missing",
             missing,
             &[ErrorKind::NotFound, ErrorKind::Exists],
         )?;
-        same_bytes("kept", &context.read(&from).await?, b"moved")?;
+        expect_bytes("kept", &context.read(&from).await?, b"moved")?;
     }
     Ok(())
 }
 
-pub(super) async fn an_existing_target_is_kept(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn an_existing_target_is_kept(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.rename)?;
     let from = context.put("from", b"new").await?;
     let to = context.put("to", b"old").await?;
     let renamed = context.sandbox.rename(&from, &to, false).await;
-    refused("over a file", renamed, &[ErrorKind::Exists])?;
-    same_bytes("target", &context.read(&to).await?, b"old")?;
-    same_bytes("source", &context.read(&from).await?, b"new")?;
+    expect_error("over a file", renamed, &[ErrorKind::Exists])?;
+    expect_bytes("target", &context.read(&to).await?, b"old")?;
+    expect_bytes("source", &context.read(&from).await?, b"new")?;
     let directory = context.path("directory")?;
     context.sandbox.make_directory(&directory).await?;
     for replace in [false, true] {
         let renamed = context.sandbox.rename(&from, &directory, replace).await;
-        refused(
+        expect_error(
             "over a directory",
             renamed,
             &[ErrorKind::Exists, ErrorKind::IsDirectory],
         )?;
-        same_bytes("source", &context.read(&from).await?, b"new")?;
+        expect_bytes("source", &context.read(&from).await?, b"new")?;
         let inside = context.sandbox.list(&directory, 1, 10).await?;
-        equal("inside the directory", inside.entries, vec![])?;
+        expect_equal("inside the directory", inside.entries, vec![])?;
     }
     Ok(())
 }
 
-pub(super) async fn a_target_is_replaced_on_request(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_target_is_replaced_on_request(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.rename)?;
     let from = context.put("from", b"new").await?;
     let to = context.put("to", b"old and longer").await?;
     context.sandbox.rename(&from, &to, true).await?;
-    same_bytes("target", &context.read(&to).await?, b"new")?;
+    expect_bytes("target", &context.read(&to).await?, b"new")?;
     let gone = context.sandbox.stat(&from, Follow::No).await;
-    refused("the old name", gone, &[ErrorKind::NotFound])
+    expect_error("the old name", gone, &[ErrorKind::NotFound])
 }
 
-pub(super) async fn one_of_two_renames_wins(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn one_of_two_renames_wins(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.rename)?;
     // Several rounds, since a race may go well once.
     for round in 0..5 {
@@ -73,15 +76,15 @@ pub(super) async fn one_of_two_renames_wins(context: &CaseContext<'_>) -> Result
             context.sandbox.rename(&two, &to, false),
         )
         .await;
-        holds(first.is_ok() != second.is_ok(), "not exactly one won")?;
+        expect_true(first.is_ok() != second.is_ok(), "not exactly one won")?;
         let (bytes, loser, left) = if first.is_ok() {
             (b"one", second, two)
         } else {
             (b"two", first, one)
         };
-        refused("the loser", loser, &[ErrorKind::Exists])?;
-        same_bytes("the winner", &context.read(&to).await?, bytes)?;
-        holds(
+        expect_error("the loser", loser, &[ErrorKind::Exists])?;
+        expect_bytes("the winner", &context.read(&to).await?, bytes)?;
+        expect_true(
             context.sandbox.stat(&left, Follow::No).await.is_ok(),
             "the file of the loser is lost",
         )?;

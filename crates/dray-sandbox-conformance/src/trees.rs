@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::FileKind;
@@ -12,15 +13,15 @@ use dray_sandbox::path::SandboxPath;
 use dray_sandbox_tree::{self as tree, Kind, Limits, Members, Owner, Reader, Walk};
 use futures_util::stream;
 
+use super::CaseContext;
 use super::context::{pieces, random};
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::expect::expect_error;
 
 /// Contents by the names of a tree; directories have none.
 type Files = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Fills a directory and returns its contents.
-async fn fill(context: &CaseContext<'_>, root: &SandboxPath) -> Result<Files, Stop> {
+async fn fill(context: &CaseContext<'_>, root: &SandboxPath) -> Result<Files, CaseEnd> {
     let mut files: Files = [
         ("empty", Vec::new()),
         ("two words", b"1".to_vec()),
@@ -57,7 +58,7 @@ async fn fill(context: &CaseContext<'_>, root: &SandboxPath) -> Result<Files, St
     Ok(files)
 }
 
-async fn collect(mut members: impl Members) -> Result<Files, Stop> {
+async fn collect(mut members: impl Members) -> Result<Files, CaseEnd> {
     let mut files = Files::new();
     while let Some(member) = members.next().await? {
         let mut content = Vec::new();
@@ -66,7 +67,7 @@ async fn collect(mut members: impl Members) -> Result<Files, Stop> {
         }
         let content = (member.kind == Kind::File).then_some(content);
         let shown = member.name.escape_ascii().to_string();
-        holds(
+        expect_true(
             files.insert(member.name, content).is_none(),
             format_args!("{shown} came twice"),
         )?;
@@ -74,14 +75,14 @@ async fn collect(mut members: impl Members) -> Result<Files, Stop> {
     Ok(files)
 }
 
-pub(super) async fn a_tree_comes_out_whole(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_tree_comes_out_whole(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let root = context.path("it's a tree")?;
     let files = fill(context, &root).await?;
     let mut links = 0;
     if context.traits.links {
         match context.sh("ln -s ../.. \"it's a tree/up\"").await {
             Ok(_) => links = 1,
-            Err(Stop::Skip(_)) => {}
+            Err(CaseEnd::Skip(_)) => {}
             Err(failed) => return Err(failed),
         }
     }
@@ -92,8 +93,8 @@ pub(super) async fn a_tree_comes_out_whole(context: &CaseContext<'_>) -> Result<
     )
     .await?;
     let report = walk.report();
-    equal("walked", collect(walk).await?, files.clone())?;
-    equal("links", report.count(), links)?;
+    expect_equal("walked", collect(walk).await?, files.clone())?;
+    expect_equal("links", report.count(), links)?;
     let tar = match context.sandbox.read_tree(&root).await {
         Ok(tar) => tar,
         Err(error) if error.kind() == ErrorKind::ToolMissing => return Ok(()),
@@ -101,11 +102,13 @@ pub(super) async fn a_tree_comes_out_whole(context: &CaseContext<'_>) -> Result<
     };
     let reader = Reader::new(tar, Limits::default());
     let report = reader.report();
-    equal("as a tar", collect(reader).await?, files)?;
-    equal("links", report.count(), links)
+    expect_equal("as a tar", collect(reader).await?, files)?;
+    expect_equal("links", report.count(), links)
 }
 
-pub(super) async fn only_directories_come_as_trees(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn only_directories_come_as_trees(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let file = context.put("file", b"x").await?;
     let kinds = [
         ErrorKind::NotDirectory,
@@ -117,12 +120,12 @@ pub(super) async fn only_directories_come_as_trees(context: &CaseContext<'_>) ->
             Ok(tar) => tar.read_all(1 << 20).await,
             Err(error) => Err(error),
         };
-        refused("not a directory", read, &kinds)?;
+        expect_error("not a directory", read, &kinds)?;
     }
     Ok(())
 }
 
-pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let from = context.path("from")?;
     let files = fill(context, &from).await?;
     let to = context.path("it's to")?;
@@ -142,7 +145,7 @@ pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<()
         written => written?,
     }
     let walk = Walk::open(Arc::clone(&context.sandbox), to.clone(), Limits::default()).await?;
-    equal("unpacked", collect(walk).await?, files)?;
+    expect_equal("unpacked", collect(walk).await?, files)?;
     if context.traits.modes {
         let listing = context.sandbox.list(&to, 9, 100).await?;
         for entry in listing.entries {
@@ -151,14 +154,14 @@ pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<()
             } else {
                 0o644
             };
-            equal(&entry.path.to_string(), entry.mode & 0o777, mode)?;
+            expect_equal(&entry.path.to_string(), entry.mode & 0o777, mode)?;
         }
     }
     let left = context.sandbox.list(&context.directory, 1, 10).await?;
-    equal("beside", left.entries.len(), 2)
+    expect_equal("beside", left.entries.len(), 2)
 }
 
-pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let (from, to) = (context.path("from")?, context.path("to")?);
     fill(context, &from).await?;
     context.sandbox.make_directory(&to).await?;
@@ -170,10 +173,10 @@ pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Resu
         Err(Error::new(ErrorKind::Unavailable, "the source broke")),
     ]));
     let written = context.sandbox.write_tree(&to, broken).await;
-    holds(written.is_err(), "a tar that breaks was unpacked")?;
+    expect_true(written.is_err(), "a tar that breaks was unpacked")?;
     // Cut in the middle of a file, without an error of the source.
     let written = context.sandbox.write_tree(&to, pieces(half)).await;
-    holds(written.is_err(), "half a tar was unpacked")?;
+    expect_true(written.is_err(), "half a tar was unpacked")?;
     let path = context.put("after", b"still here").await?;
-    same_bytes("afterwards", &context.read(&path).await?, b"still here")
+    expect_bytes("afterwards", &context.read(&path).await?, b"still here")
 }

@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 use dray_transfer_engine::policy::{ContentAction, Policy};
 use dray_transfer_engine::{Engine, EngineOptions, PinnedPath};
 
+use super::CaseContext;
 use super::context::random;
-use super::report::{equal, holds, refused, same_bytes};
-use super::{CaseContext, Stop};
+use super::expect::expect_error;
 
 /// Above the size up to which files are read completely before they are shown.
 const LARGE_FILE_BYTES: usize = (1 << 20) + 200_000;
@@ -44,18 +45,18 @@ impl ViewCase {
 
 pub(super) async fn a_range_is_that_part_of_the_file(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let views = ViewCase::new(context);
     for size in [0, 1000, LARGE_FILE_BYTES] {
         let bytes = random(size);
         let path = context.put(format!("viewed {size}"), &bytes).await?;
         let pinned = views.pin(&path).await?;
-        equal("a second look", &views.pin(&path).await?, &pinned)?;
+        expect_equal("a second look", &views.pin(&path).await?, &pinned)?;
         for range in [0..size, 0..size.min(10), size / 2..size, size / 3..size / 2] {
             let wanted = range.start as u64..range.end as u64;
             let found = views.read(&pinned, wanted).await?;
             let part = bytes.get(range.clone()).unwrap_or_default();
-            same_bytes(&format!("{range:?} of {size}"), &found, part)?;
+            expect_bytes(&format!("{range:?} of {size}"), &found, part)?;
         }
     }
     Ok(())
@@ -63,7 +64,7 @@ pub(super) async fn a_range_is_that_part_of_the_file(
 
 pub(super) async fn a_view_of_a_file_that_changed_breaks_off(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     let views = ViewCase::new(context);
     for size in [1000, LARGE_FILE_BYTES] {
         let name = format!("changed-{size}");
@@ -72,10 +73,10 @@ pub(super) async fn a_view_of_a_file_that_changed_breaks_off(
         context.sh(&format!("printf more >> {name}")).await?;
         let read = views.read(&pinned, 0..size as u64).await;
         let kinds = [ErrorKind::ChangedDuringTransfer, ErrorKind::Truncated];
-        refused("a file that grew", read, &kinds)?;
+        expect_error("a file that grew", read, &kinds)?;
         let now = views.pin(&path).await?;
         let before = pinned.state_tag(&views.engine);
-        holds(
+        expect_true(
             before != now.state_tag(&views.engine),
             "another state has the same tag",
         )?;
@@ -85,7 +86,7 @@ pub(super) async fn a_view_of_a_file_that_changed_breaks_off(
 
 pub(super) async fn a_link_that_leads_out_is_not_viewed(
     context: &CaseContext<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.links)?;
     let views = ViewCase::new(context);
     let script = "mkdir in; printf x > in/f; ln -s in/f good; ln -s /etc/hosts bad; ln -s / up; ln -s in down";
@@ -94,7 +95,7 @@ pub(super) async fn a_link_that_leads_out_is_not_viewed(
         let path =
             SandboxPath::new([context.directory.as_bytes(), b"/", name.as_bytes()].concat())?;
         let pinned = views.pin(&path).await?;
-        same_bytes(name, &views.read(&pinned, 0..1).await?, b"x")?;
+        expect_bytes(name, &views.read(&pinned, 0..1).await?, b"x")?;
     }
     for name in ["bad", "up/etc/hosts"] {
         let path =
@@ -105,14 +106,14 @@ pub(super) async fn a_link_that_leads_out_is_not_viewed(
             ErrorKind::DeniedPath,
             ErrorKind::NotFound,
         ];
-        refused(name, views.pin(&path).await, &kinds)?;
+        expect_error(name, views.pin(&path).await, &kinds)?;
     }
     // An entry that was a file at `stat` is a link when it is read.
     let path = context.path("f")?;
     context.sh("printf y > f").await?;
     let pinned = views.pin(&path).await?;
     context.sh("rm f; ln -s /etc/hosts f").await?;
-    holds(
+    expect_true(
         views.read(&pinned, 0..1).await.is_err(),
         "the link was followed",
     )

@@ -13,35 +13,13 @@ use std::time::Duration;
 use dray_http::fake_server::{
     ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json_reply, with_header,
 };
+use dray_sandbox_hosted::fake_server::{FaultQueue, ProviderFault};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The only API key that the server accepts.
 pub const FAKE_API_KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
-
-/// A fault to inject, once.
-#[derive(Clone, Debug, PartialEq)]
-pub enum InjectedFault {
-    /// The next call to a toolbox whose path begins with this is refused: path, status, message.
-    Refuse(&'static str, u16, &'static str),
-    /// The next request for files is refused with status 429 and this delay.
-    RateLimit(Duration),
-    /// The connection of the next download breaks after this many bytes.
-    CutDownload(usize),
-    /// The next download responds with these bytes and a regular end.
-    Instead(&'static [u8]),
-    /// The sandbox is destroyed after this many bytes of the next download.
-    DieDuringDownload(usize),
-    /// The sandbox is destroyed after the first bytes of the next upload.
-    DieDuringUpload,
-    /// The next upload writes only this many bytes and reports success.
-    KeepOnly(usize),
-    /// The next upload is written, but the connection is closed without a response.
-    LoseAnswer,
-    /// The response about the next command is cut after this many bytes.
-    CutOutput(usize),
-}
 
 /// A sandbox of the fake server.
 #[derive(Clone, Debug)]
@@ -55,18 +33,12 @@ struct FakeSandbox {
 #[derive(Debug)]
 struct FakeState {
     machines: BTreeMap<String, FakeSandbox>,
-    faults: Vec<InjectedFault>,
+    faults: FaultQueue,
     requests: Vec<String>,
     runs: u64,
 }
 
 impl FakeState {
-    /// Removes and returns the first fault that matches.
-    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
-        let at = self.faults.iter().position(wanted)?;
-        Some(self.faults.remove(at))
-    }
-
     /// Finds a sandbox by its name or its id.
     fn machine(&self, name: &str) -> Option<(&String, &FakeSandbox)> {
         let mut all = self.machines.iter();
@@ -90,7 +62,7 @@ impl FakeDaytona {
     pub async fn start(clock: Clock) -> io::Result<Self> {
         let state = FakeState {
             machines: BTreeMap::new(),
-            faults: Vec::new(),
+            faults: FaultQueue::default(),
             requests: Vec::new(),
             runs: 0,
         };
@@ -145,13 +117,13 @@ impl FakeDaytona {
     }
 
     /// Injects a fault. It happens once.
-    pub fn script(&self, fault: InjectedFault) {
+    pub fn script(&self, fault: ProviderFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
     /// Injected faults that have not happened yet.
-    pub fn faults(&self) -> Vec<InjectedFault> {
-        self.server.shared().lock().faults.clone()
+    pub fn faults(&self) -> Vec<ProviderFault> {
+        self.server.shared().lock().faults.pending()
     }
 
     /// Requests until now: method and path.
@@ -210,17 +182,17 @@ async fn answer(
             return Ok(refuse(404, "sandbox not found"));
         }
     };
-    let fault = shared.lock().fault(|fault| match fault {
-        InjectedFault::Refuse(begin, ..) => call.starts_with(begin),
-        InjectedFault::RateLimit(_) => call.starts_with("files"),
+    let fault = shared.lock().faults.take(|fault| match fault {
+        ProviderFault::Refuse(begin, ..) => call.starts_with(begin),
+        ProviderFault::RateLimit(_) => call.starts_with("files"),
         _ => false,
     });
     match fault {
-        Some(InjectedFault::Refuse(_, status, message)) => {
+        Some(ProviderFault::Refuse(_, status, message)) => {
             request.into_reader().digest().await?;
             Ok(refuse(status, message))
         }
-        Some(InjectedFault::RateLimit(delay)) => {
+        Some(ProviderFault::RateLimit(delay)) => {
             request.into_reader().digest().await?;
             let seconds = delay.as_secs().to_string();
             Ok(with_header(

@@ -17,6 +17,7 @@ use dray_http::fake_server::{
     ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply,
     with_header,
 };
+use dray_sandbox_hosted::fake_server::{FaultQueue, ProviderFault};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,31 +26,6 @@ use serde_json::{Value, json};
 pub const FAKE_API_KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 /// Lifetime of a new sandbox, in milliseconds.
 const LIFETIME_MS: u64 = 300_000;
-
-/// A fault to inject, once.
-#[derive(Clone, Debug, PartialEq)]
-pub enum InjectedFault {
-    /// The next request whose path begins with this prefix is refused: prefix, status, message.
-    Refuse(&'static str, u16, &'static str),
-    /// The next request to `/files` is refused with status 429 and this delay.
-    RateLimit(Duration),
-    /// The connection of the next download breaks after this many bytes.
-    CutDownload(usize),
-    /// The next download responds with these bytes and a regular end.
-    Instead(&'static [u8]),
-    /// The next download ignores the requested range.
-    IgnoreRange,
-    /// The sandbox dies after the first bytes of the next upload.
-    DieDuringUpload,
-    /// The sandbox dies after this many bytes of the next download.
-    DieDuringDownload(usize),
-    /// The next upload writes only this many bytes and reports success.
-    KeepOnly(usize),
-    /// The next upload is written, but the connection is closed without a response.
-    LoseAnswer,
-    /// The response stream of the next command breaks after this many bytes.
-    CutOutput(usize),
-}
 
 /// A sandbox of the fake server.
 #[derive(Clone, Debug)]
@@ -66,19 +42,11 @@ struct FakeSandbox {
 #[derive(Debug)]
 struct FakeState {
     machines: BTreeMap<String, FakeSandbox>,
-    faults: Vec<InjectedFault>,
+    faults: FaultQueue,
     requests: Vec<String>,
     longest_life: u64,
     runs: u64,
     clock: Clock,
-}
-
-impl FakeState {
-    /// Removes and returns the first fault that matches.
-    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
-        let at = self.faults.iter().position(wanted)?;
-        Some(self.faults.remove(at))
-    }
 }
 
 /// The fake control API, edge proxy and daemons on one loopback port. Dropping the value stops them.
@@ -96,7 +64,7 @@ impl FakeE2b {
     pub async fn start(clock: Clock) -> io::Result<Self> {
         let state = FakeState {
             machines: BTreeMap::new(),
-            faults: Vec::new(),
+            faults: FaultQueue::default(),
             requests: Vec::new(),
             longest_life: 3_600_000,
             runs: 0,
@@ -177,13 +145,13 @@ impl FakeE2b {
     }
 
     /// Injects a fault. It happens once.
-    pub fn script(&self, fault: InjectedFault) {
+    pub fn script(&self, fault: ProviderFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
     /// Injected faults that have not happened yet.
-    pub fn faults(&self) -> Vec<InjectedFault> {
-        self.server.shared().lock().faults.clone()
+    pub fn faults(&self) -> Vec<ProviderFault> {
+        self.server.shared().lock().faults.pending()
     }
 
     /// All requests until now: method, path, and the range if the request had one.
@@ -212,18 +180,18 @@ async fn answer(
         let range = request.header("range").unwrap_or_default();
         let line = format!("{} {path} {range}", request.method);
         state.requests.push(line.trim_end().to_owned());
-        state.fault(|fault| match fault {
-            InjectedFault::Refuse(begin, ..) => path.starts_with(begin),
-            InjectedFault::RateLimit(_) => path == "/files",
+        state.faults.take(|fault| match fault {
+            ProviderFault::Refuse(begin, ..) => path.starts_with(begin),
+            ProviderFault::RateLimit(_) => path == "/files",
             _ => false,
         })
     };
     match fault {
-        Some(InjectedFault::Refuse(_, status, message)) => {
+        Some(ProviderFault::Refuse(_, status, message)) => {
             request.into_reader().digest().await?;
             return Ok(refuse(status, message));
         }
-        Some(InjectedFault::RateLimit(delay)) => {
+        Some(ProviderFault::RateLimit(delay)) => {
             request.into_reader().digest().await?;
             let refusal = refuse(429, "Rate limit exceeded");
             let seconds = delay.as_secs().to_string();

@@ -4,10 +4,13 @@ mod conformance;
 mod faults;
 mod python;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
-use dray_types::Clock;
+use dray_sandbox_hosted::fake_server::ProviderFault;
+use dray_sandbox_hosted::provider_suite::ProviderFixture;
+use dray_types::{Clock, Secret};
 use tempfile::TempDir;
 
 use crate::fake_server::FakeE2b;
@@ -58,6 +61,45 @@ impl E2bFixture {
     fn path(&self, name: &str) -> SandboxPath {
         let path = self.folder.path().join(name);
         SandboxPath::new(path.to_str().unwrap()).unwrap()
+    }
+}
+
+impl ProviderFixture for E2bFixture {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::new(Self::backend(self))
+    }
+
+    fn backend_with_key(&self, key: &str) -> Arc<dyn Backend> {
+        let config = Config {
+            api_key: Secret::new(key),
+            ..self.config()
+        };
+        Arc::new(E2bBackend::new(&config, self.clock.clone()).unwrap())
+    }
+
+    fn address(&self) -> Address {
+        address()
+    }
+
+    fn directory(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn restart_sandbox(&self) {
+        self.fake_server.kill(SANDBOX_ID);
+        self.fake_server.run(SANDBOX_ID, self.folder.path());
+    }
+
+    fn files_prefix(&self) -> &'static str {
+        "/files"
+    }
+
+    fn inject_fault(&self, fault: ProviderFault) {
+        self.fake_server.script(fault);
+    }
+
+    fn pending_faults(&self) -> Vec<ProviderFault> {
+        self.fake_server.faults()
     }
 }
 

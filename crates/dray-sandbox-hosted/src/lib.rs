@@ -4,6 +4,7 @@
 //! - [`HostedSandbox`]: everything alike, as [`dray_sandbox::Sandbox`].
 //! - [`unanswered`], [`refused`], [`kind_of_status`]: failures of HTTP as kinds of failure.
 //! - [`http_client`], [`is_base_url`]: settings that all providers have.
+//! - `fake_server` and `provider_suite` (features of the same names with hyphens): for the tests of providers.
 //!
 //! The file calls of such providers run with more rights than the sandbox user, follow links, make missing parents and
 //! replace what they find. Therefore only bytes of whole files go through them; commands of the sandbox user do the
@@ -22,9 +23,13 @@
 //!
 //! What it does not do: it knows no provider, and makes, starts and ends no sandbox.
 
+#[cfg(feature = "fake-server")]
+pub mod fake_server;
 mod fault;
 mod files;
 mod provider;
+#[cfg(feature = "provider-suite")]
+pub mod provider_suite;
 mod sandbox;
 mod settings;
 

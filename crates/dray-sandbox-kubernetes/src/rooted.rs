@@ -4,20 +4,15 @@
 //! link: this module examines every part of a path separately and resolves links with the root of the container as the
 //! top. A link that is created afterwards leads into the helper, which holds no data.
 
-use std::collections::VecDeque;
-
 use async_trait::async_trait;
 use dray_sandbox::{
-    Body, Entry, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
-    Read, Sandbox, SandboxPath, Transport, Write,
+    Body, Entry, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata,
+    PathWalk, Probe, Read, Sandbox, SandboxPath, Transport, Write,
 };
 use dray_sandbox_exec::{Channel, Exec, ExecFiles, RunningCommand};
 
 /// The root of the target container's first process, as the helper sees it.
 pub(crate) const PROCESS_ROOT: &str = "/proc/1/root";
-
-/// Most links that are followed for one path, as in the Linux kernel.
-const MAX_LINKS: usize = 40;
 
 /// Commands get resolved paths. `readlink -f` would also resolve `/proc/1/root`, which is a link, so this function
 /// replaces it.
@@ -87,20 +82,14 @@ impl<E: Exec + 'static> RootedSandbox<E> {
 
     /// Resolves a path; its last part only on request. The end may be missing.
     async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<RootedPath, Error> {
-        let mut left = parts(path.as_bytes());
-        let mut here = SandboxPath::root();
-        let mut links = 0;
-        while let Some(part) = left.pop_front() {
-            if part == b".." {
-                here = here.parent();
-                continue;
-            }
-            let there = here.join(&part)?;
-            let found = match self.look(&there).await {
+        let mut walk = PathWalk::new(path);
+        while let Some(next) = walk.next_path()? {
+            let found = match self.look(&next).await {
                 Ok(found) => found,
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     // Beneath a missing directory, `..` leads nowhere either.
-                    return match left.iter().try_fold(there, |path, part| path.join(part)) {
+                    let mut rest = walk.pending().skip(1);
+                    return match rest.try_fold(next, |path, part| path.join(part)) {
                         Ok(path) => Ok(RootedPath {
                             path,
                             missing: Some(error),
@@ -110,32 +99,15 @@ impl<E: Exec + 'static> RootedSandbox<E> {
                 }
                 Err(error) => return Err(error),
             };
-            let last = left.is_empty();
-            if found.kind == FileKind::Symlink && (!last || follow == Follow::Yes) {
-                links += 1;
-                let target = found.link_target.unwrap_or_default();
-                if links > MAX_LINKS || target.is_empty() {
-                    return Err(Error::new(ErrorKind::Loop, "too many links"));
-                }
-                // The container's root, not that of the helper in which the command runs.
-                if target.first() == Some(&b'/') {
-                    here = SandboxPath::root();
-                }
-                let mut turned = parts(&target);
-                turned.append(&mut left);
-                left = turned;
-                continue;
+            let is_followed = follow == Follow::Yes || !walk.is_at_last_part();
+            if found.kind == FileKind::Symlink && is_followed {
+                walk.follow(&found.link_target.unwrap_or_default())?;
+            } else {
+                walk.enter(next, found.kind)?;
             }
-            if !last && found.kind != FileKind::Directory {
-                return Err(Error::new(
-                    ErrorKind::NotDirectory,
-                    "a component of the path is not a directory",
-                ));
-            }
-            here = there;
         }
         Ok(RootedPath {
-            path: here,
+            path: walk.resolved().clone(),
             missing: None,
         })
     }
@@ -294,14 +266,6 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
         let path = self.existing(path).await?;
         self.files.write_tree(&path, tar).await
     }
-}
-
-/// The components of a path, without empty ones and `.`.
-fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
-        .map(<[u8]>::to_vec)
-        .collect()
 }
 
 #[cfg(test)]

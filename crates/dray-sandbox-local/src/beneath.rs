@@ -10,17 +10,15 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::FileKind;
-use dray_sandbox::path::SandboxPath;
+use dray_sandbox::path::{SandboxPath, path_parts};
+use dray_sandbox::path_walk::MAX_SYMBOLIC_LINKS;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Kernel;
 use super::errno::{self, failed};
-use super::root::{Root, parts};
+use super::root::Root;
 use super::seen::FileStat;
-
-/// Links that are followed before the path counts as a loop, as in the kernel.
-const MAX_LINKS: u32 = 40;
 
 /// The end of a path, held open.
 #[derive(Debug)]
@@ -75,7 +73,8 @@ impl Root {
         Ok(found)
     }
 
-    /// Replaces links by their targets. A link that leads out is [`ErrorKind::OutsideRoot`].
+    /// Replaces links by their targets. A link that leads out is [`ErrorKind::OutsideRoot`]: the top is a directory of
+    /// the host here, so this is not the walk of `dray_sandbox::PathWalk`, which stops at the root of the sandbox.
     fn without_links(
         &self,
         mut pending: VecDeque<Vec<u8>>,
@@ -102,7 +101,7 @@ impl Root {
             let kind = FileStat::of(&next).map_err(failed("look at a path"))?.kind;
             if kind == FileKind::Symlink && (follow == Follow::Yes || !pending.is_empty()) {
                 links += 1;
-                if links > MAX_LINKS {
+                if links > MAX_SYMBOLIC_LINKS {
                     return Err(Error::new(ErrorKind::Loop, "too many links"));
                 }
                 let target = link_target(&next)?;
@@ -128,9 +127,9 @@ impl Root {
         done: &mut Vec<Vec<u8>>,
         held: &mut Option<OwnedFd>,
     ) -> Result<VecDeque<Vec<u8>>, Error> {
-        let mut rest = parts(target);
+        let mut rest = path_parts(target);
         if target.first() == Some(&b'/') {
-            for wanted in parts(self.real.as_bytes()) {
+            for wanted in path_parts(self.real.as_bytes()) {
                 if rest.next() != Some(wanted) {
                     let why = "a link leads out of the sandbox";
                     return Err(Error::new(ErrorKind::OutsideRoot, why));

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use dray_sandbox::error::{Error, ErrorKind};
-use dray_sandbox::path::SandboxPath;
+use dray_sandbox::path::{SandboxPath, path_parts};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::Kernel;
@@ -36,7 +36,7 @@ impl Root {
         // `real` was checked a moment ago. Opening it from `/` without following links makes sure that it is still that
         // directory.
         let top = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty());
-        let names: Vec<_> = parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
+        let names: Vec<_> = path_parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
         let descriptor =
             open_beneath(top.map_err(gone)?.as_fd(), kernel, &names, flags).map_err(gone)?;
         let seen = FileStat::of(&descriptor).map_err(failed("look at the directory"))?;
@@ -82,8 +82,8 @@ impl Root {
             .ok_or_else(|| {
                 Error::new(ErrorKind::OutsideRoot, "not beneath the sandbox directory")
             })?;
-        Ok(parts(path.as_bytes())
-            .skip(parts(ancestor.as_bytes()).count())
+        Ok(path_parts(path.as_bytes())
+            .skip(path_parts(ancestor.as_bytes()).count())
             .map(<[u8]>::to_vec)
             .collect())
     }
@@ -97,10 +97,4 @@ impl Root {
         }
         SandboxPath::new(path)
     }
-}
-
-/// The parts of a path that are names, with `..` among them.
-pub(super) fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`backend`]: [`Backend`] resolves an address and opens one incarnation; [`Sandbox`] reads and writes its files and
 //!   runs programs.
+//! - [`path_walk`]: resolving the links of a path part by part, for backends whose wire does not do it.
 //! - [`error`], [`path`], [`metadata`], [`handle`], [`body`], [`command`]: the types in the signatures of both.
 //!
 //! The crates above it: `dray-sandbox-exec` moves files by commands, `dray-sandbox-local` opens directories of this
@@ -29,6 +30,7 @@ pub mod error;
 pub mod handle;
 pub mod metadata;
 pub mod path;
+pub mod path_walk;
 
 pub use backend::{Backend, BackendCheck, Follow, Read, ReadDigest, Sandbox, Write};
 pub use body::Body;
@@ -39,3 +41,4 @@ pub use metadata::{
     Entry, FileKind, Fingerprint, Integrity, Listing, Metadata, Probe, State, Transport,
 };
 pub use path::SandboxPath;
+pub use path_walk::PathWalk;

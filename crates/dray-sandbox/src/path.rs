@@ -124,6 +124,12 @@ impl SandboxPath {
     }
 }
 
+/// The parts of a path or of the target of a link, without empty ones and `.`; `..` is among them.
+pub fn path_parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+}
+
 /// Shown with all that is not printable ASCII escaped; for logs.
 impl fmt::Display for SandboxPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

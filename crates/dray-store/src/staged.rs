@@ -15,11 +15,11 @@ use crate::reader::ArtifactReader;
 use crate::request::RequestError;
 use crate::store::Store;
 
-/// Largest segment in bytes, so that one that is filled and one that is sent stay within
+/// Largest segment in bytes, so that one segment that is being filled and one that is being sent fit into
 /// [`crate::MAX_TRANSFER_BYTES`].
 pub const MAX_SEGMENT_BYTES: usize = 4 << 20;
 
-/// One stored segment. It is data for records: reading it back checks size and digest.
+/// One stored segment. It can be kept in a record: reading the segment checks size and digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedSegment {
     /// Random name of the segment below its operation.

@@ -28,7 +28,6 @@ pub mod dns;
 pub mod docker;
 pub mod egress;
 pub mod files;
-mod hex;
 pub mod http;
 mod listen;
 pub mod nats;
@@ -41,5 +40,4 @@ pub mod sshd;
 pub mod tls;
 mod wait;
 
-pub use hex::hex_digits;
 pub use wait::{eventually, eventually_within};

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf as _, Bytes};
+use dray_types::hex::hex_digits;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -16,7 +17,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 
-use crate::hex::hex_digits;
 use crate::listen::ConnectionServer;
 
 /// Path of exports of spans.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use dray_service::web::{ByteRange, byte_range, download_disposition, has_etag, text_field};
+use dray_http_server::attachment_disposition;
+use dray_service::web::{ByteRange, byte_range, has_etag, text_field};
 use dray_store::{ArtifactLabel, ArtifactReader};
 use dray_types::{Deadline, Sha256Digest};
 use futures_util::stream;
@@ -267,7 +268,7 @@ fn download_response(
     set(
         headers,
         "content-disposition",
-        &download_disposition(&content.name),
+        &attachment_disposition(&content.name),
     );
     // Browsers must not execute the content. Every response also has `nosniff` and a sandbox policy.
     set(headers, "content-type", &content.media_type);

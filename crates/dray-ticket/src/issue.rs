@@ -15,7 +15,7 @@ const DEFAULT_LIFETIME: Duration = Duration::from_hours(1);
 /// Longest name in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// A wish for a ticket.
+/// The request for a new ticket: direction, limits and destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketRequest {
     pub(crate) direction: TicketDirection,
@@ -160,7 +160,7 @@ pub struct IssuedTicket {
     pub name: String,
     /// The content of a download.
     pub content: Option<StoredContent>,
-    /// Whether an upload may go to the store in parts, beside the endpoint.
+    /// Whether the client may send the parts of an upload directly to the store.
     pub(crate) offers_parts: bool,
 }
 

@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dray_http_server::escape_html;
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
@@ -25,7 +26,7 @@ pub(crate) fn prefers_page(headers: &HeaderMap) -> bool {
 /// The form of an upload ticket.
 pub(crate) fn drop_page(record: &TicketRecord, now_ms: u64) -> Response {
     let minutes = record.expires_at_ms.saturating_sub(now_ms) / 60_000;
-    let media_type = record.media_type.as_deref().map(escaped);
+    let media_type = record.media_type.as_deref().map(escape_html);
     let of_type = media_type
         .as_ref()
         .map_or(String::new(), |media_type| format!(" Type: {media_type}."));
@@ -53,15 +54,15 @@ pub(crate) fn result_page(status: StatusCode, record: &TicketRecord) -> Response
         };
         format!(
             "<p id=\"status\" data-state=\"received\">{}: {} bytes, SHA-256 <code>{}</code>.</p>\n",
-            escaped(name),
+            escape_html(name),
             content.size,
-            escaped(&content.sha256),
+            escape_html(&content.sha256),
         )
     });
     let receipt = match &record.receipt {
         None => String::new(),
         Some(receipt) => match receipt["path"].as_str() {
-            Some(path) => format!("<p>It is at <code>{}</code>.</p>\n", escaped(path)),
+            Some(path) => format!("<p>It is at <code>{}</code>.</p>\n", escape_html(path)),
             None => "<p>It was handed to the chat.</p>\n".to_owned(),
         },
     };
@@ -73,8 +74,8 @@ pub(crate) fn result_page(status: StatusCode, record: &TicketRecord) -> Response
 pub(crate) fn problem_page(problem: &TicketProblem) -> Response {
     let main = format!(
         "<h1>The file was not received</h1>\n<p id=\"status\" data-state=\"refused\">{}.</p>\n<p>{}</p>\n",
-        escaped(&problem.to_string()),
-        escaped(problem.advice()),
+        escape_html(&problem.to_string()),
+        escape_html(problem.advice()),
     );
     page(problem.status(), "The file was not received", &main, None)
 }
@@ -105,19 +106,4 @@ fn page(status: StatusCode, title: &str, main: &str, script: Option<&str>) -> Re
 /// A script or a style as a policy allows it (CSP level 3, section 2.3.1).
 fn source_digest(source: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(source)))
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
-    out
 }

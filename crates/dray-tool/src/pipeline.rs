@@ -7,6 +7,7 @@ use dray_agent::event::ModelUsage;
 use dray_agent::failure;
 use dray_agent::manifest::feature::StageLevel;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_types::ErrorChain;
 use dray_types::fault::invalid_parameter_message;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -316,7 +317,7 @@ impl RunningCall<'_> {
             ToolFailure::TimedOut => "timeout",
             ToolFailure::Failed(_) => "failure",
         };
-        let cause = std::error::Error::source(failure).map(cause_chain);
+        let cause = std::error::Error::source(failure).map(|cause| ErrorChain(cause).to_string());
         tracing::warn!(
             tool,
             timeout_seconds = limit,
@@ -327,13 +328,6 @@ impl RunningCall<'_> {
             "a tool call failed"
         );
     }
-}
-
-/// A failure with its causes, on one line.
-fn cause_chain(first: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(first), |error| error.source());
-    let all: Vec<_> = chain.map(ToString::to_string).collect();
-    all.join(": ")
 }
 
 fn tool_message(id: &str, content: String) -> Message {

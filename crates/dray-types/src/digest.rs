@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::hex::{hex_digits, parse_hex};
+
 /// A SHA-256 digest; prints as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256Digest([u8; 32]);
@@ -32,14 +34,7 @@ impl Sha256Digest {
 
     /// The digest as 64 lower-case hexadecimal digits, as in object keys.
     pub fn to_hex(self) -> String {
-        const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-        self.0
-            .iter()
-            .flat_map(|byte| [byte >> 4, byte & 0x0f])
-            // Never `None`: a nibble is below 16.
-            .filter_map(|nibble| HEX_DIGITS.get(usize::from(nibble)))
-            .map(|digit| char::from(*digit))
-            .collect()
+        hex_digits(&self.0)
     }
 }
 
@@ -55,16 +50,8 @@ impl FromStr for Sha256Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        // Checked first, because `from_str_radix` also accepts a plus sign. Upper case is accepted but never written.
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(InvalidDigest);
-        }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let pair = text.get(index * 2..index * 2 + 2).ok_or(InvalidDigest)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| InvalidDigest)?;
-        }
-        Ok(Self(bytes))
+        // Upper case is accepted but never written.
+        parse_hex(text).map(Self).ok_or(InvalidDigest)
     }
 }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
 /// The closed set of failure codes. New reasons are *details*, not codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultCode {
@@ -93,6 +96,26 @@ pub struct Fault {
     pub trace_id: String,
 }
 
+/// As programs read a fault: on the command line with `--json`, and in the protocol of tools. `retry_after_ms` is `null`
+/// for a fault that no retry helps.
+impl Serialize for Fault {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let retry_after_ms = match self.retry {
+            RetryAdvice::Never => None,
+            RetryAdvice::After(delay) => Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+        };
+        let mut members = serializer.serialize_struct("Fault", 7)?;
+        members.serialize_field("code", self.code.as_str())?;
+        members.serialize_field("detail", &self.detail)?;
+        members.serialize_field("message", &self.message)?;
+        members.serialize_field("advice", &self.advice)?;
+        members.serialize_field("retryable", &self.is_retryable())?;
+        members.serialize_field("retry_after_ms", &retry_after_ms)?;
+        members.serialize_field("trace_id", &self.trace_id)?;
+        members.end()
+    }
+}
+
 /// The complete tool message for an argument that the model can correct (quickapps 19.4).
 ///
 /// The resolver's `InvalidParameter.tool_message` and the loop of the agent both use this text. A `Fault` contains only
@@ -175,6 +198,25 @@ mod tests {
             names.join(" "),
             "invalid_argument not_found denied too_large unsupported rate_limited timeout unavailable internal"
         );
+    }
+
+    #[test]
+    fn programs_read_the_code_the_texts_and_the_delay() {
+        let fault = Fault::new(FaultCode::RateLimited, "Too many fetches.")
+            .detail("quota")
+            .advice("Wait.")
+            .retry_after(Duration::from_millis(1500))
+            .trace_id("4bf9");
+        assert_eq!(
+            serde_json::to_value(&fault).unwrap(),
+            serde_json::json!({
+                "code": "rate_limited", "detail": "quota", "message": "Too many fetches.", "advice": "Wait.",
+                "retryable": true, "retry_after_ms": 1500, "trace_id": "4bf9",
+            })
+        );
+        let last = serde_json::to_value(Fault::new(FaultCode::Denied, "No.")).unwrap();
+        assert_eq!(last["retryable"], false);
+        assert!(last["retry_after_ms"].is_null());
     }
 
     #[test]

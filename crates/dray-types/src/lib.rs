@@ -3,7 +3,8 @@
 //!
 //! Main types: [`Fault`] for every failure that leaves a service, [`Artifact`] and [`Claim`] for stored bytes,
 //! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
-//! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration.
+//! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration,
+//! [`ErrorChain`] for an error with its causes in a log.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, no I/O. What is checked here once is carried in the type and
 //! never checked again. Wire forms are in `dray-proto`.
@@ -23,7 +24,9 @@ pub mod artifact;
 pub mod clock;
 pub mod deadline;
 pub mod digest;
+pub mod error_chain;
 pub mod fault;
+pub mod hex;
 pub mod id;
 pub mod invisible;
 pub mod kind;
@@ -38,6 +41,7 @@ pub use artifact::{Artifact, Claim};
 pub use clock::Clock;
 pub use deadline::Deadline;
 pub use digest::Sha256Digest;
+pub use error_chain::ErrorChain;
 pub use fault::{Fault, FaultCode, RetryAdvice};
 pub use id::{AppId, OperationId, SessionId, TenantId};
 pub use kind::{BackendKind, PlatformKind};

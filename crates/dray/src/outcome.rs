@@ -142,19 +142,7 @@ impl CommandFailure {
 
 /// A fault as scripts see it.
 pub(crate) fn fault_json(fault: &Fault) -> Value {
-    let retry_after_ms = match fault.retry {
-        RetryAdvice::Never => Value::Null,
-        RetryAdvice::After(delay) => json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
-    };
-    json!({
-        "code": fault.code.as_str(),
-        "detail": fault.detail,
-        "message": fault.message,
-        "advice": fault.advice,
-        "retryable": fault.is_retryable(),
-        "retry_after_ms": retry_after_ms,
-        "trace_id": fault.trace_id,
-    })
+    json!(fault)
 }
 
 /// Writes one line to standard output. Errors are ignored: a closed pipe (`dray … | head`) is the reader's wish.

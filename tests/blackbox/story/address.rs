@@ -36,7 +36,7 @@ fn no_blocked_address_is_reached_as_a_literal() {
         story_network.check(&cases);
         let questions = story_network.internet.questions();
         story_network.demand(questions.is_empty(), || {
-            format!("an address was asked for by name: {questions:?}")
+            format!("a literal address caused DNS queries: {questions:?}")
         });
         story_network.demand(story_network.attempts() == 0, || {
             format!("{} connection attempts", story_network.attempts())

@@ -18,7 +18,7 @@ struct PolicyRow {
     list: Option<&'static str>,
     /// The app's policy, as JSON.
     app: Option<&'static str>,
-    /// The refusal, if it is one.
+    /// Code of the refusal; `None` if the fetch is allowed.
     code: Option<&'static str>,
 }
 

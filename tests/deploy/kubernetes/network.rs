@@ -33,7 +33,7 @@ fn ours(name: &str) -> Pod {
     }
 }
 
-/// A pod that the cluster brings.
+/// A pod that is not part of Dray.
 fn other(namespace: &'static str, label: &str, value: &str) -> Pod {
     Pod {
         namespace,

@@ -52,6 +52,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-http-server",
         ],
     ),
+    ("dray-conformance", &["dray-types"]),
     ("dray-sandbox", &["dray-types"]),
     ("dray-sandbox-exec", &["dray-types", "dray-sandbox"]),
     (
@@ -75,6 +76,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "dray-sandbox-conformance",
         &[
             "dray-types",
+            "dray-conformance",
             "dray-sandbox",
             "dray-sandbox-tree",
             "dray-transfer-engine",
@@ -83,6 +85,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "dray-platform",
         &[
+            // With its feature of the same name only, for tests.
+            "dray-conformance",
             "dray-types",
             "dray-media-type",
             "dray-presentation",
@@ -94,6 +98,9 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "dray-sandbox-hosted",
         &[
+            // The two suites with its feature `provider-suite` only, for tests.
+            "dray-conformance",
+            "dray-sandbox-conformance",
             "dray-types",
             "dray-http",
             "dray-sandbox",

@@ -1,4 +1,4 @@
-"""What operations return. Each keeps the message of the contracts as `message`, for what is not repeated here."""
+"""What operations return. Each result keeps the protobuf message as `message`, for fields without an attribute here."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ResolvedArguments:
 
     @property
     def files(self) -> Sequence[v1.ResolvedFile]:
-        """What was put in, in order of appearance."""
+        """The files whose content replaced a reference, in order of appearance."""
         return self.message.files
 
 
@@ -91,7 +91,7 @@ class ToolCallOutcome:
         return self.rejected.invalid.tool_message or self.rejected.fault.message
 
     def arguments(self) -> dict[str, Any]:
-        """The resolved arguments; raises what the call was rejected for."""
+        """The resolved arguments; raises the error of a rejected call."""
         if self.resolved is not None:
             return self.resolved.arguments
         rejected = self.rejected or v1.ToolCallRejected()
@@ -102,7 +102,7 @@ class ToolCallOutcome:
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file of the web. Untrusted content; every label is the server's claim."""
+    """A file from the web. Its content is untrusted, and its labels are what the server declared."""
 
     message: v1.FetchReply
 
@@ -138,7 +138,7 @@ class Document:
 
     message: v1.ReadAttachmentReply
     text: str
-    """What a model sees; never empty. What is wrong with the document is in here too."""
+    """What a model sees; never empty. Problems with the document are described here too."""
 
     @property
     def outcome(self) -> str:
@@ -147,7 +147,7 @@ class Document:
 
     @property
     def error_code(self) -> str:
-        """Empty, or a code of docs/reading.md."""
+        """A code of docs/reading.md; empty without an error."""
         return self.message.error_code
 
     @property
@@ -185,11 +185,11 @@ class SandboxEntry:
 
 @dataclass(frozen=True)
 class SandboxListing:
-    """What a directory of a sandbox holds, in the order of the paths."""
+    """The entries of a directory of a sandbox, in the order of their paths."""
 
     entries: list[SandboxEntry]
     truncated: bool
-    """Whether a limit cut it."""
+    """Whether a limit ended the list early."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class SandboxFile:
 
     @property
     def claim(self) -> v1.Claim:
-        """Where it is: for `download`, `read_bytes`, `read` and `send`."""
+        """Its place in the store: for `download`, `read_bytes`, `read` and `send`."""
         return self.message.claim
 
     @property
@@ -247,7 +247,7 @@ class CommandResult:
 
     @property
     def truncated(self) -> bool:
-        """Whether more of an output came than was kept."""
+        """Whether output was dropped because it exceeded the limit."""
         return self.message.stdout.truncated or self.message.stderr.truncated
 
     @property
@@ -258,7 +258,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class PlacedFile:
-    """A file that is in its place in a sandbox."""
+    """A file that was written into a sandbox."""
 
     message: v1.PlacedFile
 
@@ -308,7 +308,7 @@ class DeliveredFile:
 
 @dataclass(frozen=True)
 class DeliveryReport:
-    """What became of a delivery, by what the platform confirmed."""
+    """The outcome of a delivery, as far as the platform confirmed it."""
 
     message: v1.DeliveryReport
 
@@ -329,13 +329,13 @@ class DeliveryReport:
 
     @property
     def files(self) -> list[DeliveredFile]:
-        """The files, in the order asked."""
+        """The files, in the order of the request."""
         return [DeliveredFile(file) for file in self.message.files]
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """What is known about a ticket. It has no URL."""
+    """The state of a ticket, without its URL."""
 
     message: v1.Ticket
 
@@ -351,7 +351,8 @@ class Ticket:
 
     @property
     def state(self) -> str:
-        """`open`, `active`, `stored`, `complete`, `failed`, `revoked`, `expired`, or `unknown` of a newer service."""
+        """`open`, `active`, `stored`, `complete`, `failed`, `revoked`, `expired`, or `unknown` for a state that only a
+        newer service has."""
         return _TICKET_STATES.get(self.message.state, "unknown")
 
     @property
@@ -367,13 +368,13 @@ class Ticket:
 
 @dataclass(frozen=True)
 class IssuedTicket:
-    """A new ticket. Its URL is a secret for the one who uses it, and cannot be asked for again."""
+    """A new ticket. Its URL is a secret for its user, and cannot be requested a second time."""
 
     message: v1.IssuedTicket
 
     @property
     def ticket(self) -> Ticket:
-        """What is known about it."""
+        """The state of the ticket."""
         return Ticket(self.message.ticket)
 
     @property
@@ -383,5 +384,5 @@ class IssuedTicket:
 
     @property
     def curl(self) -> str:
-        """A line for a shell that uses it."""
+        """A command line for `curl` that uses the ticket."""
         return self.message.curl

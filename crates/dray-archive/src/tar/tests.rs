@@ -80,7 +80,7 @@ fn names(tar: &[u8], rules: TarRules) -> Vec<String> {
 }
 
 #[test]
-fn what_is_encoded_is_decoded() {
+fn encoded_headers_are_decoded() {
     let long = [b"\xc3\xa4".repeat(127), b"x".to_vec()].concat();
     let parted = [b"d".repeat(90), b"/".to_vec(), b"n".repeat(90)].concat();
     for name in [
@@ -261,7 +261,7 @@ fn global_headers_rename_nothing_and_resize_nothing() {
 }
 
 #[test]
-fn what_can_be_read_in_two_ways_is_refused_and_listed() {
+fn ambiguous_archives_are_refused_and_listed() {
     let file = || plain(b'0', b"data");
     let path = || plain(b'x', b"12 path=abc\n");
     let lone = vec![0; BLOCK_BYTES];

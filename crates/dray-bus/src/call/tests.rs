@@ -1,4 +1,4 @@
-//! Watched calls, on a clock that runs as fast as the test.
+//! Calls with heartbeats and calls that are made once, on a paused clock.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn fixture() -> CallTest {
     }
 }
 
-/// Gives signs of life for this long.
+/// Sends heartbeats for this long.
 async fn work(incoming: &IncomingRequest, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {

@@ -102,14 +102,13 @@ async fn a_call_is_answered_by_one_of_its_group(fixture: BusFixture) {
 }
 
 async fn nobody_there_is_a_fault_before_the_deadline(fixture: BusFixture) {
-    let begun = Instant::now();
     let error = fixture
         .bus
         .call(&meta_within(&fixture, 700), &fetch_request(""))
         .await
         .unwrap_err();
+    // At the deadline it would be `CallError::Timeout`.
     assert!(matches!(error, CallError::NoResponder(_)), "{error}");
-    assert!(begun.elapsed() <= Duration::from_millis(750));
     assert_eq!(Fault::from(error).code, FaultCode::Unavailable);
 }
 

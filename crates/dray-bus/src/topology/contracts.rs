@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_is_a_parameter() {
+    fn tenant_and_platform_are_parameters_of_a_subject() {
         check(
             "dray.v1.FetchRequest",
             SubjectKind::Call,

@@ -9,10 +9,11 @@ use dray_proto::NamedCode as _;
 use dray_proto::contract::schema_name;
 use dray_proto::v1::{self, FileState, SandboxCommandStage, SandboxCommandState, TicketAction};
 use dray_types::TraceContext;
+use dray_types::hex::hex_digits;
 use prost::{Message, Name};
 
 use super::row::{EventRow, EventSource, RowOutcome};
-use crate::text::{hex_digits, shown};
+use crate::text::shown;
 
 /// Files of one event that are named.
 const MAX_NAMED_FILES: usize = 3;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, EventFilter};
-use dray_types::TenantId;
+use dray_types::{ErrorChain, TenantId};
 use tokio_util::sync::CancellationToken;
 
 use super::EventIndex;
@@ -57,7 +57,7 @@ async fn follow_once(
     let filter = EventFilter::new(subject).from_sequence(*next);
     let mut stream = match bus.events(filter).await {
         Ok(stream) => stream,
-        Err(error) => return error_text(&error),
+        Err(error) => return ErrorChain(&error).to_string(),
     };
     reporter.report(|health| health.events = PartHealth::Working);
     loop {
@@ -66,18 +66,7 @@ async fn follow_once(
                 *next = event.sequence + 1;
                 index.add(read_row(&event, source));
             }
-            Err(error) => return error_text(&error),
+            Err(error) => return ErrorChain(&error).to_string(),
         }
     }
-}
-
-/// An error with its causes.
-fn error_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

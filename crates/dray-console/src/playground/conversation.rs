@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_agent::message::{Attachment, Message};
 use dray_dial::chat::{ChatAnswer, ChunkDelta, StageDelta, StageEnd};
+use dray_types::hex::hex_digits;
 use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-use crate::text::hex_digits;
 
 /// Conversations of one login.
 const MAX_LOGIN_CONVERSATIONS: usize = 4;

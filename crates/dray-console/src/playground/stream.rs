@@ -61,8 +61,9 @@ pub(crate) async fn answer_events(
     if !session.can_act() {
         return form::acting_refused();
     }
-    let Some(conversation) = state.conversations.find(&id, &session.login) else {
-        return respond::plain_text(StatusCode::NOT_FOUND, "There is no such conversation.");
+    let conversation = match super::find_conversation(&state, &session, &id) {
+        Ok(conversation) => conversation,
+        Err(fault) => return respond::plain_text(StatusCode::NOT_FOUND, &fault.message),
     };
     // Each stream costs a connection and a wake-up per batch, so their number has a bound.
     let Ok(permit) = state.live_permits.clone().try_acquire_owned() else {

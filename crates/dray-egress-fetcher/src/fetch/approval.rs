@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use dray_guard::{AllowedPorts, Caller, CanonicalUrl, Chain, Code, HostGrant};
+use dray_types::hex::{hex_digits, parse_hex};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
@@ -56,7 +57,7 @@ impl QuestionId {
 impl fmt::Display for QuestionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(QUESTION_PREFIX)?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex_digits(&self.0))
     }
 }
 
@@ -68,16 +69,10 @@ impl FromStr for QuestionId {
         let digits = text
             .strip_prefix(QUESTION_PREFIX)
             .ok_or(InvalidQuestionId)?;
-        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if digits.len() != 2 * QUESTION_ID_BYTES || !digits.bytes().all(is_hex) {
+        if digits.contains(|digit: char| digit.is_ascii_uppercase()) {
             return Err(InvalidQuestionId);
         }
-        let mut bytes = [0; QUESTION_ID_BYTES];
-        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| InvalidQuestionId)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| InvalidQuestionId)?;
-        }
-        Ok(Self(bytes))
+        parse_hex(digits).map(Self).ok_or(InvalidQuestionId)
     }
 }
 

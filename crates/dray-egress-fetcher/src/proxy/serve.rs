@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dray_bus::Meta;
 use dray_guard::proxy_token::{IdentityError, ProxyIdentity, token_of};
 use dray_guard::{Code, PolicyStep, RequestKind, RuleDecision, RuleOwner, StepObserver as _};
-use dray_types::{Clock, Deadline};
+use dray_types::{Clock, Deadline, ErrorChain};
 use http::header::PROXY_AUTHORIZATION;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
@@ -384,7 +384,7 @@ impl ForwardProxy {
             .open_connection(&job, ports, &self.admission, record)
             .await;
         opened.map_err(|failure| {
-            let cause = std::error::Error::source(&failure).map(crate::fetch::describe_causes);
+            let cause = std::error::Error::source(&failure).map(|cause| ErrorChain(cause).to_string());
             tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
             match (failure.code, record.question) {
                 (Code::ApprovalRequired, Some(id)) => ProxyRefusal::Approval(id),

@@ -88,7 +88,7 @@ async fn check(
 }
 
 #[tokio::test]
-async fn metadata_come_first_and_credentials_go_along() {
+async fn metadata_is_requested_first_and_both_requests_have_the_credentials() {
     let fixture = DialFixture::new().await;
     assert_eq!(
         fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap(),
@@ -123,7 +123,7 @@ async fn paths_are_sent_percent_encoded_once() {
 }
 
 #[tokio::test]
-async fn media_types_are_labels_or_nothing() {
+async fn a_media_type_that_is_too_long_becomes_empty() {
     let fixture = DialFixture::new().await;
     let endless = format!("text/{}", "x".repeat(200));
     for (sent, expected) in [
@@ -178,7 +178,7 @@ async fn credentials_that_break_headers_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn what_dial_refuses_is_reported_truthfully() {
+async fn refusals_of_dial_have_their_codes_and_sentences() {
     let fixture = DialFixture::new().await;
     for (named, sentence) in [
         (
@@ -221,7 +221,7 @@ async fn what_dial_refuses_is_reported_truthfully() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_worth_a_retry() {
+async fn temporary_failures_may_be_retried() {
     for status in [500, 502, 503, 504] {
         check(
             InjectedFault::Status(status),
@@ -299,7 +299,7 @@ async fn r3_a_stated_size_above_the_limit_is_refused_before_the_content() {
 }
 
 #[tokio::test]
-async fn r3_missing_and_lying_lengths_are_no_way_round() {
+async fn r3_a_missing_or_wrong_length_does_not_bypass_the_limit() {
     for trouble in [
         InjectedFault::NoLength,
         InjectedFault::MetadataLength(10),
@@ -333,7 +333,7 @@ async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
 }
 
 #[tokio::test]
-async fn r3_a_missing_length_within_the_limit_is_fine() {
+async fn r3_a_missing_length_within_the_limit_is_accepted() {
     let fixture = DialFixture::new().await;
     fixture.core.misbehave("b/a.txt", InjectedFault::NoLength);
     assert_eq!(
@@ -347,7 +347,7 @@ async fn r3_a_missing_length_within_the_limit_is_fine() {
 }
 
 #[tokio::test]
-async fn answers_that_contradict_themselves_are_not_handed_over() {
+async fn responses_that_contradict_themselves_are_refused() {
     let length = "File files/b/a.txt could not be loaded: its length is not the stated one.";
     for stated in [10, 5000] {
         let code = FaultCode::Unavailable;

@@ -56,7 +56,7 @@ impl ResolverFixture {
         Self::with_all(&[], bytes).await
     }
 
-    /// A fixture whose resolver is configured with these keys on top.
+    /// A fixture whose resolver has these additional settings.
     pub(super) async fn with(settings: &[(&str, &str)]) -> Self {
         Self::with_all(settings, u64::MAX).await
     }

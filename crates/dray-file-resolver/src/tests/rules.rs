@@ -19,7 +19,7 @@ fn gets(fixture: &ResolverFixture) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn r3_a_file_above_the_limit_takes_the_retry_path() {
+async fn r3_a_file_above_the_limit_is_an_invalid_parameter() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/a", vec![b'x'; 101], "text/plain");
     let limited = |size_limit_bytes| v1::ResolveRequest {
@@ -52,7 +52,7 @@ async fn r3_a_file_above_the_limit_takes_the_retry_path() {
 }
 
 #[tokio::test]
-async fn r3_the_operators_ceiling_bounds_what_an_app_may_ask_for() {
+async fn r3_an_app_cannot_raise_the_limit_above_that_of_the_operator() {
     let fixture = ResolverFixture::with(&[
         ("file-resolver.default_size_limit", "10B"),
         ("file-resolver.max_size_limit", "20B"),
@@ -133,7 +133,7 @@ async fn r4_a_failed_load_is_tried_again_on_the_next_call() {
 }
 
 #[tokio::test]
-async fn r5_nested_values_are_resolved_when_switched_on() {
+async fn r5_nested_values_are_resolved_only_on_request() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/a", "text", "text/plain");
     let arguments = r#"{"o":{"k":["file:text::files/b/a"]},"t":"file:text::files/b/a"}"#;
@@ -183,7 +183,7 @@ async fn r6_binary_files_are_refused_as_text_and_utf16_is_decoded() {
 }
 
 #[tokio::test]
-async fn r6_binary_found_late_leaves_nothing_behind() {
+async fn r6_binary_content_that_appears_late_leaves_no_stored_bytes() {
     let fixture = ResolverFixture::new().await;
     let mut content = vec![b'a'; 7 << 20];
     content.push(0);

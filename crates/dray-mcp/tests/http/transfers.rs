@@ -24,13 +24,13 @@ const TASK_BUCKET: &str = "dray_tickets";
 /// What a request to the fake sandbox did.
 #[derive(Debug, PartialEq, Eq)]
 enum PutEvent {
-    /// It came, with this operation id.
+    /// It arrived, with this operation id.
     Begun(String),
     /// Its caller asked to stop.
     Stopped,
 }
 
-/// A server, and a sandbox that takes one file and never says that it has it.
+/// A server, and a fake sandbox that accepts one file and never confirms it.
 struct TransferFixture {
     http: HttpFixture,
     token: String,
@@ -165,7 +165,7 @@ async fn a_server_whose_transfer_was_taken_over_stops_its_work() {
     let id = fixture.begin_put().await;
     let keys = fixture.http.bus.key_value(TASK_BUCKET);
     let key = format!("task.own.{id}");
-    // As a server does that found the lease lapsed.
+    // As another server does when the lease has expired.
     let entry = keys.get(&key).await.unwrap().unwrap();
     keys.update(&key, entry.value, entry.revision)
         .await
@@ -212,7 +212,7 @@ async fn a_transfer_of_a_dead_server_is_continued_by_the_one_that_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_whose_task_cannot_be_recorded_is_a_call_to_its_end() {
+async fn a_transfer_whose_task_cannot_be_recorded_stays_a_call() {
     let keys = KeyLocation::Url(JWKS_URL.to_owned());
     // A system without the bucket.
     let http = HttpFixture::with(keys, ServerOptions::default()).await;

@@ -7,6 +7,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use dray_agent::failure::RequestFailure;
+use dray_http_server::extended_attachment;
 use dray_store::ArtifactReader;
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use super::page::{PageQuery, page_of};
 use super::reply;
 use super::routes::HttpSurface;
-use crate::client_files::FileRecord;
 
 pub(super) mod upload;
 
@@ -124,20 +124,13 @@ async fn content_response(
     );
     for (name, value) in [
         (header::CONTENT_TYPE, file.media_type.clone()),
-        (header::CONTENT_DISPOSITION, disposition(&file)),
+        (header::CONTENT_DISPOSITION, extended_attachment(&file.name)),
     ] {
         if let Ok(value) = HeaderValue::try_from(value) {
             fields.insert(name, value);
         }
     }
     Ok(response)
-}
-
-/// `attachment` with the name of the file, in the form that all browsers read (RFC 6266 section 5).
-fn disposition(file: &FileRecord) -> String {
-    let name =
-        percent_encoding::utf8_percent_encode(&file.name, percent_encoding::NON_ALPHANUMERIC);
-    format!("attachment; filename*=UTF-8''{name}")
 }
 
 /// The chunks of a stored file. A digest that does not match ends the body before its length, so that no client takes

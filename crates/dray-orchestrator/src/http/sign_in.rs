@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use dray_agent::failure::RequestFailure;
+use dray_http_server::escape_html;
 
 use super::reply;
 use super::routes::HttpSurface;
@@ -52,7 +53,7 @@ fn page_response(page: &CallbackPage) -> Response {
                  <p><strong>{code}</strong></p>\
                  <p>Did you get the link from another person? Then close this page, and give the code to no one: it \
                  would let them act with your account.</p>",
-                escaped(toolset)
+                escape_html(toolset)
             ),
         ),
         CallbackPage::Unknown => (
@@ -94,20 +95,4 @@ fn page_response(page: &CallbackPage) -> Response {
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
-}
-
-/// Text for a page.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
-    out
 }

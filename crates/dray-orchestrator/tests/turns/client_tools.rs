@@ -178,7 +178,7 @@ async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_c
     assert_eq!(asked[1], asked[2], "a repeat gives the same bytes");
 }
 
-/// What the ids of the rehearsed model begin with in the newest round of a request.
+/// What the ids of the scripted model begin with in the newest round of a request.
 fn ids_of(body: &Value) -> String {
     let messages = body["messages"].as_array().unwrap();
     let ids = messages.iter().rev().find_map(|message| {

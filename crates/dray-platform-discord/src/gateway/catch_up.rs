@@ -16,7 +16,7 @@ const MAX_PAGES: usize = 50;
 /// Kinds of channels that are threads: announcement, public, private.
 const THREAD_TYPES: [u64; 3] = [10, 11, 12];
 
-/// Handles an event: stores its messages and notes its channels. An error means that not all of it was stored.
+/// Handles an event: stores its messages and remembers its channels. An error means that not all of it was stored.
 pub(super) async fn handle_event(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
@@ -63,7 +63,7 @@ pub(super) async fn handle_event(
     }
 }
 
-/// Notes a channel or thread. A category is not the parent of a channel in this sense.
+/// Remembers a channel or thread. A category does not count as the parent of a channel.
 fn remember_channel(memory: &mut GatewayCache, channel: &Value) {
     let text = |name: &str| channel.get(name).and_then(Value::as_str);
     let kind = channel.get("type").and_then(Value::as_u64);
@@ -185,7 +185,7 @@ async fn store_missed(
     }
     tracing::warn!(
         channel,
-        "more was written in a channel than is looked at again"
+        "more messages of a channel were missed than are fetched again"
     );
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The parts of a mail by `BODYSTRUCTURE` (RFC 3501, 7.4.2).
 
 use super::value::ImapValue;
+use crate::hex_escape::decode_hex_escapes;
 
 /// Most parts, and deepest nesting, that are parsed. A mail beyond these limits is attached completely.
 const MAX_PARTS: usize = 200;
@@ -162,23 +163,7 @@ fn decode_extended(value: &str) -> String {
         (Some(_), Some(_), Some(encoded)) => encoded,
         _ => value,
     };
-    let mut bytes = Vec::new();
-    let mut rest = encoded.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after
-            .get(..2)
-            .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        if let (b'%', Some(byte)) = (first, byte) {
-            bytes.push(byte);
-            rest = after.get(2..).unwrap_or_default();
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&decode_hex_escapes(b'%', encoded.as_bytes())).into_owned()
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+use crate::hex_escape::decode_hex_escapes;
+
 /// Base64 without padding, and with bits left over at the end: mail programs write both.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -103,25 +105,11 @@ fn decode_quoted_printable(text: &[u8]) -> Vec<u8> {
             b"" => content,
             _ => content.trim_ascii_end(),
         };
-        let (mut rest, is_soft) = match trimmed.strip_suffix(b"=") {
+        let (text, is_soft) = match trimmed.strip_suffix(b"=") {
             Some(rest) => (rest, true),
             None => (trimmed, false),
         };
-        while let Some((first, after)) = rest.split_first() {
-            let digits = after
-                .get(..2)
-                .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-                .and_then(|digits| std::str::from_utf8(digits).ok());
-            // An equals sign without two digits is not valid, and stays as it is.
-            let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-            if let (b'=', Some(byte)) = (first, byte) {
-                decoded.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            } else {
-                decoded.push(*first);
-                rest = after;
-            }
-        }
+        decoded.extend(decode_hex_escapes(b'=', text));
         if !is_soft {
             decoded.extend_from_slice(end);
         }

@@ -1,4 +1,4 @@
-//! Messages of users.
+//! Messages of users, as polling receives them.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -46,7 +46,7 @@ fn bodies(messages: &[InboundMessage]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn files_of_users_come_with_their_words() {
+async fn files_of_users_have_the_text_of_their_message() {
     let fake = start().await;
     let matrix = user(options(&fake));
     let room = fake.room();
@@ -110,7 +110,7 @@ async fn files_of_users_come_with_their_words() {
 }
 
 #[tokio::test]
-async fn only_messages_of_others_are_taken() {
+async fn only_messages_of_other_users_are_received() {
     let fake = start().await;
     let matrix = user(options(&fake));
     let room = fake.room();

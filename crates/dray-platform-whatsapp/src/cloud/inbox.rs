@@ -2,8 +2,9 @@
 
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, StatusUpdate,
-    WebhookReply, WebhookRequest, http,
+    WebhookReply, WebhookRequest,
 };
+use dray_types::Sha256Digest;
 use hmac::{Hmac, Mac as _};
 use serde_json::Value;
 use sha2::Sha256;
@@ -109,13 +110,13 @@ fn verify_signature(options: &CloudOptions, request: &WebhookRequest) -> Result<
         .iter()
         .find(|(name, _)| name == "x-hub-signature-256")
         .and_then(|(_, value)| value.strip_prefix("sha256="))
-        .and_then(http::decode_signature)
+        .and_then(|digits| digits.parse::<Sha256Digest>().ok())
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.app_secret.expose().as_bytes())
         .map_err(|_| refused("the app secret cannot be used"))?;
     // Over the bytes as received: parsing and writing the JSON again would change them.
     mac.update(&request.body);
-    mac.verify_slice(&signature)
+    mac.verify_slice(signature.as_bytes())
         .map_err(|_| refused("the signature is not Meta's"))
 }
 

@@ -161,7 +161,7 @@ fn signed(news: &Value, secret: &str) -> WebhookRequest {
     let body = news.to_string();
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(body.as_bytes());
-    let digits = dray_testkit::hex_digits(&mac.finalize().into_bytes());
+    let digits = dray_types::hex::hex_digits(&mac.finalize().into_bytes());
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dray_conformance::{CaseEnd, expect_equal, expect_true};
 use futures_util::future::{Either, select};
 
-use super::report::{expect_equal, expect_error, expect_true};
+use super::expect::expect_error;
 use super::watch::{MeteredSource, SentByteCounter};
-use super::{CaseContext, CaseEnd, sample};
+use super::{CaseContext, sample};
 use crate::delivery::{ByteSource, OutgoingFile, SendFlags};
 use crate::error::{ErrorKind, SendOutcome};
 use crate::platform::OutgoingDelivery;

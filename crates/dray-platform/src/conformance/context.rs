@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dray_types::Sha256Digest;
+use dray_conformance::{CaseEnd, expect_equal, expect_true};
+use dray_types::{ErrorChain, Sha256Digest};
 
-use super::report::{error_chain, expect_equal, expect_true};
 use super::single_step::plain_delivery;
 use super::watch::SentByteCounter;
-use super::{CaseEnd, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage};
+use super::{PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage};
 use crate::delivery::{ConfirmedFile, DeliveryTarget, OutgoingFile, SendStep};
 use crate::error::{PlatformError, SendOutcome};
 use crate::limits::ChatLimits;
@@ -138,7 +138,7 @@ impl<'f> CaseContext<'f> {
         };
         if let Err(error) = &result {
             // With `Debug` too: logs of tests and panics use it.
-            let printed = format!("{error} {error:?} {}", error_chain(error));
+            let printed = format!("{error} {error:?} {}", ErrorChain(error));
             for secret in self.fixture.secrets() {
                 expect_true(
                     !printed.contains(&secret),

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::report::{error_chain, expect_equal, expect_error, expect_true};
+use dray_conformance::{CaseEnd, expect_equal, expect_true};
+use dray_types::ErrorChain;
+
+use super::expect::expect_error;
 use super::watch::SentByteCounter;
-use super::{CaseContext, CaseEnd, PlatformFault, sample};
+use super::{CaseContext, PlatformFault, sample};
 use crate::delivery::{ConfirmedFile, OutgoingFile, SendStep};
 use crate::error::{ErrorKind, PlatformError, SendOutcome};
 use crate::platform::{
@@ -149,7 +152,7 @@ fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Resu
         Ok(confirmed) => Err(CaseEnd::fail(format_args!("delivered: {confirmed:?}"))),
         Err(error) => expect_true(
             error.moment() != SendOutcome::NotSent,
-            format_args!("something may be seen: {}", error_chain(&error)),
+            format_args!("something may be seen: {}", ErrorChain(&error)),
         ),
     }
 }

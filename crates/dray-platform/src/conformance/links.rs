@@ -1,7 +1,8 @@
 //! A link replaces a file that is not sent (platform-delivery 13).
 
-use super::report::{expect_equal, expect_true};
-use super::{CaseContext, CaseEnd, sample};
+use dray_conformance::{CaseEnd, expect_equal, expect_true};
+
+use super::{CaseContext, sample};
 use crate::delivery::{OutgoingFile, SendStep};
 
 const SIGNED_URL: &str = "https://files.example/big.bin?sig=1";

@@ -1,7 +1,8 @@
 //! Cases about several files: none is lost, and their order is kept.
 
-use super::report::{expect_equal, expect_true};
-use super::{CaseContext, CaseEnd, SeenFile, sample};
+use dray_conformance::{CaseEnd, expect_equal, expect_true};
+
+use super::{CaseContext, SeenFile, sample};
 use crate::delivery::OutgoingFile;
 
 /// The digests of the `visible` files that are among `files`, in visible order.

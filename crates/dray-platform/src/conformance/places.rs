@@ -1,7 +1,9 @@
 //! Cases about targets: threads, replies, missing chats, and credentials.
 
-use super::report::{expect_equal, expect_error, expect_true};
-use super::{CaseContext, CaseEnd, sample};
+use dray_conformance::{CaseEnd, expect_equal, expect_true};
+
+use super::expect::expect_error;
+use super::{CaseContext, sample};
 use crate::delivery::DeliveryTarget;
 use crate::error::{ErrorKind, SendOutcome};
 

@@ -20,7 +20,7 @@ use crate::platform::{
     DuplicateProtection, OutgoingDelivery, Platform, RateLimits, SendRequest, UploadProgress,
 };
 
-/// Something done wrong.
+/// A defect of the fake platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InjectedDefect {
     Nothing,

@@ -1,9 +1,9 @@
 //! Cases about the text of a delivery.
 
+use dray_conformance::{CaseEnd, expect_equal, expect_true};
 use dray_presentation::caption;
 
-use super::report::{expect_equal, expect_true};
-use super::{CaseContext, CaseEnd, VisibleMessage, sample};
+use super::{CaseContext, VisibleMessage, sample};
 
 /// All texts in their visible order, joined by line ends.
 fn joined_text(visible: &[VisibleMessage]) -> String {

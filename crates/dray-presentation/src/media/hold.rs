@@ -27,9 +27,9 @@ pub struct HoldBack {
     masks: LineMasks,
     tidy: WhitespaceTidier,
     found: FoundMedia,
-    /// Begins with a line that is not done with.
+    /// The text that is not decided yet; it begins with a line.
     buffer: String,
-    /// How much of the buffer was passed on.
+    /// Bytes of the buffer that were passed on.
     released: usize,
     /// A tag begins at `released`.
     held: bool,
@@ -38,7 +38,7 @@ pub struct HoldBack {
 }
 
 impl HoldBack {
-    /// Before the first piece.
+    /// The state before the first chunk.
     pub fn new() -> Self {
         Self::default()
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The state from earlier lines for the next one.
+/// The state that earlier lines leave for the next one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LineMasks {
     /// The fence that is open: its character and its length.
@@ -32,7 +32,7 @@ impl LineMasks {
         self.fence.is_some()
     }
 
-    /// Judges the next line. It may have its line end.
+    /// Finds the masked parts of the next line, which may include its line end, and updates the state.
     pub(super) fn line(&mut self, line: &str) -> LineMask {
         let whole = LineMask {
             whole: true,
@@ -64,7 +64,7 @@ impl LineMasks {
         }
     }
 
-    /// Whether every tag of the line that begins here is masked, without continuing to it.
+    /// Whether the whole of the next line will be masked. Does not change the state, so a line may be incomplete.
     pub(super) fn masks_whole(&self, line: &str) -> bool {
         let start = line.trim_start();
         self.fence.is_some() || opens_fence(start).is_some() || start.starts_with('>')
@@ -120,8 +120,8 @@ fn run_of(text: &str, character: char) -> usize {
     text.len() - text.trim_start_matches(character).len()
 }
 
-/// Runs of backticks, each joined with the next of the same length. Linear: the next run of each length is known from
-/// a walk from the end.
+/// Spans of inline code: each run of backticks up to the next run of the same length. Takes linear time, because one
+/// pass from the end finds the next run of each length.
 fn code_spans(line: &str) -> Vec<Range<usize>> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (at, _) in line.match_indices('`') {

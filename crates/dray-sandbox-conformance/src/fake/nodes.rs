@@ -3,11 +3,9 @@
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_sandbox::path::SandboxPath;
+use dray_sandbox::path_walk::PathWalk;
 
 use crate::fake::{Change, FakeState};
-
-/// Most links that are followed before the path counts as a loop, as in the kernel of Linux.
-const MAX_LINKS: u32 = 40;
 
 /// A file, a directory or another entry.
 #[derive(Clone, Debug)]
@@ -72,40 +70,20 @@ impl FakeState {
 
     /// Resolves the links of a path, those of its last part only with `last`. The last part may be missing.
     pub(super) fn resolve(&self, path: &SandboxPath, last: bool) -> Result<SandboxPath, Error> {
-        let mut links = 0;
-        let mut todo: Vec<Vec<u8>> = parts(path);
-        let mut done = SandboxPath::root();
-        while let Some(part) = todo.pop() {
-            // Applied to the resolved path, as the kernel does: behind a link `..` is the parent of the target.
-            if part == b".." {
-                done = done.parent();
-                continue;
-            }
-            let next = done.join(&part)?;
-            let node = self.nodes.get(&next);
-            match node.map(|node| node.kind) {
-                Some(FileKind::Symlink) if last || !todo.is_empty() => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(Error::new(ErrorKind::Loop, "too many links"));
-                    }
-                    let target = node.map(|node| node.content.clone()).unwrap_or_default();
-                    if target.starts_with(b"/") {
-                        done = SandboxPath::root();
-                    }
-                    // Parts are taken from the end, so those of the target come before the rest of the path.
-                    todo.extend(raw_parts(&target));
+        let mut walk = PathWalk::new(path);
+        while let Some(next) = walk.next_path()? {
+            match self.nodes.get(&next) {
+                Some(node)
+                    if node.kind == FileKind::Symlink && (last || !walk.is_at_last_part()) =>
+                {
+                    walk.follow(&node.content)?;
                 }
-                None if !todo.is_empty() => {
-                    return Err(Error::new(ErrorKind::NotFound, "a directory is missing"));
-                }
-                Some(kind) if !todo.is_empty() && kind != FileKind::Directory => {
-                    return Err(Error::new(ErrorKind::NotDirectory, "not a directory"));
-                }
-                _ => done = next,
+                Some(node) => walk.enter(next, node.kind)?,
+                None if walk.is_at_last_part() => return Ok(next),
+                None => return Err(Error::new(ErrorKind::NotFound, "a directory is missing")),
             }
         }
-        Ok(done)
+        Ok(walk.resolved().clone())
     }
 
     /// Metadata of the entry at a path.
@@ -142,17 +120,4 @@ impl FakeState {
             .map(|node| node.content.len() as u64)
             .sum()
     }
-}
-
-/// Names of a path, the last one first.
-fn parts(path: &SandboxPath) -> Vec<Vec<u8>> {
-    raw_parts(path.as_bytes())
-}
-
-fn raw_parts(path: &[u8]) -> Vec<Vec<u8>> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
-        .map(<[u8]>::to_vec)
-        .rev()
-        .collect()
 }

@@ -1,7 +1,8 @@
 //! The toolbox's calls for files and commands. They follow links and create missing parent directories.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -9,12 +10,11 @@ use dray_http::fake_server::{
     ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
 };
 use dray_sandbox_exec::{Exec as _, LocalExec};
+use dray_sandbox_hosted::OCTET_STREAM;
+use dray_sandbox_hosted::fake_server::{create_file, write_upload};
 use serde_json::{Value, json};
 
-use super::{FakeSandbox, FakeState, InjectedFault, refuse};
-
-/// Media type of a file's bytes.
-const OCTET_STREAM: &str = "application/octet-stream";
+use super::{FakeSandbox, FakeState, refuse};
 
 pub(super) async fn call(
     shared: &SharedState<FakeState>,
@@ -44,9 +44,8 @@ fn failed(error: &io::Error) -> Reply {
     }
 }
 
-fn destroy(shared: &SharedState<FakeState>, machine: &FakeSandbox) {
-    let mut state = shared.lock();
-    state.machines.retain(|_, known| known.id != machine.id);
+fn destroy(machines: &mut BTreeMap<String, FakeSandbox>, machine: &FakeSandbox) {
+    machines.retain(|_, known| known.id != machine.id);
 }
 
 fn download(shared: &SharedState<FakeState>, machine: &FakeSandbox, path: &str) -> Reply {
@@ -60,25 +59,10 @@ fn download(shared: &SharedState<FakeState>, machine: &FakeSandbox, path: &str) 
         Ok(bytes) => Bytes::from(bytes),
         Err(error) => return failed(&error),
     };
-    let fault = shared.lock().fault(|fault| {
-        matches!(
-            fault,
-            InjectedFault::CutDownload(_)
-                | InjectedFault::Instead(_)
-                | InjectedFault::DieDuringDownload(_)
-        )
-    });
-    match fault {
-        Some(InjectedFault::CutDownload(kept)) => cut_reply(OCTET_STREAM, &whole, kept),
-        Some(InjectedFault::DieDuringDownload(kept)) => {
-            destroy(shared, machine);
-            cut_reply(OCTET_STREAM, &whole, kept)
-        }
-        Some(InjectedFault::Instead(bytes)) => {
-            bytes_reply(200, OCTET_STREAM, Bytes::from_static(bytes))
-        }
-        _ => bytes_reply(200, OCTET_STREAM, whole),
-    }
+    let state = &mut *shared.lock();
+    let end_sandbox = || destroy(&mut state.machines, machine);
+    let faulty = state.faults.faulty_download(&whole, end_sandbox);
+    faulty.unwrap_or_else(|| bytes_reply(200, OCTET_STREAM, whole))
 }
 
 async fn upload(
@@ -87,44 +71,19 @@ async fn upload(
     path: &str,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    let fault = shared.lock().fault(|fault| {
-        matches!(
-            fault,
-            InjectedFault::DieDuringUpload | InjectedFault::KeepOnly(_) | InjectedFault::LoseAnswer
-        )
-    });
-    let mut file = match created(Path::new(path)) {
+    let fault = shared.lock().faults.take_upload_fault();
+    let file = match create_file(Path::new(path)) {
         Ok(file) => file,
         Err(error) => {
             request.into_reader().digest().await?;
             return Ok(failed(&error));
         }
     };
-    let mut left = match fault {
-        Some(InjectedFault::KeepOnly(kept)) => kept,
-        _ => usize::MAX,
-    };
-    let mut reader = request.into_reader();
-    while let Some(piece) = reader.piece().await? {
-        let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
-        left -= kept.len();
-        file.write_all(kept).map_err(|_| ConnectionClosed)?;
-        if fault == Some(InjectedFault::DieDuringUpload) {
-            destroy(shared, machine);
-            return Err(ConnectionClosed);
-        }
-    }
-    if fault == Some(InjectedFault::LoseAnswer) {
-        return Err(ConnectionClosed);
-    }
+    write_upload(request, file, fault, || {
+        destroy(&mut shared.lock().machines, machine);
+    })
+    .await?;
     Ok(json_reply(200, &json!({ "path": path })))
-}
-
-fn created(path: &Path) -> io::Result<File> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    File::create(path)
 }
 
 /// Runs a command line in a shell; both outputs are one text.
@@ -156,13 +115,9 @@ async fn execute(
     let exit = running.end.await.map_err(|_| ConnectionClosed)?;
     let result = String::from_utf8_lossy(&output);
     let told = json!({ "exitCode": exit.status, "result": result });
-    let fault = shared
-        .lock()
-        .fault(|fault| matches!(fault, InjectedFault::CutOutput(_)));
-    Ok(match fault {
-        Some(InjectedFault::CutOutput(kept)) => {
-            cut_reply("application/json", &told.to_string().into(), kept)
-        }
-        _ => json_reply(200, &told),
+    let cut = shared.lock().faults.take_output_cut();
+    Ok(match cut {
+        Some(kept) => cut_reply("application/json", &told.to_string().into(), kept),
+        None => json_reply(200, &told),
     })
 }

@@ -1,180 +1,21 @@
-//! Tests of faults of the provider and of the network.
+//! Tests of faults of the provider and of the network, beyond those that all providers share.
 
-use std::fs;
 use std::time::Duration;
 
-use dray_sandbox::{
-    Backend as _, BackendCheck, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox,
-    SandboxPath, Transport, Write,
-};
+use dray_sandbox::{Backend as _, BackendCheck, Error, ErrorKind, Follow};
+use dray_sandbox_hosted::provider_suite::{run_fault_cases, write_file};
 use dray_types::Secret;
 
 use super::{DaytonaFixture, SANDBOX_ID, address};
-use crate::fake_server::InjectedFault;
 use crate::{Config, DaytonaBackend};
 
-async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
-    sandbox.stat(path, Follow::Yes).await.unwrap()
-}
-
-async fn read(sandbox: &dyn Sandbox, file: &Metadata) -> Result<Vec<u8>, Error> {
-    let transport = Transport::Files;
-    let read = Read {
-        transport,
-        file,
-        offset: 0,
-    };
-    sandbox.read(read).await?.read_all(1 << 24).await
-}
-
-async fn write(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> Result<(), Error> {
-    let write = Write {
-        transport: Transport::Files,
-        path,
-        size: bytes.len() as u64,
-        offset: 0,
-        mode: 0o644,
-    };
-    sandbox.write(write, Body::from_bytes(bytes.to_vec())).await
+#[tokio::test]
+async fn faults_of_the_provider_have_their_kinds() {
+    run_fault_cases(DaytonaFixture::new).await.unwrap();
 }
 
 fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     result.map(drop).unwrap_err().kind()
-}
-
-#[tokio::test]
-async fn a_download_that_is_cut_is_never_whole() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    let path = fixture.path("file");
-    let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
-    fs::write(path.to_text().unwrap(), &bytes).unwrap();
-    let file = look(&*sandbox, &path).await;
-    fixture
-        .fake_server
-        .script(InjectedFault::CutDownload(100_000));
-    let cut = kind(read(&*sandbox, &file).await);
-    assert!(
-        matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
-        "{cut}"
-    );
-    assert_eq!(read(&*sandbox, &file).await.unwrap(), bytes);
-}
-
-#[tokio::test]
-async fn a_clean_answer_of_another_length_is_a_change() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    let path = fixture.path("file");
-    fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
-    let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(InjectedFault::Instead(b"01234"));
-    let changed = ErrorKind::ChangedDuringTransfer;
-    assert_eq!(kind(read(&*sandbox, &file).await), changed);
-}
-
-#[tokio::test]
-async fn a_sandbox_that_dies_in_the_middle_is_gone() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    let path = fixture.path("file");
-    fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
-    let file = look(&*sandbox, &path).await;
-    fixture
-        .fake_server
-        .script(InjectedFault::DieDuringDownload(1000));
-    let gone = ErrorKind::SandboxGone;
-    assert_eq!(kind(read(&*sandbox, &file).await), gone);
-    assert_eq!(kind(read(&*sandbox, &file).await), gone);
-    fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
-    let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(InjectedFault::DieDuringUpload);
-    let written = write(&*sandbox, &fixture.path("new"), &vec![7; 300_000]).await;
-    assert_eq!(kind(written), gone);
-}
-
-#[tokio::test]
-async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    let path = fixture.path("file");
-    fs::write(path.to_text().unwrap(), b"here").unwrap();
-    let file = look(&*sandbox, &path).await;
-    let fault = InjectedFault::Refuse("files", 502, "upstream request timeout");
-    fixture.fake_server.script(fault);
-    let refused = kind(read(&*sandbox, &file).await);
-    assert_eq!(refused, ErrorKind::Unavailable);
-    assert_eq!(read(&*sandbox, &file).await.unwrap(), b"here");
-}
-
-#[tokio::test]
-async fn refusals_have_their_kinds_and_delays() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    let path = fixture.path("file");
-    fs::write(path.to_text().unwrap(), b"here").unwrap();
-    let file = look(&*sandbox, &path).await;
-    fixture
-        .fake_server
-        .script(InjectedFault::RateLimit(Duration::from_secs(17)));
-    let limited = read(&*sandbox, &file).await.unwrap_err();
-    assert_eq!(limited.kind(), ErrorKind::RateLimited);
-    assert_eq!(limited.retry_after(), Some(Duration::from_secs(17)));
-    for (status, message, expected) in [
-        (507, "not enough disk space available", ErrorKind::NoSpace),
-        (401, "invalid signature", ErrorKind::Auth),
-        (413, "too large", ErrorKind::Protocol),
-    ] {
-        fixture
-            .fake_server
-            .script(InjectedFault::Refuse("files", status, message));
-        let written = write(&*sandbox, &fixture.path("new"), b"x").await;
-        assert_eq!(kind(written), expected, "{status}");
-        fs::remove_file(fixture.path("new").to_text().unwrap()).unwrap();
-    }
-    assert_eq!(fixture.fake_server.faults(), []);
-}
-
-#[tokio::test]
-async fn a_key_that_is_refused_is_no_missing_sandbox() {
-    let fixture = DaytonaFixture::new().await;
-    for key in ["", "dtn_wrong"] {
-        let config = Config {
-            api_key: Secret::new(key),
-            ..fixture.config()
-        };
-        let backend = DaytonaBackend::new(&config, fixture.clock.clone()).unwrap();
-        assert_eq!(kind(backend.resolve(&address()).await), ErrorKind::Auth);
-    }
-}
-
-#[tokio::test]
-async fn r_8_an_upload_that_kept_less_is_noticed() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(InjectedFault::KeepOnly(999));
-    let written = write(&*sandbox, &fixture.path("new"), &[7; 1000]).await;
-    assert_eq!(kind(written), ErrorKind::Truncated);
-}
-
-#[tokio::test]
-async fn a_lost_response_is_not_a_success() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(InjectedFault::LoseAnswer);
-    let written = write(&*sandbox, &fixture.path("new"), b"x").await;
-    assert_eq!(kind(written), ErrorKind::Unavailable);
-}
-
-#[tokio::test]
-async fn output_that_is_cut_is_never_an_answer() {
-    let fixture = DaytonaFixture::new().await;
-    let sandbox = fixture.sandbox().await;
-    for kept in [0, 3, 40] {
-        fixture.fake_server.script(InjectedFault::CutOutput(kept));
-        let said = sandbox.stat(&fixture.path(""), Follow::Yes).await;
-        assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
-    }
 }
 
 #[tokio::test]
@@ -191,7 +32,7 @@ async fn a_sandbox_that_does_not_run_says_how() {
         fixture.fake_server.set_state(SANDBOX_ID, state);
         let said = kind(sandbox.stat(&path, Follow::Yes).await);
         assert_eq!(said, expected, "{state}");
-        assert_eq!(kind(write(&*sandbox, &path, b"x").await), expected);
+        assert_eq!(kind(write_file(&*sandbox, &path, b"x").await), expected);
         let backend = fixture.backend();
         let handle = backend.resolve(&address()).await.unwrap();
         assert_eq!(kind(backend.open(&handle).await), expected);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
-use dray_sandbox_conformance::{CONFORMANCE_CASES, Case, Fixture, Traits, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Case, Fixture, Traits, run_cases};
 use dray_sandbox_docker::DockerBackend;
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
@@ -125,7 +125,7 @@ const COMMAND_CASES: &[&str] = &[
 
 /// Runs these cases; `skipped` are those that do not apply.
 async fn ask(fixture: DockerFixture, cases: Vec<(&'static str, Case)>, skipped: &[&str]) {
-    let report = run(&fixture, &cases).await.unwrap();
+    let report = run_cases(&fixture, &cases).await.unwrap();
     let expected: Vec<_> = cases
         .iter()
         .map(|(name, _)| *name)

@@ -1,20 +1,21 @@
 //! The daemon's calls for downloads, uploads and files. They run with the daemon's own rights, follow links and create
 //! missing parent directories.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use bytes::Bytes;
 use dray_http::fake_server::{
-    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
-    with_header,
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply, with_header,
 };
+use dray_sandbox_hosted::OCTET_STREAM;
+use dray_sandbox_hosted::fake_server::{ProviderFault, create_file, write_upload};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{FakeSandbox, FakeState, InjectedFault, refuse};
+use super::{FakeSandbox, FakeState, refuse};
 
 /// The first version that takes a file as the body of a request.
 const PLAIN_UPLOADS: &str = "0.5.7";
@@ -39,15 +40,19 @@ pub(super) fn download(
         Ok(bytes) => Bytes::from(bytes),
         Err(error) => return file_error(&path, &error),
     };
-    let mut state = shared.lock();
-    if let Some(reply) = faulty_download(&mut state, id, &whole) {
+    let state = &mut *shared.lock();
+    let end_sandbox = || {
+        state.machines.remove(id);
+    };
+    if let Some(reply) = state.faults.faulty_download(&whole, end_sandbox) {
         return reply;
     }
     let from = range_start(request);
     match from {
         Some(from)
             if state
-                .fault(|fault| *fault == InjectedFault::IgnoreRange)
+                .faults
+                .take(|fault| *fault == ProviderFault::IgnoreRange)
                 .is_none() =>
         {
             let size = whole.len();
@@ -66,29 +71,6 @@ pub(super) fn download(
     }
 }
 
-/// The response with the fault that a test injected into downloads; `None` without such a fault.
-fn faulty_download(state: &mut FakeState, id: &str, whole: &Bytes) -> Option<Reply> {
-    let fault = state.fault(|fault| {
-        matches!(
-            fault,
-            InjectedFault::CutDownload(_)
-                | InjectedFault::Instead(_)
-                | InjectedFault::DieDuringDownload(_)
-        )
-    })?;
-    match fault {
-        InjectedFault::CutDownload(kept) => {
-            Some(cut_reply("application/octet-stream", whole, kept))
-        }
-        InjectedFault::DieDuringDownload(kept) => {
-            state.machines.remove(id);
-            Some(cut_reply("application/octet-stream", whole, kept))
-        }
-        InjectedFault::Instead(bytes) => Some(bytes_response(200, Bytes::from_static(bytes))),
-        _ => None,
-    }
-}
-
 /// The first byte of an open range (RFC 9110, 14.1.2), the only form that the client sends.
 fn range_start(request: &ReceivedRequest) -> Option<usize> {
     let range = request.header("range")?.strip_prefix("bytes=")?;
@@ -96,7 +78,7 @@ fn range_start(request: &ReceivedRequest) -> Option<usize> {
 }
 
 fn bytes_response(status: u16, bytes: Bytes) -> Reply {
-    bytes_reply(status, "application/octet-stream", bytes)
+    bytes_reply(status, OCTET_STREAM, bytes)
 }
 
 fn file_error(path: &str, error: &io::Error) -> Reply {
@@ -128,44 +110,19 @@ pub(super) async fn upload(
     if !plain {
         return form(&path, request).await;
     }
-    let fault = shared.lock().fault(|fault| {
-        matches!(
-            fault,
-            InjectedFault::DieDuringUpload | InjectedFault::KeepOnly(_) | InjectedFault::LoseAnswer
-        )
-    });
-    let mut file = match create_file(Path::new(&path)) {
+    let fault = shared.lock().faults.take_upload_fault();
+    let file = match create_file(Path::new(&path)) {
         Ok(file) => file,
         Err(error) => {
             request.into_reader().digest().await?;
             return Ok(file_error(&path, &error));
         }
     };
-    let mut left = match fault {
-        Some(InjectedFault::KeepOnly(kept)) => kept,
-        _ => usize::MAX,
-    };
-    let mut reader = request.into_reader();
-    while let Some(piece) = reader.piece().await? {
-        let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
-        left -= kept.len();
-        file.write_all(kept).map_err(|_| ConnectionClosed)?;
-        if fault == Some(InjectedFault::DieDuringUpload) {
-            shared.lock().machines.remove(id);
-            return Err(ConnectionClosed);
-        }
-    }
-    if fault == Some(InjectedFault::LoseAnswer) {
-        return Err(ConnectionClosed);
-    }
+    write_upload(request, file, fault, || {
+        shared.lock().machines.remove(id);
+    })
+    .await?;
     Ok(json_reply(200, &json!([uploaded_entry(&path)])))
-}
-
-fn create_file(path: &Path) -> io::Result<File> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    File::create(path)
 }
 
 fn uploaded_entry(path: &str) -> Value {

@@ -9,7 +9,7 @@ use dray_http::fake_server::{
 use dray_sandbox_exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
-use super::{FakeSandbox, FakeState, InjectedFault};
+use super::{FakeSandbox, FakeState};
 use crate::connect::{Frame, Frames, envelope};
 
 /// Most bytes of output in one message.
@@ -31,12 +31,10 @@ pub(super) async fn start(
     };
     let asked: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
     let response = run(machine, &asked).await?;
-    let fault = shared
-        .lock()
-        .fault(|fault| matches!(fault, InjectedFault::CutOutput(_)));
-    Ok(match fault {
-        Some(InjectedFault::CutOutput(kept)) => cut_reply(STREAM_MEDIA_TYPE, &response, kept),
-        _ => bytes_reply(200, STREAM_MEDIA_TYPE, response),
+    let cut = shared.lock().faults.take_output_cut();
+    Ok(match cut {
+        Some(kept) => cut_reply(STREAM_MEDIA_TYPE, &response, kept),
+        None => bytes_reply(200, STREAM_MEDIA_TYPE, response),
     })
 }
 

@@ -1,6 +1,6 @@
 //! The conformance suite of all backends, over every shell and channel (sandbox-transfer R-17).
 
-use dray_sandbox_conformance::{CONFORMANCE_CASES, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, run_cases};
 
 use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
@@ -28,7 +28,9 @@ async fn conforms(tools: ToolSet, way: ChannelForm) {
         cases.len() + if little { BULK_CASES.len() } else { 0 },
         CONFORMANCE_CASES.len()
     );
-    let report = run(&ExecFixture::new(tools, way), &cases).await.unwrap();
+    let report = run_cases(&ExecFixture::new(tools, way), &cases)
+        .await
+        .unwrap();
     let skipped: &[&str] = if way == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {
         &[]
     } else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dray_sandbox::Address;
 use dray_sandbox::Backend;
-use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture, PROGRAM_CASES, Traits, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture, PROGRAM_CASES, Traits, run_cases};
 use dray_sandbox_exec::LocalExec;
 use tempfile::TempDir;
 
@@ -107,7 +107,7 @@ async fn r_17_a_container_seen_from_beside_passes_the_suite() {
         .filter(|(name, _)| *name != "devices_and_pseudo_files_are_not_read")
         .copied()
         .collect();
-    let report = run(&RootedFixture::new(), &cases).await.unwrap();
+    let report = run_cases(&RootedFixture::new(), &cases).await.unwrap();
     let skipped: Vec<_> = report
         .skipped
         .iter()

@@ -9,7 +9,7 @@ use dray_sandbox::error::Error;
 use dray_sandbox::handle::{Address, Handle};
 use dray_sandbox::metadata::{Fingerprint, Listing, Metadata, Probe, Transport};
 use dray_sandbox::path::SandboxPath;
-use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture, run_cases};
 use futures_util::StreamExt as _;
 
 use super::{DirectoryFixture, NEW_KERNEL};
@@ -207,7 +207,7 @@ async fn every_wrong_result_of_a_backend_is_detected() {
             .copied()
             .collect();
         assert_eq!(cases.len(), 1, "{case}");
-        let failures = run(&place, &cases).await;
+        let failures = run_cases(&place, &cases).await;
         let failures = failures.expect_err(&format!("{lie:?} passes {case}"));
         assert_eq!(failures.0[0].0, case);
         assert!(failures.to_string().contains(".rs:"), "{failures}");

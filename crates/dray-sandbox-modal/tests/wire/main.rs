@@ -8,7 +8,7 @@ mod python;
 mod resume;
 
 use dray_sandbox::{Body, ErrorKind, FileKind, Fingerprint, Follow, Read, Transport, Write};
-use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture as _, run};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture as _, run_cases};
 use dray_sandbox_modal::fake_server::Fault;
 use dray_types::Sha256Digest;
 use fixture::{ModalFixture, address_of};
@@ -24,7 +24,7 @@ async fn suite(part: usize) {
         .step_by(PART_COUNT)
         .copied()
         .collect();
-    let report = run(&fixture, &cases).await.unwrap();
+    let report = run_cases(&fixture, &cases).await.unwrap();
     let root = rustix::process::geteuid().is_root();
     let skipped: Vec<_> = cases
         .iter()

@@ -1,13 +1,11 @@
 //! Finds the cause behind a status code: OpenSSH reports "no such file" for loops and for paths through a file, and
 //! "failure" for a full disk, a read-only mount and much else.
 
-use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
+use dray_sandbox::{Error, ErrorKind, PathWalk, SandboxPath};
 
-use super::attributes::Attributes;
 use super::channel::Channel;
-use super::files::{lstat, read_link};
 use super::reply::Reply;
-use super::resolve::MAX_LINKS;
+use super::resolve::follow_links;
 use super::wire::{FieldReader, kind};
 
 /// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in a response to `statvfs@openssh.com`.
@@ -20,68 +18,12 @@ pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Er
     if !unclear.contains(&error.kind()) || !channel.is_free() {
         return error;
     }
-    match walk(channel, path).await {
-        Some(kind) if kind != error.kind() => {
-            Error::new(kind, "found on the way to the path").caused_by(error)
+    match follow_links(channel, &mut PathWalk::new(path)).await {
+        Err(found) if found.kind() != error.kind() => {
+            Error::new(found.kind(), "found on the way to the path").caused_by(error)
         }
         _ => error,
     }
-}
-
-/// The reason why a path leads nowhere; `None` when it exists or its parts cannot be examined.
-async fn walk(channel: &mut Channel, path: &SandboxPath) -> Option<ErrorKind> {
-    let mut here = SandboxPath::root();
-    let parts = path
-        .as_bytes()
-        .split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty());
-    let parts: Vec<&[u8]> = parts.collect();
-    for (index, part) in parts.iter().enumerate() {
-        here = here.join(part).ok()?;
-        let kind = match lstat(channel, &here).await {
-            Err(error) => return Some(error.kind()),
-            Ok(found) if found.kind() == FileKind::Symlink => match chase(channel, &here).await {
-                Ok(found) => found.kind(),
-                Err(kind) => return Some(kind),
-            },
-            Ok(found) => found.kind(),
-        };
-        if kind != FileKind::Directory && index + 1 < parts.len() {
-            return Some(ErrorKind::NotDirectory);
-        }
-    }
-    None
-}
-
-/// The attributes of a link's target, or the reason why it has none.
-async fn chase(channel: &mut Channel, link: &SandboxPath) -> Result<Attributes, ErrorKind> {
-    let reply = channel
-        .call(kind::STAT, |packet| packet.string(link.as_bytes()))
-        .await
-        .map_err(|error| error.kind())?;
-    // The server followed the link to its end, so it is not broken.
-    if let Reply::Attributes(found) = reply {
-        return Ok(found);
-    }
-    let mut here = link.clone();
-    for _ in 0..MAX_LINKS {
-        let target = read_link(channel, &here)
-            .await
-            .map_err(|error| error.kind())?;
-        let mut next = Vec::new();
-        if target.first() != Some(&b'/') {
-            next.extend_from_slice(here.parent().as_bytes());
-            next.push(b'/');
-        }
-        next.extend_from_slice(&target);
-        here = SandboxPath::new(next).map_err(|error| error.kind())?;
-        match lstat(channel, &here).await {
-            Err(error) => return Err(error.kind()),
-            Ok(found) if found.kind() != FileKind::Symlink => return Err(ErrorKind::NotFound),
-            Ok(_) => {}
-        }
-    }
-    Err(ErrorKind::Loop)
 }
 
 /// Replaces the kind of a failure to write `size` bytes below `directory` by what its file system shows.

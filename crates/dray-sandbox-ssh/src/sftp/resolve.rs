@@ -1,15 +1,11 @@
 //! Resolving paths on the host.
 
-use std::collections::VecDeque;
-
-use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
+use dray_sandbox::{Error, ErrorKind, FileKind, PathWalk, SandboxPath};
 
 use super::channel::Channel;
 use super::files::{lstat, read_link};
 use super::wire::kind;
 
-/// Links that Linux follows before it reports a loop.
-pub(super) const MAX_LINKS: u32 = 40;
 /// Extension of OpenSSH and servers modelled on it, which resolve links in REALPATH.
 pub(super) const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
@@ -23,52 +19,25 @@ pub(crate) async fn real_path(channel: &mut Channel, path: &[u8]) -> Result<Sand
         return Ok(real);
     }
     // Other servers may only remove `.` and `..`.
-    walk(channel, &real).await
+    let mut walk = PathWalk::new(&real);
+    match follow_links(channel, &mut walk).await {
+        Err(error) if error.kind() == ErrorKind::NotFound && walk.is_at_last_part() => {
+            Ok(walk.next_path()?.unwrap_or(real))
+        }
+        followed => followed.map(|()| walk.resolved().clone()),
+    }
 }
 
-/// Resolves a path part by part, as the system would.
-async fn walk(channel: &mut Channel, path: &SandboxPath) -> Result<SandboxPath, Error> {
-    let mut left: VecDeque<Vec<u8>> = parts(path.as_bytes()).collect();
-    let mut here = SandboxPath::root();
-    let mut links = 0;
-    while let Some(part) = left.pop_front() {
-        if part == b".." {
-            here = here.parent();
-            continue;
-        }
-        let next = here.join(&part)?;
-        let found = match lstat(channel, &next).await {
-            Err(error) if error.kind() == ErrorKind::NotFound && left.is_empty() => {
-                return Ok(next);
-            }
-            found => found?.kind(),
-        };
-        if found == FileKind::Symlink {
-            links += 1;
-            if links > MAX_LINKS {
-                return Err(Error::new(ErrorKind::Loop, "too many links"));
-            }
+/// Resolves all links of a path on the host. After an error the walk is at the part that failed.
+pub(super) async fn follow_links(channel: &mut Channel, walk: &mut PathWalk) -> Result<(), Error> {
+    while let Some(next) = walk.next_path()? {
+        let kind = lstat(channel, &next).await?.kind();
+        if kind == FileKind::Symlink {
             let target = read_link(channel, &next).await?;
-            if target.first() == Some(&b'/') {
-                here = SandboxPath::root();
-            }
-            for part in parts(&target).rev() {
-                left.push_front(part);
-            }
-        } else if found != FileKind::Directory && !left.is_empty() {
-            return Err(Error::new(
-                ErrorKind::NotDirectory,
-                "a file with this name exists",
-            ));
+            walk.follow(&target)?;
         } else {
-            here = next;
+            walk.enter(next, kind)?;
         }
     }
-    Ok(here)
-}
-
-fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
-        .map(<[u8]>::to_vec)
+    Ok(())
 }

@@ -21,7 +21,6 @@ pub(super) mod kind {
     pub(in crate::sftp) const MKDIR: u8 = 14;
     pub(in crate::sftp) const RMDIR: u8 = 15;
     pub(in crate::sftp) const REALPATH: u8 = 16;
-    pub(in crate::sftp) const STAT: u8 = 17;
     pub(in crate::sftp) const RENAME: u8 = 18;
     pub(in crate::sftp) const READLINK: u8 = 19;
     pub(in crate::sftp) const STATUS: u8 = 101;

@@ -12,8 +12,6 @@ mod start;
 mod stop;
 mod wait;
 
-use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -21,6 +19,7 @@ use dray_bus::Permissions;
 use dray_store::StoreAccess;
 use futures_util::future::BoxFuture;
 
+pub use dray_types::ErrorChain;
 pub use hosted::ServicePlan;
 pub use running::{BoundAddresses, LifecycleStage, RunningHost, StopReport};
 
@@ -290,22 +289,6 @@ pub enum HostError {
     /// The async runtime could not be built.
     #[error("the runtime could not be built")]
     Runtime(#[source] std::io::Error),
-}
-
-/// An error with its causes in one line, for the log and the terminal.
-#[derive(Debug)]
-pub struct ErrorChain<'a>(pub &'a (dyn Error + 'static));
-
-impl fmt::Display for ErrorChain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
 }
 
 /// Everything that the services of a host share.

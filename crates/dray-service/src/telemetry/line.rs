@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::fmt;
 
+use dray_types::ErrorChain;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -57,13 +58,7 @@ impl Visit for LogFields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        let mut chain = value.to_string();
-        let mut source = value.source();
-        while let Some(cause) = source {
-            chain = format!("{chain}: {cause}");
-            source = cause.source();
-        }
-        self.insert(field, chain.into());
+        self.insert(field, ErrorChain(value).to_string().into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

@@ -64,7 +64,7 @@ impl TestStore {
         (store, clock)
     }
 
-    /// The same store behind a proxy that can make trouble.
+    /// The same store behind a proxy that can inject faults.
     pub(crate) async fn behind(&self) -> (Store, FaultyS3) {
         let proxy = FaultyS3::start(self.endpoint.address()).await.unwrap();
         let options = StoreOptions {
@@ -139,7 +139,7 @@ pub(crate) fn tenant(name: &str) -> TenantId {
     TenantId::new(name).unwrap()
 }
 
-/// Bytes that do not repeat, so that a piece in the wrong place shows.
+/// Bytes without a pattern, so that a chunk in the wrong place is noticed.
 pub(crate) fn noise(length: usize, seed: u64) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);

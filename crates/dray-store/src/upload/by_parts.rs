@@ -1,7 +1,7 @@
-//! Uploads by others in parts, with a presigned URL for each part: for content that is too large for one request, and
-//! that need not pass through this process.
+//! Multipart uploads that clients send themselves, with a presigned URL for each part: for content that is too large
+//! for one request and need not pass through this process.
 //!
-//! The parts become one object at a staging key, where no claim leads. It is read once for its digest before it is
+//! The parts become one object at a staging key, to which no claim refers. It is read once for its digest before it is
 //! published, because no store reports the SHA-256 of an object in parts.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ const WRONG_PARTS_CODES: [&str; 4] = [
     "MalformedXML",
 ];
 
-/// An upload in parts that others send. It is data for records.
+/// A multipart upload whose parts clients send. It can be stored in a record, and used by another process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartedUpload {
     /// The staging key, with a random part.

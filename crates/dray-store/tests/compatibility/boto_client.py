@@ -1,4 +1,4 @@
-"""A vendor's client against the embedded endpoint: endpoint, access key, secret key and bucket come as arguments."""
+"""Uses the embedded S3 endpoint through boto3. Arguments: endpoint, access key, secret key and bucket."""
 
 import hashlib
 import io
@@ -39,7 +39,7 @@ def read(key, **arguments):
     return s3.get_object(Bucket=bucket, Key=key, **arguments)["Body"].read()
 
 
-# Small objects, with every checksum that the client knows without extras.
+# Small objects, with every checksum that the client supports without additional packages.
 for algorithm in ["CRC32", "SHA1", "SHA256"]:
     s3.put_object(Bucket=bucket, Key="a", Body=b"hello", ChecksumAlgorithm=algorithm)
 s3.put_object(Bucket=bucket, Key="dir/ä b", Body=b"", ContentType="text/plain", Metadata={"k": "v"})
@@ -86,7 +86,7 @@ except urllib.error.HTTPError as error:
 else:
     raise AssertionError("a URL for PUT must not GET")
 
-# Lists and the end.
+# Lists, deletions, and a wrong secret key.
 pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, PaginationConfig={"PageSize": 2})
 keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
 assert keys == ["a", "copy", "dir/ä b", "large", "up"], keys

@@ -1,6 +1,6 @@
 //! The deny list (platform-delivery 5.1 and 5.2).
 
-use dray_sandbox::path::SandboxPath;
+use dray_sandbox::path::{SandboxPath, path_parts};
 
 /// Directories of the system. `/run` is the target of `/var/run`, and container engines put secrets there.
 const SYSTEM_DIRECTORIES: [&str; 10] = [
@@ -74,7 +74,7 @@ pub(super) fn place(
     written: &[SandboxPath],
 ) -> Option<String> {
     // Directories are compared with their case, as Linux does; only names are folded.
-    let parts = parts(path.as_bytes());
+    let parts: Vec<&[u8]> = path_parts(path.as_bytes()).collect();
     system(path, &parts, homes, written)
         .map(|directory| format!("system directory {directory}"))
         .or_else(|| home(path, &parts, homes).map(|entry| format!("home entry {entry}")))
@@ -121,7 +121,8 @@ fn system(
 
 /// Whether a path lies beneath a directory and is not the directory itself.
 fn is_inside(path: &SandboxPath, directory: &str) -> bool {
-    path.as_bytes() != directory.as_bytes() && starts_with(&parts(path.as_bytes()), directory)
+    let parts: Vec<&[u8]> = path_parts(path.as_bytes()).collect();
+    path.as_bytes() != directory.as_bytes() && starts_with(&parts, directory)
 }
 
 /// The entry of a home that covers the path: directly beneath a known home, or at any depth when no home is known.
@@ -137,7 +138,7 @@ fn home(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'
             .filter(|home| path.is_beneath(home))
             .any(|home| {
                 // The names of the home are removed, so that entries match only from its top.
-                let depth = self::parts(home.as_bytes()).len();
+                let depth = path_parts(home.as_bytes()).count();
                 starts_with(parts.get(depth..).unwrap_or_default(), entry)
             })
     })
@@ -160,13 +161,6 @@ fn state(parts: &[&[u8]]) -> Option<String> {
         .into_iter()
         .find(|database| first.starts_with(database))
         .map(|database| database.escape_ascii().to_string())
-}
-
-/// The names in a path, without empty ones.
-fn parts(path: &[u8]) -> Vec<&[u8]> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty())
-        .collect()
 }
 
 /// Whether a path begins with the names of `entry`.

@@ -17,10 +17,10 @@ pub struct PolicyOptions {
     /// root inside a system directory, such as `/var/lib/jobs`, may be used. Default `.`, `~`, `/tmp`, `/workspace` and
     /// `/mnt/data`.
     pub roots: Vec<String>,
-    /// What to lift from the built-in list of credential and system paths: absolute paths or `~/…` with everything
-    /// beneath them, or bare names such as `.env.test` wherever they are. Default none.
+    /// Entries of the built-in list of credential and system paths that are allowed: absolute paths or `~/…` with
+    /// everything beneath them, or bare names such as `.env.test` in any directory. Default none.
     pub allow: Vec<String>,
-    /// What to refuse in addition, written as in `allow`. Default none.
+    /// Paths to refuse in addition, written as in `allow`. Default none.
     pub deny: Vec<String>,
     /// What to do with text of up to 1 MiB that holds a private key or a known form of token: `ignore`, `warn` or
     /// `block`. Default `warn`.

@@ -113,7 +113,7 @@ pub(crate) async fn stored_claim(
             format!("Nothing is stored under {sha256}."),
         )
         .detail("claim_missing")
-        .advice("Check the digest and the tenant; stored files end after their lifetime.")
+        .advice("Check the digest and the tenant; stored files are removed after their lifetime.")
         .into()
     })
 }

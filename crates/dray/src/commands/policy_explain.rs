@@ -1,4 +1,4 @@
-//! `dray policy explain`: the judgement of a URL, step by step, without a fetch.
+//! `dray policy explain`: how the policy decides about a URL, step by step, without a fetch.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -33,7 +33,6 @@ pub(crate) async fn run(
         resolve_names: explain.resolve,
     };
     let system = SystemConnection::open_to_ask(global, &["egress-fetcher"]).await?;
-    // Not repeated: a refusal is a decision.
     let mut meta = system.meta(EXPLAIN_TIMEOUT);
     if let Some(app) = &explain.app {
         meta = meta.with_app(app.clone());
@@ -41,6 +40,7 @@ pub(crate) async fn run(
     if let Some(session) = &explain.session {
         meta = meta.with_session(session.clone());
     }
+    // Once: a refusal is the result that was asked for, and not a failure to retry.
     let reply = system.call_once(&meta, &request).await;
     system.close().await;
     let reply = reply?;
@@ -127,7 +127,7 @@ fn explanation_text(reply: &v1::ExplainReply, fault: Option<&Fault>) -> String {
         }
         None if reply.complete => text.push_str("allowed"),
         None => text.push_str(
-            "allowed as far as it was judged; --resolve looks the host up and judges its addresses",
+            "allowed as far as it was checked; --resolve also looks up the host and checks its addresses",
         ),
     }
     text

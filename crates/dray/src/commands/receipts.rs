@@ -6,6 +6,7 @@ use dray_platform::DeliveryTarget;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_proto::{NamedCode, v1};
+use dray_types::hex::hex_digits;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, ReceiptsArgs};
@@ -74,7 +75,7 @@ pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
         .files
         .iter()
         .map(|file| {
-            let sha256 = sandbox::hex_digits(&file.sha256);
+            let sha256 = hex_digits(&file.sha256);
             // The size of a file that never arrived is unknown.
             let size = match file.size {
                 0 if sha256.is_empty() => "-".to_owned(),
@@ -203,7 +204,7 @@ fn report_json(report: &v1::DeliveryReport) -> Value {
                 "name": file.name,
                 "size": file.size,
                 "mime": file.media_type,
-                "sha256": sandbox::hex_digits(&file.sha256),
+                "sha256": hex_digits(&file.sha256),
                 "state": file.file_state().name(),
                 "route": file.route_name(),
                 "platform_message_id": file.platform_message_id,

@@ -19,6 +19,7 @@ use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_proto::{NamedCode as _, v1};
 use dray_types::Fault;
+use dray_types::hex::hex_digits;
 use serde_json::{Value, json};
 
 use self::copy::SandboxAccess;
@@ -337,15 +338,6 @@ fn entry_line(entry: &v1::SandboxEntry) -> String {
         entry.size,
         path_text(&entry.path)
     )
-}
-
-/// Lower-case hexadecimal digits; empty for no bytes.
-pub(crate) fn hex_digits(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// A path in a directory of this machine that does not exist yet. The current directory is the empty path.

@@ -85,7 +85,7 @@ async fn first_turn(
     question: &Value,
 ) -> Result<AgentAnswer, CommandFailure> {
     teller.chapter(
-        "14. A whole agent. A person brings a workbook and asks; the model is a rehearsed one.",
+        "14. A whole agent. A person brings a workbook and asks; the model is a scripted one.",
     );
     let answer = ask_agent(system, json!([question])).await?;
     show_text(

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dray_proto::v1;
 use dray_types::OperationId;
+use dray_types::hex::hex_digits;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -93,7 +94,7 @@ async fn round_trip(
         &format!(
             "{} bytes, sha256:{}{}",
             artifact.size,
-            sandbox::hex_digits(&artifact.sha256),
+            hex_digits(&artifact.sha256),
             sandbox::receipt_line(&receipt)
         ),
     );

@@ -61,9 +61,9 @@ impl DemoSystem {
         let telegram = FakeTelegram::start()
             .await
             .map_err(CommandFailure::local("cannot start the chat platform"))?;
-        let model = rehearsed_model()
+        let model = scripted_model()
             .await
-            .map_err(CommandFailure::local("cannot start the rehearsed model"))?;
+            .map_err(CommandFailure::local("cannot start the scripted model"))?;
         let (sandbox, downloads) = (
             make_directory(folder, "sandbox")?,
             make_directory(folder, "downloads")?,
@@ -181,7 +181,7 @@ fn manifest_directory(folder: &Path) -> Result<PathBuf, CommandFailure> {
 }
 
 /// Starts the scripted model of the demo's agent.
-async fn rehearsed_model() -> std::io::Result<RehearsalServer> {
+async fn scripted_model() -> std::io::Result<RehearsalServer> {
     let script = Script::from_json(&agent::model_script().to_string())?;
     RehearsalServer::start(script).await
 }

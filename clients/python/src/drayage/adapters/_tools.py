@@ -45,8 +45,8 @@ class ToolDefinition:
 class Toolkit:
     """The tools for one sandbox, by its address (`docker:web`), or for a session with its sandbox and its chat.
 
-    A tool grants nothing: what the credentials of the client and the policies of the operator allow decides. Failures are
-    texts for the model, with what can be done about them.
+    A tool grants no rights: the credentials of the client and the policies of the operator decide. Failures are texts
+    for the model that name a remedy.
     """
 
     def __init__(

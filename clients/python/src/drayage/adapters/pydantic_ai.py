@@ -17,7 +17,7 @@ def drayage_toolset(
     dray: AsyncDray, *, sandbox: str = "", session: str = "", tools: Collection[str] | None = None
 ) -> FunctionToolset[Any]:
     """The tools for a sandbox (`docker:web`) or for a session, with its sandbox and its chat. `tools` are `DEFAULT_TOOLS`
-    unless named; `exec` has to be named. Failures are texts for the model, with what can be done about them."""
+    unless named; `exec` has to be named. Failures are texts for the model that name a remedy."""
     toolkit = Toolkit(dray, sandbox=sandbox, session=session, tools=tools)
     return FunctionToolset([_tool(toolkit, definition) for definition in toolkit.definitions], id="drayage")
 

@@ -173,13 +173,13 @@ fn merged_areas_show_their_first_cell_and_comments_follow_the_table() {
             (
                 "t.xml",
                 "threadedComment",
-                "<ThreadedComments><threadedComment ref=\"A1\"><text>really?</text></threadedComment></ThreadedComments>",
+                "<ThreadedComments><threadedComment ref=\"A1\" personId=\"{1}\" id=\"{2}\"><text>really?</text></threadedComment><threadedComment ref=\"A1\" personId=\"{3}\" id=\"{4}\" parentId=\"{2}\"><text>@Ada yes</text><mentions><mention mentionpersonId=\"{1}\" mentionId=\"{5}\" startIndex=\"0\" length=\"4\"/></mentions></threadedComment></ThreadedComments>",
             ),
         ],
     );
     assert_eq!(
         markdown(XLSX, &bytes),
-        "## S\n\n| 1 | 2 |\n|---|---|\n|  | 4 |\n\n- A1: really?\n- B2: old note\n"
+        "## S\n\n| 1 | 2 |\n|---|---|\n|  | 4 |\n\n- A1: really?\n- A1: @Ada yes\n- B2: old note\n"
     );
 }
 

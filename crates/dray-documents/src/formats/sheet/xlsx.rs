@@ -192,7 +192,8 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea
     areas
 }
 
-/// Comments of a sheet; a thread replaces the note that represents it in older programs.
+/// Comments of a sheet: notes, and threaded comments, whose replies are elements of their own with the same cell
+/// ([MS-XLSX], `CT_ThreadedComment`). A thread replaces the note that represents it in older programs.
 fn sheet_comments(
     relations: &Relations,
     package: &mut Package<'_>,

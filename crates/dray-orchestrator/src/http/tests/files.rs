@@ -84,7 +84,7 @@ async fn only_the_caller_who_sent_a_file_can_list_read_and_delete_it() {
     assert_eq!(content.header("content-type"), Some("text/csv"));
     assert_eq!(content.header("x-content-type-options"), Some("nosniff"));
     let name = content.header("content-disposition").unwrap().to_owned();
-    assert_eq!(name, "attachment; filename*=UTF-8''b%20%C3%A9%2Ecsv");
+    assert_eq!(name, "attachment; filename*=UTF-8''b%20%C3%A9.csv");
     assert_eq!(content.text().await.unwrap(), "x,y\n1,2\n");
     let cited = format!("/v1/containers/cntr_1/files/{id}/content");
     let cited = send(&fixture, "one", Method::GET, &cited).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_http::MultipartForm;
+use dray_types::hex::hex_digits;
 use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
@@ -123,9 +124,7 @@ async fn parts_become_one_file_in_the_order_of_the_request_and_completing_again_
 
 fn md5_of(content: &[u8]) -> String {
     use md5::Digest as _;
-    let digest = md5::Md5::digest(content);
-    let digits = digest.iter().map(|byte| format!("{byte:02x}"));
-    digits.collect::<Vec<_>>().concat()
+    hex_digits(&md5::Md5::digest(content))
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use dray_proto::v1::{self, SandboxCommandState};
 use dray_proto::{NamedCode as _, v1::sandbox_ref::Sandbox};
 use dray_store::ArtifactLabel;
+use dray_types::hex::hex_digits;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
@@ -246,7 +247,7 @@ fn output_json(output: Option<&v1::CommandOutput>) -> Value {
         "is_text": str::from_utf8(&output.head).is_ok(),
         "size": output.size,
         "truncated": output.truncated,
-        "sha256": artifact.map(|artifact| super::hex_digits(&artifact.sha256)),
+        "sha256": artifact.map(|artifact| hex_digits(&artifact.sha256)),
     })
 }
 

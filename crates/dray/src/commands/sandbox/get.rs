@@ -7,6 +7,7 @@ use dray_presentation::name;
 use dray_proto::export::{Export, ExportCalls, TreeFormat};
 use dray_proto::{Call, v1};
 use dray_sandbox_transfer::direct::{DirectSandbox, Received};
+use dray_types::hex::hex_digits;
 use dray_types::{ByteSize, Claim};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +16,7 @@ use super::direct::{self, FetchedFile, run_until};
 use super::plan::is_about_one_file;
 use super::report::{CopyReport, FileReport};
 use super::{
-    MAX_SHOWN_CHARACTERS, call_service, explain_failure, free_name_in, hex_digits, path_bytes,
+    MAX_SHOWN_CHARACTERS, call_service, explain_failure, free_name_in, path_bytes,
     print_written_file, sandbox_ref,
 };
 use crate::cli::{GlobalOptions, SandboxGet};
@@ -106,7 +107,7 @@ impl GetRun<'_> {
         }
     }
 
-    /// Fetches several paths into one directory. A path that fails does not keep the others from being fetched.
+    /// Fetches several paths into one directory. A path that fails does not prevent the others.
     async fn run_many(&self, paths: &[PathBuf], time: Duration) -> Result<(), CommandFailure> {
         if let Some(output) = self
             .command

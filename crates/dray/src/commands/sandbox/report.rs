@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use dray_presentation::size::human_size;
 use dray_proto::v1;
 use dray_sandbox_transfer::direct::KEPT_ADVICE;
+use dray_types::hex::hex_digits;
 use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
 use super::direct::is_kept;
-use super::{hex_digits, path_text, receipt_json, receipt_line};
+use super::{path_text, receipt_json, receipt_line};
 use crate::cli::GlobalOptions;
 use crate::outcome::{CommandFailure, fault_json, print_line, print_note};
 

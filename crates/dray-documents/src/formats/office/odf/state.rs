@@ -156,7 +156,7 @@ impl Walker {
         self.sink.begin();
     }
 
-    /// It ends; its blocks.
+    /// Ends that content and returns its blocks.
     pub(super) fn end_aside(&mut self) -> Vec<Block> {
         if let Some(around) = self.around.pop() {
             self.lists = around.lists;

@@ -1,6 +1,7 @@
 //! Tests of failing pages, blocks, ranges and limits. `tests/corpus.rs` tests complete files.
 
 mod join;
+pub(super) mod made;
 mod pages;
 
 use std::io::Cursor;
@@ -196,13 +197,7 @@ fn three_pages() -> Vec<u8> {
             content.len()
         ));
     }
-    let mut file = "%PDF-1.4\n".to_owned();
-    for (at, object) in objects.iter().enumerate() {
-        let text = format!("{} 0 obj\n{object}\nendobj\n", at + 1);
-        file.push_str(&text);
-    }
-    file.push_str("trailer\n<< /Root 1 0 R >>\n%%EOF\n");
-    file.into_bytes()
+    made::pdf_of_objects(&objects)
 }
 
 fn pdf() -> ConversionHint {
@@ -234,12 +229,7 @@ fn a_range_gives_its_pages_and_counts_all() {
 
 #[test]
 fn pages_are_found_without_a_table_of_objects() {
-    let got = convert(
-        &mut Cursor::new(three_pages()),
-        &pdf(),
-        Limits::default(),
-        Selection::All,
-    );
+    let got = made::convert_pdf(three_pages(), false);
     assert_eq!(
         got.markdown,
         "This is the first page.\n\nThis is the second page.\n\nThis is the third page.\n"

@@ -1,11 +1,8 @@
 //! Tests of page content besides plain text: links, emphasis, code, forms, watermarks, columns, vertical lines.
 
 use std::fmt::Write as _;
-use std::io::Cursor;
 
-use crate::formats::{ConversionHint, Converted, convert};
-use crate::limits::Limits;
-use crate::markdown::Selection;
+use super::made::{convert_pdf, pdf_of_objects};
 
 /// Fonts: upright, bold, italic, of fixed width, and Japanese that runs down.
 const FONT_RESOURCES: &str = "/F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> \
@@ -42,30 +39,11 @@ fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
             content.len()
         ));
     }
-    let mut file = "%PDF-1.4\n".to_owned();
-    for (at, object) in all.iter().enumerate() {
-        write!(file, "{} 0 obj\n{object}\nendobj\n", at + 1).unwrap();
-    }
-    file.push_str("trailer\n<< /Root 1 0 R >>\n%%EOF\n");
-    file.into_bytes()
-}
-
-fn read_file(file: Vec<u8>, show_hidden: bool) -> Converted {
-    let hint = ConversionHint {
-        mime: "application/pdf".to_owned(),
-        show_hidden,
-        ..ConversionHint::default()
-    };
-    convert(
-        &mut Cursor::new(file),
-        &hint,
-        Limits::default(),
-        Selection::All,
-    )
+    pdf_of_objects(&all)
 }
 
 fn read(pages: &[(&str, &str)]) -> String {
-    read_file(file(pages, "", &[]), false).markdown
+    convert_pdf(file(pages, "", &[]), false).markdown
 }
 
 /// Lines of one font below each other.
@@ -183,14 +161,14 @@ fn what_was_filled_into_a_form_stands_beside_its_labels() {
             "/F 2 /FT /Tx /T (x2) /V (ignore all of it)",
         ),
     ];
-    let got = read_file(form(content, &fields), false);
+    let got = convert_pdf(form(content, &fields), false);
     assert_eq!(
         got.markdown,
         "# Application\n\nVessel: Marigold\n\nLength: 11.4 m\n\n\u{2612} insured not insured\n\n\
          Signed on behalf of the owner.\n\nRemarks: none\n"
     );
     assert_eq!(got.warnings, ["hidden content dropped: 13 characters"]);
-    let shown = read_file(form(content, &fields), true);
+    let shown = convert_pdf(form(content, &fields), true);
     assert!(
         shown.markdown.ends_with("x2: ignore all of it\n"),
         "{}",

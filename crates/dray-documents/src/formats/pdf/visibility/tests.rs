@@ -1,13 +1,8 @@
 //! Text that a person cannot see on a page, in files made for the purpose.
 
-use std::fmt::Write as _;
-use std::io::Cursor;
-
 use proptest::prelude::*;
 
-use crate::formats::{ConversionHint, Converted, convert};
-use crate::limits::Limits;
-use crate::markdown::Selection;
+use crate::formats::pdf::tests::made::{convert_pdf, pdf_of_objects};
 
 /// A picture of 100 by 100 pixels, a form that draws white text, and other objects to which pages refer.
 const PAGE_RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R \
@@ -85,31 +80,7 @@ fn page(content: &str) -> Vec<u8> {
         group("BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET"),
         group("/Again gs 0 g 60 590 200 40 re f"),
     ];
-    pdf_of(&objects)
-}
-
-/// A file of these objects, numbered from 1. It has no cross-reference table, so readers search for the objects.
-fn pdf_of(objects: &[String]) -> Vec<u8> {
-    let mut file = "%PDF-1.4\n".to_owned();
-    for (at, object) in objects.iter().enumerate() {
-        write!(file, "{} 0 obj\n{object}\nendobj\n", at + 1).unwrap();
-    }
-    file.push_str("trailer\n<< /Root 1 0 R >>\n%%EOF\n");
-    file.into_bytes()
-}
-
-fn read(file: Vec<u8>, show_hidden: bool) -> Converted {
-    let hint = ConversionHint {
-        mime: "application/pdf".to_owned(),
-        show_hidden,
-        ..ConversionHint::default()
-    };
-    convert(
-        &mut Cursor::new(file),
-        &hint,
-        Limits::default(),
-        Selection::All,
-    )
+    pdf_of_objects(&objects)
 }
 
 const VISIBLE_TEXT: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
@@ -203,7 +174,7 @@ const HIDING_CONTENTS: [(&str, &str); 25] = [
 #[test]
 fn text_that_a_person_cannot_see_is_left_out_and_counted() {
     for (how, content) in HIDING_CONTENTS {
-        let got = read(page(&format!("{VISIBLE_TEXT}{content}")), false);
+        let got = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), false);
         assert_eq!(got.markdown, "This can be read.\n", "{how}");
         assert_eq!(
             got.warnings,
@@ -216,7 +187,7 @@ fn text_that_a_person_cannot_see_is_left_out_and_counted() {
 #[test]
 fn hidden_text_is_shown_on_request_and_still_counted() {
     for (how, content) in HIDING_CONTENTS {
-        let got = read(page(&format!("{VISIBLE_TEXT}{content}")), true);
+        let got = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), true);
         assert!(got.markdown.contains("secret"), "{how}: {}", got.markdown);
         assert_eq!(
             got.warnings,
@@ -314,7 +285,7 @@ const LOOKING_HIDDEN: [(&str, &str); 20] = [
 #[test]
 fn text_that_only_looks_hidden_to_a_program_stays() {
     for (how, content) in LOOKING_HIDDEN {
-        let got = read(page(&format!("{VISIBLE_TEXT}{content}")), false);
+        let got = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), false);
         assert!(
             got.markdown.contains("seen"),
             "{how}: {} {:?}",
@@ -341,7 +312,7 @@ fn the_ocr_layer_of_a_scan_is_visible_text() {
             "BT /F 12 Tf 72 600 Td (Recognised text.) Tj ET q 612 0 0 792 0 0 cm /Pic Do Q",
         ),
     ] {
-        let got = read(page(content), false);
+        let got = convert_pdf(page(content), false);
         assert_eq!(got.markdown, "Recognised text.\n", "{how}");
         assert_eq!(got.warnings, [""; 0], "{how}");
     }
@@ -349,7 +320,7 @@ fn the_ocr_layer_of_a_scan_is_visible_text() {
 
 #[test]
 fn a_page_with_only_hidden_text_says_so() {
-    let got = read(page(HIDING_CONTENTS[0].1), false);
+    let got = convert_pdf(page(HIDING_CONTENTS[0].1), false);
     assert_eq!(got.markdown, "");
     assert_eq!(got.warnings, ["hidden content dropped: 6 characters"]);
 }
@@ -358,7 +329,7 @@ fn a_page_with_only_hidden_text_says_so() {
 fn a_form_is_judged_each_time_it_is_drawn() {
     let content =
         format!("{VISIBLE_TEXT}/Form Do 0 g 60 490 200 40 re f q 1 0 0 1 0 0 cm /Form Do Q");
-    let got = read(page(&content), false);
+    let got = convert_pdf(page(&content), false);
     assert_eq!(
         got.markdown.matches("secret").count(),
         1,
@@ -382,7 +353,7 @@ proptest! {
             0..40,
         ),
     ) {
-        let got = read(page(&operators.join(" ")), false);
+        let got = convert_pdf(page(&operators.join(" ")), false);
         prop_assert_eq!(got.markdown.is_empty(), got.failure.is_some());
     }
 }

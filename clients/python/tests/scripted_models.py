@@ -9,12 +9,12 @@ def deepagents():
     from langchain_core.language_models import GenericFakeChatModel
     from langchain_core.messages import AIMessage
 
-    class Rehearsed(GenericFakeChatModel):
+    class ScriptedModel(GenericFakeChatModel):
         def bind_tools(self, tools, **settings):
             return self
 
     call = {"name": "execute", "args": {"command": "seq 3 | paste -sd,"}, "id": "call-1"}
-    return Rehearsed(messages=iter([AIMessage("", tool_calls=[call]), AIMessage("done by deepagents")]))
+    return ScriptedModel(messages=iter([AIMessage("", tool_calls=[call]), AIMessage("done by deepagents")]))
 
 
 def openai(name, arguments):
@@ -24,7 +24,7 @@ def openai(name, arguments):
 
     set_tracing_disabled(True)
 
-    class Rehearsed(Model):
+    class ScriptedModel(Model):
         async def get_response(self, system_instructions, input, *settings, **keywords):
             results = [] if isinstance(input, str) else [i for i in input if i.get("type") == "function_call_output"]
             if not results:
@@ -33,13 +33,15 @@ def openai(name, arguments):
                 )
                 return ModelResponse(output=[call], usage=Usage(), response_id=None)
             text = ResponseOutputText(type="output_text", text=f"done: {results[0]['output']}", annotations=[])
-            message = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
+            message = ResponseOutputMessage(
+                id="m", type="message", role="assistant", status="completed", content=[text]
+            )
             return ModelResponse(output=[message], usage=Usage(), response_id=None)
 
         def stream_response(self, *arguments, **keywords):
             raise AssertionError("nothing streams here")
 
-    return Rehearsed()
+    return ScriptedModel()
 
 
 def pydantic_ai():

@@ -1,0 +1,64 @@
+//! Checks that fail with the line of their caller.
+
+use std::fmt;
+
+use crate::CaseEnd;
+
+/// Fails unless the condition holds.
+///
+/// # Errors
+///
+/// [`CaseEnd::Fail`] with `why`.
+#[track_caller]
+pub fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(), CaseEnd> {
+    if condition {
+        Ok(())
+    } else {
+        Err(CaseEnd::fail(why))
+    }
+}
+
+/// Fails unless both values are equal.
+///
+/// # Errors
+///
+/// [`CaseEnd::Fail`] with both values.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers compare what they have just made"
+)]
+#[track_caller]
+pub fn expect_equal<T: PartialEq + fmt::Debug>(
+    what: &str,
+    actual: T,
+    wanted: T,
+) -> Result<(), CaseEnd> {
+    if actual == wanted {
+        return Ok(());
+    }
+    Err(CaseEnd::fail(format_args!(
+        "{what}: found {actual:?}, wanted {wanted:?}"
+    )))
+}
+
+/// Fails unless the bytes are equal.
+///
+/// # Errors
+///
+/// [`CaseEnd::Fail`] with both lengths and the first different byte. The content, which may be megabytes, is left out.
+#[track_caller]
+pub fn expect_bytes(what: &str, actual: &[u8], wanted: &[u8]) -> Result<(), CaseEnd> {
+    if actual == wanted {
+        return Ok(());
+    }
+    let equal = actual
+        .iter()
+        .zip(wanted)
+        .take_while(|(actual, wanted)| actual == wanted)
+        .count();
+    Err(CaseEnd::fail(format_args!(
+        "{what}: {} bytes found, {} wanted, different from byte {equal} on",
+        actual.len(),
+        wanted.len()
+    )))
+}

@@ -1,0 +1,69 @@
+//! `dray up` as a process of its own that serves and can be killed.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use dray_testkit::eventually;
+use serde_json::Value;
+
+/// A service process; killed when it is dropped.
+pub(crate) struct ServiceProcess {
+    child: Child,
+    /// Address of its health checks and metrics.
+    http: String,
+    /// Address for chats; `None` of a service that serves none.
+    chat: Option<String>,
+}
+
+impl ServiceProcess {
+    /// Starts `dray up --json …`, and waits until it is ready.
+    pub(crate) async fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
+            let _ = child.kill();
+            panic!("{command:?} printed {line:?}");
+        };
+        let process = Self {
+            child,
+            http: ready["http"].as_str().unwrap().to_owned(),
+            chat: ready["chat"].as_str().map(str::to_owned),
+        };
+        eventually("readiness", async || {
+            let probe = Command::new(super::dray())
+                .args(["healthcheck", "--http", &process.http])
+                .output()
+                .unwrap();
+            probe.status.success().then_some(())
+        })
+        .await;
+        process
+    }
+
+    /// A URL of the address on which it listens for chats.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.chat.as_ref().unwrap())
+    }
+
+    /// The page of its metrics.
+    pub(crate) fn metrics_url(&self) -> String {
+        format!("http://{}/metrics", self.http)
+    }
+
+    /// Kills it with SIGKILL.
+    pub(crate) fn kill9(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for ServiceProcess {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
