@@ -3,12 +3,14 @@
 mod answer;
 mod delta;
 mod error;
+mod plain_chunk;
 mod stream;
 mod surrogates;
 
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dray_agent::caller::{Caller, TraceSource, trace_headers};
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_types::Secret;
@@ -124,11 +126,31 @@ impl ChatClient {
         deployment: &str,
         body: Value,
     ) -> Result<ChatStream, ChatError> {
-        // Serialised once; all attempts share the bytes.
         // Into bytes directly: `Value`'s `Display` checks and copies each fragment once more.
         let body = serde_json::to_vec(&body)
-            .map(bytes::Bytes::from)
             .map_err(|_| ChatError::new(ChatKind::Malformed, "the request is not JSON"))?;
+        self.send_body(caller, headers, deployment, body.into())
+            .await
+    }
+
+    /// [`ChatClient::stream`] with a body that is serialised already.
+    pub async fn stream_bytes(
+        &self,
+        caller: &Caller,
+        deployment: &str,
+        body: Bytes,
+    ) -> Result<ChatStream, ChatError> {
+        self.send_body(caller, None, deployment, body).await
+    }
+
+    /// Sends a request until it is accepted or must not be sent again. All attempts share the bytes.
+    async fn send_body(
+        &self,
+        caller: &Caller,
+        headers: Option<&[String]>,
+        deployment: &str,
+        body: Bytes,
+    ) -> Result<ChatStream, ChatError> {
         for made in 1.. {
             let request = self.request(caller, headers, deployment)?;
             let request = trace_headers(self.trace)

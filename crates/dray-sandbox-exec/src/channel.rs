@@ -87,6 +87,15 @@ pub trait Exec: Debug + Send + Sync {
     /// end. For [`Arguments::Shell`] channels the implementation quotes `argv` with [`super::quote`].
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error>;
 
+    /// Starts a shell that reads commands from `input`: `sh`, or what starts it best on this channel.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::run`].
+    async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
+        self.run(vec![b"sh".to_vec()], Some(input)).await
+    }
+
     /// Checks whether a command could be started now, before a running shell is used. Waits for work that must finish
     /// before it. A command that is started needs no such check, since it fails by itself.
     ///
@@ -113,6 +122,10 @@ impl<T: Exec + ?Sized> Exec for std::sync::Arc<T> {
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.as_ref().run(argv, stdin).await
+    }
+
+    async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
+        self.as_ref().run_shell(input).await
     }
 
     async fn ready(&self) -> Result<(), Error> {

@@ -88,6 +88,14 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
+    /// Ends the shell that waits for its next request, if there is one, to make room on the channel. The next request
+    /// starts another.
+    pub async fn release_shell(&self) {
+        if let Some(persistent_shell) = &self.persistent_shell {
+            persistent_shell.release().await;
+        }
+    }
+
     /// The channel that runs the commands.
     pub fn exec(&self) -> &E {
         &self.exec

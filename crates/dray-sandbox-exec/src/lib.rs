@@ -21,6 +21,7 @@
 mod channel;
 mod command;
 mod decode;
+mod directory;
 mod execute;
 mod failure;
 mod files;
@@ -46,6 +47,7 @@ mod tests;
 
 pub use channel::{Arguments, Channel, CommandExit, Exec, RunningCommand};
 pub use command::{ChannelConfig, CommandBackend, CommandConfig};
+pub use directory::DirectoryIdentity;
 pub use failure::kind_of_text;
 pub use files::ExecFiles;
 pub use local::{Failure, LocalExec, SEARCH_PATH};

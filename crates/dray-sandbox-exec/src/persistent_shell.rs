@@ -17,6 +17,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 use futures_util::stream;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -200,6 +201,14 @@ impl PersistentShell {
         quiet.then_some(shell)
     }
 
+    /// Ends the waiting shell.
+    pub(super) async fn release(&self) {
+        let waiting = lock(&self.parked).take();
+        if let Some(shell) = waiting {
+            shell.close().await;
+        }
+    }
+
     fn park(&self, mut shell: ShellProcess) {
         shell.since = Instant::now();
         self.sweeper.get_or_init(|| {
@@ -214,6 +223,17 @@ impl PersistentShell {
     }
 }
 
+impl Drop for PersistentShell {
+    fn drop(&mut self) {
+        let waiting = lock(&self.parked).take();
+        // A waiting shell runs nothing. Dropping it would kill its process group, which on some channels takes a command
+        // of its own.
+        if let (Some(shell), Ok(runtime)) = (waiting, Handle::try_current()) {
+            runtime.spawn(shell.close());
+        }
+    }
+}
+
 impl ShellProcess {
     async fn start<E: Exec>(exec: &E) -> Result<Self, Error> {
         // Some channels take input only while their output is read, and between two requests no task reads it. So the
@@ -222,7 +242,7 @@ impl ShellProcess {
         let lines = stream::unfold(lines, async |mut lines| {
             lines.recv().await.map(|line| (Ok(line), lines))
         });
-        let running = exec.run(vec![b"sh".to_vec()], Some(Body::new(lines)));
+        let running = exec.run_shell(Body::new(lines));
         Ok(Self {
             input,
             running: running.await?,

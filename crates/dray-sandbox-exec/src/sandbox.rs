@@ -51,6 +51,11 @@ impl<E: Exec> Exec for GuardedExec<E> {
         self.exec.run(argv, stdin).await
     }
 
+    async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
+        self.guard.check().await?;
+        self.exec.run_shell(input).await
+    }
+
     async fn ready(&self) -> Result<(), Error> {
         self.guard.check().await?;
         self.exec.ready().await

@@ -13,6 +13,7 @@ use dray_sandbox::{
 };
 use dray_sandbox_exec::ExecFiles;
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use crate::identity::{self, HostLookup};
 use crate::link::HostLink;
@@ -32,6 +33,8 @@ pub(crate) struct SshSandbox {
     /// Generation of the link in which the incarnation was seen.
     seen: AtomicU64,
     checking: Mutex<()>,
+    /// The task that makes room for other channels.
+    _background: JoinSet<()>,
 }
 
 impl SshSandbox {
@@ -46,9 +49,12 @@ impl SshSandbox {
             // Before the first connection: no request is sent to a host with another key.
             link.expect(fingerprint).await;
         }
-        let shell = Shell::new(Arc::clone(&link));
+        // The shell that examines the host stays open for the requests that follow.
+        let exec = ExecFiles::new(Shell::new(Arc::clone(&link))).with_persistent_shell();
         let pool = Pool::new(Arc::clone(&link));
-        let found = identity::find(&link, &shell, &pool, directory.as_ref()).await?;
+        let mut background = JoinSet::new();
+        background.spawn(make_room(Arc::clone(&link), exec.clone()));
+        let found = identity::find(&link, &exec, &pool, directory.as_ref()).await?;
         if expected.is_some_and(|expected| expected != found.incarnation) {
             return Err(replaced());
         }
@@ -60,10 +66,11 @@ impl SshSandbox {
             seen: AtomicU64::new(link.generation()),
             link,
             pool,
-            exec: ExecFiles::new(shell).with_persistent_shell(),
+            exec,
             found,
             directory,
             checking: Mutex::new(()),
+            _background: background,
         })
     }
 
@@ -101,7 +108,9 @@ impl SshSandbox {
             return Ok(());
         }
         let directory = self.directory.as_ref();
-        let found = identity::find(&self.link, self.exec.exec(), &self.pool, directory).await?;
+        // Without a persistent shell: one that waits may belong to the connection that was replaced.
+        let fresh = ExecFiles::new(self.exec.exec().clone());
+        let found = identity::find(&self.link, &fresh, &self.pool, directory).await?;
         if found.incarnation != self.found.incarnation {
             // Its channels lead to another host, which replaced the first one.
             self.pool.clear();
@@ -109,6 +118,14 @@ impl SshSandbox {
         }
         self.seen.store(generation, Ordering::Release);
         Ok(())
+    }
+}
+
+/// Ends the shell that waits for its next request whenever another channel finds no room on the host's connections.
+async fn make_room(link: Arc<HostLink>, exec: ExecFiles<Shell>) {
+    loop {
+        link.crowded().await;
+        exec.release_shell().await;
     }
 }
 

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
 use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, quote};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
@@ -29,6 +29,9 @@ use crate::session::Session;
 /// Prints a line with the nonce and the number of the process that leads the group, and then runs the command. The
 /// shell stays to return its status; when the line cannot be printed, it ends.
 const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "$@"; exit "$?""#;
+/// Begins the input of a shell. A host that runs an SFTP server instead of every command (`ForceCommand internal-sftp`)
+/// waits for a request, as a shell does: these bytes are the length of an impossible one, so the server ends immediately.
+const BLANK_LINES: &[u8] = b"\n\n\n\n\n\n\n\n";
 /// Most bytes that start files may print.
 const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
 /// Time for start files to run.
@@ -62,7 +65,7 @@ impl Shell {
         Ok((running.end.await?, output))
     }
 
-    async fn start(&self, argv: &[Vec<u8>], input: bool) -> Result<StartedCommand, Error> {
+    async fn start(&self, argv: &[Vec<u8>], input: CommandInput) -> Result<StartedCommand, Error> {
         // 128 random bits: no start file can print the line by chance or on purpose.
         let nonce = format!("{:032x}", rand::random::<u128>());
         let line = command_line(&nonce, argv)?;
@@ -107,8 +110,17 @@ struct ChannelRequest {
     shell: Shell,
     line: Vec<u8>,
     nonce: String,
-    /// Whether the command gets an input.
-    input: bool,
+    input: CommandInput,
+}
+
+/// The input of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommandInput {
+    None,
+    /// Bytes that follow once the command runs.
+    Stream,
+    /// The same for a shell that reads commands, with blank lines before them.
+    Commands,
 }
 
 impl ChannelKind for ChannelRequest {
@@ -136,8 +148,15 @@ struct StartedCommand {
 
 impl StartedCommand {
     async fn new(command: Command, begin: &ChannelRequest) -> Result<Self, Refusal> {
-        let (session, stdin, mut stdout) =
-            Session::start(command, begin.input).map_err(Refusal::Final)?;
+        let input = begin.input != CommandInput::None;
+        let (session, mut stdin, mut stdout) =
+            Session::start(command, input).map_err(Refusal::Final)?;
+        if let Some(stdin) = &mut stdin
+            && begin.input == CommandInput::Commands
+        {
+            // Into the pipe, which is empty. A failure means that the client ended; its output shows why.
+            let _ = stdin.write_all(BLANK_LINES).await;
+        }
         // From here on it may run, and a dropped caller does not know that.
         let mut group = ProcessGroup::new(begin.shell.clone(), begin.nonce.clone());
         match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
@@ -228,12 +247,28 @@ impl Exec for Shell {
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
-        let started = self.start(&argv, stdin.is_some()).await?;
+        let input = match stdin {
+            Some(_) => CommandInput::Stream,
+            None => CommandInput::None,
+        };
+        let started = self.start(&argv, input).await?;
+        Ok(Self::running(started, stdin))
+    }
+
+    async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
+        let argv = [b"sh".to_vec()];
+        let started = self.start(&argv, CommandInput::Commands).await?;
+        Ok(Self::running(started, Some(input)))
+    }
+}
+
+impl Shell {
+    fn running(started: StartedCommand, stdin: Option<Body>) -> RunningCommand {
         let job = RemoteJob::new(started.group, started.session);
         if let (Some(pipe), Some(body)) = (started.stdin, stdin) {
             job.feed(pipe, body);
         }
-        Ok(job.running(started.stdout, started.first))
+        job.running(started.stdout, started.first)
     }
 }
 

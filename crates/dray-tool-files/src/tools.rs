@@ -8,7 +8,7 @@ mod read;
 mod send_file;
 mod tickets;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use dray_agent::manifest::call::AttachmentRules;
@@ -34,14 +34,39 @@ enum FileToolKind {
     DownloadLink,
 }
 
-/// One of them, for one turn.
+/// All of them, in the order in which a model gets them.
+const FILE_TOOL_KINDS: [FileToolKind; 10] = [
+    FileToolKind::SendFile,
+    FileToolKind::ReadAttachment,
+    FileToolKind::ReadFiles,
+    FileToolKind::FetchUserFile,
+    FileToolKind::FetchUrl,
+    FileToolKind::List,
+    FileToolKind::Put,
+    FileToolKind::Get,
+    FileToolKind::RequestUpload,
+    FileToolKind::DownloadLink,
+];
+
+/// The part of a tool that is the same in all turns. Building the schemas in each turn would cost more than most other steps
+/// of its beginning.
 #[derive(Debug)]
-struct FileTool {
+struct FileToolSpec {
     kind: FileToolKind,
     declaration: ToolDeclaration,
     rules: CallRules,
+}
+
+/// One of them, for one turn.
+#[derive(Debug)]
+struct FileTool {
+    spec: &'static FileToolSpec,
     files: Arc<TurnFiles>,
 }
+
+/// Constant data of all tools, in the order of [`FILE_TOOL_KINDS`].
+static FILE_TOOL_SPECS: LazyLock<[FileToolSpec; FILE_TOOL_KINDS.len()]> =
+    LazyLock::new(|| FILE_TOOL_KINDS.map(FileToolSpec::new));
 
 /// The tools for this turn: sandbox tools if there is a sandbox, reading tools if there are files to read, and the web
 /// tool if the manifest or the operator enables it. `keeps_texts` is whether the turn may store results or old messages
@@ -73,14 +98,21 @@ pub async fn offered_tools(files: &Arc<TurnFiles>, keeps_texts: bool) -> Vec<Arc
     if sandbox && config.tickets {
         kinds.extend([FileToolKind::RequestUpload, FileToolKind::DownloadLink]);
     }
-    kinds
-        .into_iter()
-        .map(|kind| FileTool::new(kind, Arc::clone(files)) as Arc<dyn Tool>)
+    let specs = FILE_TOOL_SPECS
+        .iter()
+        .filter(|spec| kinds.contains(&spec.kind));
+    specs
+        .map(|spec| {
+            Arc::new(FileTool {
+                spec,
+                files: Arc::clone(files),
+            }) as Arc<dyn Tool>
+        })
         .collect()
 }
 
-impl FileTool {
-    fn new(kind: FileToolKind, files: Arc<TurnFiles>) -> Arc<Self> {
+impl FileToolSpec {
+    fn new(kind: FileToolKind) -> Self {
         let (declaration, label) = match kind {
             FileToolKind::SendFile => (send_file::send_file_declaration(), "Send file"),
             FileToolKind::ReadAttachment => (read::attachment_declaration(), "Read document"),
@@ -107,7 +139,7 @@ impl FileTool {
             FileToolKind::RequestUpload => &["directory"],
             FileToolKind::ReadFiles | FileToolKind::FetchUserFile => &[],
         };
-        Arc::new(Self {
+        Self {
             kind,
             declaration,
             rules: CallRules {
@@ -120,24 +152,23 @@ impl FileTool {
                 by_reference: by_reference.iter().map(|name| (*name).to_owned()).collect(),
                 ..CallRules::default()
             },
-            files,
-        })
+        }
     }
 }
 
 #[async_trait]
 impl Tool for FileTool {
     fn declaration(&self) -> &ToolDeclaration {
-        &self.declaration
+        &self.spec.declaration
     }
 
     fn rules(&self) -> &CallRules {
-        &self.rules
+        &self.spec.rules
     }
 
     async fn call(&self, call: ToolCall, _turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let files = &self.files;
-        match self.kind {
+        match self.spec.kind {
             FileToolKind::SendFile => Box::pin(send_file::send_files(files, &call)).await,
             FileToolKind::ReadAttachment => Box::pin(read::read_attachment(files, &call)).await,
             FileToolKind::ReadFiles => read::read_files(files, &call).await,

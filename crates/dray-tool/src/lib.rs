@@ -22,7 +22,8 @@
 //!     description: Some("Gives the forecast.".to_owned()),
 //!     parameters: serde_json::json!({"type": "object", "properties": {}}),
 //! };
-//! assert_eq!(declaration.body()["function"]["name"], "weather_get_forecast_");
+//! let body = serde_json::to_value(&declaration).unwrap();
+//! assert_eq!(body["function"]["name"], "weather_get_forecast_");
 //! ```
 
 mod failure;

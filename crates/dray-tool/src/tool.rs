@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_agent::manifest::call::{AttachmentRules, Fallback, ParameterDisplay, ToolDisplay};
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -22,17 +24,26 @@ pub struct ToolDeclaration {
     pub parameters: Value,
 }
 
-impl ToolDeclaration {
-    /// The form in the body of a chat completion.
-    pub fn body(&self) -> Value {
+/// The form in the body of a chat completion.
+impl Serialize for ToolDeclaration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // In a fixed order: equal tools give equal bytes, so prompt caches hit (quickapps 44.4 R16).
-        let mut function = Map::new();
-        function.insert("name".to_owned(), Value::from(self.name.as_str()));
-        if let Some(description) = &self.description {
-            function.insert("description".to_owned(), Value::from(description.as_str()));
+        #[derive(Serialize)]
+        struct Function<'a> {
+            name: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            description: Option<&'a str>,
+            parameters: &'a Value,
         }
-        function.insert("parameters".to_owned(), self.parameters.clone());
-        serde_json::json!({ "type": "function", "function": function })
+        let mut tool = serializer.serialize_struct("ToolDeclaration", 2)?;
+        tool.serialize_field("type", "function")?;
+        let function = Function {
+            name: &self.name,
+            description: self.description.as_deref(),
+            parameters: &self.parameters,
+        };
+        tool.serialize_field("function", &function)?;
+        tool.end()
     }
 }
 

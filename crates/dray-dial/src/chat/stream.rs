@@ -14,6 +14,9 @@ use crate::error::Error;
 /// Longest event of a response, in bytes. Models that make pictures send them in one event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
+/// Reads one chunk of a response.
+type ChunkReader<T> = fn(&mut ChatStream, &[u8]) -> Result<T, ChatError>;
+
 /// A response while it arrives: events, or one JSON document if the peer does not stream.
 pub struct ChatStream {
     response: HttpResponse,
@@ -48,8 +51,7 @@ impl ChatStream {
     /// [`ChatKind::Broken`] if it ends without a finish reason, [`ChatKind::Timeout`], [`ChatKind::Malformed`] and
     /// errors that the service reports.
     pub async fn next(&mut self) -> Result<Option<ChunkDelta>, ChatError> {
-        let chunk = self.chunk().await?;
-        Ok(chunk.as_ref().map(ChunkDelta::read))
+        self.next_with(Self::read_delta).await
     }
 
     /// [`ChatStream::next`] as the raw chunk, for callers that pass on unknown members.
@@ -58,16 +60,20 @@ impl ChatStream {
     ///
     /// The errors of [`ChatStream::next`].
     pub async fn chunk(&mut self) -> Result<Option<Value>, ChatError> {
+        self.next_with(Self::read).await
+    }
+
+    async fn next_with<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
         if self.over {
             return Ok(None);
         }
-        let next = self.advance().await;
+        let next = self.advance(read).await;
         // After the end or an error, the connection is not read any more.
         self.over = !matches!(next, Ok(Some(_)));
         next
     }
 
-    async fn advance(&mut self) -> Result<Option<Value>, ChatError> {
+    async fn advance<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
         loop {
             while let Some(event) = self.events.pop_front() {
                 let event = event.trim();
@@ -75,12 +81,12 @@ impl ChatStream {
                     return Ok(None);
                 }
                 if !event.is_empty() {
-                    return self.read(event.as_bytes()).map(Some);
+                    return read(self, event.as_bytes()).map(Some);
                 }
             }
             match self.response.chunk().await {
                 Ok(Some(piece)) => self.take(&piece)?,
-                Ok(None) => return self.end(),
+                Ok(None) => return self.end(read),
                 // The response was complete; only `[DONE]` is missing.
                 Err(_) if self.finished => return Ok(None),
                 Err(error) => return Err(Error::from(error).into()),
@@ -113,9 +119,9 @@ impl ChatStream {
         }
     }
 
-    fn end(&mut self) -> Result<Option<Value>, ChatError> {
+    fn end<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
         if let Some(document) = self.document.take() {
-            let whole = self.read(&document)?;
+            let whole = read(self, &document)?;
             self.finished = true;
             return Ok(Some(whole));
         }
@@ -123,7 +129,7 @@ impl ChatStream {
             Some(event) if event.trim() == "[DONE]" => Ok(None),
             // The last event, without the empty line after it.
             Some(event) if serde_json::from_str::<Value>(&event).is_ok() => {
-                self.read(event.as_bytes()).map(Some)
+                read(self, event.as_bytes()).map(Some)
             }
             // Some services leave `[DONE]` out; a finish reason is enough.
             _ if self.finished => Ok(None),
@@ -132,6 +138,17 @@ impl ChatStream {
                 "the stream ended in the middle",
             )),
         }
+    }
+
+    fn read_delta(&mut self, event: &[u8]) -> Result<ChunkDelta, ChatError> {
+        // Half of a character that waits for this chunk is joined in the tree.
+        if !self.split_pairs.is_waiting()
+            && let Some(delta) = ChunkDelta::read_plain(event)
+        {
+            self.finished |= delta.finish_reason.is_some();
+            return Ok(delta);
+        }
+        Ok(ChunkDelta::read(&self.read(event)?))
     }
 
     fn read(&mut self, event: &[u8]) -> Result<Value, ChatError> {

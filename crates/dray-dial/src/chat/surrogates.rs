@@ -22,6 +22,11 @@ pub(super) struct SplitPairs {
 }
 
 impl SplitPairs {
+    /// Whether the first half of a character waits for a later chunk.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Parses a chunk and joins split characters.
     pub(super) fn read(&mut self, event: &[u8]) -> Result<Value, serde_json::Error> {
         let read = serde_json::from_slice(event);
@@ -32,7 +37,7 @@ impl SplitPairs {
                 None => return Err(error),
             },
         };
-        if had_halves || !self.waiting.is_empty() {
+        if had_halves || self.is_waiting() {
             self.join(&mut chunk);
             replace_stand_ins(&mut chunk);
         }

@@ -207,7 +207,7 @@ fn r_16_declarations_are_the_same_each_time() {
         let tools = fixture.offered();
         tools
             .iter()
-            .map(|tool| tool.declaration().body().to_string())
+            .map(|tool| serde_json::to_string(tool.declaration()).unwrap())
             .collect()
     };
     assert_eq!(bodies(), bodies());

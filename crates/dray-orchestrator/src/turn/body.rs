@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::orchestrator::Deployment;
 use dray_agent::message::Message;
 use dray_tool::Tool;
-use serde_json::{Map, Value, json};
+use serde::ser::{SerializeMap as _, SerializeSeq as _};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use super::client_tools::{ClientTools, merge_parameters};
 
@@ -39,23 +42,30 @@ impl ClientWishes {
     }
 }
 
-/// The parts of a request body that all calls of one turn share.
+/// The parts of a request body that all calls of one turn share, serialised once: the declarations of tools are most of
+/// a request, and the same in each.
 #[derive(Debug)]
 pub(super) struct BodyTemplate {
-    /// Parameters, model, tools and form of the answer.
-    fixed: Map<String, Value>,
+    /// A JSON object up to the value of its last member, `messages`.
+    prefix: Vec<u8>,
+    /// Parameters of the manifest and the client, for traces.
+    parameters: Map<String, Value>,
     /// The client's `tool_choice`, for the first call only.
     tool_choice: Option<Value>,
 }
 
 impl BodyTemplate {
     /// A template. `statics` are the tools that the model's own deployment runs, unchanged.
+    ///
+    /// # Errors
+    ///
+    /// A parameter is not JSON.
     pub(super) fn new(
         deployment: &Deployment,
         tools: &[Arc<dyn Tool>],
         statics: &[Value],
         wishes: ClientWishes,
-    ) -> Self {
+    ) -> Result<Self, serde_json::Error> {
         let ClientWishes {
             tool_choice,
             response_format,
@@ -67,31 +77,35 @@ impl BodyTemplate {
             _ => Map::new(),
         };
         merge_parameters(&mut fixed, parameters);
-        fixed.insert("stream".to_owned(), json!(true));
-        fixed.insert("model".to_owned(), json!(deployment.deployment_id));
-        let declared = tools.iter().map(|tool| tool.declaration().body());
-        let all: Vec<_> = declared
-            .chain(statics.iter().cloned())
-            // Last, so that the agent's own part of the prompt is the same for all clients.
-            .chain(client_tools.declarations().iter().cloned())
-            .collect();
-        // Services refuse a choice without tools. Only `auto` and `none` get here without any.
-        let tool_choice = tool_choice.filter(|_| !all.is_empty());
-        if all.is_empty() {
+        // Written below or for each call; a name that occurs twice has no defined value (RFC 8259 section 4).
+        for name in OWN_MEMBERS {
+            fixed.shift_remove(name);
+        }
+        let tools = ToolList {
+            own: tools,
+            statics,
+            client: client_tools.declarations(),
+        };
+        if tools.is_empty() {
             // Services refuse it without tools, for which it has no meaning.
             fixed.shift_remove("parallel_tool_calls");
-        } else {
-            fixed.insert("tools".to_owned(), Value::Array(all));
         }
-        if let Some(format) = response_format {
-            fixed.insert("response_format".to_owned(), format);
-        }
-        // Budgets and metrics need the token counts even if the client does not.
-        fixed.insert(
-            "stream_options".to_owned(),
-            json!({ "include_usage": true }),
-        );
-        Self { fixed, tool_choice }
+        let members = FixedMembers {
+            parameters: &fixed,
+            model: &deployment.deployment_id,
+            tools: &tools,
+            response_format: response_format.as_ref(),
+        };
+        let mut prefix = serde_json::to_vec(&members)?;
+        // Without the closing brace, since each call adds its messages.
+        prefix.pop();
+        prefix.extend_from_slice(b",\"messages\":");
+        Ok(Self {
+            prefix,
+            // Services refuse a choice without tools. Only `auto` and `none` get here without any.
+            tool_choice: tool_choice.filter(|_| !tools.is_empty()),
+            parameters: fixed,
+        })
     }
 
     /// The body of one call. `round` counts from 1.
@@ -99,13 +113,164 @@ impl BodyTemplate {
         &self,
         messages: &[Message],
         round: u32,
-    ) -> Result<Value, serde_json::Error> {
-        let mut body = self.fixed.clone();
-        body.insert("messages".to_owned(), serde_json::to_value(messages)?);
+    ) -> Result<Bytes, serde_json::Error> {
+        let mut body = self.prefix.clone();
+        serde_json::to_writer(&mut body, messages)?;
         // A choice that requires a call would otherwise do so in every round, and the loop would never end.
         if let Some(choice) = self.tool_choice.as_ref().filter(|_| round == 1) {
-            body.insert("tool_choice".to_owned(), choice.clone());
+            body.extend_from_slice(b",\"tool_choice\":");
+            serde_json::to_writer(&mut body, choice)?;
         }
-        Ok(Value::Object(body))
+        body.push(b'}');
+        Ok(body.into())
+    }
+
+    /// Parameters of the manifest and the client that are in each body.
+    pub(super) const fn parameters(&self) -> &Map<String, Value> {
+        &self.parameters
+    }
+}
+
+/// Members of a body that are not parameters.
+const OWN_MEMBERS: [&str; 7] = [
+    "stream",
+    "model",
+    "tools",
+    "response_format",
+    "stream_options",
+    "messages",
+    "tool_choice",
+];
+
+/// The members of a body that are equal in all calls of a turn.
+struct FixedMembers<'a> {
+    parameters: &'a Map<String, Value>,
+    model: &'a str,
+    tools: &'a ToolList<'a>,
+    response_format: Option<&'a Value>,
+}
+
+impl Serialize for FixedMembers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_map(None)?;
+        for (name, value) in self.parameters {
+            members.serialize_entry(name, value)?;
+        }
+        members.serialize_entry("stream", &true)?;
+        members.serialize_entry("model", self.model)?;
+        if !self.tools.is_empty() {
+            members.serialize_entry("tools", self.tools)?;
+        }
+        if let Some(format) = self.response_format {
+            members.serialize_entry("response_format", format)?;
+        }
+        // Budgets and metrics need the token counts even if the client does not.
+        members.serialize_entry(
+            "stream_options",
+            &StreamOptions {
+                include_usage: true,
+            },
+        )?;
+        members.end()
+    }
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+/// All tools of a request, in the order in which the model gets them.
+struct ToolList<'a> {
+    own: &'a [Arc<dyn Tool>],
+    statics: &'a [Value],
+    /// Last, so that the agent's own part of the prompt is the same for all clients.
+    client: &'a [Value],
+}
+
+impl ToolList<'_> {
+    const fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.statics.is_empty() && self.client.is_empty()
+    }
+}
+
+impl Serialize for ToolList<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut tools = serializer.serialize_seq(None)?;
+        for tool in self.own {
+            tools.serialize_element(tool.declaration())?;
+        }
+        for tool in self.statics.iter().chain(self.client) {
+            tools.serialize_element(tool)?;
+        }
+        tools.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_agent::message::Role;
+    use serde_json::json;
+
+    use super::*;
+
+    fn template(wishes: ClientWishes, statics: &[Value]) -> BodyTemplate {
+        let deployment = serde_json::from_value(json!({
+            "deployment_id": "gpt",
+            "parameters": {"temperature": 0.5},
+        }));
+        BodyTemplate::new(&deployment.unwrap(), &[], statics, wishes).unwrap()
+    }
+
+    fn body(template: &BodyTemplate, round: u32) -> Value {
+        let messages = [Message::new(Role::User, "a \"b\"")];
+        serde_json::from_slice(&template.body(&messages, round).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn parameters_cannot_replace_or_repeat_the_members_of_the_service() {
+        let parameters = OWN_MEMBERS.map(|name| (name.to_owned(), json!("other")));
+        let wishes = ClientWishes {
+            parameters: Map::from_iter(parameters),
+            ..ClientWishes::default()
+        };
+        let template = template(wishes, &[]);
+        assert_eq!(
+            body(&template, 1),
+            json!({
+                "temperature": 0.5,
+                "stream": true,
+                "model": "gpt",
+                "stream_options": {"include_usage": true},
+                "messages": [{"role": "user", "content": "a \"b\""}],
+            })
+        );
+        let bytes = template.body(&[], 1).unwrap();
+        assert_eq!(
+            bytes
+                .windows(9)
+                .filter(|part| part == b"\"stream\":")
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_choice_of_a_tool_is_in_the_first_request_only_and_never_without_tools() {
+        let wishes = || ClientWishes {
+            tool_choice: Some(json!("required")),
+            parameters: Map::from_iter([("parallel_tool_calls".to_owned(), json!(false))]),
+            ..ClientWishes::default()
+        };
+        let tool = json!({"type": "static_function", "static_function": {"name": "s"}});
+        let with_tools = template(wishes(), std::slice::from_ref(&tool));
+        assert_eq!(body(&with_tools, 1)["tool_choice"], "required");
+        assert_eq!(body(&with_tools, 1)["tools"], json!([tool]));
+        assert_eq!(body(&with_tools, 1)["parallel_tool_calls"], json!(false));
+        assert_eq!(body(&with_tools, 2).get("tool_choice"), None);
+        let without = body(&template(wishes(), &[]), 1);
+        for name in ["tool_choice", "tools", "parallel_tool_calls"] {
+            assert_eq!(without.get(name), None, "{name}");
+        }
     }
 }

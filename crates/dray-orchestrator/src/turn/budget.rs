@@ -11,7 +11,6 @@ use dray_agent::budget::{BudgetLimits, BudgetUse, TokenPrice, TurnLimits};
 use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::failure::RequestFailure;
 use dray_types::Sha256Digest;
-use serde_json::Value;
 
 use super::SharedParts;
 use crate::budgets::UsageLedger;
@@ -146,11 +145,10 @@ impl TurnBudget {
     }
 
     /// Charges a call of a model that begins, by the bytes of its request.
-    pub(super) async fn begin_call(&self, model: &str, request: &Value) -> CallCharge {
+    pub(super) async fn begin_call(&self, model: &str, request_bytes: usize) -> CallCharge {
         if !self.has_limits {
             return CallCharge::default();
         }
-        let request_bytes = request.to_string().len();
         let estimate = TokenUsage {
             prompt: estimated_tokens(request_bytes),
             ..TokenUsage::default()

@@ -143,10 +143,11 @@ impl OpenTurn {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
-        // Moved out, because the loop borrows other fields of `self`.
-        let mut messages = std::mem::take(&mut self.messages);
         let wishes = std::mem::take(&mut self.response.wishes);
         let client_tools = wishes.tools.clone();
+        let template = self.body_template(wishes)?;
+        // Moved out, because the loop borrows other fields of `self`.
+        let mut messages = std::mem::take(&mut self.messages);
         let files = &self.session.files;
         let mut speech = TextRelay::new(MediaTagFilter::new(files).await, self.response.is_dial);
         let mut rounds = ToolLoop {
@@ -154,7 +155,7 @@ impl OpenTurn {
                 endpoint: &self.parts.model,
                 caller: &self.session.turn.caller,
                 deployment: &orchestrator.deployment.deployment_id,
-                template: self.body_template(wishes),
+                template,
                 outgoing: &mut self.response.outgoing,
                 compactor: Compactor::new(files, self.response.compaction),
                 propagates_stages: orchestrator.propagate_stages,
@@ -234,13 +235,14 @@ impl OpenTurn {
     }
 
     /// The common parts of all calls of the model in this turn.
-    fn body_template(&self, wishes: ClientWishes) -> BodyTemplate {
-        BodyTemplate::new(
+    fn body_template(&self, wishes: ClientWishes) -> Result<BodyTemplate, LoopError> {
+        let template = BodyTemplate::new(
             &self.manifest.orchestrator.deployment,
             &self.tools.offered,
             &self.tools.statics,
             wishes,
-        )
+        );
+        template.map_err(|_| LoopError::Failed(RequestFailure::unexpected()))
     }
 
     async fn prepare(&mut self, sink: &EventSink) -> Result<(), LoopError> {

@@ -1,12 +1,12 @@
 //! Calls of the model in one turn.
 
+use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::event::ModelUsage;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, CustomContent, Message, Role};
 use dray_dial::chat::{ChatClient, ChatError};
 use dray_tool::{ClientGone, EventSink};
-use serde_json::Value;
 use tracing::Instrument as _;
 
 use super::ModelEndpoint;
@@ -89,7 +89,10 @@ impl ModelCaller<'_> {
         let body =
             body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;
         let begun = tokio::time::Instant::now();
-        let span = self.telemetry.chat_span(self.deployment, &body);
+        let parameters = self.template.parameters();
+        let span = self
+            .telemetry
+            .chat_span(self.deployment, parameters, &outgoing);
         let exchange = self.exchange(chat, body, speech, sink, tally);
         let answered = exchange.instrument(span.clone()).await;
         let elapsed = begun.elapsed();
@@ -110,13 +113,13 @@ impl ModelCaller<'_> {
     async fn exchange(
         &self,
         chat: &ChatClient,
-        body: Value,
+        body: Bytes,
         speech: &mut TextRelay,
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
-        let charge = self.budget.begin_call(self.deployment, &body).await;
-        let mut stream = match chat.stream(self.caller, self.deployment, body).await {
+        let charge = self.budget.begin_call(self.deployment, body.len()).await;
+        let mut stream = match chat.stream_bytes(self.caller, self.deployment, body).await {
             Ok(stream) => stream,
             Err(error) => {
                 // No token was read or written by the model.

@@ -15,7 +15,7 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_tool::pipeline::{CompletedCall, RequestEnd, ToolRequest};
 use opentelemetry::trace::Status;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
@@ -107,15 +107,20 @@ impl TurnTelemetry {
         }
     }
 
-    /// The span of a call of the model with this body.
-    pub(super) fn chat_span(&self, model: &str, body: &Json) -> Span {
+    /// The span of a call of the model with these parameters and messages.
+    pub(super) fn chat_span(
+        &self,
+        model: &str,
+        parameters: &Map<String, Json>,
+        messages: &[Message],
+    ) -> Span {
         let name = format!("chat {model}");
         let span = tracing::info_span!("chat", otel.name = name, otel.kind = "client");
         span.set_attribute(OPERATION_NAME, "chat");
         span.set_attribute(PROVIDER_NAME, self.provider);
         span.set_attribute(REQUEST_MODEL, model.to_owned());
         for (parameter, attribute) in SHOWN_PARAMETERS {
-            match body.get(parameter) {
+            match parameters.get(parameter) {
                 Some(Json::Number(number)) if number.is_i64() => {
                     span.set_attribute(attribute, number.as_i64().unwrap_or_default());
                 }
@@ -126,12 +131,8 @@ impl TurnTelemetry {
             }
         }
         if self.max_content.is_some() {
-            let messages = body.get("messages").map(Json::to_string);
-            self.note_content(
-                &span,
-                "gen_ai.input.messages",
-                &messages.unwrap_or_default(),
-            );
+            let messages = serde_json::to_string(messages).unwrap_or_default();
+            self.note_content(&span, "gen_ai.input.messages", &messages);
         }
         span
     }

@@ -2,11 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use dray_sandbox::{Backend as _, ErrorKind, Follow, Transport};
+use dray_sandbox::{Backend as _, ErrorKind, Fingerprint, Follow, Integrity, Transport};
 use dray_sandbox_ssh::{Config, SshBackend};
 use dray_testkit::eventually;
 use dray_testkit::sshd::{Options, Sftp};
+use dray_transfer_engine::{Engine, EngineOptions, GetOptions, Policy, VecSink};
+use tokio_util::sync::CancellationToken;
 
 use crate::{SshFixture, begin, kind, open, read};
 
@@ -201,18 +204,106 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
     }
 }
 
-/// Processes of the server that belong to a transfer: all but the connection itself and the idle channel.
+/// Notes the kind of each client, lets the first one for SFTP and the first one for commands wait for each other, and runs
+/// `ssh`.
+const COUNTING_SSH: &str = r#"#!/bin/sh
+d=${0%/*} kind=shell
+for word; do
+  case $word in -G) kind=configuration ;; -s) kind=sftp ;; -M | -O) kind=master ;; esac
+done
+echo "$kind" >>"$d/started"
+case $kind in
+  sftp) if mkdir "$d/first-sftp" 2>/dev/null; then : >"$d/meeting"; fi ;;
+  shell) if mkdir "$d/first-shell" 2>/dev/null; then : <"$d/meeting"; fi ;;
+esac
+exec ssh "$@"
+"#;
+
+#[tokio::test]
+async fn a_small_transfer_over_a_shared_connection_starts_three_clients_two_of_them_concurrently() {
+    let host = SshFixture::start(&Options::default());
+    let path = host.make("file", [7; 1024]);
+    host.backend().resolve(&host.address()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ssh");
+    std::fs::write(&program, COUNTING_SSH).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let meeting = folder.path().join("meeting");
+    let made = std::process::Command::new("mkfifo").arg(meeting).status();
+    assert!(made.unwrap().success());
+    let backend = SshBackend::new(Config {
+        program,
+        ..host.config()
+    })
+    .unwrap();
+    let address = host.address();
+    let opening = backend.open_address(&address);
+    // One after the other, the first would wait for the second until its time limit of a minute.
+    let sandbox = tokio::time::timeout(Duration::from_secs(30), opening).await;
+    let engine = Engine::new(sandbox.unwrap().unwrap(), EngineOptions::default());
+    let policy = Policy::beneath([host.root()]);
+    let options = GetOptions {
+        policy: &policy,
+        max_bytes: 1024,
+    };
+    let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
+    let got = engine.get(&path, &options, &mut sink, &(), &cancel).await;
+    assert!(got.unwrap().receipt.integrity >= Some(Integrity::Sha256Beside));
+    assert_eq!(sink.into_bytes().unwrap(), [7; 1024]);
+    drop(engine);
+    // An idle shell ends through its input: no client is started to kill it.
+    eventually("the end of the channels", async || {
+        let lines = command_lines(&host);
+        lines
+            .iter()
+            .all(|line| line.contains("@notty"))
+            .then_some(())
+    })
+    .await;
+    let started = std::fs::read_to_string(folder.path().join("started")).unwrap();
+    let mut started: Vec<_> = started.lines().collect();
+    started.sort_unstable();
+    assert_eq!(started, ["configuration", "sftp", "shell"]);
+}
+
+#[tokio::test]
+async fn a_shell_that_waits_makes_room_for_sftp_where_a_host_allows_one_channel() {
+    let host = SshFixture::start(&Options::default().line("MaxSessions 1"));
+    let backend = SshBackend::new(Config {
+        connections: 1,
+        ..host.config()
+    })
+    .unwrap();
+    let path = host.make("file", "text");
+    let sandbox = backend.open_address(&host.address()).await.unwrap();
+    for _ in 0..2 {
+        let found = sandbox.fingerprint(&path).await.unwrap();
+        assert!(matches!(found, Fingerprint::Sha256(_, 4)), "{found:?}");
+        assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+    }
+    assert_eq!(host.logins(), 1);
+}
+
+/// Processes of the server that belong to a transfer: all but the connection itself, the idle channel and the idle shell.
 fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
-    let lines = host.server.processes().into_iter().map(|id| {
-        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).into_owned()
-    });
     let rest = if transport == Transport::Sftp {
         "@notty"
     } else {
         "sshd: "
     };
+    // The shell that waits for requests, below the script that printed its process number.
+    let is_idle =
+        |line: &str| line == "sh\0" || (line.contains("@@%s %s") && line.ends_with("\0sh\0"));
+    let mut lines = command_lines(host);
+    lines.retain(|line| !line.contains(rest) && !is_idle(line));
     lines
-        .filter(|line| !line.is_empty() && !line.contains(rest))
-        .collect()
+}
+
+/// Command lines of the server's processes.
+fn command_lines(host: &SshFixture) -> Vec<String> {
+    let lines = host.server.processes().into_iter().map(|id| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).into_owned()
+    });
+    lines.filter(|line| !line.is_empty()).collect()
 }
