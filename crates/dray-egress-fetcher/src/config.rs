@@ -9,6 +9,7 @@ mod audit_file;
 mod compile;
 mod credential;
 mod proxy;
+mod interception;
 mod questions;
 
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
@@ -16,6 +17,7 @@ pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;
 pub use proxy::{ProxyConfig, ProxySettings};
 pub use questions::{QuestionConfig, QuestionSettings};
+pub use interception::{InterceptionConfig, InterceptionSettings};
 
 use std::path::PathBuf;
 

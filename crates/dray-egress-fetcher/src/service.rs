@@ -13,7 +13,9 @@ use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
 use crate::audit::{AuditFile, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
-use crate::config::{CompiledConfig, Config, CredentialConfig, ProxySettings};
+use crate::config::{
+    CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
+};
 use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
@@ -21,6 +23,7 @@ use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::own;
 use crate::policy_files::PolicyWatcher;
+use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
 use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
@@ -101,7 +104,7 @@ impl Service for EgressFetcher {
     }
 
     fn store_access() -> StoreAccess {
-        StoreAccess::probe().writes()
+        StoreAccess::probe().reads().writes()
     }
 
     fn instruments(meter: &Meter) {
@@ -379,13 +382,18 @@ async fn start_proxy(
         metrics,
         cx.clock.clone(),
         audit_required,
-    );
+    )
+    .with_authority(authority);
     ProxyMetrics::observe(&cx.meter, proxy.admission());
     let running = RunningProxy::start(proxy).await.map_err(|error| {
         StartError::with_source(format!("the proxy could not listen on {listen}"), error)
     })?;
     tracing::info!(address = %running.address(), "the forward proxy listens");
     cx.listen_addresses
+    let authority = match &settings.interception {
+        Some(interception) => Some(open_authority(interception, cx.clock.now_ms() / 1000).await?),
+        None => None,
+    };
         .open(PROXY_ADDRESS_NAME, running.address());
     Ok(running)
 }
@@ -402,6 +410,22 @@ fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
             .collect();
         StartError::new(format!("config_invalid: {}", problems.join("; ")))
     })
+}
+
+/// Reads the authority for intercepted tunnels.
+async fn open_authority(
+    settings: &InterceptionSettings,
+    now_s: u64,
+) -> Result<Arc<InterceptionAuthority>, StartError> {
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        let field = "egress-fetcher.proxy.interception cannot be used";
+        StartError::with_source(field, std::io::Error::other(error))
+    };
+    let certificates = tokio::fs::read_to_string(&settings.certificate).await;
+    let certificates = certificates.map_err(|error| failed(error.into()))?;
+    InterceptionAuthority::new(&certificates, settings.key.expose(), now_s)
+        .map(Arc::new)
+        .map_err(|error| failed(error.into()))
 }
 
 /// Logs at start what is in force: the effective configuration without secrets, and settings that are legal but
