@@ -6,18 +6,20 @@
 
 mod aliases;
 mod audit_file;
+mod cache;
 mod compile;
 mod credential;
-mod proxy;
 mod interception;
+mod proxy;
 mod questions;
 
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
+pub use cache::{CacheConfig, CacheSettings};
 pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;
+pub use interception::{InterceptionConfig, InterceptionSettings};
 pub use proxy::{ProxyConfig, ProxySettings};
 pub use questions::{QuestionConfig, QuestionSettings};
-pub use interception::{InterceptionConfig, InterceptionSettings};
 
 use std::path::PathBuf;
 
@@ -123,6 +125,8 @@ pub struct Config {
     pub policy_replicas: u32,
     /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
     pub credentials: Vec<CredentialConfig>,
+    /// Stored responses of fetches.
+    pub cache: CacheConfig,
     /// Questions to people about hosts, which rules with the outcome `ask` cause.
     pub questions: QuestionConfig,
     /// The forward proxy for what runs inside sandboxes.
@@ -170,6 +174,7 @@ impl Default for Config {
             policy_path: None,
             policy_replicas: 1,
             credentials: Vec::new(),
+            cache: CacheConfig::default(),
             questions: QuestionConfig::default(),
             proxy: ProxyConfig::default(),
         }

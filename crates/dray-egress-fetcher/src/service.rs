@@ -27,10 +27,12 @@ use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
 use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
+use crate::response_cache::{CACHE_BUCKET, CacheStore};
 use crate::staging::StagedFile;
 use crate::tls::TlsClient;
 
 mod explain;
+mod purge;
 mod questions;
 mod surroundings;
 mod wire;
@@ -47,6 +49,7 @@ pub struct EgressFetcher {
     cx: ServiceContext,
     audit_required: bool,
     questions: QuestionStore,
+    cache: Option<Arc<CacheStore>>,
     audit_file: Option<AuditFile>,
     proxy: Option<RunningProxy>,
 }
@@ -91,6 +94,7 @@ impl Service for EgressFetcher {
         router
             .answer_self_admitted(Self::fetch)
             .answer_self_admitted(Self::explain)
+            .answer(Self::purge)
             .answer(Self::list_questions)
             .answer(Self::answer_question)
     }
@@ -101,6 +105,7 @@ impl Service for EgressFetcher {
             .publishes_audit::<v1::EgressAudit>()
             .publishes_audit::<v1::EgressQuestionAudit>()
             .lists_keys(QUESTION_BUCKET)
+            .uses_keys(CACHE_BUCKET)
     }
 
     fn store_access() -> StoreAccess {
@@ -187,6 +192,14 @@ impl EgressFetcher {
         .with_approvals(Arc::new(questions.clone()))
         .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
+        let cache = compiled.cache.map(|settings| {
+            let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings);
+            Arc::new(store)
+        });
+        let fetcher = match &cache {
+            Some(cache) => fetcher.with_cache(Arc::clone(cache) as _),
+            None => fetcher,
+        };
         let fetcher = Arc::new(fetcher);
         cx.tasks
             .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
@@ -206,6 +219,7 @@ impl EgressFetcher {
             cx: cx.clone(),
             audit_required: config.audit_required,
             questions,
+            cache,
             audit_file,
         })
     }
@@ -375,6 +389,10 @@ async fn start_proxy(
     let listen = settings.listen;
     let metrics = ProxyMetrics::new(&cx.meter);
     metrics.start_at_zero();
+    let authority = match &settings.interception {
+        Some(interception) => Some(open_authority(interception, cx.clock.now_ms() / 1000).await?),
+        None => None,
+    };
     let proxy = ForwardProxy::new(
         settings,
         Arc::clone(fetcher),
@@ -390,26 +408,8 @@ async fn start_proxy(
     })?;
     tracing::info!(address = %running.address(), "the forward proxy listens");
     cx.listen_addresses
-    let authority = match &settings.interception {
-        Some(interception) => Some(open_authority(interception, cx.clock.now_ms() / 1000).await?),
-        None => None,
-    };
         .open(PROXY_ADDRESS_NAME, running.address());
     Ok(running)
-}
-
-fn with_trace(fault: Fault, meta: &Meta) -> Fault {
-    fault.trace_id(meta.trace.trace_id().unwrap_or_default())
-}
-
-fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
-    config.compile().map_err(|problems| {
-        let problems: Vec<String> = problems
-            .iter()
-            .map(|problem| format!("`{}` {}", problem.field, problem.message))
-            .collect();
-        StartError::new(format!("config_invalid: {}", problems.join("; ")))
-    })
 }
 
 /// Reads the authority for intercepted tunnels.
@@ -426,6 +426,20 @@ async fn open_authority(
     InterceptionAuthority::new(&certificates, settings.key.expose(), now_s)
         .map(Arc::new)
         .map_err(|error| failed(error.into()))
+}
+
+fn with_trace(fault: Fault, meta: &Meta) -> Fault {
+    fault.trace_id(meta.trace.trace_id().unwrap_or_default())
+}
+
+fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
+    config.compile().map_err(|problems| {
+        let problems: Vec<String> = problems
+            .iter()
+            .map(|problem| format!("`{}` {}", problem.field, problem.message))
+            .collect();
+        StartError::new(format!("config_invalid: {}", problems.join("; ")))
+    })
 }
 
 /// Logs at start what is in force: the effective configuration without secrets, and settings that are legal but

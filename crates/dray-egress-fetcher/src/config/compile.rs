@@ -12,7 +12,7 @@ use dray_service::config::ConfigProblem;
 use dray_types::Period;
 use http::HeaderValue;
 
-use super::{AuditFileSettings, Config, ProxySettings, QuestionSettings};
+use super::{AuditFileSettings, CacheSettings, Config, ProxySettings, QuestionSettings};
 use crate::fetch::FetchLimits;
 use crate::limits::AdmissionLimits;
 use crate::resolve::parse_servers;
@@ -41,6 +41,8 @@ pub struct CompiledConfig {
     pub protected_hosts: Vec<String>,
     /// The file of audit events; `None` without one.
     pub audit_file: Option<AuditFileSettings>,
+    /// Stored responses; `None` when nothing is stored.
+    pub cache: Option<CacheSettings>,
     /// Questions to people.
     pub questions: QuestionSettings,
     /// The forward proxy; `None` without one.
@@ -135,6 +137,7 @@ impl Config {
             servers: self.servers(&mut checks),
             protected_hosts,
             audit_file: self.audit_file.compile(&mut checks),
+            cache: self.cache.compile(&mut checks),
             questions: self.questions.compile(&mut checks),
             proxy,
         };
