@@ -6,6 +6,7 @@
 
 mod aliases;
 mod audit_file;
+mod audit_syslog;
 mod cache;
 mod compile;
 mod credential;
@@ -14,6 +15,7 @@ mod proxy;
 mod questions;
 
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
+pub use audit_syslog::{AuditSyslogConfig, AuditSyslogSettings, SyslogAddress};
 pub use cache::{CacheConfig, CacheSettings};
 pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;
@@ -84,6 +86,8 @@ pub struct Config {
     pub audit_key: Option<Secret>,
     /// Audit events as lines of a file.
     pub audit_file: AuditFileConfig,
+    /// Audit events as messages to a syslog server.
+    pub audit_syslog: AuditSyslogConfig,
     /// Most stored bytes when the request does not say.
     pub max_bytes: ByteSize,
     /// Most stored bytes, an upper bound for requests.
@@ -156,6 +160,7 @@ impl Default for Config {
             audit_required: false,
             audit_key: None,
             audit_file: AuditFileConfig::default(),
+            audit_syslog: AuditSyslogConfig::default(),
             max_bytes: ByteSize::mib(10),
             max_bytes_ceiling: ByteSize::mib(100),
             total_timeout: Period::secs(60),

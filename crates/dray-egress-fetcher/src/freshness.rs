@@ -16,6 +16,8 @@ use http::{HeaderMap, StatusCode};
 const MAX_VALIDATOR_BYTES: usize = 256;
 /// Most field names of `Vary`.
 const MAX_VARY_NAMES: usize = 16;
+/// Longest of these names, in bytes: a record has room for all.
+const MAX_VARY_NAME_BYTES: usize = 64;
 
 /// How a stored response may be used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +188,7 @@ fn vary_names(headers: &HeaderMap) -> Option<Vec<String>> {
             // `*` is no name of a field.
             HeaderName::from_bytes(name.as_bytes())
                 .ok()
-                .filter(|_| name != "*")?;
+                .filter(|_| name != "*" && name.len() <= MAX_VARY_NAME_BYTES)?;
             names.push(name.to_ascii_lowercase());
         }
     }

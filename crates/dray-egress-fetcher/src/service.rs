@@ -12,7 +12,7 @@ use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
-use crate::audit::{AuditFile, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
+use crate::audit::{AuditQueue, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
 use crate::config::{
     CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
 };
@@ -50,7 +50,7 @@ pub struct EgressFetcher {
     audit_required: bool,
     questions: QuestionStore,
     cache: Option<Arc<CacheStore>>,
-    audit_file: Option<AuditFile>,
+    audit_places: Vec<AuditQueue>,
     proxy: Option<RunningProxy>,
 }
 
@@ -129,9 +129,9 @@ impl Service for EgressFetcher {
         if let Some(proxy) = &self.proxy {
             proxy.stop().await;
         }
-        if let Some(file) = &self.audit_file {
-            // A disk that does not answer keeps no process from its end.
-            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, file.flush()).await;
+        for place in &self.audit_places {
+            // A disk or server that does not answer keeps no process from its end.
+            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, place.flush()).await;
         }
     }
 }
@@ -164,8 +164,8 @@ impl EgressFetcher {
         let tls = tls_client(config).await?;
         let limits = FetchAdmission::new(compiled.sizes);
         let metrics = start_metrics(&compiled, &limits, cx);
-        let audit_file = open_audit_file(&compiled, &metrics)?;
-        let auditor = auditor_of(config, cx, &metrics, audit_file.clone());
+        let audit_places = open_audit_places(&compiled, &metrics)?;
+        let auditor = auditor_of(config, cx, &metrics, audit_places.clone());
         let questions = QuestionStore::new(
             &cx.bus,
             cx.clock.clone(),
@@ -220,7 +220,7 @@ impl EgressFetcher {
             audit_required: config.audit_required,
             questions,
             cache,
-            audit_file,
+            audit_places,
         })
     }
 
@@ -313,7 +313,7 @@ fn auditor_of(
     config: &Config,
     cx: &ServiceContext,
     metrics: &EgressMetrics,
-    file: Option<AuditFile>,
+    places: Vec<AuditQueue>,
 ) -> Auditor {
     Auditor::new(
         cx.bus.clone(),
@@ -322,20 +322,29 @@ fn auditor_of(
         cx.tasks.clone(),
         audit_key(config),
         config.private_cidrs.clone(),
-        file,
+        places,
     )
 }
 
-/// Opens the file of audit events, if there is to be one.
-fn open_audit_file(
+/// Opens the places of audit events beside log and stream.
+fn open_audit_places(
     compiled: &CompiledConfig,
     metrics: &EgressMetrics,
-) -> Result<Option<AuditFile>, StartError> {
-    let opening = compiled.audit_file.as_ref();
-    let opened = opening.map(|settings| AuditFile::open(settings, metrics.clone()));
-    opened.transpose().map_err(|error| {
-        StartError::with_source("egress-fetcher.audit_file.path cannot be written", error)
-    })
+) -> Result<Vec<AuditQueue>, StartError> {
+    let mut places = Vec::new();
+    if let Some(settings) = &compiled.audit_file {
+        let opened = AuditQueue::to_file(settings, metrics.clone()).map_err(|error| {
+            StartError::with_source("egress-fetcher.audit_file.path cannot be written", error)
+        })?;
+        places.push(opened);
+    }
+    if let Some(settings) = &compiled.audit_syslog {
+        let opened = AuditQueue::to_syslog(settings, metrics.clone()).map_err(|error| {
+            StartError::with_source("egress-fetcher.audit_syslog cannot be started", error)
+        })?;
+        places.push(opened);
+    }
+    Ok(places)
 }
 
 /// The credentials of the configuration, which was checked.

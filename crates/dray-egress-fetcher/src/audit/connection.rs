@@ -157,9 +157,7 @@ impl AuditedConnection {
         let event = self.event(stage);
         let audit = line::event_json(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", %audit, "proxied");
-        if let Some(file) = &self.auditor.inner.file {
-            file.record(&event);
-        }
+        self.auditor.record_in_places(&event);
         // Outside a runtime only the line remains.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         let publishing = self.auditor.clone().publish(self.meta.clone(), event);
