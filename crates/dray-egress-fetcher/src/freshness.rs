@@ -157,14 +157,12 @@ fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime
         return Duration::ZERO;
     }
     let date = single_value(headers, &DATE).and_then(date_of);
-    let lifetime = match directives.max_age {
-        Some(seconds) => Duration::from_secs(seconds),
-        None => {
-            let expires = single_value(headers, &EXPIRES).and_then(date_of);
-            let lifetime = expires.and_then(|end| end.duration_since(date.unwrap_or(now)).ok());
-            lifetime.unwrap_or_default()
-        }
+    let of_expires = || {
+        let expires = single_value(headers, &EXPIRES).and_then(date_of)?;
+        expires.duration_since(date.unwrap_or(now)).ok()
     };
+    let max_age = directives.max_age.map(Duration::from_secs);
+    let lifetime = max_age.or_else(of_expires).unwrap_or_default();
     let apparent_age = date.and_then(|date| now.duration_since(date).ok());
     let age = match headers.get(AGE) {
         None => Duration::ZERO,

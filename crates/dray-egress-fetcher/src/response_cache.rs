@@ -88,9 +88,10 @@ impl CacheRecord {
     fn into_response(self, now_ms: u64) -> Option<CachedResponse> {
         let value = |text: Option<String>| text.and_then(|text| HeaderValue::from_str(&text).ok());
         // A clock that was set back does not make a response fresh for longer.
-        let fresh_ms = match now_ms >= self.stored_ms {
-            true => self.fresh_until_ms.saturating_sub(now_ms),
-            false => 0,
+        let fresh_ms = if now_ms >= self.stored_ms {
+            self.fresh_until_ms.saturating_sub(now_ms)
+        } else {
+            0
         };
         Some(CachedResponse {
             file: CachedFile {

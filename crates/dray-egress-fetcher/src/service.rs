@@ -14,7 +14,7 @@ use opentelemetry::metrics::Meter;
 
 use crate::audit::{AuditQueue, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
 use crate::config::{
-    CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
+    CacheSettings, CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
 };
 use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
@@ -192,15 +192,8 @@ impl EgressFetcher {
         .with_approvals(Arc::new(questions.clone()))
         .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
-        let cache = compiled.cache.map(|settings| {
-            let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings);
-            Arc::new(store)
-        });
-        let fetcher = match &cache {
-            Some(cache) => fetcher.with_cache(Arc::clone(cache) as _),
-            None => fetcher,
-        };
-        let fetcher = Arc::new(fetcher);
+        let cache = cache_of(compiled.cache, cx);
+        let fetcher = Arc::new(fetcher.with_cache(cache.clone().map(|cache| cache as _)));
         cx.tasks
             .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
         if let Some(path) = &config.policy_path {
@@ -289,6 +282,12 @@ impl EgressFetcher {
             .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
             .await
     }
+}
+
+/// The stored responses; `None` when nothing is stored.
+fn cache_of(settings: Option<CacheSettings>, cx: &ServiceContext) -> Option<Arc<CacheStore>> {
+    let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings?);
+    Some(Arc::new(store))
 }
 
 /// The metrics, with what is known at the start.

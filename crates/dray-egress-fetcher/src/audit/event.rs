@@ -109,7 +109,10 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
         event.question_id = question.to_string();
     }
     event.credentials.clone_from(&record.credentials);
-    event.cache = record.cache.map_or("", CacheUse::as_str).to_owned();
+    record
+        .cache
+        .map_or("", CacheUse::as_str)
+        .clone_into(&mut event.cache);
 }
 
 /// Verdict, code and phase of the event.

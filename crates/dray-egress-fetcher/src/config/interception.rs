@@ -46,7 +46,7 @@ impl InterceptionConfig {
                 });
             }
             (Some(_), None) => {
-                checks.add(&format!("{field}.key"), "must be set with `certificate`")
+                checks.add(&format!("{field}.key"), "must be set with `certificate`");
             }
             (None, Some(_)) => {
                 checks.add(&format!("{field}.certificate"), "must be set with `key`");

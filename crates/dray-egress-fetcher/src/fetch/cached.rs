@@ -86,10 +86,10 @@ pub trait ResponseCache: Send + Sync + 'static {
 }
 
 impl Fetcher {
-    /// Uses stored responses, and stores those that may be.
+    /// Uses stored responses, and stores those that may be; `None` stores nothing.
     #[must_use]
-    pub fn with_cache(mut self, cache: std::sync::Arc<dyn ResponseCache>) -> Self {
-        self.cache = Some(cache);
+    pub fn with_cache(mut self, cache: Option<std::sync::Arc<dyn ResponseCache>>) -> Self {
+        self.cache = cache;
         self
     }
 

@@ -23,6 +23,7 @@ pub(super) struct CounterSet {
 }
 
 impl CounterSet {
+    #[expect(clippy::too_many_lines, reason = "a list of all counters")]
     pub(super) fn new(meter: &Meter) -> Self {
         let counter = |name: &'static str, text: &'static str| {
             meter.u64_counter(name).with_description(text).build()

@@ -188,13 +188,12 @@ impl ProxyRefusal {
         match self {
             Self::Head(HeadError::TooLarge) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Head(HeadError::Version) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::Head(HeadError::Coding) => StatusCode::NOT_IMPLEMENTED,
+            Self::Head(HeadError::Coding) | Self::WebSocket => StatusCode::NOT_IMPLEMENTED,
             Self::Head(_) | Self::Socks(_) | Self::HostMismatch => StatusCode::BAD_REQUEST,
             Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
             Self::Identity(_) => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::TooManyUnidentified | Self::Unaudited => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoAuthority => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::WebSocket => StatusCode::NOT_IMPLEMENTED,
             Self::Guard(code, _) => guard_status(code),
             Self::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Approval(_)

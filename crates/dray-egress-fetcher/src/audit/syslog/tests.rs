@@ -56,7 +56,7 @@ fn datagrams_of_udp_and_unix_are_one_message_each() {
     let path = folder.path().join("log");
     let unix = UnixDatagram::bind(&path).unwrap();
     unix.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     let server = SyslogAddress::Udp(udp.local_addr().unwrap().to_string());
     for address in [server, SyslogAddress::Unix(path)] {
         let queue = queue(address.clone());
@@ -144,7 +144,7 @@ fn an_event_that_is_too_large_for_a_datagram_is_dropped_alone() {
     queue.record(&event("one", "deny"));
     queue.record(&event(&"x".repeat(70_000), "deny"));
     queue.record(&event("three", "deny"));
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     for operation in ["one", "three"] {
         let length = udp.recv(&mut buffer).unwrap();
         check(&buffer[..length], 109, operation);
