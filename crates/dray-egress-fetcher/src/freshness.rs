@@ -26,7 +26,7 @@ pub struct ReuseTerms {
     pub fresh_for: Duration,
     /// Entity tag for `If-None-Match`.
     pub etag: Option<HeaderValue>,
-    /// Date for `If-Modified-Since`.
+    /// Date of the last change, for `If-Modified-Since`.
     pub last_modified: Option<HeaderValue>,
     /// Request fields on which the response depends, in lower case and sorted.
     pub vary: Vec<String>,
@@ -85,7 +85,7 @@ impl ReuseTerms {
 
 #[derive(Debug, Default)]
 struct CacheDirectives {
-    /// `no-store` or `private`.
+    /// `no-store` or `private`, also with names of fields.
     forbids_storing: bool,
     /// `no-cache`, with or without names of fields.
     needs_question: bool,

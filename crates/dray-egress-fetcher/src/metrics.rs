@@ -19,9 +19,9 @@ use instruments::{CounterSet, GaugeSet, HistogramSet};
 /// A place of audit events beside log and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditPlace {
-    /// A file.
+    /// A rotated file of lines.
     File,
-    /// A syslog server.
+    /// A server that speaks RFC 5424.
     Syslog,
 }
 

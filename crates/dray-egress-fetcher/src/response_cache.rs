@@ -26,7 +26,7 @@ pub const CACHE_BUCKET: &str = "dray_egress_cache";
 /// Longest time for one record. After it a fetch goes on without.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One stored response.
+/// One stored response, as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CacheRecord {
     /// SHA-256 (hex) of the URL.
@@ -38,9 +38,9 @@ struct CacheRecord {
     last_modified: String,
     etag: String,
     sniffed: String,
-    /// Value of `If-None-Match`.
+    /// Value of `If-None-Match` for its server.
     if_none_match: Option<String>,
-    /// Value of `If-Modified-Since`.
+    /// Value of `If-Modified-Since` for its server.
     if_modified_since: Option<String>,
     vary: Vec<String>,
     vary_digest: String,

@@ -170,7 +170,7 @@ impl EgressProxyConfig {
     }
 }
 
-/// Adds the variables `forms`, unless the request has `name` in whatever case of letters.
+/// Adds the variables `forms`, unless the request has `name` in any case of letters.
 fn add_missing(
     body: &mut v1::ExecSandboxRequest,
     audit: &mut v1::SandboxCommandAudit,

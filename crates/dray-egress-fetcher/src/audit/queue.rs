@@ -61,7 +61,7 @@ pub(super) struct QueueTerms {
 }
 
 impl AuditQueue {
-    /// Starts the thread.
+    /// Starts the thread, which owns the writer.
     ///
     /// # Errors
     ///

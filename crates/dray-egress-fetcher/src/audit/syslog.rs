@@ -29,7 +29,7 @@ const MESSAGE_ID: &str = "EgressAudit";
 /// Severities of refusals and of everything else (RFC 5424, section 6.2.1): notice, informational.
 const REFUSED_SEVERITY: u8 = 5;
 const ALLOWED_SEVERITY: u8 = 6;
-/// Longest `HOSTNAME`.
+/// Longest `HOSTNAME` in bytes.
 const MAX_HOSTNAME_BYTES: usize = 255;
 /// Where the kernel shows the name of this machine.
 const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";

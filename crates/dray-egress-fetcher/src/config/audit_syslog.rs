@@ -10,7 +10,7 @@ use super::compile::ProblemCollector;
 
 /// The facility of the default: log audit (RFC 5424, section 6.2.1).
 const LOG_AUDIT_FACILITY: u8 = 13;
-/// The highest facility.
+/// The highest facility of RFC 5424.
 const MAX_FACILITY: u8 = 23;
 
 /// Audit events as messages to a syslog server (RFC 5424), in addition to log and stream.
@@ -42,11 +42,11 @@ pub enum SyslogAddress {
 /// The checked settings of the server.
 #[derive(Clone, Debug)]
 pub struct AuditSyslogSettings {
-    /// The server.
+    /// The server to which events are sent.
     pub address: SyslogAddress,
     /// How events are written.
     pub format: AuditFormat,
-    /// The facility.
+    /// Number of the facility, at most 23.
     pub facility: u8,
     /// Percent of allowed requests that are sent.
     pub sample_percent: u32,
@@ -86,7 +86,7 @@ impl AuditSyslogConfig {
         })
     }
 
-    /// The host of a server in the network, which nobody may fetch from.
+    /// The host of a server in the network, from which nothing is fetched.
     pub(super) fn host(&self) -> Option<String> {
         let (SyslogAddress::Udp(server) | SyslogAddress::Tcp(server)) =
             read_address(self.address.as_ref()?)?

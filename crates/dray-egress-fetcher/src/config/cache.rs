@@ -21,7 +21,7 @@ pub struct CacheConfig {
     pub max_entries: u32,
     /// Largest file that is kept.
     pub max_file_bytes: ByteSize,
-    /// Longest time for which a response is used without a question to its server, whatever that allows; at most 7 days.
+    /// Longest time for which a response is used without a question to its server, even if that allows more; at most 7 days.
     pub max_age: Period,
 }
 
@@ -30,7 +30,7 @@ pub struct CacheConfig {
 pub struct CacheSettings {
     /// Responses of one tenant.
     pub max_entries: u32,
-    /// Largest file.
+    /// Largest file in bytes.
     pub max_file_bytes: u64,
     /// Longest time without a question.
     pub max_age: Duration,

@@ -23,9 +23,9 @@ pub struct InterceptionConfig {
 /// The checked settings of the authority.
 #[derive(Clone, Debug)]
 pub struct InterceptionSettings {
-    /// The file with the certificate.
+    /// The file with the certificate and its chain.
     pub certificate: PathBuf,
-    /// The private key.
+    /// The private key as PEM text.
     pub key: Secret,
 }
 

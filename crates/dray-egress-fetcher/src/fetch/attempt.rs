@@ -136,7 +136,7 @@ impl Fetcher {
     }
 }
 
-/// The file of a stored response, as if it had just come.
+/// The file of a stored response, in the form of one that came now.
 fn cached_file(cached: &CachedResponse, chain: &Chain, record: &mut FetchRecord) -> FetchedFile {
     let file = &cached.file;
     record.content_type.clone_from(&file.labels.media_type);

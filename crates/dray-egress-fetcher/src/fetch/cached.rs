@@ -34,7 +34,7 @@ pub struct CachedFile {
     pub sniffed: Cow<'static, str>,
 }
 
-/// A stored response.
+/// A response that was stored, with its terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedResponse {
     /// The file.
@@ -50,7 +50,7 @@ pub struct CachedResponse {
 pub(super) struct HopSource<'a> {
     /// A part of a body, of which only the rest is accepted.
     pub(super) partial: Option<&'a PartialBody>,
-    /// A stored response.
+    /// A stored response of the same URL.
     pub(super) cached: Option<&'a CachedResponse>,
 }
 
@@ -81,7 +81,7 @@ pub trait ResponseCache: Send + Sync + 'static {
     /// The largest file that is kept, in bytes.
     fn max_file_bytes(&self) -> u64;
 
-    /// The time now.
+    /// The time by which freshness counts.
     fn now(&self) -> SystemTime;
 }
 

@@ -2,7 +2,7 @@
 //! memory alone.
 //!
 //! One key for all leaf certificates is made at the start and never stored. Certificates are made when a host is first
-//! needed, kept for a day at most, and bounded in number. Whoever trusts the authority trusts it for every host, so its
+//! needed, kept for a day at most, and bounded in number. A client that trusts the authority trusts it for every host, so its
 //! key is worth as much as all credentials that pass through: it is a secret of this service alone.
 
 use std::collections::HashMap;

@@ -63,7 +63,7 @@ type PendingRequest = Mutex<Option<(http::request::Parts, SendRequest<Incoming>)
 pub(super) struct ForwardedRequest<'a> {
     /// The head for the target.
     pub(super) head: http::request::Parts,
-    /// The connection, metered.
+    /// The connection, whose bytes are counted.
     pub(super) target: Box<dyn Io>,
     /// The decision that allowed the request; `None` without policy files.
     pub(super) decision: Option<&'a RuleDecision>,

@@ -44,7 +44,7 @@ pub enum RequestTarget {
 /// To whom a request is addressed, which decides the forms that its target may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestRecipient {
-    /// The proxy.
+    /// The proxy that reads it.
     Proxy,
     /// The server at the end of a tunnel.
     Server,

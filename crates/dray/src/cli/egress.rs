@@ -25,7 +25,7 @@ pub(crate) enum EgressCommand {
 /// `dray egress purge`
 #[derive(Debug, Args)]
 pub(crate) struct EgressPurgeArgs {
-    /// The URL.
+    /// The URL of the stored response.
     #[arg(value_name = "URL")]
     pub(crate) url: String,
 }

@@ -13,7 +13,7 @@ use crate::outcome::{CommandFailure, print_line, print_note};
 /// Timeout of the call.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the command.
+/// Runs the command, which may connect.
 pub(crate) async fn run(
     global: &GlobalOptions,
     command: &EgressCommand,

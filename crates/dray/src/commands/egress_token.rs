@@ -12,7 +12,7 @@ use crate::outcome::{CommandFailure, print_line, print_note};
 /// Longest life of a token that is made here.
 const MAX_TOKEN_TTL: Period = Period::secs(30 * 24 * 3600);
 
-/// Prints the token.
+/// Prints a token for the identity that the options name.
 pub(crate) fn print_token(
     global: &GlobalOptions,
     token: &EgressTokenArgs,
