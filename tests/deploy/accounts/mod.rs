@@ -88,8 +88,12 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         &["command-line", "console", "console-operator", "mcp"],
     ),
     ("dray.egress.v1.probe", &[]),
-    ("dray.question.v1.answer", &["command-line"]),
+    (
+        "dray.question.v1.answer",
+        &["command-line", "console-operator"],
+    ),
     ("$KV.dray_egress_questions.anything", &["egress-fetcher"]),
+    ("$KV.dray_egress_cache.anything", &["egress-fetcher"]),
     ("dray.approval.v1.decide-in-chat", &["platform-delivery"]),
     ("dray.file.v1.resolve.more", &[]),
     ("dray.unknown.v1.verb", &[]),
