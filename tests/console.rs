@@ -10,7 +10,7 @@ use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
-use dray_types::{Clock, Deadline, Sha256Digest, TenantId};
+use dray_types::{Clock, Deadline, SessionId, Sha256Digest, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 
@@ -26,6 +26,8 @@ const DROPPED_TEXT: &str = "dropped";
 const FLOOD_EVENTS: usize = 1_000;
 /// Events that are published concurrently.
 const EVENTS_AT_ONCE: usize = 50;
+/// Host about which the policy asks a person.
+const ASKED_HOST: &str = "ask.example.org";
 /// Id of the delivery that the pages show.
 const DELIVERY_ID: &str = "walk-delivery";
 
@@ -89,6 +91,11 @@ impl ConsoleFixture {
         });
         // The smallest manifest that talks to the model of the test.
         std::fs::write(Path::new(&agents).join("clerk.json"), agent.to_string()).unwrap();
+        let policy = Path::new(&agents).with_file_name("policy.toml");
+        let rule = "[[role]]\nname = \"all\"\n[[role.rule]]\nname = \"asked\"\noutcome = \"ask\"\n";
+        let text = format!("default = \"allow\"\n{rule}hosts = [\"{ASKED_HOST}\"]\n");
+        std::fs::write(&policy, text).unwrap();
+        let policy = format!("egress-fetcher.policy_path={}", policy.display());
         let model = format!("{}/v1", self.model.url());
         let options = [
             ["--nats", url.as_str()],
@@ -100,6 +107,7 @@ impl ConsoleFixture {
             ["--set", "platform-delivery.cli=true"],
             ["--set", "platform-delivery.allow_targets=true"],
             ["--set", "egress-fetcher.enabled=true"],
+            ["--set", policy.as_str()],
         ];
         UpServer::start(self.folder.path(), options.as_flattened(), "console: ")
     }
@@ -133,6 +141,19 @@ impl ConsoleFixture {
         let id = ["--delivery-id", DELIVERY_ID];
         let sent = self.ask(&[&["send", "--session", SESSION_ID, "report.txt"][..], &id].concat());
         assert!(sent.status.success(), "{sent:?}");
+    }
+
+    /// Wants a file of the host about which a person is asked, in the name of the session.
+    async fn want_asked_host(&self) {
+        let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
+        let session = SessionId::new(SESSION_ID).unwrap();
+        let meta = Meta::new(TenantId::default(), deadline).with_session(session);
+        let request = v1::FetchRequest {
+            url: format!("https://{ASKED_HOST}/"),
+            ..v1::FetchRequest::default()
+        };
+        let refused = self.bus.call(&meta, &request).await.unwrap_err();
+        assert!(refused.to_string().contains("approv"), "{refused}");
     }
 
     /// Publishes work in a valid envelope that no service can decode, so that it becomes a dead letter.
@@ -294,6 +315,7 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
     let mut fixture = ConsoleFixture::start().await;
     let server = fixture.serve();
     fixture.deliver();
+    fixture.want_asked_host().await;
     let garbage = fixture.publish_garbage().await;
     let letter = fixture.letter_of(&garbage).await;
     #[expect(
@@ -308,6 +330,7 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
         "letter": letter,
         "digest": Sha256Digest::of(DROPPED_TEXT.as_bytes()).to_hex(),
         "screenshots": screenshots,
+        "asked": format!("{ASKED_HOST}:443"),
         "flood": FLOOD_EVENTS,
     });
     let seen = BrowserWalk::start(&fixture, &settings)
@@ -337,6 +360,7 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
     assert_eq!(text("firstFocus"), "Skip to the content");
     check_playground(&seen);
     check_flood(&seen);
+    assert!(text("answered").contains("may reach"), "{seen}");
     assert!(text("replay").contains("with another outcome"), "{seen}");
     assert!(text("outage").contains("The bus does not work"), "{seen}");
     drop(server);

@@ -73,6 +73,7 @@ async function walkPages(page, base) {
     letters: "/letters",
     letter: `/letters/${settings.letter}`,
     policy: "/policy",
+    questions: "/questions",
     sandbox: `/sandboxes?session=${settings.session}`,
     files: "/files",
     playground: "/playground",
@@ -102,6 +103,15 @@ async function judgeUrl(page, base) {
   check(!page.url().includes("5ec2e7"), "the judged URL is in the address of the page");
   await judge(page, "judgement");
   await screenshot(page, "policy", "#verdict");
+}
+
+/// A question about a host, answered with the keyboard alone.
+async function answerQuestion(page, base) {
+  await page.goto(`${base}/questions`);
+  await page.getByRole("button", { name: `Allow ${settings.asked}` }).press("Enter");
+  await page.waitForSelector("#answered");
+  seen.answered = await page.textContent("#answered");
+  await judge(page, "answer");
 }
 
 async function dropFile(page, base) {
@@ -326,6 +336,7 @@ async function main() {
     seen.paintMs = paint ?? null;
     await walkPages(page, base);
     await judgeUrl(page, base);
+    await answerQuestion(page, base);
     await dropFile(page, base);
     await checkSetUp(page, base);
     await openFile(page, base);

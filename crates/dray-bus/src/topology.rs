@@ -42,6 +42,8 @@ pub const PLATFORM_STREAM: &str = "KV_dray_platform";
 pub const TICKET_STREAM: &str = "KV_dray_tickets";
 /// Questions about hosts and their answers (egress-fetcher).
 pub const EGRESS_QUESTION_STREAM: &str = "KV_dray_egress_questions";
+/// Bucket of the stored responses of fetches.
+pub const EGRESS_CACHE_STREAM: &str = "KV_dray_egress_cache";
 /// Stream of where the conversions of documents are stored.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
 /// Stream of the data that the orchestrator stores for its clients: files, responses and conversations of `OpenAI`'s

@@ -34,6 +34,7 @@ mod page;
 mod playground;
 mod policy;
 mod previews;
+mod questions;
 mod replay;
 mod respond;
 mod rights;

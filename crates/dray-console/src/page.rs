@@ -61,11 +61,12 @@ impl PageAsset {
 }
 
 /// The pages of the navigation: path and name.
-const NAVIGATION_LINKS: [(&str, &str); 8] = [
+const NAVIGATION_LINKS: [(&str, &str); 9] = [
     ("/live", "Live"),
     ("/deliveries", "Deliveries"),
     ("/letters", "Dead letters"),
     ("/policy", "Policy tester"),
+    ("/questions", "Questions"),
     ("/files", "Files"),
     ("/sandboxes", "Sandboxes"),
     ("/playground", "Playground"),

@@ -17,9 +17,11 @@ pub fn declare_looking(identity: Permissions) -> Permissions {
         .calls::<v1::ShowSessionRequest>()
         .calls::<v1::ListSandboxRequest>()
         .calls::<v1::ListArtifactsRequest>()
+        .calls::<v1::ListEgressQuestionsRequest>()
 }
 
-/// Adds what a console does that also acts: resends, restarts of dead letters, files into sandboxes and out of them.
+/// Adds what a console does that also acts: resends, restarts of dead letters, files into sandboxes and out of them, answers to
+/// questions about hosts.
 #[must_use]
 pub fn declare_acting(identity: Permissions) -> Permissions {
     declare_looking(identity)
@@ -30,6 +32,7 @@ pub fn declare_acting(identity: Permissions) -> Permissions {
         .calls::<v1::CreatePreviewRequest>()
         .calls::<v1::ListPreviewsRequest>()
         .calls::<v1::RevokePreviewRequest>()
+        .calls::<v1::AnswerEgressQuestionRequest>()
         .calls::<v1::CheckAccountsRequest>()
         .calls::<v1::CheckBackendsRequest>()
 }

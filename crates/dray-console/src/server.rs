@@ -32,8 +32,8 @@ use crate::session::{SessionCookie, SessionStore};
 use crate::settings::{AgentEndpoint, ConsoleSettings, ConsoleSystem};
 use crate::state::{ConsoleParts, ConsoleState};
 use crate::{
-    deliveries, files, letters, live, login, operation, playground, policy, previews, replay,
-    sandbox_files, sandboxes, setup,
+    deliveries, files, letters, live, login, operation, playground, policy, previews, questions,
+    replay, sandbox_files, sandboxes, setup,
 };
 
 /// Live pages that are open together.
@@ -280,6 +280,8 @@ fn router(state: ConsoleState) -> Router {
                 .post(replay::begin_replay)
                 .layer(DefaultBodyLimit::disable()),
         )
+        .route("/questions", get(questions::list_page))
+        .route("/questions/answer", post(questions::answer_question))
         .route("/policy/replay/progress", get(replay::progress_fragment))
         .route("/policy/replay/cancel", post(replay::cancel_replay))
         .route("/files", get(files::list_page))

@@ -8,7 +8,9 @@ mod event;
 mod file;
 mod line;
 mod ocsf;
+mod queue;
 mod replay;
+mod syslog;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +26,7 @@ use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
 pub use connection::{AuditedConnection, ProxyProtocol};
-pub use file::AuditFile;
+pub use queue::AuditQueue;
 pub use replay::replay_event;
 
 /// Longest wait for the acknowledgement of the stream.
@@ -44,11 +46,11 @@ struct AuditorInner {
     tasks: TaskTracker,
     key: [u8; 32],
     private_cidrs: Vec<String>,
-    file: Option<AuditFile>,
+    places: Vec<AuditQueue>,
 }
 
 impl Auditor {
-    /// An auditor that publishes to `bus` and writes to `file`; `key` is that of the hash which stands for path and query.
+    /// An auditor that publishes to `bus` and writes to `places`; `key` is that of the hash which stands for path and query.
     pub fn new(
         bus: Bus,
         clock: Clock,
@@ -56,7 +58,7 @@ impl Auditor {
         tasks: TaskTracker,
         key: [u8; 32],
         private_cidrs: Vec<String>,
-        file: Option<AuditFile>,
+        places: Vec<AuditQueue>,
     ) -> Self {
         Self {
             inner: Arc::new(AuditorInner {
@@ -66,7 +68,7 @@ impl Auditor {
                 tasks,
                 key,
                 private_cidrs,
-                file,
+                places,
             }),
         }
     }
@@ -94,10 +96,15 @@ impl Auditor {
         );
         let audit = line::event_json(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", %audit, "fetched");
-        if let Some(file) = &inner.file {
-            file.record(&event);
-        }
+        self.record_in_places(&event);
         event
+    }
+
+    /// Hands the event to every place beside log and stream.
+    fn record_in_places(&self, event: &v1::EgressAudit) {
+        for place in &self.inner.places {
+            place.record(event);
+        }
     }
 
     /// Publishes within [`PUBLISH_TIMEOUT`]; counts a failure. Returns whether the stream has the event.

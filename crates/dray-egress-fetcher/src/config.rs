@@ -6,14 +6,20 @@
 
 mod aliases;
 mod audit_file;
+mod audit_syslog;
+mod cache;
 mod compile;
 mod credential;
+mod interception;
 mod proxy;
 mod questions;
 
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
+pub use audit_syslog::{AuditSyslogConfig, AuditSyslogSettings, SyslogAddress};
+pub use cache::{CacheConfig, CacheSettings};
 pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;
+pub use interception::{InterceptionConfig, InterceptionSettings};
 pub use proxy::{ProxyConfig, ProxySettings};
 pub use questions::{QuestionConfig, QuestionSettings};
 
@@ -80,6 +86,8 @@ pub struct Config {
     pub audit_key: Option<Secret>,
     /// Audit events as lines of a file.
     pub audit_file: AuditFileConfig,
+    /// Audit events as messages to a syslog server.
+    pub audit_syslog: AuditSyslogConfig,
     /// Most stored bytes when the request does not say.
     pub max_bytes: ByteSize,
     /// Most stored bytes, an upper bound for requests.
@@ -121,6 +129,8 @@ pub struct Config {
     pub policy_replicas: u32,
     /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
     pub credentials: Vec<CredentialConfig>,
+    /// Stored responses of fetches.
+    pub cache: CacheConfig,
     /// Questions to people about hosts, which rules with the outcome `ask` cause.
     pub questions: QuestionConfig,
     /// The forward proxy for what runs inside sandboxes.
@@ -150,6 +160,7 @@ impl Default for Config {
             audit_required: false,
             audit_key: None,
             audit_file: AuditFileConfig::default(),
+            audit_syslog: AuditSyslogConfig::default(),
             max_bytes: ByteSize::mib(10),
             max_bytes_ceiling: ByteSize::mib(100),
             total_timeout: Period::secs(60),
@@ -168,6 +179,7 @@ impl Default for Config {
             policy_path: None,
             policy_replicas: 1,
             credentials: Vec::new(),
+            cache: CacheConfig::default(),
             questions: QuestionConfig::default(),
             proxy: ProxyConfig::default(),
         }

@@ -19,19 +19,18 @@ use dray_types::{Clock, ErrorChain};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use crate::body::BodyLimits;
 use crate::budget::TimeBudget;
 use crate::credential::CredentialStore;
 use crate::error::{FetchError, FetchPhase};
-use crate::head::{BodyFraming, BodyPlan};
-use crate::hop::WireBody;
 use crate::limits::{FetchAdmission, QuotaTable};
 use crate::record::{FetchEnd, FetchRecord, RequestedOrigin};
-use crate::sink::{ByteSink, StoredFile};
+use crate::sink::ByteSink;
 use crate::tls::TlsClient;
 use crate::wire::WireBudget;
 
 pub(crate) mod approval;
+mod attempt;
+mod cached;
 mod connection;
 mod explain;
 mod hop;
@@ -44,6 +43,7 @@ use retry::{PartialBody, RetryState};
 use rules::{quota_failure, refill_time};
 
 pub use approval::{HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId};
+pub use cached::{CachedFile, CachedResponse, ResponseCache};
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
 pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};
@@ -62,6 +62,7 @@ pub struct Fetcher {
     quotas: QuotaTable,
     credentials: CredentialStore,
     approvals: Option<Arc<dyn HostApprovals>>,
+    cache: Option<Arc<dyn ResponseCache>>,
     judge: RwLock<Arc<Judge>>,
     network: NetworkAccess,
     tls: TlsClient,
@@ -106,6 +107,7 @@ impl Fetcher {
             quotas: QuotaTable::new(Clock::system(), 1),
             credentials: CredentialStore::default(),
             approvals: None,
+            cache: None,
             judge: RwLock::new(Arc::new(judge)),
             network,
             tls,
@@ -301,101 +303,6 @@ impl Fetcher {
             );
             context.budget.whole(tokio::time::sleep(delay)).await?;
         }
-    }
-
-    /// The chain of redirects from the URL of the command to the file, or to the rest of it.
-    async fn attempt<S: ByteSink>(
-        &self,
-        chain: &mut Chain,
-        context: &FetchContext<'_>,
-        partial: &mut Option<PartialBody>,
-        sink: &mut S,
-        record: &mut FetchRecord,
-    ) -> Result<FetchedFile, FetchError> {
-        loop {
-            match self.hop(chain, context, partial.as_ref(), record).await? {
-                hop::HopOutcome::Redirected => {}
-                hop::HopOutcome::Body(answered) => {
-                    return self
-                        .receive(answered, chain, context, partial, sink, record)
-                        .await;
-                }
-            }
-        }
-    }
-
-    /// Everything from the first byte of the body to the finished file.
-    async fn receive<S: ByteSink>(
-        &self,
-        answered: Box<hop::HopResponse>,
-        chain: &Chain,
-        context: &FetchContext<'_>,
-        partial: &mut Option<PartialBody>,
-        sink: &mut S,
-        record: &mut FetchRecord,
-    ) -> Result<FetchedFile, FetchError> {
-        let hop::HopResponse {
-            plan,
-            wire,
-            slots,
-            limit,
-        } = *answered;
-        let bounds = BodyLimits {
-            limit,
-            idle: self.settings.idle,
-            floor: self.settings.floor,
-            grace: self.settings.grace,
-        };
-        let partial =
-            partial.get_or_insert_with(|| PartialBody::new(&plan, chain.current(), &bounds));
-        record.content_type.clone_from(&partial.labels.media_type);
-        record.coding = partial.coding;
-        record.at(FetchPhase::Body);
-        let received = Self::store(wire, &plan, partial, &context.budget, sink, record).await;
-        record.at(FetchPhase::Policy);
-        drop(slots);
-        let (sniffed, stored) = received?;
-        self.limits
-            .breaker()
-            .succeeded(&breaker_key(chain.current()));
-        // With TLS a clean end needs a close_notify, so a cut connection is noticed (B-3).
-        record.length_verified = partial.framing != BodyFraming::Close
-            || plan.whole.is_some()
-            || chain.current().https();
-        record.sha256 = stored.sha256.to_hex();
-        Ok(FetchedFile {
-            stored,
-            labels: partial.labels.clone(),
-            sniffed,
-            length_verified: record.length_verified,
-            wire_size: record.counts.wire,
-            coding: partial
-                .coding
-                .map_or("", crate::coding::ContentCoding::as_str),
-            // Queries sometimes contain tokens; they stay out of replies and logs (S-5).
-            final_url: chain.current().without_query(),
-            redirect_count: chain.followed(),
-            status: plan.status,
-        })
-    }
-
-    async fn store<S: ByteSink>(
-        wire: WireBody,
-        plan: &BodyPlan,
-        partial: &mut PartialBody,
-        budget: &TimeBudget,
-        sink: &mut S,
-        record: &mut FetchRecord,
-    ) -> Result<(&'static str, StoredFile), FetchError> {
-        let counts = &mut record.counts;
-        let transfer = &mut partial.transfer;
-        transfer.receive(wire, plan, budget, sink, counts).await?;
-        let sniffed = transfer.finish(counts)?;
-        let stored = budget
-            .whole(sink.finish(&partial.labels))
-            .await?
-            .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
-        Ok((sniffed, stored))
     }
 
     /// Reports failures that are the target's to the circuit breaker (section 15). The end of a fetch's

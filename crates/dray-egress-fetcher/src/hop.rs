@@ -46,6 +46,8 @@ pub struct HopRequest<'a> {
     pub user_agent: &'a HeaderValue,
     /// The field of a credential of the operator.
     pub credential: Option<(HeaderName, HeaderValue)>,
+    /// Fields that make the request conditional, for a response that is stored.
+    pub conditions: Vec<(HeaderName, HeaderValue)>,
     /// The rest of a body that broke off; the only case in which a range is requested.
     pub resume: Option<&'a BodyResumption>,
 }
@@ -200,7 +202,7 @@ pub async fn send_request(
 }
 
 /// Builds the request of Q-1: exactly these fields, in this order. `Range` and `If-Range` are sent only for the rest
-/// of a body that broke off.
+/// of a body that broke off, conditions only for a stored response.
 fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
     // In origin form (RFC 9112, section 3.2.1): the host is in the `Host` field alone.
     let mut request = Request::get(Uri::try_from(ask.path_and_query)?)
@@ -209,6 +211,9 @@ fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Err
         .header(ACCEPT, HeaderValue::from_static("*/*"))
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Some((name, value)) = ask.credential {
+        request = request.header(name, value);
+    }
+    for (name, value) in ask.conditions {
         request = request.header(name, value);
     }
     if let Some(resume) = ask.resume {

@@ -18,6 +18,7 @@
 //! | [`resume`] | continues a body that broke off |
 //! | [`body`] | counts, decodes ([`coding`]) and hands on |
 //! | [`sink`], [`staging`] | where the bytes go |
+//! | [`freshness`], [`response_cache`] | what is stored of a response, and how long it is used |
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
 //! | [`policy_files`] | reads the operator's policy files, also when they change |
 //! | [`proxy`] | the forward proxy: connections of sandboxes through the same steps |
@@ -29,8 +30,8 @@
 //! remain.
 //!
 //! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out.
-//! It sends no credentials of callers and no cookies (I-6), caches nothing, opens no archives (B-6), and does not judge the
-//! content of a file.
+//! It sends no credentials of callers and no cookies (I-6), caches nothing unless the operator wants it, opens no archives
+//! (B-6), and does not judge the content of a file.
 //!
 //! ```
 //! use dray_egress_fetcher::coding::{BodyDecoder, ContentCoding, DecodeError};
@@ -55,6 +56,7 @@ pub mod credential;
 pub mod dial;
 pub mod error;
 pub mod fetch;
+pub mod freshness;
 pub mod head;
 pub mod hop;
 pub mod label;
@@ -70,6 +72,8 @@ pub mod proxy;
 pub mod questions;
 pub mod record;
 pub mod resolve;
+#[cfg(feature = "service")]
+pub mod response_cache;
 pub mod resume;
 #[cfg(feature = "service")]
 pub mod service;

@@ -6,7 +6,7 @@ use opentelemetry::metrics::{Meter, UpDownCounter};
 
 use crate::error::FetchPhase;
 use crate::limits::FetchAdmission;
-use crate::record::{FetchEnd, FetchRecord, PhaseTimes};
+use crate::record::{CacheUse, FetchEnd, FetchRecord, PhaseTimes};
 use crate::resolve::DnsError;
 
 mod instruments;
@@ -15,6 +15,25 @@ mod proxy;
 pub use proxy::{ProxyMetrics, UNKNOWN_PROTOCOL};
 
 use instruments::{CounterSet, GaugeSet, HistogramSet};
+
+/// A place of audit events beside log and stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditPlace {
+    /// A rotated file of lines.
+    File,
+    /// A server that speaks RFC 5424.
+    Syslog,
+}
+
+impl AuditPlace {
+    /// The name in logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Syslog => "syslog",
+        }
+    }
+}
 
 /// The instruments of the service.
 #[derive(Clone, Debug)]
@@ -48,6 +67,11 @@ impl EgressMetrics {
         fetch("deny", "cancelled");
         for code in Code::ALL_REASONS {
             fetch("deny", code.as_str());
+        }
+        for kept in CacheUse::ALL_USES {
+            counters
+                .cache
+                .add(0, &[KeyValue::new("use", kept.as_str())]);
         }
         for kind in ["wire", "stored"] {
             counters.bytes.add(0, &[KeyValue::new("kind", kind)]);
@@ -132,10 +156,13 @@ impl EgressMetrics {
             .add(1, &[KeyValue::new("result", result)]);
     }
 
-    /// Counts an event that is not in the file of audit events.
-    pub fn audit_file_dropped(&self, reason: &'static str) {
-        let label = KeyValue::new("reason", reason);
-        self.counters.audit_file.add(1, &[label]);
+    /// Counts an event that did not reach a place beside log and stream.
+    pub fn audit_dropped(&self, place: AuditPlace, reason: &'static str) {
+        let counter = match place {
+            AuditPlace::File => &self.counters.audit_file,
+            AuditPlace::Syslog => &self.counters.audit_syslog,
+        };
+        counter.add(1, &[KeyValue::new("reason", reason)]);
     }
 
     /// Counts what happened to a question about a host.
@@ -177,6 +204,10 @@ impl EgressMetrics {
                 KeyValue::new("code", code),
             ],
         );
+        if let Some(kept) = record.cache {
+            let label = KeyValue::new("use", kept.as_str());
+            self.counters.cache.add(1, &[label]);
+        }
         self.times(&record.times);
         self.counters
             .bytes

@@ -10,9 +10,12 @@
 //! | [`head`], [`socks`] | read what a client wants, strictly; pure |
 //! | [`dray_guard::proxy_token`] | says who the client is |
 //! | [`serve`] | one client from its first byte to its end |
+//! | `open` | as what a connection is judged, and who asked for it |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
 //! | `tunnel`, [`relay`] | a tunnel: bytes in both directions |
-//! | `forward` | a plain HTTP request, one for each judged target |
+//! | `intercept` | a tunnel into which the proxy looks: one judged request, with TLS on both sides |
+//! | [`authority`] | makes the certificates for that |
+//! | `forward` | sends a request and returns the response, one for each judged target |
 //! | [`meter`] | counts and limits the bytes |
 //! | [`refusal`] | what the client and the audit get when it is refused |
 //!
@@ -20,20 +23,26 @@
 //! head and a bounded time. A token lets its session connect within the operator's policy, which the token can only
 //! narrow. Nothing is resolved, dialled or published for a client without one.
 //!
-//! It does not look into TLS, adds no credentials to requests, speaks no HTTP/2 to clients and follows no redirect.
+//! It looks into TLS only where the policy files say so. It speaks no HTTP/2 and follows no redirect.
 
 pub mod head;
 pub mod hello;
 pub mod socks;
 
 #[cfg(feature = "service")]
+pub mod authority;
+#[cfg(feature = "service")]
 pub mod client;
 #[cfg(feature = "service")]
 mod forward;
 #[cfg(feature = "service")]
+mod intercept;
+#[cfg(feature = "service")]
 pub mod listener;
 #[cfg(feature = "service")]
 pub mod meter;
+#[cfg(feature = "service")]
+mod open;
 #[cfg(feature = "service")]
 pub mod refusal;
 #[cfg(feature = "service")]

@@ -38,6 +38,8 @@ pub struct FetchRecord {
     pub approval_ends: Option<Instant>,
     /// Names of the operator's credentials that were sent.
     pub credentials: Vec<String>,
+    /// What the cache did for the last hop; `None` without a cache.
+    pub cache: Option<CacheUse>,
     /// Method of the request; empty where it is not visible.
     pub method: String,
     /// The operator's switch for all fetches.
@@ -80,6 +82,31 @@ pub struct FetchRecord {
     began: Option<Instant>,
     /// The phase that is under way, and since when.
     under_way: Option<(FetchPhase, Instant)>,
+}
+
+/// What the cache did for a hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheUse {
+    /// A stored response was used without a question to its server.
+    Hit,
+    /// Its server confirmed a stored response.
+    Revalidated,
+    /// Nothing that was stored could be used.
+    Miss,
+}
+
+impl CacheUse {
+    /// Every use, for labels.
+    pub const ALL_USES: [Self; 3] = [Self::Hit, Self::Revalidated, Self::Miss];
+
+    /// The name in audit events and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Revalidated => "revalidated",
+            Self::Miss => "miss",
+        }
+    }
 }
 
 /// How a fetch ended.
@@ -196,6 +223,20 @@ impl FetchRecord {
         let (phase, since) = self.under_way.take()?;
         self.times.add(phase, now - since);
         Some(phase)
+    }
+
+    /// Takes over the judgement of a request inside an intercepted tunnel. The hop of the tunnel stays.
+    pub(crate) fn take_judgement(&mut self, judged: Self) {
+        self.policy_digest = judged.policy_digest;
+        self.rules_digest = judged.rules_digest;
+        self.url = judged.url.or(self.url.take());
+        self.tried = judged.tried;
+        self.method = judged.method;
+        self.steps = judged.steps;
+        self.decision = judged.decision;
+        self.reported = judged.reported.or(self.reported.take());
+        self.question = judged.question.or(self.question);
+        self.approval_ends = judged.approval_ends;
     }
 
     /// Notes what the policy files decide about the URL of a hop.

@@ -12,8 +12,10 @@ use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
-use crate::audit::{AuditFile, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
-use crate::config::{CompiledConfig, Config, CredentialConfig, ProxySettings};
+use crate::audit::{AuditQueue, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
+use crate::config::{
+    CacheSettings, CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
+};
 use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
@@ -21,13 +23,16 @@ use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::own;
 use crate::policy_files::PolicyWatcher;
+use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
 use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
+use crate::response_cache::{CACHE_BUCKET, CacheStore};
 use crate::staging::StagedFile;
 use crate::tls::TlsClient;
 
 mod explain;
+mod purge;
 mod questions;
 mod surroundings;
 mod wire;
@@ -44,7 +49,8 @@ pub struct EgressFetcher {
     cx: ServiceContext,
     audit_required: bool,
     questions: QuestionStore,
-    audit_file: Option<AuditFile>,
+    cache: Option<Arc<CacheStore>>,
+    audit_places: Vec<AuditQueue>,
     proxy: Option<RunningProxy>,
 }
 
@@ -88,6 +94,7 @@ impl Service for EgressFetcher {
         router
             .answer_self_admitted(Self::fetch)
             .answer_self_admitted(Self::explain)
+            .answer(Self::purge)
             .answer(Self::list_questions)
             .answer(Self::answer_question)
     }
@@ -98,10 +105,11 @@ impl Service for EgressFetcher {
             .publishes_audit::<v1::EgressAudit>()
             .publishes_audit::<v1::EgressQuestionAudit>()
             .lists_keys(QUESTION_BUCKET)
+            .uses_keys(CACHE_BUCKET)
     }
 
     fn store_access() -> StoreAccess {
-        StoreAccess::probe().writes()
+        StoreAccess::probe().reads().writes()
     }
 
     fn instruments(meter: &Meter) {
@@ -121,9 +129,9 @@ impl Service for EgressFetcher {
         if let Some(proxy) = &self.proxy {
             proxy.stop().await;
         }
-        if let Some(file) = &self.audit_file {
-            // A disk that does not answer keeps no process from its end.
-            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, file.flush()).await;
+        for place in &self.audit_places {
+            // A disk or server that does not answer keeps no process from its end.
+            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, place.flush()).await;
         }
     }
 }
@@ -156,8 +164,8 @@ impl EgressFetcher {
         let tls = tls_client(config).await?;
         let limits = FetchAdmission::new(compiled.sizes);
         let metrics = start_metrics(&compiled, &limits, cx);
-        let audit_file = open_audit_file(&compiled, &metrics)?;
-        let auditor = auditor_of(config, cx, &metrics, audit_file.clone());
+        let audit_places = open_audit_places(&compiled, &metrics)?;
+        let auditor = auditor_of(config, cx, &metrics, audit_places.clone());
         let questions = QuestionStore::new(
             &cx.bus,
             cx.clock.clone(),
@@ -184,7 +192,8 @@ impl EgressFetcher {
         .with_approvals(Arc::new(questions.clone()))
         .with_quotas(cx.clock.clone(), config.policy_replicas)
         .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
-        let fetcher = Arc::new(fetcher);
+        let cache = cache_of(compiled.cache, cx);
+        let fetcher = Arc::new(fetcher.with_cache(cache.clone().map(|cache| cache as _)));
         cx.tasks
             .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
         if let Some(path) = &config.policy_path {
@@ -203,7 +212,8 @@ impl EgressFetcher {
             cx: cx.clone(),
             audit_required: config.audit_required,
             questions,
-            audit_file,
+            cache,
+            audit_places,
         })
     }
 
@@ -274,6 +284,12 @@ impl EgressFetcher {
     }
 }
 
+/// The stored responses; `None` when nothing is stored.
+fn cache_of(settings: Option<CacheSettings>, cx: &ServiceContext) -> Option<Arc<CacheStore>> {
+    let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings?);
+    Some(Arc::new(store))
+}
+
 /// The metrics, with what is known at the start.
 fn start_metrics(
     compiled: &CompiledConfig,
@@ -296,7 +312,7 @@ fn auditor_of(
     config: &Config,
     cx: &ServiceContext,
     metrics: &EgressMetrics,
-    file: Option<AuditFile>,
+    places: Vec<AuditQueue>,
 ) -> Auditor {
     Auditor::new(
         cx.bus.clone(),
@@ -305,20 +321,29 @@ fn auditor_of(
         cx.tasks.clone(),
         audit_key(config),
         config.private_cidrs.clone(),
-        file,
+        places,
     )
 }
 
-/// Opens the file of audit events, if there is to be one.
-fn open_audit_file(
+/// Opens the places of audit events beside log and stream.
+fn open_audit_places(
     compiled: &CompiledConfig,
     metrics: &EgressMetrics,
-) -> Result<Option<AuditFile>, StartError> {
-    let opening = compiled.audit_file.as_ref();
-    let opened = opening.map(|settings| AuditFile::open(settings, metrics.clone()));
-    opened.transpose().map_err(|error| {
-        StartError::with_source("egress-fetcher.audit_file.path cannot be written", error)
-    })
+) -> Result<Vec<AuditQueue>, StartError> {
+    let mut places = Vec::new();
+    if let Some(settings) = &compiled.audit_file {
+        let opened = AuditQueue::to_file(settings, metrics.clone()).map_err(|error| {
+            StartError::with_source("egress-fetcher.audit_file.path cannot be written", error)
+        })?;
+        places.push(opened);
+    }
+    if let Some(settings) = &compiled.audit_syslog {
+        let opened = AuditQueue::to_syslog(settings, metrics.clone()).map_err(|error| {
+            StartError::with_source("egress-fetcher.audit_syslog cannot be started", error)
+        })?;
+        places.push(opened);
+    }
+    Ok(places)
 }
 
 /// The credentials of the configuration, which was checked.
@@ -372,6 +397,10 @@ async fn start_proxy(
     let listen = settings.listen;
     let metrics = ProxyMetrics::new(&cx.meter);
     metrics.start_at_zero();
+    let authority = match &settings.interception {
+        Some(interception) => Some(open_authority(interception, cx.clock.now_ms() / 1000).await?),
+        None => None,
+    };
     let proxy = ForwardProxy::new(
         settings,
         Arc::clone(fetcher),
@@ -379,7 +408,8 @@ async fn start_proxy(
         metrics,
         cx.clock.clone(),
         audit_required,
-    );
+    )
+    .with_authority(authority);
     ProxyMetrics::observe(&cx.meter, proxy.admission());
     let running = RunningProxy::start(proxy).await.map_err(|error| {
         StartError::with_source(format!("the proxy could not listen on {listen}"), error)
@@ -388,6 +418,22 @@ async fn start_proxy(
     cx.listen_addresses
         .open(PROXY_ADDRESS_NAME, running.address());
     Ok(running)
+}
+
+/// Reads the authority for intercepted tunnels.
+async fn open_authority(
+    settings: &InterceptionSettings,
+    now_s: u64,
+) -> Result<Arc<InterceptionAuthority>, StartError> {
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        let field = "egress-fetcher.proxy.interception cannot be used";
+        StartError::with_source(field, std::io::Error::other(error))
+    };
+    let certificates = tokio::fs::read_to_string(&settings.certificate).await;
+    let certificates = certificates.map_err(|error| failed(error.into()))?;
+    InterceptionAuthority::new(&certificates, settings.key.expose(), now_s)
+        .map(Arc::new)
+        .map_err(|error| failed(error.into()))
 }
 
 fn with_trace(fault: Fault, meta: &Meta) -> Fault {

@@ -5,6 +5,7 @@ use dray_types::Sha256Digest;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
+use crate::fetch::CachedFile;
 use crate::label::ResponseLabels;
 
 /// Takes the bytes of one file in order, hashing them on the way.
@@ -19,6 +20,17 @@ pub trait ByteSink: Send {
         &mut self,
         labels: &ResponseLabels,
     ) -> impl Future<Output = Result<StoredFile, SinkError>> + Send;
+
+    /// Takes over a file that is in the store already, in place of its bytes; whether it is there. Nothing was written
+    /// before, and bytes that are written afterwards replace it.
+    fn adopt(&mut self, _file: &CachedFile) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
+    }
+
+    /// Makes sure that the finished file is where [`Self::adopt`] finds it; whether it is.
+    fn keep(&mut self, _file: &CachedFile) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
+    }
 
     /// Removes what was written so far. If it is dropped before its end, the sink cleans up by itself.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;

@@ -1,17 +1,23 @@
 //! The sink of the service: inline while it is small, otherwise into the artifact store.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use dray_proto::INLINE_LIMIT;
 use dray_proto::convert::ContentSource;
-use dray_store::{ArtifactLabel, ArtifactWriter, Store};
-use dray_types::{Deadline, OperationId, Sha256Digest, TenantId};
+use dray_store::{ArtifactLabel, ArtifactWriter, ReadError, Store};
+use dray_types::{ByteSize, Deadline, OperationId, Sha256Digest, TenantId};
 
+use crate::fetch::CachedFile;
 use crate::label::ResponseLabels;
 use crate::sink::{ByteSink, SinkError, StoredFile};
 
 /// Chunks below this size in bytes are collected, so that a peer that sends single bytes cannot make the store hold a
 /// buffer for each.
 const MIN_CHUNK_BYTES: usize = 48 * 1024;
+
+/// Longest time for keeping a small file for the cache.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The sink of one fetched file, inline or in the store. Dropping it removes what was stored so far.
 #[derive(Debug)]
@@ -68,6 +74,30 @@ impl StagedFile {
     }
 }
 
+impl StagedFile {
+    /// The content of a file that is in the store: a small one as bytes, where bytes are wanted.
+    async fn stored_content(&self, file: &CachedFile) -> Result<Option<ContentSource>, ReadError> {
+        let label = artifact_label(&file.labels);
+        let found = self
+            .store
+            .claim(&self.tenant, file.stored.sha256, label)
+            .await?;
+        let Some(claim) = found.filter(|claim| claim.artifact.size == file.stored.size) else {
+            return Ok(None);
+        };
+        let is_small = usize::try_from(file.stored.size).is_ok_and(|size| size <= INLINE_LIMIT);
+        if self.claim_only || !is_small {
+            return Ok(Some(ContentSource::Claim(claim)));
+        }
+        let reading = self.store.read(&self.tenant, &claim, self.deadline);
+        let bytes = reading
+            .await?
+            .read_all(ByteSize::bytes(file.stored.size))
+            .await?;
+        Ok(Some(ContentSource::Inline(bytes)))
+    }
+}
+
 impl ByteSink for StagedFile {
     async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
         let large = chunk.len() >= MIN_CHUNK_BYTES && self.writer.is_some();
@@ -113,6 +143,39 @@ impl ByteSink for StagedFile {
         };
         self.content = Some(ContentSource::Claim(claim));
         Ok(stored)
+    }
+
+    async fn adopt(&mut self, file: &CachedFile) -> bool {
+        match self.stored_content(file).await {
+            Ok(Some(content)) => {
+                self.content = Some(content);
+                true
+            }
+            // Its time in the store is over.
+            Ok(None) => false,
+            Err(error) => {
+                tracing::warn!(%error, "a stored response could not be read");
+                false
+            }
+        }
+    }
+
+    async fn keep(&mut self, file: &CachedFile) -> bool {
+        let Some(ContentSource::Inline(bytes)) = &self.content else {
+            return self.content.is_some();
+        };
+        let label = artifact_label(&file.labels);
+        let stored = self
+            .store
+            .put(&self.tenant, &self.operation, bytes.clone(), label);
+        match tokio::time::timeout(KEEP_TIMEOUT, stored).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a response could not be kept");
+                false
+            }
+            Err(_) => false,
+        }
     }
 
     async fn discard(&mut self) {

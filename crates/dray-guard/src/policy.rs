@@ -61,15 +61,22 @@ pub enum RequestKind {
     Request(String),
     /// A tunnel through the proxy.
     Tunnel,
+    /// A tunnel through the proxy, into which it looks. Each request inside is judged as [`Self::Request`] too.
+    Intercepted,
 }
 
 impl RequestKind {
+    /// Whether it is a tunnel, intercepted or not.
+    pub const fn is_tunnel(&self) -> bool {
+        matches!(self, Self::Tunnel | Self::Intercepted)
+    }
+
     /// The method, as far as it is visible; empty for a tunnel.
     pub fn method(&self) -> &str {
         match self {
             Self::Fetch => "GET",
             Self::Request(method) => method,
-            Self::Tunnel => "",
+            Self::Tunnel | Self::Intercepted => "",
         }
     }
 
@@ -79,6 +86,7 @@ impl RequestKind {
             Self::Fetch => RequestView::fetch(url),
             Self::Request(method) => RequestView::request(url, method),
             Self::Tunnel => RequestView::tunnel(url),
+            Self::Intercepted => RequestView::intercepted(url),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! A policy is one or several TOML files with roles. A role names *who* (tenants, sessions, apps), its rules name
 //! *what* (hosts, ports, methods, paths) with an outcome, and its limits set *how much*. A list `deny` applies to
 //! everyone and comes first. The rules can only narrow what [`crate::policy`] and [`crate::judge`] allow: they are one
-//! more step of a judgement, and nothing here opens anything.
+//! more step of a judgement, and nothing here opens anything. A list `intercept` names the hosts whose tunnels the proxy
+//! looks into.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -52,7 +53,10 @@ pub use compile::{PolicyFileProblem, RoleLimits};
 pub use decide::{Caller, ObservedPart, RequestView, RuleDecision, Undecided};
 pub use source::{MAX_POLICY_BYTES, PolicyText};
 
-use compile::{CompiledRole, CompiledRule};
+use compile::{CompiledRole, CompiledRule, InterceptRule};
+
+use crate::canon::CanonicalUrl;
+use crate::policy::RequestKind;
 
 /// Name of the rule that decides where no other one does.
 pub const DEFAULT_RULE: &str = "default";
@@ -62,6 +66,7 @@ pub const DEFAULT_RULE: &str = "default";
 pub struct RuleSet {
     digest: String,
     deny: Vec<CompiledRule>,
+    intercept: Vec<InterceptRule>,
     roles: Vec<CompiledRole>,
     defaults: DefaultOutcome,
     /// Whether any rule is in report-only mode, so that a second judgement is needed.
@@ -127,6 +132,17 @@ impl RuleSet {
                 .iter()
                 .map(|role| role.rules.len())
                 .sum::<usize>()
+    }
+
+    /// How a tunnel of `tenant` to the host and port of `url` is judged: [`RequestKind::Intercepted`] where an entry of
+    /// `intercept` names it and it carries TLS, otherwise [`RequestKind::Tunnel`].
+    pub fn tunnel_kind(&self, tenant: &str, url: &CanonicalUrl) -> RequestKind {
+        let mut entries = self.intercept.iter();
+        if url.https() && entries.any(|entry| entry.matches(tenant, url)) {
+            RequestKind::Intercepted
+        } else {
+            RequestKind::Tunnel
+        }
     }
 
     /// The limits of the roles that `caller` has, each with the name of the role.

@@ -96,6 +96,7 @@ names!(ConsoleAction {
     SetUpCheck => "set_up_check",
     FileGet => "file_get",
     PlaygroundTurn => "playground_turn",
+    AnswerQuestion => "answer_question",
 });
 
 names!(PreviewAction {

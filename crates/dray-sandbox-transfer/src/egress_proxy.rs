@@ -26,6 +26,17 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// Variables with the URL of the proxy. Clients differ in the case of letters that they read; `ALL_PROXY` is for
 /// protocols without a variable of their own.
 const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+/// Variables with the file of trusted certificates: of OpenSSL and what reads its variable, curl, Python's `requests`, Node.js,
+/// git, pip and cargo. All but that of Node.js replace what the client trusts otherwise.
+const CA_FILE_VARIABLES: [&str; 7] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+];
 /// Variable with the hosts that are reached without the proxy.
 const NO_PROXY_VARIABLE: &str = "NO_PROXY";
 
@@ -54,6 +65,11 @@ pub struct EgressProxyRule {
     /// Hosts that programs reach without the proxy. Default `localhost`, `127.0.0.1` and `::1`: the sandbox itself.
     #[serde(default = "own_hosts")]
     pub no_proxy: Vec<String>,
+    /// Absolute path of a file in the sandbox with the certificates that programs trust, for a proxy that intercepts
+    /// tunnels: the usual public ones and that of its authority, in PEM form. Its image or a mount provides the file.
+    /// Absent sets no variable of this kind.
+    #[serde(default)]
+    pub ca_file: Option<String>,
 }
 
 fn own_hosts() -> Vec<String> {
@@ -97,6 +113,10 @@ impl EgressProxyConfig {
                     "an item of no_proxy is a host without blanks and commas",
                 );
             }
+            let is_path = |path: &String| path.starts_with('/') && !path.contains('\0');
+            if !rule.ca_file.as_ref().is_none_or(is_path) {
+                return problem("rules", "ca_file is an absolute path in the sandbox");
+            }
         }
         None
     }
@@ -138,18 +158,36 @@ impl EgressProxyConfig {
         let names = PROXY_VARIABLES.map(|name| (name, &url));
         // Some programs read only one of the two cases.
         for (name, value) in names.into_iter().chain([(NO_PROXY_VARIABLE, &hosts)]) {
-            let mut present = body.environment.iter();
-            if present.any(|variable| variable.name.eq_ignore_ascii_case(name)) {
-                continue;
-            }
-            for name in [name.to_owned(), name.to_ascii_lowercase()] {
-                audit.environment_names.push(name.clone());
-                let value = value.clone().into_bytes();
-                body.environment
-                    .push(v1::EnvironmentVariable { name, value });
+            let lower = name.to_ascii_lowercase();
+            add_missing(body, audit, name, &[name, &lower], value);
+        }
+        for name in CA_FILE_VARIABLES {
+            if let Some(path) = &rule.ca_file {
+                add_missing(body, audit, name, &[name], path);
             }
         }
         Ok(())
+    }
+}
+
+/// Adds the variables `forms`, unless the request has `name` in any case of letters.
+fn add_missing(
+    body: &mut v1::ExecSandboxRequest,
+    audit: &mut v1::SandboxCommandAudit,
+    name: &str,
+    forms: &[&str],
+    value: &str,
+) {
+    let mut present = body.environment.iter();
+    if present.any(|variable| variable.name.eq_ignore_ascii_case(name)) {
+        return;
+    }
+    for form in forms {
+        audit.environment_names.push((*form).to_owned());
+        body.environment.push(v1::EnvironmentVariable {
+            name: (*form).to_owned(),
+            value: value.as_bytes().to_vec(),
+        });
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use console::{
 };
 pub(crate) use dlq::{DeadLetterCommand, DlqFilter};
 pub(crate) use doctor::DoctorArgs;
-pub(crate) use egress::{EgressCommand, EgressTokenArgs};
+pub(crate) use egress::{EgressCommand, EgressPurgeArgs, EgressTokenArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
 pub(crate) use policy::{
@@ -112,7 +112,7 @@ pub(crate) enum DrayCommand {
     /// Explain what the policy of fetching allows, without fetching.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Make tokens for the forward proxy of sandboxes.
+    /// Make tokens for the forward proxy of sandboxes, and forget stored responses of fetches.
     #[command(subcommand)]
     Egress(EgressCommand),
     /// Read a document as an agent would: as Markdown, framed as untrusted data.

@@ -62,7 +62,7 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
         DrayCommand::Resolve(resolve) => Box::pin(commands::resolve::run(global, resolve)),
         DrayCommand::Fetch(fetch) => Box::pin(commands::fetch::run(global, fetch)),
         DrayCommand::Policy(policy) => Box::pin(commands::policy_explain::run(global, policy)),
-        DrayCommand::Egress(egress) => Box::pin(ready(commands::egress_token::run(global, egress))),
+        DrayCommand::Egress(egress) => Box::pin(commands::egress::run(global, egress)),
         DrayCommand::Read(read) => Box::pin(commands::read::run(global, read)),
         DrayCommand::Classify(classify) => {
             Box::pin(ready(commands::read::classify_files(global, classify)))

@@ -14,6 +14,7 @@ mod wire;
 
 /// Who makes and ends previews; platform-delivery for links in place of files.
 const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
+const QUESTION_ANSWERERS: &[&str] = &["command-line", "console-operator"];
 
 /// Subjects with which an identity could do damage, and the identities that may publish there. The list is written by
 /// hand, so that the test notices when a service declares too many permissions.
@@ -88,7 +89,7 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         &["command-line", "console", "console-operator", "mcp"],
     ),
     ("dray.egress.v1.probe", &[]),
-    ("dray.question.v1.answer", &["command-line"]),
+    ("dray.question.v1.answer", QUESTION_ANSWERERS),
     ("$KV.dray_egress_questions.anything", &["egress-fetcher"]),
     ("dray.approval.v1.decide-in-chat", &["platform-delivery"]),
     ("dray.file.v1.resolve.more", &[]),

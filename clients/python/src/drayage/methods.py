@@ -98,6 +98,9 @@ EGRESS_FETCH: Final[Method[v1.FetchRequest, v1.FetchReply]] = Method(
 EGRESS_EXPLAIN: Final[Method[v1.ExplainRequest, v1.ExplainReply]] = Method(
     "/dray.v1.Egress/Explain", "dray.egress.v1.explain", v1.ExplainRequest, v1.ExplainReply
 )
+EGRESS_PURGE: Final[Method[v1.PurgeFetchRequest, v1.PurgeFetchReply]] = Method(
+    "/dray.v1.Egress/Purge", "dray.egress.v1.purge", v1.PurgeFetchRequest, v1.PurgeFetchReply
+)
 EGRESS_QUESTIONS_LIST: Final[Method[v1.ListEgressQuestionsRequest, v1.ListEgressQuestionsReply]] = Method(
     "/dray.v1.EgressQuestions/List", "dray.question.v1.list", v1.ListEgressQuestionsRequest, v1.ListEgressQuestionsReply
 )

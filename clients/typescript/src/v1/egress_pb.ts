@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/egress.proto.
  */
 export const file_dray_v1_egress: GenFile = /*@__PURE__*/
-  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJcCg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgiuAEKDEV4cGxhaW5SZXBseRIlCgVzdGVwcxgBIAMoCzIWLmRyYXkudjEuSnVkZ2VtZW50U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIdCgVmYXVsdBgDIAEoCzIOLmRyYXkudjEuRmF1bHQSEAoIY29tcGxldGUYBCABKAgSFAoMcnVsZXNfZGlnZXN0GAUgASgJEhMKC3JlcG9ydGVkX2J5GAYgASgJIqoBCg1KdWRnZW1lbnRTdGVwEiEKBHN0ZXAYASABKA4yEy5kcmF5LnYxLlBvbGljeVN0ZXASJQoHdmVyZGljdBgCIAEoDjIULmRyYXkudjEuU3RlcFZlcmRpY3QSDAoEY29kZRgDIAEoCRIMCgRydWxlGAQgASgJEg8KB3NldHRpbmcYBSABKAkSDgoGb3JpZ2luGAYgASgJEhIKCmRlY2lkZWRfYnkYByABKAkiXQoJQXBwUG9saWN5EhQKB2VuYWJsZWQYASABKAhIAIgBARIuCg5ob3N0X2FsbG93bGlzdBgCIAEoCzIWLmRyYXkudjEuSG9zdEFsbG93bGlzdEIKCghfZW5hYmxlZCIhCg1Ib3N0QWxsb3dsaXN0EhAKCHBhdHRlcm5zGAEgAygJIqwCCgpGZXRjaFJlcGx5EiEKB2NvbnRlbnQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSDgoGc2hhMjU2GAIgASgMEgwKBHNpemUYAyABKAQSEgoKbWVkaWFfdHlwZRgEIAEoCRIaChJzbmlmZmVkX21lZGlhX3R5cGUYBSABKAkSDAoEbmFtZRgGIAEoCRIXCg9sZW5ndGhfdmVyaWZpZWQYByABKAgSEQoJd2lyZV9zaXplGAggASgEEg4KBmNvZGluZxgJIAEoCRIRCglmaW5hbF91cmwYCiABKAkSFgoOcmVkaXJlY3RfY291bnQYCyABKA0SDAoEZXRhZxgMIAEoCRIVCg1sYXN0X21vZGlmaWVkGA0gASgJEhMKC2h0dHBfc3RhdHVzGA4gASgNIvUHCgtFZ3Jlc3NBdWRpdBIQCghldmVudF9pZBgBIAEoCRIPCgd0aW1lX21zGAIgASgEEhQKDG9wZXJhdGlvbl9pZBgDIAEoCRIOCgZhcHBfaWQYBCABKAkSEAoIdHJhY2VfaWQYBSABKAkSFQoNcG9saWN5X2RpZ2VzdBgGIAEoCRIVCg1hZG1pbl9lbmFibGVkGAcgASgIEhgKC2FwcF9lbmFibGVkGAggASgISACIAQESEgoKdXJsX3NjaGVtZRgJIAEoCRIQCgh1cmxfaG9zdBgKIAEoCRIQCgh1cmxfcG9ydBgLIAEoDRIVCg11cmxfcGF0aF9oYXNoGAwgASgJEg8KB3ZlcmRpY3QYDSABKAkSDAoEY29kZRgOIAEoCRINCgVwaGFzZRgPIAEoCRIfCgRob3BzGBAgAygLMhEuZHJheS52MS5BdWRpdEhvcBIWCg5yZWRpcmVjdF9jb3VudBgRIAEoDRISCgpmaW5hbF9ob3N0GBIgASgJEhMKC2h0dHBfc3RhdHVzGBMgASgNEhQKDGNvbnRlbnRfdHlwZRgUIAEoCRIUCgxzdG9yZWRfYnl0ZXMYFSABKAQSEgoKd2lyZV9ieXRlcxgWIAEoBBIOCgZjb2RpbmcYFyABKAkSDgoGc2hhMjU2GBggASgJEhcKD2xlbmd0aF92ZXJpZmllZBgZIAEoCBITCgtkdXJhdGlvbl9tcxgaIAEoBBIOCgZkbnNfbXMYGyABKAQSEgoKY29ubmVjdF9tcxgcIAEoBBIOCgZ0bHNfbXMYHSABKAQSDwoHaGVhZF9tcxgeIAEoBBIPCgdib2R5X21zGB8gASgEEhUKDXByaXZhdGVfY2lkcnMYICADKAkSFwoPZmV0Y2hlcl92ZXJzaW9uGCEgASgJEhUKDXRhYmxlX2VkaXRpb24YIiABKAkSEwoLbG9va3VwX29ubHkYIyABKAgSFgoOcHJveHlfcHJvdG9jb2wYJCABKAkSEwoLcHJveHlfc3RhZ2UYJSABKAkSEQoJdGVuYW50X2lkGCYgASgJEhIKCnNlc3Npb25faWQYJyABKAkSDAoEcnVsZRgoIAEoCRITCgtzZXJ2ZXJfbmFtZRgpIAEoCRIQCgh1cF9ieXRlcxgqIAEoBBISCgpkb3duX2J5dGVzGCsgASgEEhQKDHJ1bGVzX2RpZ2VzdBgsIAEoCRISCgpkZWNpZGVkX2J5GC0gASgJEhMKC3JlcG9ydGVkX2J5GC4gASgJEg4KBm1ldGhvZBgvIAEoCRITCgtjcmVkZW50aWFscxgwIAMoCRITCgtxdWVzdGlvbl9pZBgxIAEoCUIOCgxfYXBwX2VuYWJsZWQiNgoaTGlzdEVncmVzc1F1ZXN0aW9uc1JlcXVlc3QSGAoQaW5jbHVkZV9hbnN3ZXJlZBgBIAEoCCJZChhMaXN0RWdyZXNzUXVlc3Rpb25zUmVwbHkSKgoJcXVlc3Rpb25zGAEgAygLMhcuZHJheS52MS5FZ3Jlc3NRdWVzdGlvbhIRCgl0cnVuY2F0ZWQYAiABKAgi5AEKDkVncmVzc1F1ZXN0aW9uEgoKAmlkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSCwoDYXBwGAMgASgJEgwKBGhvc3QYBCABKAkSDAoEcG9ydBgFIAEoDRIMCgRydWxlGAYgASgJEhMKC2Fza2VkX2F0X21zGAcgASgEEhUKDWV4cGlyZXNfYXRfbXMYCCABKAQSJQoGYW5zd2VyGAkgASgOMhUuZHJheS52MS5FZ3Jlc3NBbnN3ZXISEwoLYW5zd2VyZWRfYnkYCiABKAkSFgoOYW5zd2VyZWRfYXRfbXMYCyABKAQidQobQW5zd2VyRWdyZXNzUXVlc3Rpb25SZXF1ZXN0EgoKAmlkGAEgASgJEiUKBmFuc3dlchgCIAEoDjIVLmRyYXkudjEuRWdyZXNzQW5zd2VyEhAKCHZhbGlkX21zGAMgASgEEhEKCXByaW5jaXBhbBgEIAEoCSJGChlBbnN3ZXJFZ3Jlc3NRdWVzdGlvblJlcGx5EikKCHF1ZXN0aW9uGAEgASgLMhcuZHJheS52MS5FZ3Jlc3NRdWVzdGlvbiJtChNFZ3Jlc3NRdWVzdGlvbkF1ZGl0EisKBXN0YWdlGAEgASgOMhwuZHJheS52MS5FZ3Jlc3NRdWVzdGlvblN0YWdlEikKCHF1ZXN0aW9uGAIgASgLMhcuZHJheS52MS5FZ3Jlc3NRdWVzdGlvbiKSAgoIQXVkaXRIb3ASDQoFaW5kZXgYASABKA0SDgoGc2NoZW1lGAIgASgJEgwKBGhvc3QYAyABKAkSDAoEcG9ydBgEIAEoDRITCgtjbmFtZV9jaGFpbhgFIAMoCRIlCgdhbnN3ZXJzGAYgAygLMhQuZHJheS52MS5BdWRpdEFuc3dlchIWCg5jaG9zZW5fYWRkcmVzcxgHIAEoCRIUCgxwZWVyX2FkZHJlc3MYCCABKAkSEgoKbG9jYWxfcG9ydBgJIAEoDRITCgt0bHNfdmVyc2lvbhgKIAEoCRIaChJjZXJ0aWZpY2F0ZV9zaGEyNTYYCyABKAkSDgoGc3RhdHVzGAwgASgNEgwKBGNvZGUYDSABKAkiLQoLQXVkaXRBbnN3ZXISDwoHYWRkcmVzcxgBIAEoCRINCgVjbGFzcxgCIAEoCSqJAwoKUG9saWN5U3RlcBIbChdQT0xJQ1lfU1RFUF9VTlNQRUNJRklFRBAAEh8KG1BPTElDWV9TVEVQX09QRVJBVE9SX1NXSVRDSBABEhoKFlBPTElDWV9TVEVQX0FQUF9TV0lUQ0gQAhIcChhQT0xJQ1lfU1RFUF9BUFBfUEFUVEVSTlMQAxITCg9QT0xJQ1lfU1RFUF9VUkwQBBIWChJQT0xJQ1lfU1RFUF9TQ0hFTUUQBRIeChpQT0xJQ1lfU1RFUF9PUEVSQVRPUl9IT1NUUxAGEhkKFVBPTElDWV9TVEVQX0FQUF9IT1NUUxAHEhQKEFBPTElDWV9TVEVQX1BPUlQQCBIZChVQT0xJQ1lfU1RFUF9IT1NUX05BTUUQCRIaChZQT0xJQ1lfU1RFUF9SRVNPTFVUSU9OEAoSGQoVUE9MSUNZX1NURVBfQUREUkVTU0VTEAsSHAoYUE9MSUNZX1NURVBfUE9MSUNZX1JVTEVTEAwSFQoRUE9MSUNZX1NURVBfUVVPVEEQDSp8CgtTdGVwVmVyZGljdBIcChhTVEVQX1ZFUkRJQ1RfVU5TUEVDSUZJRUQQABIYChRTVEVQX1ZFUkRJQ1RfQUxMT1dFRBABEhgKFFNURVBfVkVSRElDVF9SRUZVU0VEEAISGwoXU1RFUF9WRVJESUNUX05PVF9KVURHRUQQAyoxCgRTaW5rEhQKEFNJTktfVU5TUEVDSUZJRUQQABITCg9TSU5LX0NMQUlNX09OTFkQASpeCgxFZ3Jlc3NBbnN3ZXISHQoZRUdSRVNTX0FOU1dFUl9VTlNQRUNJRklFRBAAEhcKE0VHUkVTU19BTlNXRVJfQUxMT1cQARIWChJFR1JFU1NfQU5TV0VSX0RFTlkQAiqBAQoTRWdyZXNzUXVlc3Rpb25TdGFnZRIlCiFFR1JFU1NfUVVFU1RJT05fU1RBR0VfVU5TUEVDSUZJRUQQABIfChtFR1JFU1NfUVVFU1RJT05fU1RBR0VfQVNLRUQQARIiCh5FR1JFU1NfUVVFU1RJT05fU1RBR0VfQU5TV0VSRUQQAjJ4CgZFZ3Jlc3MSMwoFRmV0Y2gSFS5kcmF5LnYxLkZldGNoUmVxdWVzdBoTLmRyYXkudjEuRmV0Y2hSZXBseRI5CgdFeHBsYWluEhcuZHJheS52MS5FeHBsYWluUmVxdWVzdBoVLmRyYXkudjEuRXhwbGFpblJlcGx5MrUBCg9FZ3Jlc3NRdWVzdGlvbnMSTgoETGlzdBIjLmRyYXkudjEuTGlzdEVncmVzc1F1ZXN0aW9uc1JlcXVlc3QaIS5kcmF5LnYxLkxpc3RFZ3Jlc3NRdWVzdGlvbnNSZXBseRJSCgZBbnN3ZXISJC5kcmF5LnYxLkFuc3dlckVncmVzc1F1ZXN0aW9uUmVxdWVzdBoiLmRyYXkudjEuQW5zd2VyRWdyZXNzUXVlc3Rpb25SZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common]);
+  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJcCg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgiIAoRUHVyZ2VGZXRjaFJlcXVlc3QSCwoDdXJsGAEgASgJIiIKD1B1cmdlRmV0Y2hSZXBseRIPCgdyZW1vdmVkGAEgASgIIrgBCgxFeHBsYWluUmVwbHkSJQoFc3RlcHMYASADKAsyFi5kcmF5LnYxLkp1ZGdlbWVudFN0ZXASJQoHdmVyZGljdBgCIAEoDjIULmRyYXkudjEuU3RlcFZlcmRpY3QSHQoFZmF1bHQYAyABKAsyDi5kcmF5LnYxLkZhdWx0EhAKCGNvbXBsZXRlGAQgASgIEhQKDHJ1bGVzX2RpZ2VzdBgFIAEoCRITCgtyZXBvcnRlZF9ieRgGIAEoCSKqAQoNSnVkZ2VtZW50U3RlcBIhCgRzdGVwGAEgASgOMhMuZHJheS52MS5Qb2xpY3lTdGVwEiUKB3ZlcmRpY3QYAiABKA4yFC5kcmF5LnYxLlN0ZXBWZXJkaWN0EgwKBGNvZGUYAyABKAkSDAoEcnVsZRgEIAEoCRIPCgdzZXR0aW5nGAUgASgJEg4KBm9yaWdpbhgGIAEoCRISCgpkZWNpZGVkX2J5GAcgASgJIl0KCUFwcFBvbGljeRIUCgdlbmFibGVkGAEgASgISACIAQESLgoOaG9zdF9hbGxvd2xpc3QYAiABKAsyFi5kcmF5LnYxLkhvc3RBbGxvd2xpc3RCCgoIX2VuYWJsZWQiIQoNSG9zdEFsbG93bGlzdBIQCghwYXR0ZXJucxgBIAMoCSKsAgoKRmV0Y2hSZXBseRIhCgdjb250ZW50GAEgASgLMhAuZHJheS52MS5Db250ZW50Eg4KBnNoYTI1NhgCIAEoDBIMCgRzaXplGAMgASgEEhIKCm1lZGlhX3R5cGUYBCABKAkSGgoSc25pZmZlZF9tZWRpYV90eXBlGAUgASgJEgwKBG5hbWUYBiABKAkSFwoPbGVuZ3RoX3ZlcmlmaWVkGAcgASgIEhEKCXdpcmVfc2l6ZRgIIAEoBBIOCgZjb2RpbmcYCSABKAkSEQoJZmluYWxfdXJsGAogASgJEhYKDnJlZGlyZWN0X2NvdW50GAsgASgNEgwKBGV0YWcYDCABKAkSFQoNbGFzdF9tb2RpZmllZBgNIAEoCRITCgtodHRwX3N0YXR1cxgOIAEoDSKZCAoLRWdyZXNzQXVkaXQSEAoIZXZlbnRfaWQYASABKAkSDwoHdGltZV9tcxgCIAEoBBIUCgxvcGVyYXRpb25faWQYAyABKAkSDgoGYXBwX2lkGAQgASgJEhAKCHRyYWNlX2lkGAUgASgJEhUKDXBvbGljeV9kaWdlc3QYBiABKAkSFQoNYWRtaW5fZW5hYmxlZBgHIAEoCBIYCgthcHBfZW5hYmxlZBgIIAEoCEgAiAEBEhIKCnVybF9zY2hlbWUYCSABKAkSEAoIdXJsX2hvc3QYCiABKAkSEAoIdXJsX3BvcnQYCyABKA0SFQoNdXJsX3BhdGhfaGFzaBgMIAEoCRIPCgd2ZXJkaWN0GA0gASgJEgwKBGNvZGUYDiABKAkSDQoFcGhhc2UYDyABKAkSHwoEaG9wcxgQIAMoCzIRLmRyYXkudjEuQXVkaXRIb3ASFgoOcmVkaXJlY3RfY291bnQYESABKA0SEgoKZmluYWxfaG9zdBgSIAEoCRITCgtodHRwX3N0YXR1cxgTIAEoDRIUCgxjb250ZW50X3R5cGUYFCABKAkSFAoMc3RvcmVkX2J5dGVzGBUgASgEEhIKCndpcmVfYnl0ZXMYFiABKAQSDgoGY29kaW5nGBcgASgJEg4KBnNoYTI1NhgYIAEoCRIXCg9sZW5ndGhfdmVyaWZpZWQYGSABKAgSEwoLZHVyYXRpb25fbXMYGiABKAQSDgoGZG5zX21zGBsgASgEEhIKCmNvbm5lY3RfbXMYHCABKAQSDgoGdGxzX21zGB0gASgEEg8KB2hlYWRfbXMYHiABKAQSDwoHYm9keV9tcxgfIAEoBBIVCg1wcml2YXRlX2NpZHJzGCAgAygJEhcKD2ZldGNoZXJfdmVyc2lvbhghIAEoCRIVCg10YWJsZV9lZGl0aW9uGCIgASgJEhMKC2xvb2t1cF9vbmx5GCMgASgIEhYKDnByb3h5X3Byb3RvY29sGCQgASgJEhMKC3Byb3h5X3N0YWdlGCUgASgJEhEKCXRlbmFudF9pZBgmIAEoCRISCgpzZXNzaW9uX2lkGCcgASgJEgwKBHJ1bGUYKCABKAkSEwoLc2VydmVyX25hbWUYKSABKAkSEAoIdXBfYnl0ZXMYKiABKAQSEgoKZG93bl9ieXRlcxgrIAEoBBIUCgxydWxlc19kaWdlc3QYLCABKAkSEgoKZGVjaWRlZF9ieRgtIAEoCRITCgtyZXBvcnRlZF9ieRguIAEoCRIOCgZtZXRob2QYLyABKAkSEwoLY3JlZGVudGlhbHMYMCADKAkSEwoLcXVlc3Rpb25faWQYMSABKAkSEwoLaW50ZXJjZXB0ZWQYMiABKAgSDQoFY2FjaGUYMyABKAlCDgoMX2FwcF9lbmFibGVkIjYKGkxpc3RFZ3Jlc3NRdWVzdGlvbnNSZXF1ZXN0EhgKEGluY2x1ZGVfYW5zd2VyZWQYASABKAgiWQoYTGlzdEVncmVzc1F1ZXN0aW9uc1JlcGx5EioKCXF1ZXN0aW9ucxgBIAMoCzIXLmRyYXkudjEuRWdyZXNzUXVlc3Rpb24SEQoJdHJ1bmNhdGVkGAIgASgIIuQBCg5FZ3Jlc3NRdWVzdGlvbhIKCgJpZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEgsKA2FwcBgDIAEoCRIMCgRob3N0GAQgASgJEgwKBHBvcnQYBSABKA0SDAoEcnVsZRgGIAEoCRITCgthc2tlZF9hdF9tcxgHIAEoBBIVCg1leHBpcmVzX2F0X21zGAggASgEEiUKBmFuc3dlchgJIAEoDjIVLmRyYXkudjEuRWdyZXNzQW5zd2VyEhMKC2Fuc3dlcmVkX2J5GAogASgJEhYKDmFuc3dlcmVkX2F0X21zGAsgASgEInUKG0Fuc3dlckVncmVzc1F1ZXN0aW9uUmVxdWVzdBIKCgJpZBgBIAEoCRIlCgZhbnN3ZXIYAiABKA4yFS5kcmF5LnYxLkVncmVzc0Fuc3dlchIQCgh2YWxpZF9tcxgDIAEoBBIRCglwcmluY2lwYWwYBCABKAkiRgoZQW5zd2VyRWdyZXNzUXVlc3Rpb25SZXBseRIpCghxdWVzdGlvbhgBIAEoCzIXLmRyYXkudjEuRWdyZXNzUXVlc3Rpb24ibQoTRWdyZXNzUXVlc3Rpb25BdWRpdBIrCgVzdGFnZRgBIAEoDjIcLmRyYXkudjEuRWdyZXNzUXVlc3Rpb25TdGFnZRIpCghxdWVzdGlvbhgCIAEoCzIXLmRyYXkudjEuRWdyZXNzUXVlc3Rpb24ikgIKCEF1ZGl0SG9wEg0KBWluZGV4GAEgASgNEg4KBnNjaGVtZRgCIAEoCRIMCgRob3N0GAMgASgJEgwKBHBvcnQYBCABKA0SEwoLY25hbWVfY2hhaW4YBSADKAkSJQoHYW5zd2VycxgGIAMoCzIULmRyYXkudjEuQXVkaXRBbnN3ZXISFgoOY2hvc2VuX2FkZHJlc3MYByABKAkSFAoMcGVlcl9hZGRyZXNzGAggASgJEhIKCmxvY2FsX3BvcnQYCSABKA0SEwoLdGxzX3ZlcnNpb24YCiABKAkSGgoSY2VydGlmaWNhdGVfc2hhMjU2GAsgASgJEg4KBnN0YXR1cxgMIAEoDRIMCgRjb2RlGA0gASgJIi0KC0F1ZGl0QW5zd2VyEg8KB2FkZHJlc3MYASABKAkSDQoFY2xhc3MYAiABKAkqiQMKClBvbGljeVN0ZXASGwoXUE9MSUNZX1NURVBfVU5TUEVDSUZJRUQQABIfChtQT0xJQ1lfU1RFUF9PUEVSQVRPUl9TV0lUQ0gQARIaChZQT0xJQ1lfU1RFUF9BUFBfU1dJVENIEAISHAoYUE9MSUNZX1NURVBfQVBQX1BBVFRFUk5TEAMSEwoPUE9MSUNZX1NURVBfVVJMEAQSFgoSUE9MSUNZX1NURVBfU0NIRU1FEAUSHgoaUE9MSUNZX1NURVBfT1BFUkFUT1JfSE9TVFMQBhIZChVQT0xJQ1lfU1RFUF9BUFBfSE9TVFMQBxIUChBQT0xJQ1lfU1RFUF9QT1JUEAgSGQoVUE9MSUNZX1NURVBfSE9TVF9OQU1FEAkSGgoWUE9MSUNZX1NURVBfUkVTT0xVVElPThAKEhkKFVBPTElDWV9TVEVQX0FERFJFU1NFUxALEhwKGFBPTElDWV9TVEVQX1BPTElDWV9SVUxFUxAMEhUKEVBPTElDWV9TVEVQX1FVT1RBEA0qfAoLU3RlcFZlcmRpY3QSHAoYU1RFUF9WRVJESUNUX1VOU1BFQ0lGSUVEEAASGAoUU1RFUF9WRVJESUNUX0FMTE9XRUQQARIYChRTVEVQX1ZFUkRJQ1RfUkVGVVNFRBACEhsKF1NURVBfVkVSRElDVF9OT1RfSlVER0VEEAMqMQoEU2luaxIUChBTSU5LX1VOU1BFQ0lGSUVEEAASEwoPU0lOS19DTEFJTV9PTkxZEAEqXgoMRWdyZXNzQW5zd2VyEh0KGUVHUkVTU19BTlNXRVJfVU5TUEVDSUZJRUQQABIXChNFR1JFU1NfQU5TV0VSX0FMTE9XEAESFgoSRUdSRVNTX0FOU1dFUl9ERU5ZEAIqgQEKE0VncmVzc1F1ZXN0aW9uU3RhZ2USJQohRUdSRVNTX1FVRVNUSU9OX1NUQUdFX1VOU1BFQ0lGSUVEEAASHwobRUdSRVNTX1FVRVNUSU9OX1NUQUdFX0FTS0VEEAESIgoeRUdSRVNTX1FVRVNUSU9OX1NUQUdFX0FOU1dFUkVEEAIytwEKBkVncmVzcxIzCgVGZXRjaBIVLmRyYXkudjEuRmV0Y2hSZXF1ZXN0GhMuZHJheS52MS5GZXRjaFJlcGx5EjkKB0V4cGxhaW4SFy5kcmF5LnYxLkV4cGxhaW5SZXF1ZXN0GhUuZHJheS52MS5FeHBsYWluUmVwbHkSPQoFUHVyZ2USGi5kcmF5LnYxLlB1cmdlRmV0Y2hSZXF1ZXN0GhguZHJheS52MS5QdXJnZUZldGNoUmVwbHkytQEKD0VncmVzc1F1ZXN0aW9ucxJOCgRMaXN0EiMuZHJheS52MS5MaXN0RWdyZXNzUXVlc3Rpb25zUmVxdWVzdBohLmRyYXkudjEuTGlzdEVncmVzc1F1ZXN0aW9uc1JlcGx5ElIKBkFuc3dlchIkLmRyYXkudjEuQW5zd2VyRWdyZXNzUXVlc3Rpb25SZXF1ZXN0GiIuZHJheS52MS5BbnN3ZXJFZ3Jlc3NRdWVzdGlvblJlcGx5YgZwcm90bzM", [file_dray_v1_artifact, file_dray_v1_common]);
 
 /**
  * What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address.
@@ -104,6 +104,48 @@ export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
   messageDesc(file_dray_v1_egress, 1);
 
 /**
+ * Which stored response to forget.
+ *
+ * @generated from message dray.v1.PurgeFetchRequest
+ */
+export type PurgeFetchRequest = Message<"dray.v1.PurgeFetchRequest"> & {
+  /**
+   * The URL, as a fetch is given it; redirects have stored responses of their own.
+   *
+   * @generated from field: string url = 1;
+   */
+  url: string;
+};
+
+/**
+ * Describes the message dray.v1.PurgeFetchRequest.
+ * Use `create(PurgeFetchRequestSchema)` to create a new message.
+ */
+export const PurgeFetchRequestSchema: GenMessage<PurgeFetchRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 2);
+
+/**
+ * Whether something was forgotten.
+ *
+ * @generated from message dray.v1.PurgeFetchReply
+ */
+export type PurgeFetchReply = Message<"dray.v1.PurgeFetchReply"> & {
+  /**
+   * Whether a response of this URL was stored. Its file stays in the store until its time there ends.
+   *
+   * @generated from field: bool removed = 1;
+   */
+  removed: boolean;
+};
+
+/**
+ * Describes the message dray.v1.PurgeFetchReply.
+ * Use `create(PurgeFetchReplySchema)` to create a new message.
+ */
+export const PurgeFetchReplySchema: GenMessage<PurgeFetchReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 3);
+
+/**
  * The judgement of a URL. It holds no address, no text of a resolver, no value of the configuration and no query.
  *
  * @generated from message dray.v1.ExplainReply
@@ -158,7 +200,7 @@ export type ExplainReply = Message<"dray.v1.ExplainReply"> & {
  * Use `create(ExplainReplySchema)` to create a new message.
  */
 export const ExplainReplySchema: GenMessage<ExplainReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 2);
+  messageDesc(file_dray_v1_egress, 4);
 
 /**
  * One step of a judgement.
@@ -223,7 +265,7 @@ export type JudgementStep = Message<"dray.v1.JudgementStep"> & {
  * Use `create(JudgementStepSchema)` to create a new message.
  */
 export const JudgementStepSchema: GenMessage<JudgementStep> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 3);
+  messageDesc(file_dray_v1_egress, 5);
 
 /**
  * The app's own limits on fetching (`features.external_url_fetch` of its manifest).
@@ -251,7 +293,7 @@ export type AppPolicy = Message<"dray.v1.AppPolicy"> & {
  * Use `create(AppPolicySchema)` to create a new message.
  */
 export const AppPolicySchema: GenMessage<AppPolicy> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 4);
+  messageDesc(file_dray_v1_egress, 6);
 
 /**
  * A list of host patterns whose absence and emptiness differ.
@@ -272,7 +314,7 @@ export type HostAllowlist = Message<"dray.v1.HostAllowlist"> & {
  * Use `create(HostAllowlistSchema)` to create a new message.
  */
 export const HostAllowlistSchema: GenMessage<HostAllowlist> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 5);
+  messageDesc(file_dray_v1_egress, 7);
 
 /**
  * What came. Untrusted external content; every label in it is the server's claim.
@@ -384,7 +426,7 @@ export type FetchReply = Message<"dray.v1.FetchReply"> & {
  * Use `create(FetchReplySchema)` to create a new message.
  */
 export const FetchReplySchema: GenMessage<FetchReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 6);
+  messageDesc(file_dray_v1_egress, 8);
 
 /**
  * One per fetch and per lookup of Explain, refusals included: `dray.audit.egress.v1.fetched.<tenant>`. A connection
@@ -737,6 +779,21 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
    * @generated from field: string question_id = 49;
    */
   questionId: string;
+
+  /**
+   * Whether the proxy looked into the tunnel: method, path and response were judged. False for what it passed unread.
+   *
+   * @generated from field: bool intercepted = 50;
+   */
+  intercepted: boolean;
+
+  /**
+   * What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed
+   * it) or `miss`; empty where nothing is stored.
+   *
+   * @generated from field: string cache = 51;
+   */
+  cache: string;
 };
 
 /**
@@ -744,7 +801,7 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
  * Use `create(EgressAuditSchema)` to create a new message.
  */
 export const EgressAuditSchema: GenMessage<EgressAudit> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 7);
+  messageDesc(file_dray_v1_egress, 9);
 
 /**
  * Which questions to list.
@@ -765,7 +822,7 @@ export type ListEgressQuestionsRequest = Message<"dray.v1.ListEgressQuestionsReq
  * Use `create(ListEgressQuestionsRequestSchema)` to create a new message.
  */
 export const ListEgressQuestionsRequestSchema: GenMessage<ListEgressQuestionsRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 8);
+  messageDesc(file_dray_v1_egress, 10);
 
 /**
  * The questions of a tenant, those that were asked first in front.
@@ -793,7 +850,7 @@ export type ListEgressQuestionsReply = Message<"dray.v1.ListEgressQuestionsReply
  * Use `create(ListEgressQuestionsReplySchema)` to create a new message.
  */
 export const ListEgressQuestionsReplySchema: GenMessage<ListEgressQuestionsReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 9);
+  messageDesc(file_dray_v1_egress, 11);
 
 /**
  * Whether a session may reach a host.
@@ -884,7 +941,7 @@ export type EgressQuestion = Message<"dray.v1.EgressQuestion"> & {
  * Use `create(EgressQuestionSchema)` to create a new message.
  */
 export const EgressQuestionSchema: GenMessage<EgressQuestion> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 10);
+  messageDesc(file_dray_v1_egress, 12);
 
 /**
  * Which question to answer, and how.
@@ -926,7 +983,7 @@ export type AnswerEgressQuestionRequest = Message<"dray.v1.AnswerEgressQuestionR
  * Use `create(AnswerEgressQuestionRequestSchema)` to create a new message.
  */
 export const AnswerEgressQuestionRequestSchema: GenMessage<AnswerEgressQuestionRequest> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 11);
+  messageDesc(file_dray_v1_egress, 13);
 
 /**
  * The question with its answer.
@@ -947,7 +1004,7 @@ export type AnswerEgressQuestionReply = Message<"dray.v1.AnswerEgressQuestionRep
  * Use `create(AnswerEgressQuestionReplySchema)` to create a new message.
  */
 export const AnswerEgressQuestionReplySchema: GenMessage<AnswerEgressQuestionReply> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 12);
+  messageDesc(file_dray_v1_egress, 14);
 
 /**
  * Audit event `dray.audit.question.v1.changed.<tenant>`: a question was asked, or is about to be answered. An answer does
@@ -976,7 +1033,7 @@ export type EgressQuestionAudit = Message<"dray.v1.EgressQuestionAudit"> & {
  * Use `create(EgressQuestionAuditSchema)` to create a new message.
  */
 export const EgressQuestionAuditSchema: GenMessage<EgressQuestionAudit> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 13);
+  messageDesc(file_dray_v1_egress, 15);
 
 /**
  * One request of a redirect chain, or the attempt at one.
@@ -1081,7 +1138,7 @@ export type AuditHop = Message<"dray.v1.AuditHop"> & {
  * Use `create(AuditHopSchema)` to create a new message.
  */
 export const AuditHopSchema: GenMessage<AuditHop> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 14);
+  messageDesc(file_dray_v1_egress, 16);
 
 /**
  * One judged address.
@@ -1109,7 +1166,7 @@ export type AuditAnswer = Message<"dray.v1.AuditAnswer"> & {
  * Use `create(AuditAnswerSchema)` to create a new message.
  */
 export const AuditAnswerSchema: GenMessage<AuditAnswer> = /*@__PURE__*/
-  messageDesc(file_dray_v1_egress, 15);
+  messageDesc(file_dray_v1_egress, 17);
 
 /**
  * The steps of a judgement, in their order.
@@ -1383,6 +1440,16 @@ export const Egress: GenService<{
     methodKind: "unary";
     input: typeof ExplainRequestSchema;
     output: typeof ExplainReplySchema;
+  },
+  /**
+   * Forgets the stored response of a URL of the tenant, so that the next fetch of it asks its server.
+   *
+   * @generated from rpc dray.v1.Egress.Purge
+   */
+  purge: {
+    methodKind: "unary";
+    input: typeof PurgeFetchRequestSchema;
+    output: typeof PurgeFetchReplySchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_dray_v1_egress, 0);

@@ -8,9 +8,9 @@ use dray_types::TenantId;
 
 use super::{
     ADVISORY_STREAM, AUDIT_STREAM, CLIENT_STATE_STREAM, CONVERSION_STREAM, ConsumerSpec,
-    DEAD_LETTER_STREAM, DELIVERY_STREAM, EGRESS_QUESTION_STREAM, EVENT_STREAM, FullStreamPolicy,
-    LEDGER_STREAM, PLATFORM_STREAM, SESSION_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK,
-    StreamRetention, StreamSpec, TICKET_STREAM, Topology, UPLOAD_STREAM, WORK_STREAM,
+    DEAD_LETTER_STREAM, DELIVERY_STREAM, EGRESS_CACHE_STREAM, EGRESS_QUESTION_STREAM, EVENT_STREAM,
+    FullStreamPolicy, LEDGER_STREAM, PLATFORM_STREAM, SESSION_STREAM, SWEEPER_ADVISORY,
+    SWEEPER_WORK, StreamRetention, StreamSpec, TICKET_STREAM, Topology, UPLOAD_STREAM, WORK_STREAM,
 };
 
 const MINUTE_SECONDS: u64 = 60;
@@ -35,7 +35,7 @@ struct StreamRow {
 ///
 /// The ledger accepts messages of 256 KiB, not 64: an entry contains the event that is to be published, and an event
 /// may have 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
-const STREAM_ROWS: [StreamRow; 14] = [
+const STREAM_ROWS: [StreamRow; 15] = [
     StreamRow {
         name: WORK_STREAM,
         subjects: &["dray.work.>"],
@@ -146,6 +146,16 @@ const STREAM_ROWS: [StreamRow; 14] = [
         max_age_seconds: 8 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 64 * KIB_BYTES,
+        store_percent: 1,
+    },
+    StreamRow {
+        name: EGRESS_CACHE_STREAM,
+        subjects: &["$KV.dray_egress_cache.>"],
+        // A record that is gone is a miss.
+        when_full: FullStreamPolicy::Old,
+        max_age_seconds: 8 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 8 * KIB_BYTES,
         store_percent: 1,
     },
     StreamRow {

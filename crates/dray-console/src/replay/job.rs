@@ -234,6 +234,7 @@ fn record_of<'a>(audit: &'a v1::EgressAudit, tenant: &'a str) -> RequestRecord<'
         port: audit.url_port,
         proxy_protocol: &audit.proxy_protocol,
         proxy_stage: &audit.proxy_stage,
+        is_intercepted: audit.intercepted,
         method: &audit.method,
         caller: Caller {
             tenant: tenant.to_owned(),

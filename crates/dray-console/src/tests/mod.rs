@@ -8,6 +8,7 @@ mod live;
 mod outage;
 mod pages;
 mod playground;
+mod questions;
 mod replay;
 mod sandbox;
 

@@ -59,6 +59,8 @@ pub struct AuditedConnection {
     pub record: FetchRecord,
     /// Server name of the `ClientHello`.
     pub server_name: String,
+    /// Whether the proxy looks into its tunnel.
+    pub is_intercepted: bool,
     /// The bytes that passed.
     pub counts: ByteCounts,
     started: Instant,
@@ -81,6 +83,7 @@ impl Auditor {
             protocol,
             record: FetchRecord::default(),
             server_name: String::new(),
+            is_intercepted: false,
             counts: ByteCounts::default(),
             started: Instant::now(),
             is_open: false,
@@ -154,6 +157,7 @@ impl AuditedConnection {
         let event = self.event(stage);
         let audit = line::event_json(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", %audit, "proxied");
+        self.auditor.record_in_places(&event);
         // Outside a runtime only the line remains.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         let publishing = self.auditor.clone().publish(self.meta.clone(), event);
@@ -177,6 +181,7 @@ impl AuditedConnection {
         name.clone_into(&mut event.proxy_stage);
         self.protocol.as_str().clone_into(&mut event.proxy_protocol);
         event.server_name.clone_from(&self.server_name);
+        event.intercepted = self.is_intercepted;
         event.up_bytes = self.counts.up();
         event.down_bytes = self.counts.down();
         event.duration_ms = event::to_millis(self.started.elapsed());

@@ -9,7 +9,7 @@ use dray_proto::v1;
 use sha2::{Digest as _, Sha256};
 
 use crate::coding::ContentCoding;
-use crate::record::{FetchEnd, FetchRecord, HopRecord, RequestedOrigin};
+use crate::record::{CacheUse, FetchEnd, FetchRecord, HopRecord, RequestedOrigin};
 
 /// Most addresses in an event, over all hops.
 const MAX_ANSWERS: usize = 256;
@@ -109,6 +109,10 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
         event.question_id = question.to_string();
     }
     event.credentials.clone_from(&record.credentials);
+    record
+        .cache
+        .map_or("", CacheUse::as_str)
+        .clone_into(&mut event.cache);
 }
 
 /// Verdict, code and phase of the event.

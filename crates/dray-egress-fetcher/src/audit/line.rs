@@ -56,6 +56,8 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         method,
         credentials,
         question_id,
+        intercepted,
+        cache,
     } = event;
     let mut line = json!({
         "event_id": event_id, "time": time_ms, "operation_id": operation_id, "app_id": app_id,
@@ -76,7 +78,7 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         "session_id": session_id, "rule": rule, "server_name": server_name, "up_bytes": up_bytes,
         "down_bytes": down_bytes, "rules_digest": rules_digest, "decided_by": decided_by,
         "reported_by": reported_by, "method": method, "credentials": credentials,
-        "question_id": question_id,
+        "question_id": question_id, "intercepted": intercepted, "cache": cache,
     });
     if let (Value::Object(line), Value::Object(proxied)) = (&mut line, proxied) {
         line.extend(proxied);

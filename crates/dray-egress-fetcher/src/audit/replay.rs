@@ -25,6 +25,7 @@ pub fn replay_event(
         port: event.url_port,
         proxy_protocol: &event.proxy_protocol,
         proxy_stage: &event.proxy_stage,
+        is_intercepted: event.intercepted,
         method: &event.method,
         caller: Caller {
             tenant: tenant.to_owned(),

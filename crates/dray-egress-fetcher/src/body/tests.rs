@@ -43,6 +43,7 @@ async fn get_into<S: ByteSink>(
         user_agent: &agent,
         credential: None,
         resume: None,
+        conditions: Vec::new(),
     };
     let budget = TimeBudget::starting_now(Duration::from_mins(5));
     let (parts, wire) = send_request(Box::new(near), ask).await.unwrap();

@@ -12,7 +12,9 @@ use dray_service::config::ConfigProblem;
 use dray_types::Period;
 use http::HeaderValue;
 
-use super::{AuditFileSettings, Config, ProxySettings, QuestionSettings};
+use super::{
+    AuditFileSettings, AuditSyslogSettings, CacheSettings, Config, ProxySettings, QuestionSettings,
+};
 use crate::fetch::FetchLimits;
 use crate::limits::AdmissionLimits;
 use crate::resolve::parse_servers;
@@ -41,6 +43,10 @@ pub struct CompiledConfig {
     pub protected_hosts: Vec<String>,
     /// The file of audit events; `None` without one.
     pub audit_file: Option<AuditFileSettings>,
+    /// The syslog server of audit events; `None` without one.
+    pub audit_syslog: Option<AuditSyslogSettings>,
+    /// Stored responses; `None` when nothing is stored.
+    pub cache: Option<CacheSettings>,
     /// Questions to people.
     pub questions: QuestionSettings,
     /// The forward proxy; `None` without one.
@@ -135,6 +141,8 @@ impl Config {
             servers: self.servers(&mut checks),
             protected_hosts,
             audit_file: self.audit_file.compile(&mut checks),
+            audit_syslog: self.audit_syslog.compile(&mut checks),
+            cache: self.cache.compile(&mut checks),
             questions: self.questions.compile(&mut checks),
             proxy,
         };
@@ -184,10 +192,13 @@ impl Config {
             // A URL has slashes too; its host has to be looked up.
             item.parse::<IpAddr>().is_ok() || item.contains('/') && !item.contains("://")
         };
+        // The server of audit events is one that the product talks to.
+        let syslog = self.audit_syslog.host();
         self.protected
             .iter()
             .chain(&self.kubernetes_api)
             .cloned()
+            .chain(syslog)
             .partition(is_network)
     }
 

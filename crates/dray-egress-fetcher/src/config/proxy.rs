@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
+use super::{InterceptionConfig, InterceptionSettings};
 use crate::limits::AdmissionLimits;
 use crate::proxy::meter::ByteLimits;
 
@@ -66,6 +67,8 @@ pub struct ProxyConfig {
     pub max_up_bytes: ByteSize,
     /// Most bytes of a connection from its target.
     pub max_down_bytes: ByteSize,
+    /// The certificate authority for tunnels into which the proxy looks.
+    pub interception: InterceptionConfig,
 }
 
 impl Default for ProxyConfig {
@@ -91,6 +94,7 @@ impl Default for ProxyConfig {
             drain_timeout: Period::secs(20),
             max_up_bytes: ByteSize::mib(4 * 1024),
             max_down_bytes: ByteSize::mib(16 * 1024),
+            interception: InterceptionConfig::default(),
         }
     }
 }
@@ -128,6 +132,8 @@ pub struct ProxySettings {
     pub drain_timeout: Duration,
     /// Most bytes in each direction.
     pub limits: ByteLimits,
+    /// The authority for intercepted tunnels; `None` without one.
+    pub interception: Option<InterceptionSettings>,
 }
 
 impl ProxySettings {
@@ -177,6 +183,7 @@ impl ProxyConfig {
         let drain_timeout = period("drain_timeout", self.drain_timeout, MAX_OPEN_TIMEOUT);
         let max_unidentified = checks.count("proxy.max_unidentified", self.max_unidentified);
         let keys = self.keys(checks);
+        let interception = self.interception.compile(checks);
         Some(ProxySettings {
             listen: self.listen?,
             keys: keys?,
@@ -193,6 +200,7 @@ impl ProxyConfig {
             tunnel_timeout,
             drain_timeout,
             limits,
+            interception,
         })
     }
 
@@ -295,6 +303,28 @@ mod tests {
             config.proxy.plain_ports = Some("80".to_owned());
         });
         assert_eq!(fields, ["proxy.plain_ports"]);
+    }
+
+    #[test]
+    fn an_authority_for_interception_has_a_certificate_and_a_key_in_pem_form() {
+        let key = Secret::new("-----BEGIN PRIVATE KEY-----\n…");
+        let certificate = Some(std::path::PathBuf::from("/run/ca.pem"));
+        for (certificate, key, field) in [
+            (certificate.clone(), Some(key.clone()), None),
+            (certificate.clone(), None, Some("proxy.interception.key")),
+            (None, Some(key), Some("proxy.interception.certificate")),
+            (
+                certificate,
+                Some(Secret::new("x")),
+                Some("proxy.interception.key"),
+            ),
+        ] {
+            let fields = refused(|proxy| {
+                proxy.interception.certificate = certificate;
+                proxy.interception.key = key;
+            });
+            assert_eq!(fields, field.into_iter().collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl std::fmt::Debug for OpenConnection {
 }
 
 impl OpenConnection {
+    /// The stream, for another layer around it. What is left behind reads nothing.
+    pub fn take_io(&mut self) -> Box<dyn Io> {
+        std::mem::replace(&mut self.io, Box::new(tokio::io::empty()))
+    }
+
     /// The end of a connection that would end at `limit`: it does not outlive the answer that let it pass.
     pub fn ends_at(&self, limit: Instant) -> Instant {
         self.approval_ends.map_or(limit, |end| end.min(limit))
@@ -76,6 +81,79 @@ impl Fetcher {
         opened
     }
 
+    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is then
+    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel.
+    ///
+    /// # Errors
+    ///
+    /// Every refusal.
+    pub async fn judge_request(
+        &self,
+        request: &FetchJob,
+        ports: &AllowedPorts,
+        opened: &mut OpenConnection,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        // Of its own: the record of the connection keeps its hop.
+        let mut judged = FetchRecord::default();
+        let scope = AskScope {
+            may_ask: true,
+            ports: Some(ports),
+        };
+        let begun = self.begin_approved(request, scope, &mut judged).await;
+        let begun = begun.map(|(chain, _)| chain.current().clone());
+        record.take_judgement(judged);
+        let url = begun.inspect_err(|failure| record.hop().code = Some(failure.code))?;
+        opened.credential = self.credential_for(request, &url);
+        opened.decision.clone_from(&record.decision);
+        // The tunnel may have needed an answer too; the earlier end counts.
+        let ends = [opened.approval_ends, record.approval_ends];
+        opened.approval_ends = ends.into_iter().flatten().min();
+        opened.url = url;
+        Ok(())
+    }
+
+    /// Does the TLS handshake with the target of a connection, and verifies its certificate for the host of `url` as in a
+    /// fetch.
+    ///
+    /// # Errors
+    ///
+    /// As the handshake of a fetch.
+    pub async fn secure_target(
+        &self,
+        io: Box<dyn Io>,
+        url: &CanonicalUrl,
+        record: &mut FetchRecord,
+    ) -> Result<Box<dyn Io>, FetchError> {
+        let handshake = self.tls.handshake(io, url.host());
+        let handshake = tokio::time::timeout(self.settings.tls, handshake).await;
+        let (code, cause) = match handshake {
+            Ok(Ok((io, session))) => {
+                record.hop().tls = Some(session);
+                return Ok(io);
+            }
+            Ok(Err(error)) => (error.code(), Some(error)),
+            Err(_) => (Code::Timeout, None),
+        };
+        record.hop().code = Some(code);
+        let failure = FetchError::new(code, FetchPhase::Tls);
+        Err(match cause {
+            Some(cause) => failure.because(cause),
+            None => failure,
+        })
+    }
+
+    /// The credential of the operator for a request of the proxy.
+    fn credential_for(&self, request: &FetchJob, url: &CanonicalUrl) -> Option<Arc<Credential>> {
+        match &request.kind {
+            // A server answers a TRACE with the fields of the request (RFC 9110, section 9.3.8).
+            RequestKind::Request(method) if method != "TRACE" => {
+                self.credentials.find(&request.caller.tenant, url)
+            }
+            _ => None,
+        }
+    }
+
     async fn open_judged(
         &self,
         request: &FetchJob,
@@ -107,13 +185,7 @@ impl Fetcher {
         let won = connected.inspect_err(|failure| self.blame(&url, failure))?;
         self.check_peer(&won, record)?;
         self.limits.breaker().succeeded(&breaker_key(&url));
-        let credential = match &request.kind {
-            // A server answers a TRACE with the fields of the request (RFC 9110, section 9.3.8).
-            RequestKind::Request(method) if method != "TRACE" => {
-                self.credentials.find(&request.caller.tenant, &url)
-            }
-            _ => None,
-        };
+        let credential = self.credential_for(request, &url);
         let DialWinner {
             stream,
             slot: address,

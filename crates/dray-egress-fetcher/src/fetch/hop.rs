@@ -8,11 +8,14 @@ use dray_guard::{
     CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, NextHop, PinnedAddr,
     PinnedAddresses, PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
 };
+use http::StatusCode;
 
+use super::cached::{CachedResponse, HopSource, condition_fields};
 use super::rules::{check_media_type, rule_limit};
-use super::{FetchContext, Fetcher, PartialBody, breaker_key, record_refusal};
+use super::{FetchContext, Fetcher, breaker_key, record_refusal};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
+use crate::freshness::ReuseTerms;
 use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
 use crate::hop::{HopRequest, WireBody, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
@@ -24,6 +27,8 @@ use crate::wire::MeteredIo;
 pub(super) enum HopOutcome {
     /// A redirect was accepted; its target is now the current URL of the chain.
     Redirected,
+    /// The stored response is the answer: it is fresh, or its server confirmed it.
+    Stored,
     /// A body follows; none of it was read yet.
     Body(Box<HopResponse>),
 }
@@ -36,6 +41,17 @@ pub(super) struct HopResponse {
     pub(super) slots: (FetchSlot, AddressSlot),
     /// Most bytes of the body.
     pub(super) limit: u64,
+    /// Under which terms the file may be stored for other fetches.
+    pub(super) terms: Option<ReuseTerms>,
+}
+
+/// What a request says beyond its URL.
+#[derive(Clone, Copy)]
+struct RequestExtra<'a> {
+    /// The rest of a body that broke off.
+    resume: Option<&'a BodyResumption>,
+    /// A stored response that its server may confirm.
+    cached: Option<&'a CachedResponse>,
 }
 
 /// A connection that is ready for the request, and the slot of its address.
@@ -56,65 +72,107 @@ pub(super) fn overloaded_error(full: QueueFull) -> FetchError {
 }
 
 impl Fetcher {
-    /// Runs the whole pipeline for the chain's current URL (I-3). With `partial`, accepts only the rest of that body.
+    /// Runs the whole pipeline for the chain's current URL (I-3). With a part in `source`, accepts only the rest of that
+    /// body.
     pub(super) async fn hop(
         &self,
         chain: &mut Chain,
         context: &FetchContext<'_>,
-        partial: Option<&PartialBody>,
+        source: HopSource<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopOutcome, FetchError> {
+        let HopSource { partial, cached } = source;
         let url = chain.current().clone();
         record.enter(chain.hop(), Some(&url));
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());
         record.note_decision(decision);
-        let resume = partial.and_then(|partial| partial.resume(&url, &record.counts));
-        let response = self.ask(chain, &url, context, resume.as_ref(), record);
-        let (parts, wire, slots) = response.await?;
-        record.hop().status = Some(parts.status.as_u16());
-        let judged = match &resume {
-            Some(resume) => judge_rest(&parts, limit, resume),
-            None => judge_head(&parts, limit),
-        };
-        // If a body follows, the breaker is informed after the body was read.
-        if !matches!(judged, Ok(HeadDecision::Body(_))) {
-            self.limits.breaker().succeeded(&breaker_key(&url));
+        if let Some(cached) = cached.filter(|cached| !cached.terms.fresh_for.is_zero()) {
+            self.use_fresh(cached, chain, context, limit, record)
+                .await?;
+            return Ok(HopOutcome::Stored);
         }
-        let judged = judged.map_err(|code| {
-            let wants_time = matches!(code, Code::HttpStatus(429 | 503));
-            let delay = retry_after(&parts.headers).filter(|_| wants_time);
-            FetchError::new(code, FetchPhase::Head).with_retry_after(delay)
-        })?;
-        match judged {
+        let resume = partial.and_then(|partial| partial.resume(&url, &record.counts));
+        let extra = RequestExtra {
+            resume: resume.as_ref(),
+            cached,
+        };
+        let (parts, wire, slots) = self.ask(chain, &url, context, extra, record).await?;
+        record.hop().status = Some(parts.status.as_u16());
+        if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
+            drop((wire, slots));
+            self.limits.breaker().succeeded(&breaker_key(&url));
+            self.use_renewed(cached, &parts, &url, context, limit, record)
+                .await?;
+            return Ok(HopOutcome::Stored);
+        }
+        match self.judge_response(&parts, &url, limit, resume.as_ref())? {
             // The rest would come from another server than the first part.
             HeadDecision::Body(_) if partial.is_some() && resume.is_none() => {
                 Err(FetchError::new(Code::Truncated, FetchPhase::Head))
             }
             HeadDecision::Body(plan) => {
                 check_media_type(record, &plan.labels.media_type)?;
+                let terms = self.storing_terms(&url, &parts, context);
                 Ok(HopOutcome::Body(Box::new(HopResponse {
                     plan,
                     wire,
                     slots,
                     limit,
+                    terms,
                 })))
             }
             HeadDecision::Redirect(locations) => {
                 // The connection is closed first, because the body of a redirect is never read.
                 drop((wire, slots));
-                let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
                 let status = parts.status.as_u16();
-                let next = self
-                    .redirect(chain, status, &locations, context, record)
-                    .await?;
-                record.redirect_count = chain.followed();
-                match next {
-                    NextHop::Follow => Ok(HopOutcome::Redirected),
-                    // Not reached: `judge_head` returns `Redirect` only for statuses that are redirects.
-                    NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
-                }
+                self.follow(chain, status, &locations, context, record)
+                    .await
             }
+        }
+    }
+
+    /// What follows from a response head; with `resume`, from the head of the rest of a body.
+    fn judge_response(
+        &self,
+        parts: &http::response::Parts,
+        url: &CanonicalUrl,
+        limit: u64,
+        resume: Option<&BodyResumption>,
+    ) -> Result<HeadDecision, FetchError> {
+        let judged = match resume {
+            Some(resume) => judge_rest(parts, limit, resume),
+            None => judge_head(parts, limit),
+        };
+        // If a body follows, the breaker is informed after the body was read.
+        if !matches!(judged, Ok(HeadDecision::Body(_))) {
+            self.limits.breaker().succeeded(&breaker_key(url));
+        }
+        judged.map_err(|code| {
+            let wants_time = matches!(code, Code::HttpStatus(429 | 503));
+            let delay = retry_after(&parts.headers).filter(|_| wants_time);
+            FetchError::new(code, FetchPhase::Head).with_retry_after(delay)
+        })
+    }
+
+    /// Takes a redirect: its target is then the current URL of the chain.
+    async fn follow(
+        &self,
+        chain: &mut Chain,
+        status: u16,
+        locations: &[Vec<u8>],
+        context: &FetchContext<'_>,
+        record: &mut FetchRecord,
+    ) -> Result<HopOutcome, FetchError> {
+        let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
+        let next = self
+            .redirect(chain, status, &locations, context, record)
+            .await?;
+        record.redirect_count = chain.followed();
+        match next {
+            NextHop::Follow => Ok(HopOutcome::Redirected),
+            // Not reached: `judge_head` returns `Redirect` only for statuses that are redirects.
+            NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
         }
     }
 
@@ -151,7 +209,7 @@ impl Fetcher {
         chain: &mut Chain,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
-        resume: Option<&BodyResumption>,
+        extra: RequestExtra<'_>,
         record: &mut FetchRecord,
     ) -> Result<(http::response::Parts, WireBody, (FetchSlot, AddressSlot)), FetchError> {
         // Checked before a slot is taken: requests to a dead host must not delay others (section 15).
@@ -181,7 +239,8 @@ impl Fetcher {
             path_and_query: &path_and_query,
             user_agent: &self.settings.user_agent,
             credential: credential.and_then(|credential| credential.header()),
-            resume,
+            conditions: extra.cached.map(condition_fields).unwrap_or_default(),
+            resume: extra.resume,
         };
         record.at(FetchPhase::Head);
         let sent = context

@@ -1,5 +1,6 @@
 //! The terms of a fetch: its request, its limits, its network, and its results.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ pub struct FetchedFile {
     /// What the server says about the file.
     pub labels: ResponseLabels,
     /// Media type found by magic bytes; empty when none matched.
-    pub sniffed: &'static str,
+    pub sniffed: Cow<'static, str>,
     /// Whether the end of the file was certain; `false` for a cleartext body that ended with its connection (B-3).
     pub length_verified: bool,
     /// Body bytes that came over the wire.

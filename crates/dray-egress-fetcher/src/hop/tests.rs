@@ -25,6 +25,7 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
         user_agent: &USER_AGENT,
         credential: None,
         resume: None,
+        conditions: Vec::new(),
     };
     let fetched =
         tokio::time::timeout(Duration::from_secs(10), read_all(Box::new(near), ask)).await;

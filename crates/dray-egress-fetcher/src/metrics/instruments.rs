@@ -17,10 +17,13 @@ pub(super) struct CounterSet {
     pub(super) reports: Counter<u64>,
     pub(super) reloads: Counter<u64>,
     pub(super) questions: Counter<u64>,
+    pub(super) cache: Counter<u64>,
     pub(super) audit_file: Counter<u64>,
+    pub(super) audit_syslog: Counter<u64>,
 }
 
 impl CounterSet {
+    #[expect(clippy::too_many_lines, reason = "a list of all counters")]
     pub(super) fn new(meter: &Meter) -> Self {
         let counter = |name: &'static str, text: &'static str| {
             meter.u64_counter(name).with_description(text).build()
@@ -71,9 +74,17 @@ impl CounterSet {
                 "dray_egress_policy_reloads_total",
                 "Changes of the policy files, by result: applied, or failed (the rules before stay in force).",
             ),
+            cache: counter(
+                "dray_egress_cache_total",
+                "Fetches by what the cache did for their last hop: hit, revalidated, miss. None where nothing is stored.",
+            ),
             audit_file: counter(
                 "dray_egress_audit_file_dropped_total",
                 "Events that are not in the file of audit events, by reason: queue_full, write_failed.",
+            ),
+            audit_syslog: counter(
+                "dray_egress_audit_syslog_dropped_total",
+                "Events that did not reach the syslog server, by reason: queue_full, write_failed.",
             ),
             questions: counter(
                 "dray_egress_questions_total",

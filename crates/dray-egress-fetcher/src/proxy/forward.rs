@@ -30,6 +30,7 @@ use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::ForwardProxy;
 use crate::audit::AuditedConnection;
 use crate::credential::Credential;
+use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::fetch::OpenConnection;
 use crate::head::body_framing;
@@ -58,6 +59,18 @@ type ForwardBody = Either<Incoming, Full<Bytes>>;
 /// The request for the target, and the connection for it; taken once.
 type PendingRequest = Mutex<Option<(http::request::Parts, SendRequest<Incoming>)>>;
 
+/// A request for a target, and the connection to it.
+pub(super) struct ForwardedRequest<'a> {
+    /// The head for the target.
+    pub(super) head: http::request::Parts,
+    /// The connection, whose bytes are counted.
+    pub(super) target: Box<dyn Io>,
+    /// The decision that allowed the request; `None` without policy files.
+    pub(super) decision: Option<&'a RuleDecision>,
+    /// When it ends at the latest.
+    pub(super) ends_at: Instant,
+}
+
 impl ForwardProxy {
     /// Records that the connection is open, sends the request, returns the response, and closes.
     pub(super) async fn forward<S>(
@@ -79,9 +92,7 @@ impl ForwardProxy {
             audited.refused(refusal).await;
             return client.close_with(&refusal.http_response()).await;
         };
-        let is_published = audited.opened().await;
-        if !is_published && self.is_audit_required() {
-            let refusal = ProxyRefusal::Unaudited;
+        if let Err(refusal) = self.record_opened(&mut audited).await {
             audited.refused(refusal).await;
             return client.close_with(&refusal.http_response()).await;
         }
@@ -94,24 +105,48 @@ impl ForwardProxy {
             quota,
             ..
         } = opened;
-        let counts = audited.counts.clone();
-        let target = TargetStream::new(io, limits, counts.clone()).with_quota(quota);
+        let target = TargetStream::new(io, limits, audited.counts.clone()).with_quota(quota);
+        let forwarded = ForwardedRequest {
+            head,
+            target: Box::new(target),
+            decision: decision.as_ref(),
+            ends_at,
+        };
+        let end = self.run_forwarded(client, forwarded, &mut audited).await;
+        drop(slots);
+        audited.closed(end).await;
+    }
+
+    /// Sends the request of `client` and returns the response. Both connections are closed at the end.
+    pub(super) async fn run_forwarded<S>(
+        &self,
+        client: ClientStream<S>,
+        forwarded: ForwardedRequest<'_>,
+        audited: &mut AuditedConnection,
+    ) -> ConnectionEnd
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let ForwardedRequest {
+            head,
+            target,
+            decision,
+            ends_at,
+        } = forwarded;
         let status = OnceLock::new();
         let response = ResponseCheck {
-            decision: decision.as_ref(),
+            decision,
             status: &status,
             is_refused: AtomicBool::new(false),
         };
         let exchange = Box::pin(exchange(client, target, head, &response));
-        let end = self.watch(exchange, &counts, ends_at).await;
-        drop(slots);
-        let end = if response.is_refused.load(Ordering::Relaxed) {
+        let end = self.watch(exchange, &audited.counts, ends_at).await;
+        audited.record.hop().status = status.get().copied();
+        if response.is_refused.load(Ordering::Relaxed) {
             ConnectionEnd::MediaType
         } else {
             end
-        };
-        audited.record.hop().status = status.get().copied();
-        audited.closed(end).await;
+        }
     }
 }
 
@@ -128,7 +163,7 @@ struct ResponseCheck<'a> {
 /// One request and one response.
 async fn exchange<S>(
     client: ClientStream<S>,
-    target: TargetStream,
+    target: Box<dyn Io>,
     head: http::request::Parts,
     check: &ResponseCheck<'_>,
 ) -> ConnectionEnd
@@ -140,7 +175,7 @@ where
         .max_header_size(BUFFER_BYTES)
         .max_buf_size(BUFFER_BYTES)
         .title_case_headers(true)
-        .handshake(TokioIo::new(InterimIo::new(Box::new(target))))
+        .handshake(TokioIo::new(InterimIo::new(target)))
         .await;
     let Ok((sender, connection)) = handshake else {
         return ConnectionEnd::Broken;
@@ -230,7 +265,7 @@ fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
 }
 
 /// The head for the target, in origin form, from the canonical URL and the fields that travel on.
-fn target_head(
+pub(super) fn target_head(
     request: &ProxyRequest,
     url: &CanonicalUrl,
     credential: Option<&Credential>,

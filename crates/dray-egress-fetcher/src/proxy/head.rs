@@ -6,7 +6,7 @@
 
 use dray_guard::{CanonicalUrl, Code};
 use http::header::{
-    CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING,
+    CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Method};
 
@@ -30,13 +30,24 @@ pub struct ProxyRequest {
     pub fields: HeaderMap,
 }
 
-/// The two forms of a target in requests to a proxy (RFC 9112, section 3.2).
+/// The forms of a target in requests to a proxy, and inside a tunnel (RFC 9112, section 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
     /// The target of `CONNECT`, written `host:port`.
     Authority(String),
     /// The URL of a request in absolute form.
     Absolute(String),
+    /// Path and query of a request inside a tunnel.
+    Origin(String),
+}
+
+/// To whom a request is addressed, which decides the forms that its target may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestRecipient {
+    /// The proxy that reads it.
+    Proxy,
+    /// The server at the end of a tunnel.
+    Server,
 }
 
 /// How the end of a request body is known.
@@ -68,8 +79,9 @@ pub enum HeadError {
     /// Another version than 1.0 and 1.1.
     #[error("the HTTP version is not supported")]
     Version,
-    /// A target in origin or asterisk form: a request to a server, not to a proxy.
-    #[error("the request target is neither an authority nor a URL")]
+    /// A target in another form than its recipient reads: to a proxy, one in origin or asterisk form; inside a tunnel,
+    /// another tunnel or the asterisk form.
+    #[error("the request target has a form that does not belong here")]
     Target,
     /// No `Host` in HTTP/1.1, or several.
     #[error("the request needs exactly one Host field")]
@@ -97,12 +109,12 @@ pub fn head_length(bytes: &[u8], searched: usize) -> Option<usize> {
     Some(from + end + 4)
 }
 
-/// Reads a complete head, the empty line included.
+/// Reads a complete head to `recipient`, the empty line included.
 ///
 /// # Errors
 ///
 /// [`HeadError`] for the first rule that it breaks.
-pub fn parse_head(head: &[u8]) -> Result<ProxyRequest, HeadError> {
+pub fn parse_head(head: &[u8], recipient: RequestRecipient) -> Result<ProxyRequest, HeadError> {
     if head.len() > MAX_HEAD_BYTES {
         return Err(HeadError::TooLarge);
     }
@@ -120,7 +132,7 @@ pub fn parse_head(head: &[u8]) -> Result<ProxyRequest, HeadError> {
         return Err(HeadError::Syntax);
     };
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| HeadError::Syntax)?;
-    let target = request_target(&method, target)?;
+    let target = request_target(&method, target, recipient)?;
     let fields = field_map(parsed.headers)?;
     let is_http_10 = minor == 0;
     let hosts = fields.get_all(HOST).iter().count();
@@ -157,7 +169,40 @@ impl ProxyRequest {
                 }
                 Ok(url)
             }
+            // Only inside a tunnel, whose URL it continues.
+            RequestTarget::Origin(_) => Err(Code::InvalidUrl),
         }
+    }
+
+    /// Reads the target of a request inside a tunnel to the host and port of `tunnel`.
+    ///
+    /// # Errors
+    ///
+    /// As [`CanonicalUrl::parse`]; `None` for a URL of another host, port or scheme.
+    pub fn url_in_tunnel(&self, tunnel: &CanonicalUrl) -> Result<CanonicalUrl, Option<Code>> {
+        let url = match &self.target {
+            RequestTarget::Origin(path) => {
+                // The URL of a tunnel has no path but `/`.
+                let base = tunnel.to_string();
+                CanonicalUrl::parse(&format!("{}{path}", base.trim_end_matches('/')))
+            }
+            RequestTarget::Absolute(text) => CanonicalUrl::parse(text),
+            RequestTarget::Authority(_) => Err(Code::InvalidUrl),
+        };
+        let url = url.map_err(Some)?;
+        let is_same = url.host() == tunnel.host()
+            && url.port() == tunnel.port()
+            && url.https() == tunnel.https();
+        if is_same { Ok(url) } else { Err(None) }
+    }
+
+    /// Returns whether the request asks for WebSocket (RFC 6455, section 4.2.1).
+    pub fn wants_websocket(&self) -> bool {
+        let mut upgrades = self.fields.get_all(UPGRADE).iter();
+        upgrades.any(|value| {
+            let mut protocols = value.as_bytes().split(|byte| *byte == b',');
+            protocols.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+        })
     }
 
     /// Returns whether the `Host` field, where there is one, names the target.
@@ -206,15 +251,23 @@ fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
     Ok(())
 }
 
-fn request_target(method: &Method, target: &str) -> Result<RequestTarget, HeadError> {
-    if method == Method::CONNECT {
-        return Ok(RequestTarget::Authority(target.to_owned()));
+fn request_target(
+    method: &Method,
+    target: &str,
+    recipient: RequestRecipient,
+) -> Result<RequestTarget, HeadError> {
+    let is_origin = target.starts_with('/');
+    let is_absolute = !is_origin && target.contains("://");
+    match recipient {
+        RequestRecipient::Proxy if method == Method::CONNECT => {
+            Ok(RequestTarget::Authority(target.to_owned()))
+        }
+        // Servers accept the absolute form too (RFC 9112, section 3.2.2).
+        RequestRecipient::Server if method == Method::CONNECT => Err(HeadError::Target),
+        RequestRecipient::Server if is_origin => Ok(RequestTarget::Origin(target.to_owned())),
+        _ if is_absolute => Ok(RequestTarget::Absolute(target.to_owned())),
+        RequestRecipient::Proxy | RequestRecipient::Server => Err(HeadError::Target),
     }
-    // Origin form (`/path`) and asterisk form (`*`) are for servers.
-    if !target.contains("://") || target.starts_with('/') {
-        return Err(HeadError::Target);
-    }
-    Ok(RequestTarget::Absolute(target.to_owned()))
 }
 
 fn field_map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {

@@ -27,7 +27,7 @@ pub enum ProxyRefusal {
     /// The messages of SOCKS5 are not valid or not supported.
     #[error("the SOCKS5 message was refused")]
     Socks(#[source] SocksError),
-    /// The head or message did not come in time.
+    /// The head or message did not come in time; inside a tunnel, also not before the client closed.
     #[error("the request did not come in time")]
     SlowRequest,
     /// The client is not identified.
@@ -63,6 +63,15 @@ pub enum ProxyRefusal {
     /// The `ClientHello` has an encrypted name.
     #[error("the TLS handshake hides its server name")]
     EncryptedName,
+    /// The tunnel is to be intercepted, and there is no authority.
+    #[error("the tunnel is to be intercepted, and no authority is configured")]
+    NoAuthority,
+    /// The client did not finish the TLS handshake with the certificate of the proxy.
+    #[error("the client refused the certificate of the proxy, or broke off the TLS handshake")]
+    ClientTls,
+    /// WebSocket inside an intercepted tunnel.
+    #[error("WebSocket is not passed through an intercepted tunnel")]
+    WebSocket,
     /// The audit event could not be published, and the operator requires it.
     #[error("the connection could not be audited")]
     Unaudited,
@@ -79,7 +88,7 @@ impl ProxyRefusal {
     }
 
     /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
-    pub const OWN_CODES: [&'static str; 15] = [
+    pub const OWN_CODES: [&'static str; 18] = [
         "malformed_request",
         "request_too_large",
         "request_timeout",
@@ -95,6 +104,9 @@ impl ProxyRefusal {
         "server_name_missing",
         "server_name_mismatch",
         "encrypted_client_hello",
+        "interception_unavailable",
+        "client_tls_failed",
+        "websocket_refused",
     ];
 
     /// The name in audit events, metrics and responses. It is stable: dashboards use it.
@@ -120,6 +132,9 @@ impl ProxyRefusal {
             Self::ServerNameMissing => "server_name_missing",
             Self::ServerNameMismatch => "server_name_mismatch",
             Self::EncryptedName => "encrypted_client_hello",
+            Self::NoAuthority => "interception_unavailable",
+            Self::ClientTls => "client_tls_failed",
+            Self::WebSocket => "websocket_refused",
             Self::Unaudited => Code::SinkFailed.as_str(),
             Self::Response => Code::MalformedResponse.as_str(),
         }
@@ -135,6 +150,7 @@ impl ProxyRefusal {
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
             | Self::EncryptedName => "server_name",
+            Self::NoAuthority | Self::ClientTls | Self::WebSocket => "interception",
             Self::Quota(_) => "quota",
             Self::Unaudited => "audit",
             Self::Approval(_) => "policy_rules",
@@ -150,7 +166,8 @@ impl ProxyRefusal {
             | Self::NoHello
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
-            | Self::EncryptedName => FetchPhase::Tls.as_str(),
+            | Self::EncryptedName
+            | Self::ClientTls => FetchPhase::Tls.as_str(),
             Self::Response => FetchPhase::Head.as_str(),
             Self::Unaudited => FetchPhase::Sink.as_str(),
             Self::Quota(_)
@@ -160,6 +177,8 @@ impl ProxyRefusal {
             | Self::SlowRequest
             | Self::Identity(_)
             | Self::TooManyUnidentified
+            | Self::NoAuthority
+            | Self::WebSocket
             | Self::HostMismatch => FetchPhase::Policy.as_str(),
         }
     }
@@ -169,11 +188,12 @@ impl ProxyRefusal {
         match self {
             Self::Head(HeadError::TooLarge) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Head(HeadError::Version) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::Head(HeadError::Coding) => StatusCode::NOT_IMPLEMENTED,
+            Self::Head(HeadError::Coding) | Self::WebSocket => StatusCode::NOT_IMPLEMENTED,
             Self::Head(_) | Self::Socks(_) | Self::HostMismatch => StatusCode::BAD_REQUEST,
             Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
             Self::Identity(_) => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::TooManyUnidentified | Self::Unaudited => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoAuthority => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Guard(code, _) => guard_status(code),
             Self::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Approval(_)
@@ -181,7 +201,8 @@ impl ProxyRefusal {
             | Self::NoHello
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
-            | Self::EncryptedName => StatusCode::FORBIDDEN,
+            | Self::EncryptedName
+            | Self::ClientTls => StatusCode::FORBIDDEN,
             Self::Response => StatusCode::BAD_GATEWAY,
         }
     }
@@ -201,9 +222,12 @@ impl ProxyRefusal {
             | Self::NoHello
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
-            | Self::EncryptedName => "http_request_denied",
+            | Self::EncryptedName
+            | Self::ClientTls
+            | Self::WebSocket => "http_request_denied",
             Self::TooManyUnidentified => "connection_limit_reached",
             Self::Unaudited => "proxy_internal_error",
+            Self::NoAuthority => "proxy_configuration_error",
         }
     }
 
@@ -447,6 +471,9 @@ mod tests {
             ProxyRefusal::ServerNameMissing,
             ProxyRefusal::ServerNameMismatch,
             ProxyRefusal::EncryptedName,
+            ProxyRefusal::NoAuthority,
+            ProxyRefusal::ClientTls,
+            ProxyRefusal::WebSocket,
         ] {
             assert!(
                 ProxyRefusal::OWN_CODES.contains(&refusal.code()),

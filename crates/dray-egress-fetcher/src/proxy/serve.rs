@@ -7,16 +7,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_bus::Meta;
 use dray_guard::proxy_token::{IdentityError, ProxyIdentity, token_of};
-use dray_guard::{Code, PolicyStep, RequestKind, RuleDecision, RuleOwner, StepObserver as _};
-use dray_types::{Clock, Deadline, ErrorChain};
+use dray_guard::{RequestKind, RuleDecision};
+use dray_types::{Clock, Deadline};
 use http::header::PROXY_AUTHORIZATION;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::authority::InterceptionAuthority;
 use super::client::ClientStream;
 use super::head::{
-    HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestTarget, head_length, parse_head, tunnel_url,
+    HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestRecipient, RequestTarget, head_length,
+    parse_head, tunnel_url,
 };
 use super::listener::UnidentifiedPlace;
 use super::meter::{ByteCounts, ByteLimits, LimitReached};
@@ -26,8 +28,7 @@ use super::socks::{
 };
 use crate::audit::{AuditedConnection, Auditor, ProxyProtocol};
 use crate::config::ProxySettings;
-use crate::error::FetchPhase;
-use crate::fetch::{FetchJob, Fetcher, OpenConnection};
+use crate::fetch::{Fetcher, OpenConnection};
 use crate::limits::FetchAdmission;
 use crate::metrics::{ProxyMetrics, UNKNOWN_PROTOCOL};
 use crate::record::RequestedOrigin;
@@ -46,6 +47,20 @@ pub struct ForwardProxy {
     clock: Clock,
     audit_required: bool,
     cut: CancellationToken,
+    authority: Option<Arc<InterceptionAuthority>>,
+}
+
+/// What holds for one tunnel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TunnelTerms<'a> {
+    /// Who asked for it.
+    pub(super) identity: &'a ProxyIdentity,
+    /// Whether it is intercepted.
+    pub(super) is_intercepted: bool,
+    /// The bytes that grant it.
+    pub(super) grant: &'a [u8],
+    /// When it ends at the latest.
+    pub(super) ends_at: Instant,
 }
 
 /// A client that may be served.
@@ -84,7 +99,28 @@ impl ForwardProxy {
             clock,
             audit_required,
             cut: CancellationToken::new(),
+            authority: None,
         }
+    }
+
+    /// Looks into the tunnels that the policy files name, with certificates of this authority. Without one they are
+    /// refused.
+    #[must_use]
+    pub fn with_authority(mut self, authority: Option<Arc<InterceptionAuthority>>) -> Self {
+        self.authority = authority;
+        self
+    }
+
+    pub(super) fn authority(&self) -> Option<&InterceptionAuthority> {
+        self.authority.as_deref()
+    }
+
+    pub(super) fn fetcher(&self) -> &Fetcher {
+        &self.fetcher
+    }
+
+    pub(super) fn now_s(&self) -> u64 {
+        self.clock.now_ms() / 1000
     }
 
     /// The settings after validation.
@@ -176,7 +212,7 @@ impl ForwardProxy {
             return socks.unwrap_or(Err(Some((ProxyRefusal::SlowRequest, Vec::new()))));
         }
         let refuse = |refusal: ProxyRefusal| Some((refusal, refusal.http_response()));
-        let request = match timeout_at(end, read_head(client)).await {
+        let request = match timeout_at(end, read_head(client, RequestRecipient::Proxy)).await {
             Ok(read) => {
                 read.map_err(|error| error.and_then(|error| refuse(ProxyRefusal::Head(error))))?
             }
@@ -247,7 +283,7 @@ impl ForwardProxy {
             ClientRequest::Socks(_) => ProxyProtocol::Socks5,
             ClientRequest::Http(request) => match request.target {
                 RequestTarget::Authority(_) => ProxyProtocol::Connect,
-                RequestTarget::Absolute(_) => ProxyProtocol::Http,
+                RequestTarget::Absolute(_) | RequestTarget::Origin(_) => ProxyProtocol::Http,
             },
         };
         self.auditor
@@ -276,13 +312,16 @@ impl ForwardProxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let url = tunnel_url(target, |port| self.settings.is_plain_port(port));
-        let opening = self.open(identity, url, target, RequestKind::Tunnel, &mut audited);
+        let kind = self.tunnel_kind(identity, &url);
+        let terms = TunnelTerms {
+            identity,
+            is_intercepted: kind == RequestKind::Intercepted,
+            grant: &SocksReply::Succeeded.message(),
+            ends_at,
+        };
+        let opening = self.open(identity, url, target, kind, &mut audited);
         match Box::pin(opening).await {
-            Ok(opened) => {
-                let grant = SocksReply::Succeeded.message();
-                self.run_tunnel(client, opened, audited, &grant, ends_at)
-                    .await;
-            }
+            Ok(opened) => Box::pin(self.run_tunnel(client, opened, audited, terms)).await,
             Err(refusal) => {
                 audited.refused(refusal).await;
                 client.close_with(&refusal.socks_reply().message()).await;
@@ -302,12 +341,18 @@ impl ForwardProxy {
     {
         let url = request.url(|port| self.settings.is_plain_port(port));
         let (text, kind) = match &request.target {
-            RequestTarget::Authority(authority) => (authority, RequestKind::Tunnel),
-            RequestTarget::Absolute(text) => {
+            RequestTarget::Authority(authority) => (authority, self.tunnel_kind(identity, &url)),
+            RequestTarget::Absolute(text) | RequestTarget::Origin(text) => {
                 (text, RequestKind::Request(request.method.to_string()))
             }
         };
-        let is_request = kind != RequestKind::Tunnel;
+        let is_request = !kind.is_tunnel();
+        let terms = TunnelTerms {
+            identity,
+            is_intercepted: kind == RequestKind::Intercepted,
+            grant: TUNNEL_GRANT,
+            ends_at,
+        };
         let has_other_host = url.as_ref().is_ok_and(|url| !request.has_fitting_host(url));
         let opened = if has_other_host {
             audited.record.tried = Some(RequestedOrigin::from_text(text));
@@ -326,72 +371,9 @@ impl ForwardProxy {
             Ok(opened) => {
                 // What the request needed is not kept for the life of the tunnel.
                 drop(request);
-                self.run_tunnel(client, opened, audited, TUNNEL_GRANT, ends_at)
-                    .await;
+                Box::pin(self.run_tunnel(client, opened, audited, terms)).await;
             }
         }
-    }
-
-    /// Judges, connects and checks the peer.
-    async fn open(
-        &self,
-        identity: &ProxyIdentity,
-        url: Result<dray_guard::CanonicalUrl, Code>,
-        text: &str,
-        kind: RequestKind,
-        audited: &mut AuditedConnection,
-    ) -> Result<OpenConnection, ProxyRefusal> {
-        let record = &mut audited.record;
-        let url = match url {
-            Ok(url) => url,
-            // The operator's switch is judged first (3.1).
-            Err(_) if !self.fetcher.admin().enabled => {
-                let verdict = Err(Code::DisabledByAdmin);
-                let _ =
-                    record
-                        .steps
-                        .observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, verdict);
-                return Err(ProxyRefusal::Guard(
-                    Code::DisabledByAdmin,
-                    FetchPhase::Policy,
-                ));
-            }
-            Err(code) => {
-                let _ = record
-                    .steps
-                    .observe(PolicyStep::Url, RuleOwner::BuiltIn, Err(code));
-                record.tried = Some(RequestedOrigin::from_text(text));
-                return Err(ProxyRefusal::Guard(code, FetchPhase::Url));
-            }
-        };
-        let job = FetchJob {
-            url: url.to_string(),
-            app_policy: identity.policy(),
-            tenant: identity.tenant.to_string(),
-            // A session has the share of slots that an app has among fetches.
-            app: identity.session.to_string(),
-            caller: identity.caller(),
-            kind,
-            remaining: self.settings.open_timeout,
-            ..FetchJob::default()
-        };
-        let ports = match job.kind {
-            RequestKind::Tunnel => &self.settings.connect_ports,
-            RequestKind::Fetch | RequestKind::Request(_) => &self.settings.http_ports,
-        };
-        let opened = self
-            .fetcher
-            .open_connection(&job, ports, &self.admission, record)
-            .await;
-        opened.map_err(|failure| {
-            let cause = std::error::Error::source(&failure).map(|cause| ErrorChain(cause).to_string());
-            tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
-            match (failure.code, record.question) {
-                (Code::ApprovalRequired, Some(id)) => ProxyRefusal::Approval(id),
-                (Code::QuotaExceeded, _) => ProxyRefusal::quota(failure.retry_after),
-                (code, _) => ProxyRefusal::Guard(code, failure.phase),
-            }
-        })
     }
 
     /// Runs an open connection until it ends by itself or must be ended.
@@ -417,7 +399,10 @@ impl ForwardProxy {
 }
 
 /// Reads a request head. `None` when the client is gone.
-async fn read_head<S>(client: &mut ClientStream<S>) -> Result<ProxyRequest, Option<HeadError>>
+pub(super) async fn read_head<S>(
+    client: &mut ClientStream<S>,
+    recipient: RequestRecipient,
+) -> Result<ProxyRequest, Option<HeadError>>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
@@ -435,7 +420,7 @@ where
         }
     });
     let head = head.await?;
-    let request = parse_head(&head).map_err(Some)?;
+    let request = parse_head(&head, recipient).map_err(Some)?;
     // A forwarded request is read a second time, by the library that reads its body.
     if matches!(request.target, RequestTarget::Authority(_)) {
         client.consume(head.len());

@@ -4,6 +4,7 @@ mod asked;
 mod audit;
 mod clients;
 mod hostile;
+pub(super) mod intercepted;
 mod limits;
 mod requests;
 mod ruled;

@@ -3,30 +3,28 @@
 
 use dray_guard::CanonicalUrl;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::Instant;
 
 use super::client::ClientStream;
 use super::hello::{ClientHello, read_client_hello};
 use super::meter::TargetStream;
 use super::refusal::{ACCESS_DENIED_ALERT, ConnectionEnd, ProxyRefusal};
 use super::relay::relay;
-use super::serve::ForwardProxy;
+use super::serve::{ForwardProxy, TunnelTerms};
 use crate::audit::AuditedConnection;
 use crate::fetch::OpenConnection;
 
 impl ForwardProxy {
-    /// Grants the tunnel with the bytes `grant` and runs it to its end.
+    /// Grants the tunnel, judges its first bytes, and runs it to its end.
     pub(super) async fn run_tunnel<S>(
         &self,
         mut client: ClientStream<S>,
         opened: OpenConnection,
         mut audited: AuditedConnection,
-        grant: &[u8],
-        ends_at: Instant,
+        terms: TunnelTerms<'_>,
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let begun = self.begin_tunnel(&mut client, &opened.url, &mut audited, grant);
+        let begun = self.begin_tunnel(&mut client, &opened.url, &mut audited, &terms);
         if let Err(refusal) = Box::pin(begun).await {
             // The target is given up first: it has received nothing.
             drop(opened);
@@ -35,8 +33,25 @@ impl ForwardProxy {
             client.close_with(&ACCESS_DENIED_ALERT).await;
             return;
         }
+        if terms.is_intercepted {
+            Box::pin(self.run_intercepted(client, opened, audited, terms)).await;
+        } else {
+            self.relay_tunnel(client, opened, audited, terms).await;
+        }
+    }
+
+    /// Moves the bytes of a tunnel that is recorded as open.
+    async fn relay_tunnel<S>(
+        &self,
+        mut client: ClientStream<S>,
+        opened: OpenConnection,
+        audited: AuditedConnection,
+        terms: TunnelTerms<'_>,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let limits = self.limits_of(&opened);
-        let ends_at = opened.ends_at(ends_at);
+        let ends_at = opened.ends_at(terms.ends_at);
         let OpenConnection {
             io, slots, quota, ..
         } = opened;
@@ -57,18 +72,18 @@ impl ForwardProxy {
         audited.closed(end).await;
     }
 
-    /// Sends the grant, judges the `ClientHello` and records that the tunnel is open.
+    /// Sends the grant and judges the `ClientHello`. Records that the tunnel is open, if nothing inside is judged before.
     async fn begin_tunnel<S>(
         &self,
         client: &mut ClientStream<S>,
         url: &CanonicalUrl,
         audited: &mut AuditedConnection,
-        grant: &[u8],
+        terms: &TunnelTerms<'_>,
     ) -> Result<(), ProxyRefusal>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let is_granted = client.write_all(grant).await.is_ok();
+        let is_granted = client.write_all(terms.grant).await.is_ok();
         // A URL of plain http stands for a port whose tunnels need not carry TLS.
         if is_granted && url.https() {
             let hello = tokio::time::timeout(self.settings().hello_timeout, read_hello(client));
@@ -81,6 +96,17 @@ impl ForwardProxy {
                 .clone_into(&mut audited.server_name);
             self.judge_hello(url, &hello)?;
         }
+        if terms.is_intercepted {
+            return Ok(());
+        }
+        self.record_opened(audited).await
+    }
+
+    /// Records that the connection is open, before its first byte reaches the target.
+    pub(super) async fn record_opened(
+        &self,
+        audited: &mut AuditedConnection,
+    ) -> Result<(), ProxyRefusal> {
         let is_published = audited.opened().await;
         if !is_published && self.is_audit_required() {
             return Err(ProxyRefusal::Unaudited);

@@ -102,7 +102,7 @@ pub(super) fn fetch_reply(fetched: FetchedFile, sink: StagedFile) -> Result<v1::
         sha256: stored.sha256.as_bytes().to_vec(),
         size: stored.size,
         media_type: labels.media_type,
-        sniffed_media_type: sniffed.to_owned(),
+        sniffed_media_type: sniffed.into_owned(),
         name: labels.name,
         length_verified,
         wire_size,

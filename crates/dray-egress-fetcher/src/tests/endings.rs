@@ -223,6 +223,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
         user_agent: &agent,
         credential: None,
         resume: None,
+        conditions: Vec::new(),
     };
     for head in [
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",

@@ -138,8 +138,10 @@ fn section_19_every_instrument_exists_under_its_name() {
     let expected = [
         "dray_egress_audit_failures_total",
         "dray_egress_audit_file_dropped_total",
+        "dray_egress_audit_syslog_dropped_total",
         "dray_egress_blocked_address_total",
         "dray_egress_bytes_total",
+        "dray_egress_cache_total",
         "dray_egress_dns_answers",
         "dray_egress_dns_errors_total",
         "dray_egress_fetch_duration_seconds",

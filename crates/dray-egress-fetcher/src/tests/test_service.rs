@@ -17,7 +17,7 @@ pub(crate) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(crate) struct TestService {
     pub(crate) running: RunningHost,
     pub(crate) audit: EventStream,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// Starts the service. `set` are fields of its section, or whole paths of other sections.
@@ -45,7 +45,7 @@ pub(crate) async fn start_service(fake_network: &FakeNetwork, set: &[(&str, &str
     TestService {
         running,
         audit,
-        _folder: folder,
+        folder,
     }
 }
 
@@ -77,6 +77,11 @@ impl TestService {
             .call_once(&meta(&cx.clock), request)
             .await
             .map_err(|error: CallError| error.into())
+    }
+
+    /// The state directory of the host.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
     }
 
     pub(crate) async fn event(&mut self) -> v1::EgressAudit {

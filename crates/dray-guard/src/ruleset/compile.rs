@@ -14,6 +14,9 @@ use super::source::{
 use super::{Caller, DEFAULT_RULE, DefaultOutcome, RuleName, RuleOutcome, RuleSet};
 
 mod fields;
+mod intercept;
+
+pub(super) use intercept::InterceptRule;
 
 /// Most rules of a policy, including those of the list `deny`.
 const MAX_RULES: usize = 4096;
@@ -143,14 +146,34 @@ fn policy_digest(files: &[PolicyText<'_>]) -> String {
     }
 }
 
+/// A part of a policy whose names are unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum NamedPart {
+    Role,
+    Deny,
+    Intercept,
+}
+
+impl NamedPart {
+    /// The part in messages.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Role => "a role",
+            Self::Deny => "an entry of deny",
+            Self::Intercept => "an entry of intercept",
+        }
+    }
+}
+
 #[derive(Default)]
 struct Compiler {
     problems: Vec<PolicyFileProblem>,
     deny: Vec<CompiledRule>,
+    intercept: Vec<InterceptRule>,
     roles: Vec<CompiledRole>,
     default: Option<(RuleName, DefaultSetting)>,
-    /// Where each name of a role, or of an entry of `deny`, was first used.
-    names: HashMap<(bool, String), String>,
+    /// Where each name of a role, or of an entry of a list, was first used.
+    names: HashMap<(NamedPart, String), String>,
     has_enforced_file: bool,
 }
 
@@ -173,9 +196,10 @@ impl Compiler {
             default,
             report_only,
             deny,
+            intercept,
             role,
         } = document;
-        if default.is_none() && deny.is_empty() && role.is_empty() {
+        if default.is_none() && deny.is_empty() && role.is_empty() && intercept.is_empty() {
             // An empty file is usually one that was not written completely.
             let remedy = "Write roles, or default = \"deny\" for a policy that allows nothing.";
             self.problems
@@ -188,6 +212,9 @@ impl Compiler {
         }
         for entry in deny {
             self.add_deny(file, entry, report_only);
+        }
+        for entry in intercept {
+            self.add_intercept(file, entry, report_only);
         }
         for entry in role {
             self.add_role(file, entry, report_only);
@@ -229,7 +256,7 @@ impl Compiler {
                 .push(file.problem(offset, "the entry names nothing", remedy));
         }
         self.check_name(file, &name);
-        self.check_unique(file, &name, false);
+        self.check_unique(file, &name, NamedPart::Deny);
         let rule = CompiledRule {
             name: Arc::new(rule_name(file, offset, format!("deny/{}", name.as_ref()))),
             effect: RuleEffect::Deny,
@@ -259,7 +286,7 @@ impl Compiler {
             self.problems
                 .push(file.problem(name.span().start, problem, "Choose another name."));
         }
-        self.check_unique(file, &name, true);
+        self.check_unique(file, &name, NamedPart::Role);
         let mut seen = HashMap::new();
         let rules = rule
             .into_iter()
@@ -399,6 +426,7 @@ impl Compiler {
         Ok(RuleSet {
             digest,
             deny: self.deny,
+            intercept: self.intercept,
             roles: self.roles,
             defaults,
             has_trial,

@@ -31,6 +31,8 @@ pub enum ObservedPart<T> {
     Seen(T),
     /// The peers hide it, as TLS does in a tunnel, or it has several readings.
     Hidden,
+    /// It will be seen later, when the request itself is judged.
+    Deferred,
     /// The part was visible during the request and was not recorded.
     Unrecorded,
 }
@@ -79,6 +81,16 @@ impl<'a> RequestView<'a> {
             method: ObservedPart::Hidden,
             path: ObservedPart::Hidden,
             sees_response: false,
+        }
+    }
+
+    /// A tunnel whose requests will be seen and judged one by one. It is refused only if no request inside could pass.
+    pub fn intercepted(url: &'a CanonicalUrl) -> Self {
+        Self {
+            method: ObservedPart::Deferred,
+            path: ObservedPart::Deferred,
+            sees_response: true,
+            ..Self::tunnel(url)
         }
     }
 }
@@ -296,6 +308,8 @@ fn is_met<C, T>(
         (None, _) => Some(true),
         (Some(condition), ObservedPart::Seen(part)) => Some(is_match(condition, part)),
         (Some(_), ObservedPart::Hidden) => Some(denies),
+        // Only whether a request may come at all is decided now.
+        (Some(_), ObservedPart::Deferred) => Some(!denies),
         (Some(_), ObservedPart::Unrecorded) => None,
     }
 }

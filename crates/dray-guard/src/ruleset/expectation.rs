@@ -162,6 +162,10 @@ fn judge(
         Ok(url) => url,
         Err(code) => return refused(code),
     };
+    let kind = match kind {
+        RequestKind::Tunnel => rules.tunnel_kind(&expectation.tenant, &url),
+        kind => kind.clone(),
+    };
     let policy = match EffectivePolicy::new(admin, &AppPolicy::default()) {
         Ok(policy) => policy.with_rules(Some(CallerRules {
             rules: Arc::clone(rules),
@@ -170,7 +174,7 @@ fn judge(
                 session: expectation.session.clone(),
                 app: expectation.app.clone(),
             },
-            kind: kind.clone(),
+            kind,
             grants: Vec::new(),
         })),
         Err(code) => return refused(code),

@@ -85,6 +85,8 @@ pub struct RequestRecord<'a> {
     pub proxy_protocol: &'a str,
     /// Of a proxied connection: `refused`, `opened` or `closed`.
     pub proxy_stage: &'a str,
+    /// Whether it was a request inside a tunnel into which the proxy looked.
+    pub is_intercepted: bool,
     /// Method; empty for tunnels and where it was not recorded.
     pub method: &'a str,
     /// Who asked.
@@ -157,7 +159,11 @@ impl RequestRecord<'_> {
         let kind = match self.proxy_protocol {
             "" => RequestKind::Fetch,
             "http" => RequestKind::Request(self.method.to_owned()),
-            _ => RequestKind::Tunnel,
+            _ if self.is_intercepted => RequestKind::Request(self.method.to_owned()),
+            // Which requests a tunnel carried is not known, and a policy that looks into it would judge them.
+            _ => new.map_or(RequestKind::Tunnel, |rules| {
+                rules.tunnel_kind(&self.caller.tenant, &url)
+            }),
         };
         let mut request = kind.view(&url);
         if kind != RequestKind::Tunnel {

@@ -81,6 +81,7 @@ pub(super) struct PolicyDocument {
     pub(super) default: Option<Spanned<String>>,
     pub(super) report_only: bool,
     pub(super) deny: Vec<Spanned<DenyEntry>>,
+    pub(super) intercept: Vec<Spanned<InterceptEntry>>,
     pub(super) role: Vec<Spanned<RoleEntry>>,
 }
 
@@ -91,6 +92,16 @@ pub(super) struct DenyEntry {
     pub(super) name: Spanned<String>,
     pub(super) hosts: Option<TextList>,
     pub(super) ports: Option<PortList>,
+}
+
+/// An entry of the list `intercept`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InterceptEntry {
+    pub(super) name: Spanned<String>,
+    pub(super) hosts: TextList,
+    pub(super) ports: Option<PortList>,
+    pub(super) tenants: Option<TextList>,
 }
 
 /// A role.

@@ -2,6 +2,7 @@
 
 mod asked;
 mod files;
+mod intercepted;
 mod matching;
 mod outcomes;
 

@@ -639,6 +639,8 @@ pub enum ConsoleAction {
     FileGet = 11,
     /// Sent a message to an agent in the playground: `playground_turn`.
     PlaygroundTurn = 12,
+    /// Answered whether a session may reach a host: `answer_question`.
+    AnswerQuestion = 13,
 }
 impl ConsoleAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -660,6 +662,7 @@ impl ConsoleAction {
             Self::SetUpCheck => "CONSOLE_ACTION_SET_UP_CHECK",
             Self::FileGet => "CONSOLE_ACTION_FILE_GET",
             Self::PlaygroundTurn => "CONSOLE_ACTION_PLAYGROUND_TURN",
+            Self::AnswerQuestion => "CONSOLE_ACTION_ANSWER_QUESTION",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -678,6 +681,7 @@ impl ConsoleAction {
             "CONSOLE_ACTION_SET_UP_CHECK" => Some(Self::SetUpCheck),
             "CONSOLE_ACTION_FILE_GET" => Some(Self::FileGet),
             "CONSOLE_ACTION_PLAYGROUND_TURN" => Some(Self::PlaygroundTurn),
+            "CONSOLE_ACTION_ANSWER_QUESTION" => Some(Self::AnswerQuestion),
             _ => None,
         }
     }
@@ -3569,6 +3573,28 @@ impl ::prost::Name for ExplainRequest {
 const NAME: &'static str = "ExplainRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExplainRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExplainRequest".into() }}
+/// Which stored response to forget.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PurgeFetchRequest {
+    /// The URL, as a fetch is given it; redirects have stored responses of their own.
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PurgeFetchRequest {
+const NAME: &'static str = "PurgeFetchRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PurgeFetchRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PurgeFetchRequest".into() }}
+/// Whether something was forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PurgeFetchReply {
+    /// Whether a response of this URL was stored. Its file stays in the store until its time there ends.
+    #[prost(bool, tag = "1")]
+    pub removed: bool,
+}
+impl ::prost::Name for PurgeFetchReply {
+const NAME: &'static str = "PurgeFetchReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PurgeFetchReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PurgeFetchReply".into() }}
 /// The judgement of a URL. It holds no address, no text of a resolver, no value of the configuration and no query.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExplainReply {
@@ -3855,6 +3881,13 @@ pub struct EgressAudit {
     /// Id of the question that waits for an answer, or whose answer decided; empty where no person was asked.
     #[prost(string, tag = "49")]
     pub question_id: ::prost::alloc::string::String,
+    /// Whether the proxy looked into the tunnel: method, path and response were judged. False for what it passed unread.
+    #[prost(bool, tag = "50")]
+    pub intercepted: bool,
+    /// What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed
+    /// it) or `miss`; empty where nothing is stored.
+    #[prost(string, tag = "51")]
+    pub cache: ::prost::alloc::string::String,
 }
 impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";
@@ -4253,6 +4286,12 @@ impl crate::contract::Call for ExplainRequest {
     const AREA: &'static str = "egress";
     const VERB: &'static str = "explain";
     const GRPC_PATH: &'static str = "/dray.v1.Egress/Explain";
+}
+impl crate::contract::Call for PurgeFetchRequest {
+    type Reply = PurgeFetchReply;
+    const AREA: &'static str = "egress";
+    const VERB: &'static str = "purge";
+    const GRPC_PATH: &'static str = "/dray.v1.Egress/Purge";
 }
 impl crate::contract::Call for ListEgressQuestionsRequest {
     type Reply = ListEgressQuestionsReply;

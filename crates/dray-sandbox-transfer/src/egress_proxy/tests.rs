@@ -16,6 +16,7 @@ fn rule(tenant: &str, sandbox: &str, address: &str) -> EgressProxyRule {
         sandboxes: vec![sandbox.to_owned()],
         address: address.to_owned(),
         no_proxy: own_hosts(),
+        ca_file: None,
     }
 }
 
@@ -219,4 +220,41 @@ fn rules_that_no_program_could_use_are_problems() {
     let mut empty = docker_config();
     empty.rules[0].tenants.clear();
     assert_eq!(field(&empty), Some("rules"));
+}
+
+#[test]
+fn programs_get_the_certificates_of_an_intercepting_proxy_in_the_variables_of_their_clients() {
+    let mut config = docker_config();
+    config.rules[0].ca_file = Some("/etc/ssl/sandbox.pem".to_owned());
+    let mut body = by_address();
+    body.environment.push(v1::EnvironmentVariable {
+        name: "PIP_CERT".to_owned(),
+        value: b"/mine.pem".to_vec(),
+    });
+    let (variables, audited) = variables(&config, &meta(), "docker:web", body);
+    let names: Vec<&str> = variables
+        .iter()
+        .filter(|(_, value)| value == "/etc/ssl/sandbox.pem")
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "SSL_CERT_FILE",
+            "CURL_CA_BUNDLE",
+            "REQUESTS_CA_BUNDLE",
+            "NODE_EXTRA_CA_CERTS",
+            "GIT_SSL_CAINFO",
+            "CARGO_HTTP_CAINFO"
+        ]
+    );
+    assert!(
+        audited
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .ends_with(&names)
+    );
+    config.rules[0].ca_file = Some("relative.pem".to_owned());
+    assert_eq!(config.problem().unwrap().0, "rules");
 }

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use dray_types::{AppId, Period, SessionId};
 
-/// The forward proxy of the egress fetcher.
+/// The forward proxy and the stored responses of the egress fetcher.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EgressCommand {
     /// Print a token with which one session uses the forward proxy.
@@ -13,6 +13,21 @@ pub(crate) enum EgressCommand {
     ///
     /// For example: `HTTPS_PROXY=http://sandbox:$(dray egress token --session chat-1)@127.0.0.1:3128 curl https://example.com`
     Token(EgressTokenArgs),
+    /// Forget the stored response of a URL, so that the next fetch asks its server.
+    ///
+    /// Responses are stored for each tenant apart where `egress-fetcher.cache.enabled` is set. A redirect is not stored:
+    /// name the URL to which it leads.
+    ///
+    /// For example: `dray egress purge https://files.example.org/table.csv`
+    Purge(EgressPurgeArgs),
+}
+
+/// `dray egress purge`
+#[derive(Debug, Args)]
+pub(crate) struct EgressPurgeArgs {
+    /// The URL of the stored response.
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
 }
 
 /// `dray egress token`

@@ -94,10 +94,11 @@ fn command_line() -> Permissions {
         "command-line",
         "Commands that call a running system: `dray resolve`, `fetch`, `read`, `sandbox`, `session`, `deliver`,\n\
          `preview`,\n\
-         `receipts`, `policy`, `doctor --accounts`.",
+         `receipts`, `policy`, `egress purge`, `doctor --accounts`.",
     )
     .calls::<v1::FetchRequest>()
     .calls::<v1::ExplainRequest>()
+    .calls::<v1::PurgeFetchRequest>()
     .calls::<v1::ListEgressQuestionsRequest>()
     .calls::<v1::AnswerEgressQuestionRequest>()
     .calls::<v1::ResolveRequest>()

@@ -5,16 +5,18 @@ use dray_guard::proxy_token::{MAX_SOCKS_TOKEN_BYTES, ProxyIdentity, TokenKeys};
 use dray_types::{Clock, Period};
 use serde_json::json;
 
-use crate::cli::{EgressCommand, EgressTokenArgs, GlobalOptions};
+use crate::cli::{EgressTokenArgs, GlobalOptions};
 use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
 /// Longest life of a token that is made here.
 const MAX_TOKEN_TTL: Period = Period::secs(30 * 24 * 3600);
 
-/// Runs the command.
-pub(crate) fn run(global: &GlobalOptions, command: &EgressCommand) -> Result<(), CommandFailure> {
-    let EgressCommand::Token(token) = command;
+/// Prints a token for the identity that the options name.
+pub(crate) fn print_token(
+    global: &GlobalOptions,
+    token: &EgressTokenArgs,
+) -> Result<(), CommandFailure> {
     let loaded = context::load_config(&context::config_sources(global)?)?;
     let config: dray_egress_fetcher::Config = context::config_section(&loaded, "egress-fetcher")?;
     let Some(key) = &config.proxy.token_key else {

@@ -362,6 +362,8 @@ CONSOLE_ACTION_FILE_GET: ConsoleAction
 """Downloaded a stored file: `file_get`."""
 CONSOLE_ACTION_PLAYGROUND_TURN: ConsoleAction
 """Sent a message to an agent in the playground: `playground_turn`."""
+CONSOLE_ACTION_ANSWER_QUESTION: ConsoleAction
+"""Answered whether a session may reach a host: `answer_question`."""
 
 class ConsoleStage(_int):
     """How far an action is."""
@@ -2191,6 +2193,18 @@ class ExplainRequest(Message):
     """Looks the host up and judges its addresses, within the limits of a fetch and with an audit event. Otherwise no query leaves the service, and the two steps that need DNS are not judged."""
     def __init__(self, *, url: _str | None = ..., app_policy: AppPolicy | None = ..., resolve_names: _bool | None = ...) -> None: ...
 
+class PurgeFetchRequest(Message):
+    """Which stored response to forget."""
+    url: _str
+    """The URL, as a fetch is given it; redirects have stored responses of their own."""
+    def __init__(self, *, url: _str | None = ...) -> None: ...
+
+class PurgeFetchReply(Message):
+    """Whether something was forgotten."""
+    removed: _bool
+    """Whether a response of this URL was stored. Its file stays in the store until its time there ends."""
+    def __init__(self, *, removed: _bool | None = ...) -> None: ...
+
 class ExplainReply(Message):
     """The judgement of a URL. It holds no address, no text of a resolver, no value of the configuration and no query."""
     @property
@@ -2387,7 +2401,11 @@ class EgressAudit(Message):
         ...
     question_id: _str
     """Id of the question that waits for an answer, or whose answer decided; empty where no person was asked."""
-    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ..., question_id: _str | None = ...) -> None: ...
+    intercepted: _bool
+    """Whether the proxy looked into the tunnel: method, path and response were judged. False for what it passed unread."""
+    cache: _str
+    """What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed it) or `miss`; empty where nothing is stored."""
+    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ..., question_id: _str | None = ..., intercepted: _bool | None = ..., cache: _str | None = ...) -> None: ...
 
 class ListEgressQuestionsRequest(Message):
     """Which questions to list."""

@@ -3,7 +3,21 @@
 use dray_service::telemetry::InstrumentCatalogue;
 use serde_json::Value;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use super::super::line::event_json;
+use super::super::queue::QueueWorker;
 use super::*;
+use crate::config::AuditFormat;
+
+const TEST_TERMS: QueueTerms = QueueTerms {
+    place: AuditPlace::File,
+    format: AuditFormat::Json,
+    sample_percent: 100,
+};
 
 struct FileFixture {
     folder: tempfile::TempDir,
@@ -31,8 +45,8 @@ impl FileFixture {
         }
     }
 
-    fn open(&self, settings: &AuditFileSettings) -> io::Result<AuditFile> {
-        AuditFile::open(settings, EgressMetrics::new(&self.catalogue.meter()))
+    fn open(&self, settings: &AuditFileSettings) -> io::Result<AuditQueue> {
+        AuditQueue::to_file(settings, EgressMetrics::new(&self.catalogue.meter()))
     }
 
     fn lines(&self, name: &str) -> Vec<Value> {
@@ -135,10 +149,11 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
         fixture.open(&full).is_err(),
         "a device is not a regular file"
     );
-    let (tasks, received) = sync_channel(MAX_QUEUED_LINES);
-    let queued_bytes = Arc::new(AtomicUsize::new(0));
+    let (tasks, received) = sync_channel(8);
     let metrics = EgressMetrics::new(&fixture.catalogue.meter());
-    let worker = FileWorker {
+    let file = AuditQueue::over::<RotatedFile>(TEST_TERMS, tasks, metrics.clone());
+    let queued_bytes = Arc::clone(&file.queued_bytes);
+    let worker = QueueWorker {
         writer: RotatedFile {
             path: fixture.path,
             max_bytes: 1 << 20,
@@ -146,17 +161,11 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
             file: File::options().write(true).open("/dev/full").unwrap(),
             size: 0,
         },
-        queued_bytes: Arc::clone(&queued_bytes),
-        metrics: metrics.clone(),
-    };
-    let running = thread::spawn(move || worker.run(&received));
-    let file = AuditFile {
-        format: AuditFormat::Json,
-        sample_percent: 100,
-        tasks,
+        place: AuditPlace::File,
         queued_bytes: Arc::clone(&queued_bytes),
         metrics,
     };
+    let running = thread::spawn(move || worker.run(&received));
     for _ in 0..3 {
         file.record(&event("one", "deny"));
     }
@@ -171,14 +180,9 @@ fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
     let fixture = FileFixture::new();
     // No worker takes lines from the queue.
     let (tasks, _received) = sync_channel(2);
-    let queued_bytes = Arc::new(AtomicUsize::new(0));
-    let file = AuditFile {
-        format: AuditFormat::Json,
-        sample_percent: 100,
-        tasks,
-        queued_bytes: Arc::clone(&queued_bytes),
-        metrics: EgressMetrics::new(&fixture.catalogue.meter()),
-    };
+    let metrics = EgressMetrics::new(&fixture.catalogue.meter());
+    let file = AuditQueue::over::<RotatedFile>(TEST_TERMS, tasks, metrics);
+    let queued_bytes: Arc<AtomicUsize> = Arc::clone(&file.queued_bytes);
     let line = event_json(&event("one", "deny")).to_string().len() + 1;
     for _ in 0..10 {
         file.record(&event("one", "deny"));

@@ -3,7 +3,12 @@
 use super::*;
 
 fn parse(lines: &[&str]) -> Result<ProxyRequest, HeadError> {
-    parse_head(format!("{}\r\n\r\n", lines.join("\r\n")).as_bytes())
+    parse_as(RequestRecipient::Proxy, lines)
+}
+
+fn parse_as(recipient: RequestRecipient, lines: &[&str]) -> Result<ProxyRequest, HeadError> {
+    let head = format!("{}\r\n\r\n", lines.join("\r\n"));
+    parse_head(head.as_bytes(), recipient)
 }
 
 fn refused(lines: &[&str]) -> HeadError {
@@ -192,4 +197,73 @@ fn the_end_of_a_head_is_found_however_it_drips_in() {
     assert_eq!(found, Some(text.len() - 4));
     assert_eq!(head_length(text, 0), found);
     assert_eq!(head_length(b"GET", 0), None);
+}
+
+/// The URL of a `GET` inside a tunnel to `files.example.org:443`, and whether its `Host` field fits.
+fn inside(target: &str, host: &str) -> Result<(String, bool), Option<Code>> {
+    let lines = [&format!("GET {target} HTTP/1.1"), &format!("Host: {host}")];
+    let lines: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
+    let request = parse_as(RequestRecipient::Server, &lines).map_err(|_| None)?;
+    let tunnel = CanonicalUrl::of_authority("files.example.org:443", true).unwrap();
+    let url = request.url_in_tunnel(&tunnel)?;
+    Ok((url.to_string(), request.has_fitting_host(&url)))
+}
+
+#[test]
+fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
+    let own = "files.example.org";
+    for (target, url) in [
+        ("/a?b=c", "https://files.example.org/a?b=c"),
+        (
+            "//other.example.org/a",
+            "https://files.example.org//other.example.org/a",
+        ),
+        (
+            "/@other.example.org",
+            "https://files.example.org/@other.example.org",
+        ),
+        ("https://files.example.org/a", "https://files.example.org/a"),
+        (
+            "https://FILES.example.org:443/a",
+            "https://files.example.org/a",
+        ),
+    ] {
+        assert_eq!(inside(target, own), Ok((url.to_owned(), true)), "{target}");
+    }
+    for target in [
+        "https://other.example.org/a",
+        "https://files.example.org:8443/a",
+        "http://files.example.org/a",
+        "http://files.example.org:443/a",
+        "https://127.0.0.1/a",
+        "*",
+        "files.example.org:443",
+    ] {
+        assert_eq!(inside(target, own), Err(None), "{target}");
+    }
+    let credentials = inside("https://user@files.example.org/a", own);
+    assert_eq!(credentials, Err(Some(Code::UrlCredentials)));
+    for host in [
+        "other.example.org",
+        "files.example.org:8443",
+        "127.0.0.1",
+        "",
+    ] {
+        assert!(!inside("/a", host).unwrap().1, "{host}");
+    }
+    let tunnel = parse_as(RequestRecipient::Server, &[CONNECT_LINE, HOST_FIELD]);
+    assert_eq!(tunnel.unwrap_err(), HeadError::Target);
+}
+
+#[test]
+fn a_request_for_websocket_is_recognised_in_every_form() {
+    for (field, wants) in [
+        ("Upgrade: websocket", true),
+        ("Upgrade: h2c, WebSocket", true),
+        ("Upgrade: h2c", false),
+        ("X-Upgrade: websocket", false),
+    ] {
+        let request = parse(&[GET_LINE, HOST_FIELD, field]).unwrap();
+        assert_eq!(request.wants_websocket(), wants, "{field}");
+    }
 }

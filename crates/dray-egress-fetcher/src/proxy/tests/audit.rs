@@ -132,3 +132,24 @@ async fn a_request_has_the_status_of_its_response_in_the_last_event() {
     assert_eq!(closed.url_path_hash.len(), 64);
     assert!(!format!("{opened:?}{closed:?}").contains("secret"), "S-5");
 }
+
+#[tokio::test]
+async fn events_of_connections_are_in_the_file_of_audit_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let set = [("/audit_file.path", path.to_str().unwrap())];
+    let proxy = ProxyFixture::start(&set).await;
+    proxy.get("http://files.example.org/").await;
+    proxy.get("http://127.0.0.1/").await;
+    let lines = dray_testkit::eventually("three lines", async || {
+        let text = std::fs::read_to_string(&path).ok()?;
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        (lines.len() == 3).then_some(lines)
+    })
+    .await;
+    let stages: Vec<_> = lines.iter().map(|line| &line["proxy_stage"]).collect();
+    assert_eq!(stages, ["opened", "closed", "refused"]);
+}

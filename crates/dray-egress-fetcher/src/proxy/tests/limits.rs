@@ -144,7 +144,7 @@ fn detached(fake_network: &FakeNetwork, change: impl FnOnce(&mut Config)) -> For
         tokio_util::task::TaskTracker::new(),
         [0; 32],
         Vec::new(),
-        None,
+        Vec::new(),
     );
     let fixture = FetcherFixture {
         fake_network: fake_network.clone(),

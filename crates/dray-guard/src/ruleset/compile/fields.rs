@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::super::pattern::{HostList, MAX_PATTERN_BYTES, MediaPattern, NameList, PathPattern};
 use super::super::source::{PolicyText, PortList, TextList};
-use super::Compiler;
+use super::{Compiler, NamedPart};
 use crate::pattern::PatternError;
 
 /// Longest name of a role or rule in bytes.
@@ -183,16 +183,12 @@ impl Compiler {
         &mut self,
         file: &PolicyText<'_>,
         name: &Spanned<String>,
-        is_role: bool,
+        part: NamedPart,
     ) {
-        let kind = if is_role {
-            "a role"
-        } else {
-            "an entry of deny"
-        };
+        let kind = part.as_str();
         let offset = name.span().start;
         let place = format!("{}:{}", file.name, file.line_at(offset));
-        let key = (is_role, name.as_ref().clone());
+        let key = (part, name.as_ref().clone());
         if let Some(first) = self.names.get(&key) {
             let problem = format!("{kind} {:?} exists at {first}", name.as_ref());
             let remedy = "Rename one of them, or put their rules together.";

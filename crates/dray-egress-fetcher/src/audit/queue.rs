@@ -1,0 +1,178 @@
+//! Events on their way to a place beside log and stream: a file, or a syslog server.
+//!
+//! A thread of its own writes, so that a slow or full place delays no decision. What it cannot write in time, or at all, is
+//! dropped and counted; log and stream have the event as well.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use dray_proto::v1;
+use dray_types::Sha256Digest;
+use tokio::sync::oneshot;
+
+use super::line::event_json;
+use super::ocsf::ocsf_json;
+use crate::config::AuditFormat;
+use crate::metrics::{AuditPlace, EgressMetrics};
+
+/// Most events that wait.
+const MAX_QUEUED_EVENTS: usize = 4096;
+/// Most bytes of them.
+const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
+
+/// Writes events to a place, one at a time.
+pub(super) trait EventWriter: Send + 'static {
+    /// What is written of an event, of which `text` is the JSON.
+    fn frame(event: &v1::EgressAudit, text: String) -> Vec<u8>;
+
+    /// Writes a whole frame or nothing.
+    fn write_frame(&mut self, frame: &[u8]) -> io::Result<()>;
+}
+
+/// What the thread is to do.
+pub(super) enum QueueTask {
+    Write(Vec<u8>),
+    /// Everything before it is written or counted when the sender is dropped.
+    Flush(oneshot::Sender<()>),
+}
+
+/// The events on their way to one place. Clones share them; the thread ends with the last one.
+#[derive(Clone, Debug)]
+pub struct AuditQueue {
+    pub(super) place: AuditPlace,
+    pub(super) format: AuditFormat,
+    pub(super) sample_percent: u32,
+    pub(super) frame: fn(&v1::EgressAudit, String) -> Vec<u8>,
+    pub(super) tasks: SyncSender<QueueTask>,
+    pub(super) queued_bytes: Arc<AtomicUsize>,
+    pub(super) metrics: EgressMetrics,
+}
+
+/// How events are chosen and written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueueTerms {
+    pub(super) place: AuditPlace,
+    pub(super) format: AuditFormat,
+    /// Percent of allowed requests.
+    pub(super) sample_percent: u32,
+}
+
+impl AuditQueue {
+    /// Starts the thread, which owns the writer.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub(super) fn start<W: EventWriter>(
+        writer: W,
+        terms: QueueTerms,
+        metrics: EgressMetrics,
+    ) -> io::Result<Self> {
+        let (tasks, received) = sync_channel(MAX_QUEUED_EVENTS);
+        let queue = Self::over::<W>(terms, tasks, metrics);
+        let worker = QueueWorker {
+            writer,
+            place: terms.place,
+            queued_bytes: Arc::clone(&queue.queued_bytes),
+            metrics: queue.metrics.clone(),
+        };
+        thread::Builder::new()
+            .name(format!("audit-{}", terms.place.as_str()))
+            .spawn(move || worker.run(&received))?;
+        Ok(queue)
+    }
+
+    /// A queue whose tasks go into `tasks`.
+    pub(super) fn over<W: EventWriter>(
+        terms: QueueTerms,
+        tasks: SyncSender<QueueTask>,
+        metrics: EgressMetrics,
+    ) -> Self {
+        Self {
+            place: terms.place,
+            format: terms.format,
+            sample_percent: terms.sample_percent,
+            frame: W::frame,
+            tasks,
+            queued_bytes: Arc::default(),
+            metrics,
+        }
+    }
+
+    /// Hands the event to the thread, without a wait. Refusals are never left out by sampling.
+    pub(super) fn record(&self, event: &v1::EgressAudit) {
+        if event.verdict != "deny" && !is_sampled(&event.operation_id, self.sample_percent) {
+            return;
+        }
+        let value = match self.format {
+            AuditFormat::Json => event_json(event),
+            AuditFormat::Ocsf => ocsf_json(event),
+        };
+        let frame = (self.frame)(event, value.to_string());
+        let size = frame.len();
+        // Counted before the check, so that two threads cannot both take the last place.
+        let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
+        let is_taken = queued + size <= MAX_QUEUED_BYTES
+            && self.tasks.try_send(QueueTask::Write(frame)).is_ok();
+        if !is_taken {
+            self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
+            self.metrics.audit_dropped(self.place, "queue_full");
+        }
+    }
+
+    /// Ends with an error when everything that was recorded before is written or counted, or immediately when the queue is
+    /// full: nothing is ever sent.
+    pub fn flush(&self) -> oneshot::Receiver<()> {
+        let (done, waiting) = oneshot::channel();
+        // Where it is not taken, the other end is dropped here.
+        let _ = self.tasks.try_send(QueueTask::Flush(done));
+        waiting
+    }
+}
+
+/// Whether an event of this operation is among `percent` of all. The same operation always gives the same answer, so both
+/// events of a connection are there or none.
+fn is_sampled(operation: &str, percent: u32) -> bool {
+    let digest = Sha256Digest::of(operation.as_bytes());
+    let mut number = 0_u32;
+    for byte in digest.as_bytes().iter().take(4) {
+        number = (number << 8) | u32::from(*byte);
+    }
+    number % 100 < percent
+}
+
+pub(super) struct QueueWorker<W> {
+    pub(super) writer: W,
+    pub(super) place: AuditPlace,
+    pub(super) queued_bytes: Arc<AtomicUsize>,
+    pub(super) metrics: EgressMetrics,
+}
+
+impl<W: EventWriter> QueueWorker<W> {
+    pub(super) fn run(mut self, tasks: &Receiver<QueueTask>) {
+        // The first failure of several is logged; the metric counts all.
+        let mut has_failed = false;
+        while let Ok(task) = tasks.recv() {
+            let frame = match task {
+                QueueTask::Write(frame) => frame,
+                QueueTask::Flush(done) => {
+                    drop(done);
+                    continue;
+                }
+            };
+            self.queued_bytes.fetch_sub(frame.len(), Ordering::Relaxed);
+            let written = self.writer.write_frame(&frame);
+            if let Err(error) = &written {
+                self.metrics.audit_dropped(self.place, "write_failed");
+                if !has_failed {
+                    let place = self.place.as_str();
+                    tracing::error!(%error, place, "audit events cannot be written");
+                }
+            }
+            has_failed = written.is_err();
+        }
+    }
+}

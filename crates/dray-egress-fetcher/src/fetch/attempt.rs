@@ -1,0 +1,158 @@
+//! One attempt of a fetch: the hops to its file, and the file itself.
+
+use std::borrow::Cow;
+
+use dray_guard::{Chain, Code};
+
+use super::cached::{CachedResponse, HopSource, KeptTerms};
+use super::hop::{HopOutcome, HopResponse};
+use super::retry::PartialBody;
+use super::{FetchContext, FetchedFile, Fetcher, breaker_key};
+use crate::body::BodyLimits;
+use crate::budget::TimeBudget;
+use crate::error::{FetchError, FetchPhase};
+use crate::head::{BodyFraming, BodyPlan};
+use crate::hop::WireBody;
+use crate::record::FetchRecord;
+use crate::sink::{ByteSink, StoredFile};
+
+impl Fetcher {
+    /// The chain of redirects from the URL of the command to the file, or to the rest of it.
+    pub(super) async fn attempt<S: ByteSink>(
+        &self,
+        chain: &mut Chain,
+        context: &FetchContext<'_>,
+        partial: &mut Option<PartialBody>,
+        sink: &mut S,
+        record: &mut FetchRecord,
+    ) -> Result<FetchedFile, FetchError> {
+        loop {
+            let url = chain.current().clone();
+            // A sink that holds a part takes no other file over.
+            let cached = match partial {
+                None => self.find_cached(&url, context, sink, record).await?,
+                Some(_) => None,
+            };
+            let source = HopSource {
+                partial: partial.as_ref(),
+                cached: cached.as_ref(),
+            };
+            match (self.hop(chain, context, source, record).await?, &cached) {
+                (HopOutcome::Redirected, _) => {}
+                (HopOutcome::Stored, Some(cached)) => {
+                    return Ok(cached_file(cached, chain, record));
+                }
+                // Only a hop with a stored response has this outcome.
+                (HopOutcome::Stored, None) => {
+                    return Err(FetchError::new(Code::Internal, FetchPhase::Head));
+                }
+                (HopOutcome::Body(mut answered), earlier) => {
+                    let terms = answered.terms.take();
+                    let earlier = earlier.as_ref();
+                    let receiving = self.receive(answered, chain, context, partial, sink, record);
+                    let fetched = receiving.await?;
+                    let kept = KeptTerms { terms, earlier };
+                    self.keep_response(&url, context, &fetched, kept, sink)
+                        .await;
+                    return Ok(fetched);
+                }
+            }
+        }
+    }
+
+    /// Everything from the first byte of the body to the finished file.
+    async fn receive<S: ByteSink>(
+        &self,
+        answered: Box<HopResponse>,
+        chain: &Chain,
+        context: &FetchContext<'_>,
+        partial: &mut Option<PartialBody>,
+        sink: &mut S,
+        record: &mut FetchRecord,
+    ) -> Result<FetchedFile, FetchError> {
+        let HopResponse {
+            plan,
+            wire,
+            slots,
+            limit,
+            terms: _,
+        } = *answered;
+        let bounds = BodyLimits {
+            limit,
+            idle: self.settings.idle,
+            floor: self.settings.floor,
+            grace: self.settings.grace,
+        };
+        let partial =
+            partial.get_or_insert_with(|| PartialBody::new(&plan, chain.current(), &bounds));
+        record.content_type.clone_from(&partial.labels.media_type);
+        record.coding = partial.coding;
+        record.at(FetchPhase::Body);
+        let received = Self::store(wire, &plan, partial, &context.budget, sink, record).await;
+        record.at(FetchPhase::Policy);
+        drop(slots);
+        let (sniffed, stored) = received?;
+        self.limits
+            .breaker()
+            .succeeded(&breaker_key(chain.current()));
+        // With TLS a clean end needs a close_notify, so a cut connection is noticed (B-3).
+        record.length_verified = partial.framing != BodyFraming::Close
+            || plan.whole.is_some()
+            || chain.current().https();
+        record.sha256 = stored.sha256.to_hex();
+        Ok(FetchedFile {
+            stored,
+            labels: partial.labels.clone(),
+            sniffed: Cow::Borrowed(sniffed),
+            length_verified: record.length_verified,
+            wire_size: record.counts.wire,
+            coding: partial
+                .coding
+                .map_or("", crate::coding::ContentCoding::as_str),
+            // Queries sometimes contain tokens; they stay out of replies and logs (S-5).
+            final_url: chain.current().without_query(),
+            redirect_count: chain.followed(),
+            status: plan.status,
+        })
+    }
+
+    async fn store<S: ByteSink>(
+        wire: WireBody,
+        plan: &BodyPlan,
+        partial: &mut PartialBody,
+        budget: &TimeBudget,
+        sink: &mut S,
+        record: &mut FetchRecord,
+    ) -> Result<(&'static str, StoredFile), FetchError> {
+        let counts = &mut record.counts;
+        let transfer = &mut partial.transfer;
+        transfer.receive(wire, plan, budget, sink, counts).await?;
+        let sniffed = transfer.finish(counts)?;
+        let stored = budget
+            .whole(sink.finish(&partial.labels))
+            .await?
+            .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
+        Ok((sniffed, stored))
+    }
+}
+
+/// The file of a stored response, in the form of one that came now.
+fn cached_file(cached: &CachedResponse, chain: &Chain, record: &mut FetchRecord) -> FetchedFile {
+    let file = &cached.file;
+    record.content_type.clone_from(&file.labels.media_type);
+    record.counts.stored = file.stored.size;
+    record.sha256 = file.stored.sha256.to_hex();
+    // Only such responses are stored.
+    record.length_verified = true;
+    FetchedFile {
+        stored: file.stored,
+        labels: file.labels.clone(),
+        sniffed: file.sniffed.clone(),
+        length_verified: true,
+        wire_size: 0,
+        coding: "",
+        final_url: chain.current().without_query(),
+        redirect_count: chain.followed(),
+        status: http::StatusCode::OK.as_u16(),
+    }
+}

@@ -1,0 +1,251 @@
+//! Responses that were stored before: when one is used, when its server is asked, and what is kept.
+//!
+//! A stored response stands for its own URL alone. Redirects are not stored, so every hop that leads to it is judged and
+//! requested again; for the hop itself the policy, the rules, quotas, the name and its addresses are judged at every use, as
+//! for a request. Only the connection is left out.
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use dray_guard::{CanonicalUrl, Code};
+use dray_types::Sha256Digest;
+use futures_util::future::BoxFuture;
+use http::header::{HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH};
+use http::response::Parts;
+
+use super::hop::HopAdmission;
+use super::retry::PartialBody;
+use super::rules::check_media_type;
+use super::{FetchContext, FetchedFile, Fetcher};
+use crate::error::{FetchError, FetchPhase};
+use crate::freshness::{ReuseTerms, renewed_terms, reuse_terms};
+use crate::label::ResponseLabels;
+use crate::record::{CacheUse, FetchRecord};
+use crate::sink::{ByteSink, StoredFile};
+
+/// A file that is in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedFile {
+    /// Size and digest of its bytes.
+    pub stored: StoredFile,
+    /// What its server said about it.
+    pub labels: ResponseLabels,
+    /// Media type found by magic bytes; empty when none matched.
+    pub sniffed: Cow<'static, str>,
+}
+
+/// A response that was stored, with its terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedResponse {
+    /// The file.
+    pub file: CachedFile,
+    /// How it may be used from now on.
+    pub terms: ReuseTerms,
+    /// Digest of the request fields on which it depends.
+    pub vary_digest: String,
+}
+
+/// What is there already of the answer of a hop.
+#[derive(Clone, Copy)]
+pub(super) struct HopSource<'a> {
+    /// A part of a body, of which only the rest is accepted.
+    pub(super) partial: Option<&'a PartialBody>,
+    /// A stored response of the same URL.
+    pub(super) cached: Option<&'a CachedResponse>,
+}
+
+/// Under which terms a response is kept, and which one was there before.
+pub(super) struct KeptTerms<'a> {
+    /// `None` for a response that is not stored.
+    pub(super) terms: Option<ReuseTerms>,
+    pub(super) earlier: Option<&'a CachedResponse>,
+}
+
+/// The stored responses of all tenants. What cannot be read is not there, and what cannot be written is not kept.
+pub trait ResponseCache: Send + Sync + 'static {
+    /// Finds the response of a URL.
+    fn find<'a>(
+        &'a self,
+        tenant: &'a str,
+        url: &'a CanonicalUrl,
+    ) -> BoxFuture<'a, Option<CachedResponse>>;
+
+    /// Keeps the response of a URL in the place of an earlier one; `None` forgets it.
+    fn keep<'a>(
+        &'a self,
+        tenant: &'a str,
+        url: &'a CanonicalUrl,
+        response: Option<&'a CachedResponse>,
+    ) -> BoxFuture<'a, ()>;
+
+    /// The largest file that is kept, in bytes.
+    fn max_file_bytes(&self) -> u64;
+
+    /// The time by which freshness counts.
+    fn now(&self) -> SystemTime;
+}
+
+impl Fetcher {
+    /// Uses stored responses, and stores those that may be; `None` stores nothing.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Option<std::sync::Arc<dyn ResponseCache>>) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// The stored response of a hop, whose file the sink has taken over. Without one the sink is as before.
+    pub(super) async fn find_cached<S: ByteSink>(
+        &self,
+        url: &CanonicalUrl,
+        context: &FetchContext<'_>,
+        sink: &mut S,
+        record: &mut FetchRecord,
+    ) -> Result<Option<CachedResponse>, FetchError> {
+        let Some(cache) = &self.cache else {
+            return Ok(None);
+        };
+        record.cache = Some(CacheUse::Miss);
+        let tenant = &context.request.caller.tenant;
+        // A response to a request with a credential is for its holder.
+        if self.credentials.find(tenant, url).is_some() {
+            return Ok(None);
+        }
+        let finding = async {
+            let found = cache.find(tenant, url).await?;
+            let is_same = self.vary_digest(&found.terms.vary) == found.vary_digest;
+            // Taken over before a server is asked: after its 304 it could not be asked again.
+            (is_same && found.terms.is_useful() && sink.adopt(&found.file).await).then_some(found)
+        };
+        context.budget.whole(finding).await
+    }
+
+    /// Judges a hop whose response is stored and fresh, as far as a request would be judged before its connection.
+    pub(super) async fn use_fresh(
+        &self,
+        cached: &CachedResponse,
+        chain: &mut dray_guard::Chain,
+        context: &FetchContext<'_>,
+        limit: u64,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        let url = chain.current().clone();
+        let HopAdmission { pinned, .. } = self.admit(chain, &url, context, record).await?;
+        chain.note(&pinned);
+        check_cached(cached, limit, record)?;
+        record.cache = Some(CacheUse::Hit);
+        Ok(())
+    }
+
+    /// The terms under which the body of a response is stored; `None` for one that is not.
+    pub(super) fn storing_terms(
+        &self,
+        url: &CanonicalUrl,
+        parts: &Parts,
+        context: &FetchContext<'_>,
+    ) -> Option<ReuseTerms> {
+        let cache = self.cache.as_ref()?;
+        let tenant = &context.request.caller.tenant;
+        if self.credentials.find(tenant, url).is_some() {
+            return None;
+        }
+        reuse_terms(parts.status, &parts.headers, cache.now()).filter(ReuseTerms::is_useful)
+    }
+
+    /// Keeps a file that was received completely, in the place of `earlier`.
+    pub(super) async fn keep_response<S: ByteSink>(
+        &self,
+        url: &CanonicalUrl,
+        context: &FetchContext<'_>,
+        fetched: &FetchedFile,
+        kept: KeptTerms<'_>,
+        sink: &mut S,
+    ) {
+        let Some(cache) = &self.cache else { return };
+        let tenant = &context.request.caller.tenant;
+        let fits = fetched.length_verified && fetched.stored.size <= cache.max_file_bytes();
+        let Some(terms) = kept.terms.filter(|_| fits) else {
+            // The stored one is not what the server says now.
+            if kept.earlier.is_some() {
+                cache.keep(tenant, url, None).await;
+            }
+            return;
+        };
+        let response = CachedResponse {
+            file: CachedFile {
+                stored: fetched.stored,
+                labels: fetched.labels.clone(),
+                sniffed: fetched.sniffed.clone(),
+            },
+            vary_digest: self.vary_digest(&terms.vary),
+            terms,
+        };
+        if sink.keep(&response.file).await {
+            cache.keep(tenant, url, Some(&response)).await;
+        }
+    }
+
+    /// The stored response after its server confirmed it.
+    pub(super) async fn use_renewed(
+        &self,
+        cached: &CachedResponse,
+        parts: &Parts,
+        url: &CanonicalUrl,
+        context: &FetchContext<'_>,
+        limit: u64,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        let Some(cache) = &self.cache else {
+            return Err(FetchError::new(Code::Internal, FetchPhase::Head));
+        };
+        let terms = renewed_terms(&parts.headers, &cached.terms, cache.now());
+        let renewed = terms.map(|terms| CachedResponse {
+            vary_digest: self.vary_digest(&terms.vary),
+            terms,
+            file: cached.file.clone(),
+        });
+        let tenant = &context.request.caller.tenant;
+        cache.keep(tenant, url, renewed.as_ref()).await;
+        check_cached(cached, limit, record)?;
+        record.cache = Some(CacheUse::Revalidated);
+        Ok(())
+    }
+
+    /// Digest of the request fields that `names` lists, as this service sends them.
+    fn vary_digest(&self, names: &[String]) -> String {
+        let mut text = String::new();
+        for name in names {
+            let value = match name.as_str() {
+                "user-agent" => self.settings.user_agent.to_str().unwrap_or_default(),
+                "accept" => "*/*",
+                "accept-encoding" => "identity",
+                // Never sent.
+                _ => "",
+            };
+            text.push_str(name);
+            text.push('\n');
+            text.push_str(value);
+            text.push('\n');
+        }
+        Sha256Digest::of(text.as_bytes()).to_hex()
+    }
+}
+
+/// What is judged of a response head is judged of a stored response too.
+fn check_cached(
+    cached: &CachedResponse,
+    limit: u64,
+    record: &FetchRecord,
+) -> Result<(), FetchError> {
+    if cached.file.stored.size > limit {
+        return Err(FetchError::new(Code::TooLarge, FetchPhase::Head));
+    }
+    check_media_type(record, &cached.file.labels.media_type)
+}
+
+/// The fields of a conditional request for a stored response that is not fresh (RFC 9111, section 4.3.1).
+pub(super) fn condition_fields(cached: &CachedResponse) -> Vec<(HeaderName, HeaderValue)> {
+    let etag = cached.terms.etag.clone().map(|etag| (IF_NONE_MATCH, etag));
+    let date = cached.terms.last_modified.clone();
+    let date = date.map(|date| (IF_MODIFIED_SINCE, date));
+    etag.into_iter().chain(date).collect()
+}

@@ -1,0 +1,201 @@
+//! Reads the few parts of the authority's certificate that a leaf certificate repeats (RFC 5280, section 4.1), from DER.
+//!
+//! The file is the operator's own. It is read strictly all the same: what is not understood is an error at the start, and
+//! [`super::InterceptionAuthority`] verifies a leaf before it is used.
+
+use rcgen::string::{Ia5String, PrintableString};
+use rcgen::{DistinguishedName, DnType, DnValue};
+
+use super::AuthorityError;
+
+const SEQUENCE_TAG: u8 = 0x30;
+const SET_TAG: u8 = 0x31;
+const BOOLEAN_TAG: u8 = 0x01;
+const BIT_STRING_TAG: u8 = 0x03;
+const OCTET_STRING_TAG: u8 = 0x04;
+const OBJECT_IDENTIFIER_TAG: u8 = 0x06;
+const UTF8_STRING_TAG: u8 = 0x0c;
+const PRINTABLE_STRING_TAG: u8 = 0x13;
+const IA5_STRING_TAG: u8 = 0x16;
+/// The explicit tag of `version`, which is absent in version 1.
+const VERSION_TAG: u8 = 0xa0;
+/// The explicit tag of `extensions`.
+const EXTENSIONS_TAG: u8 = 0xa3;
+
+/// Extensions by their object identifiers below 2.5.29 (`id-ce`).
+const SUBJECT_KEY_IDENTIFIER: [u8; 3] = [0x55, 0x1d, 14];
+const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 15];
+const BASIC_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 19];
+/// Bit `keyCertSign` in the first byte of `KeyUsage`.
+const CERTIFICATE_SIGN_BIT: u8 = 0x04;
+
+/// What leaf certificates repeat of the authority's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AuthorityFacts {
+    /// The name, as issuer of leaves.
+    pub(super) name: DistinguishedName,
+    /// The identifier of its key; `None` where its certificate has none.
+    pub(super) key_id: Option<Vec<u8>>,
+}
+
+/// Reads a certificate that may sign others.
+pub(super) fn read_facts(certificate: &[u8]) -> Result<AuthorityFacts, AuthorityError> {
+    let malformed = || AuthorityError::Certificate("it is not one in DER form".into());
+    let parts = certificate_parts(certificate).ok_or_else(malformed)?;
+    let name = read_name(parts.subject).ok_or(AuthorityError::Name)?;
+    let extensions = parts.extensions.map(read_extensions);
+    let extensions = extensions.unwrap_or(Some(AuthorityExtensions::default()));
+    let extensions = extensions.ok_or_else(malformed)?;
+    if !extensions.is_authority || extensions.forbids_signing {
+        return Err(AuthorityError::NotAuthority);
+    }
+    Ok(AuthorityFacts {
+        name,
+        key_id: extensions.key_id,
+    })
+}
+
+struct CertificateParts<'a> {
+    subject: &'a [u8],
+    extensions: Option<&'a [u8]>,
+}
+
+fn certificate_parts(certificate: &[u8]) -> Option<CertificateParts<'_>> {
+    let mut whole = DerReader(certificate);
+    let mut signed = DerReader(whole.expect(SEQUENCE_TAG)?);
+    let mut fields = DerReader(signed.expect(SEQUENCE_TAG)?);
+    if fields.0.first() == Some(&VERSION_TAG) {
+        fields.next_value()?;
+    }
+    // Serial number, signature algorithm, issuer and validity.
+    for _ in 0..4 {
+        fields.next_value()?;
+    }
+    let subject = fields.expect(SEQUENCE_TAG)?;
+    let mut extensions = None;
+    while let Some((tag, content)) = fields.next_value() {
+        if tag == EXTENSIONS_TAG {
+            extensions = Some(DerReader(content).expect(SEQUENCE_TAG)?);
+        }
+    }
+    (fields.0.is_empty() && whole.0.is_empty()).then_some(CertificateParts {
+        subject,
+        extensions,
+    })
+}
+
+/// Reads a name whose parts have one attribute each, of different types.
+fn read_name(subject: &[u8]) -> Option<DistinguishedName> {
+    let mut name = DistinguishedName::new();
+    let mut parts = DerReader(subject);
+    while !parts.0.is_empty() {
+        let mut part = DerReader(parts.expect(SET_TAG)?);
+        let mut attribute = DerReader(part.expect(SEQUENCE_TAG)?);
+        let kind = DnType::CustomDnType(read_object_identifier(
+            attribute.expect(OBJECT_IDENTIFIER_TAG)?,
+        )?);
+        let (tag, content) = attribute.next_value()?;
+        let text = std::str::from_utf8(content).ok()?;
+        let value = match tag {
+            UTF8_STRING_TAG => DnValue::Utf8String(text.to_owned()),
+            PRINTABLE_STRING_TAG => DnValue::PrintableString(PrintableString::try_from(text).ok()?),
+            IA5_STRING_TAG => DnValue::Ia5String(Ia5String::try_from(text).ok()?),
+            _ => return None,
+        };
+        // A second attribute of a type would replace the first.
+        if !part.0.is_empty() || !attribute.0.is_empty() || name.get(&kind).is_some() {
+            return None;
+        }
+        name.push(kind, value);
+    }
+    Some(name)
+}
+
+#[derive(Default)]
+struct AuthorityExtensions {
+    key_id: Option<Vec<u8>>,
+    is_authority: bool,
+    /// Whether there is a key usage without the right to sign certificates.
+    forbids_signing: bool,
+}
+
+fn read_extensions(content: &[u8]) -> Option<AuthorityExtensions> {
+    let mut found = AuthorityExtensions::default();
+    let mut extensions = DerReader(content);
+    while !extensions.0.is_empty() {
+        let mut extension = DerReader(extensions.expect(SEQUENCE_TAG)?);
+        let kind = extension.expect(OBJECT_IDENTIFIER_TAG)?;
+        if extension.0.first() == Some(&BOOLEAN_TAG) {
+            extension.next_value()?;
+        }
+        let mut value = DerReader(extension.expect(OCTET_STRING_TAG)?);
+        if kind == SUBJECT_KEY_IDENTIFIER {
+            found.key_id = Some(value.expect(OCTET_STRING_TAG)?.to_vec());
+        } else if kind == BASIC_CONSTRAINTS {
+            let mut constraints = DerReader(value.expect(SEQUENCE_TAG)?);
+            found.is_authority = constraints
+                .next_value()
+                .is_some_and(|(tag, content)| tag == BOOLEAN_TAG && content != [0]);
+        } else if kind == KEY_USAGE {
+            // The first byte is the number of unused bits.
+            let bits = value.expect(BIT_STRING_TAG)?.get(1).copied();
+            found.forbids_signing = bits.unwrap_or_default() & CERTIFICATE_SIGN_BIT == 0;
+        }
+    }
+    Some(found)
+}
+
+/// The numbers of an object identifier (X.690, section 8.19).
+fn read_object_identifier(content: &[u8]) -> Option<Vec<u64>> {
+    let mut numbers = Vec::new();
+    let mut number = 0_u64;
+    for byte in content {
+        number = number.checked_mul(128)? + u64::from(byte & 0x7f);
+        if byte & 0x80 != 0 {
+            continue;
+        }
+        if numbers.is_empty() {
+            let first = (number / 40).min(2);
+            numbers.extend([first, number - 40 * first]);
+        } else {
+            numbers.push(number);
+        }
+        number = 0;
+    }
+    // The last byte ends a number.
+    content
+        .last()
+        .is_some_and(|byte| byte & 0x80 == 0)
+        .then_some(numbers)
+}
+
+/// The bytes that are not read yet.
+struct DerReader<'a>(&'a [u8]);
+
+impl<'a> DerReader<'a> {
+    /// The tag and content of the next value; `None` at the end, and where it is not complete.
+    fn next_value(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&tag, rest) = self.0.split_first()?;
+        let (&first, mut rest) = rest.split_first()?;
+        let length = match first {
+            0..=0x7f => usize::from(first),
+            // Longer certificates than 65,535 bytes are not read.
+            0x81 | 0x82 => {
+                let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                rest = after;
+                digits
+                    .iter()
+                    .fold(0, |length, byte| (length << 8) | usize::from(*byte))
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+
+    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+        let (found, content) = self.next_value()?;
+        (found == tag).then_some(content)
+    }
+}

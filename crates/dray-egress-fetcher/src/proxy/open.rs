@@ -1,0 +1,105 @@
+//! Opens the connection that a client wants: as what it is judged, and what the client gets when it is refused.
+
+use dray_guard::proxy_token::ProxyIdentity;
+use dray_guard::{CanonicalUrl, Code, PolicyStep, RequestKind, RuleOwner, StepObserver as _};
+
+use super::refusal::ProxyRefusal;
+use super::serve::ForwardProxy;
+use crate::audit::AuditedConnection;
+use crate::error::{FetchError, FetchPhase};
+use crate::fetch::{FetchJob, OpenConnection};
+use crate::record::{FetchRecord, RequestedOrigin};
+
+impl ForwardProxy {
+    /// Judges, connects and checks the peer.
+    pub(super) async fn open(
+        &self,
+        identity: &ProxyIdentity,
+        url: Result<CanonicalUrl, Code>,
+        text: &str,
+        kind: RequestKind,
+        audited: &mut AuditedConnection,
+    ) -> Result<OpenConnection, ProxyRefusal> {
+        if kind == RequestKind::Intercepted && self.authority().is_none() {
+            audited.record.url = url.ok();
+            return Err(ProxyRefusal::NoAuthority);
+        }
+        let record = &mut audited.record;
+        let url = match url {
+            Ok(url) => url,
+            // The operator's switch is judged first (3.1).
+            Err(_) if !self.fetcher().admin().enabled => {
+                let verdict = Err(Code::DisabledByAdmin);
+                let _ =
+                    record
+                        .steps
+                        .observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, verdict);
+                return Err(ProxyRefusal::Guard(
+                    Code::DisabledByAdmin,
+                    FetchPhase::Policy,
+                ));
+            }
+            Err(code) => {
+                let _ = record
+                    .steps
+                    .observe(PolicyStep::Url, RuleOwner::BuiltIn, Err(code));
+                record.tried = Some(RequestedOrigin::from_text(text));
+                return Err(ProxyRefusal::Guard(code, FetchPhase::Url));
+            }
+        };
+        let ports = if kind.is_tunnel() {
+            &self.settings().connect_ports
+        } else {
+            &self.settings().http_ports
+        };
+        let job = self.job(identity, &url, kind);
+        let opened = self
+            .fetcher()
+            .open_connection(&job, ports, self.admission(), record)
+            .await;
+        opened.map_err(|failure| refusal_of(&failure, record))
+    }
+
+    /// How a tunnel is judged: whether the policy files want to see what it carries.
+    pub(super) fn tunnel_kind(
+        &self,
+        identity: &ProxyIdentity,
+        url: &Result<CanonicalUrl, Code>,
+    ) -> RequestKind {
+        match (url, self.fetcher().rules()) {
+            (Ok(url), Some(rules)) => rules.tunnel_kind(identity.tenant.as_str(), url),
+            _ => RequestKind::Tunnel,
+        }
+    }
+
+    /// The request of a client in the terms of a fetch.
+    pub(super) fn job(
+        &self,
+        identity: &ProxyIdentity,
+        url: &CanonicalUrl,
+        kind: RequestKind,
+    ) -> FetchJob {
+        FetchJob {
+            url: url.to_string(),
+            app_policy: identity.policy(),
+            tenant: identity.tenant.to_string(),
+            // A session has the share of slots that an app has among fetches.
+            app: identity.session.to_string(),
+            caller: identity.caller(),
+            kind,
+            remaining: self.settings().open_timeout,
+            ..FetchJob::default()
+        }
+    }
+}
+
+/// What the client gets for a failure.
+pub(super) fn refusal_of(failure: &FetchError, record: &FetchRecord) -> ProxyRefusal {
+    let cause = std::error::Error::source(failure).map(crate::fetch::describe_causes);
+    tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
+    match (failure.code, record.question) {
+        (Code::ApprovalRequired, Some(id)) => ProxyRefusal::Approval(id),
+        (Code::QuotaExceeded, _) => ProxyRefusal::quota(failure.retry_after),
+        (code, _) => ProxyRefusal::Guard(code, failure.phase),
+    }
+}

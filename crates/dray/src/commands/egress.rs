@@ -1,0 +1,46 @@
+//! `dray egress`: tokens of the forward proxy, and stored responses of fetches.
+
+use std::time::Duration;
+
+use dray_proto::v1;
+use serde_json::json;
+
+use super::egress_token;
+use crate::cli::{EgressCommand, EgressPurgeArgs, GlobalOptions};
+use crate::context::SystemConnection;
+use crate::outcome::{CommandFailure, print_line, print_note};
+
+/// Timeout of the call.
+const PURGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs the command, which may connect.
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    command: &EgressCommand,
+) -> Result<(), CommandFailure> {
+    match command {
+        EgressCommand::Token(token) => egress_token::print_token(global, token),
+        EgressCommand::Purge(purge) => purge_response(global, purge).await,
+    }
+}
+
+async fn purge_response(
+    global: &GlobalOptions,
+    purge: &EgressPurgeArgs,
+) -> Result<(), CommandFailure> {
+    let request = v1::PurgeFetchRequest {
+        url: purge.url.clone(),
+    };
+    let system = SystemConnection::open_bus(global).await?;
+    let reply = system.call(&system.meta(PURGE_TIMEOUT), &request).await;
+    system.close().await;
+    let removed = reply?.removed;
+    if global.json {
+        print_line(&json!({ "removed": removed }).to_string());
+    } else if removed {
+        print_note("the stored response is forgotten");
+    } else {
+        print_note("no response of this URL is stored");
+    }
+    Ok(())
+}
