@@ -35,7 +35,7 @@ pub struct Caller {
 
 impl Caller {
     /// The value of a forwarded header, without spaces around it; `None` if it is empty or came more than once, because
-    /// one of several may be from somebody else.
+    /// one of several may be from another sender.
     pub fn only_header(&self, header: &str) -> Option<&str> {
         let mut named = self
             .forwarded

@@ -339,7 +339,6 @@ impl Section for Config {
         problems.extend(self.mapping_problem());
         problems.extend(self.plain_problems());
         problems.extend(self.budget_problems());
-        problems.extend(self.tool_access_problems());
         let is_client = |name: &str| self.clients.contains_key(name);
         problems.extend(self.permissions.problems(is_client));
         problems

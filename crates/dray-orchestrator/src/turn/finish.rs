@@ -37,11 +37,30 @@ const ANSWERS_NOW: &str = "The conversation was handed over to this agent, which
 
 impl OpenTurn {
     /// Runs the turn. The state is sent in every case, also after a failure.
-    pub(super) async fn run(mut self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
+    pub(super) async fn run(self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
         let mut tally = TurnTally::default();
-        let mut done = loop {
+        let (last, mut done) = Box::pin(self.run_agents(sink, &mut tally)).await?;
+        last.end(sink, &tally, &mut done).await?;
+        // Only here, because the state is sent before the error event (quickapps 4).
+        let done = done?;
+        let counts = last.response.counts;
+        let per_model = if counts { tally.per_model() } else { &[] };
+        Ok(AnswerEnd {
+            reason: done.reason,
+            usage: tally.total().filter(|_| counts),
+            per_model: per_model.to_vec(),
+        })
+    }
+
+    /// Runs the loops of the agents that answer, one after the other. Returns the last one with its end.
+    async fn run_agents(
+        mut self,
+        sink: &EventSink,
+        tally: &mut TurnTally,
+    ) -> Result<(Self, Result<LoopEnd, RequestFailure>), RequestFailure> {
+        loop {
             let span = self.span.clone();
-            let done = self.show_and_loop(sink, &mut tally).instrument(span).await;
+            let done = self.show_and_loop(sink, tally).instrument(span).await;
             self.telemetry.end_part(&self.span);
             match done {
                 Ok(LoopEnd {
@@ -49,23 +68,32 @@ impl OpenTurn {
                     has_text,
                     ..
                 }) => self = self.hand_over(handoff, has_text).await,
-                Ok(done) => break Ok(done),
+                Ok(done) => return Ok((self, Ok(done))),
                 Err(LoopError::Gone) => return Err(client_gone_failure()),
-                Err(LoopError::Failed(failure)) => break Err(failure),
+                Err(LoopError::Failed(failure)) => return Ok((self, Err(failure))),
             }
-        };
+        }
+    }
+
+    /// Sends what follows the last loop: files, questions, stages, the state, and calls of the client.
+    async fn end(
+        &self,
+        sink: &EventSink,
+        tally: &TurnTally,
+        done: &mut Result<LoopEnd, RequestFailure>,
+    ) -> Result<(), RequestFailure> {
         let state = self.state().await;
         let mut questions = Questions::default();
-        if let Ok(end) = &mut done
+        if let Ok(end) = done
             && end.waits()
         {
             match self.keep_paused(&state, end).await {
                 Ok(kept) => questions = kept,
-                Err(failure) => done = Err(failure),
+                Err(failure) => *done = Err(failure),
             }
         }
-        let (links, cited) = match &done {
-            Ok(_) => self.files_of_answer(&tally).await,
+        let (links, cited) = match done {
+            Ok(_) => self.files_of_answer(tally).await,
             Err(_) => (None, Vec::new()),
         };
         let told = async {
@@ -75,7 +103,7 @@ impl OpenTurn {
             for file in cited {
                 sink.send(file).await?;
             }
-            if let Ok(end) = &mut done {
+            if let Ok(end) = done {
                 self.ask(&mut questions, end, sink).await?;
             }
             sink.close_deferred().await?;
@@ -98,7 +126,7 @@ impl OpenTurn {
             if !questions.items.is_empty() {
                 sink.send(Event::ApprovalRequests(questions.items)).await?;
             }
-            if let Ok(end) = &mut done
+            if let Ok(end) = done
                 && !end.pending.is_empty()
             {
                 sink.send(Event::ToolCalls(std::mem::take(&mut end.pending)))
@@ -106,16 +134,7 @@ impl OpenTurn {
             }
             Ok::<_, ClientGone>(())
         };
-        told.await.map_err(|_| client_gone_failure())?;
-        // Only here, because the state is sent before the error event (quickapps 4).
-        let done = done?;
-        let counts = self.response.counts;
-        let per_model = if counts { tally.per_model() } else { &[] };
-        Ok(AnswerEnd {
-            reason: done.reason,
-            usage: tally.total().filter(|_| counts),
-            per_model: per_model.to_vec(),
-        })
+        told.await.map_err(|_| client_gone_failure())
     }
 
     /// The files of the answer as text and as citations, for clients that want them so.

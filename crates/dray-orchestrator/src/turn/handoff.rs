@@ -32,7 +32,7 @@ const TOOL_PREFIX: &str = "transfer_to";
 /// Code of a request that continues a turn whose agent is gone.
 const AGENT_GONE_CODE: &str = "agent_unavailable";
 
-/// Result of a handoff in a round whose other calls wait for somebody: they belong to the agent that made them.
+/// Result of a handoff in a round whose other calls wait for the client or the user: they belong to the agent that made them.
 pub(super) const WAITS_FOR_OTHERS: &str = "The conversation was not handed over, because other calls of this round wait for the user. Hand it over when \
      they have their results, in a round of its own.";
 

@@ -174,6 +174,10 @@ pub(super) async fn open_turn(
 }
 
 /// Gathers all that an agent needs for a request.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one step after the other, which share most of their values"
+)]
 pub(super) async fn open_agent(
     parts: &Arc<SharedParts>,
     asked: CheckedChatRequest,
@@ -338,12 +342,11 @@ async fn begin_turn(
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     describe_turn(&opening.conversation, deployment);
     let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
-    let budget = match &entry.taken {
-        Some(taken) => taken.budget.succeed(parts, manifest)?,
-        None => {
-            let turn = (opening.conversation.as_str(), entry.begun);
-            TurnBudget::open(parts, &asked.identity, turn, manifest, parent).await?
-        }
+    let budget = if let Some(taken) = &entry.taken {
+        taken.budget.succeed(parts, manifest)?
+    } else {
+        let turn = (opening.conversation.as_str(), entry.begun);
+        TurnBudget::open(parts, &asked.identity, turn, manifest, parent).await?
     };
     let budget = Arc::new(budget);
     let agent = entry.agent.clone();

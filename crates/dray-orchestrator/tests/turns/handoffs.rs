@@ -70,6 +70,10 @@ fn with_state(agent: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one conversation from its first turn to its last"
+)]
 async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
@@ -166,7 +170,7 @@ async fn a_turn_goes_to_each_agent_once_and_not_beyond_the_limit() {
     assert_eq!(models(&fixture), ["lead", "bill", "bill"]);
     assert_eq!(seen.state()["dray_agents"]["path"], json!(["billing"]));
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
-        config.max_handoffs = 0
+        config.max_handoffs = 0;
     })
     .await;
     let seen = fixture.say("pay").await;
@@ -271,7 +275,7 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
     let endpoint = CountingEndpoint::start().await;
     let rule = |tools: &str| vec![serde_json::from_value(json!({"tools": [tools]})).unwrap()];
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
-        config.require_approval = rule("shop_b")
+        config.require_approval = rule("shop_b");
     })
     .await;
     let question = fixture.say("both").await;
@@ -287,7 +291,7 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
         (vec!["lead".to_owned(); 2], vec!["2".to_owned()])
     );
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
-        config.require_approval = rule("transfer_*")
+        config.require_approval = rule("transfer_*");
     })
     .await;
     let question = fixture.say("pay").await;

@@ -77,7 +77,7 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
     // Once for the hook, and once for the model.
     assert_eq!(endpoint.called(), ["", "1"]);
     assert!(tool_names(&last_asked(&fixture)).contains(&"shop_b".to_owned()));
-    // Everybody else, and whoever's group is not known for certain.
+    // All other callers, and those whose groups are not known for certain.
     for (key, headers) in [
         ("k-1", &[("x-portal-groups", "staff")][..]),
         (
@@ -236,7 +236,7 @@ async fn a_tool_that_was_found_needs_its_approval_and_stays_out_of_reach_for_oth
     // A tool of others is not found either.
     let access = json!([{"tools": ["shop_tool_7"], "callers": ["client:batch"]}]);
     let fixture = TurnFixture::with(&large_shop(&endpoint), SEARCHING_SCRIPT, |config| {
-        portal(config, access)
+        portal(config, access);
     })
     .await;
     let before = endpoint.called().len();
