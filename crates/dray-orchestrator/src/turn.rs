@@ -7,7 +7,7 @@
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
 //! - `compactor`: old messages of long conversations.
 //! - `additions`: what a turn adds to the conversation.
-//! - `agent_tool`: other agents as tools; `handoff`, `succession`: other agents that go on with a turn.
+//! - `agent_tool`: other agents as tools; `handoff`, `succession`: other agents that continue a turn.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about which
 //!   the people of a chat decide.
 //! - `tool_access`: tools that only some callers may use; `tool_search`: large sets of tools.

@@ -1,6 +1,6 @@
 //! Handoffs: an agent gives the rest of its turn to another one, which answers the following turns as well.
 //!
-//! The model calls a tool; after its round the loop ends, and a turn of the other agent goes on with the same
+//! The model calls a tool; after its round the loop ends, and a turn of the other agent continues with the same
 //! conversation: with its own model, prompt, tools, hooks and limits. The state says who answers. It comes back from
 //! clients, so each step is checked again against the manifests and against what the caller may use.
 
@@ -163,7 +163,7 @@ impl TurnAgents {
     }
 }
 
-/// What another agent needs to go on with a request.
+/// What another agent needs to continue a request.
 #[derive(Debug)]
 pub(super) struct HandoffBasis {
     /// The request as it came, with the rounds of earlier requests in their places.

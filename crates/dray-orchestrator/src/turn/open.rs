@@ -61,7 +61,7 @@ pub(super) struct OpenTurn {
     pub(super) telemetry: Arc<TurnTelemetry>,
     /// Who answers.
     pub(super) agents: Arc<TurnAgents>,
-    /// For another agent that goes on with the turn; `None` if there can be none.
+    /// For another agent that continues the turn; `None` if there can be none.
     pub(super) basis: Option<Box<HandoffBasis>>,
     /// Whether another agent began the turn.
     pub(super) takes_over: bool,
@@ -286,7 +286,7 @@ pub(super) async fn open_agent(
     })
 }
 
-/// What another agent needs that goes on with the turn; `None` for an agent that hands nothing over, and for one that
+/// What another agent needs that continues the turn; `None` for an agent that hands nothing over, and for one that
 /// took the turn over itself: it passes on what it got.
 fn handoff_basis(
     asked: &CheckedChatRequest,

@@ -51,7 +51,7 @@ pub(super) struct LoopEnd {
     pub(super) has_text: bool,
     /// Whether the calls are of the round with which the turn waited before.
     pub(super) repeats_round: bool,
-    /// The agent that goes on with the turn.
+    /// The agent that continues the turn.
     pub(super) handoff: Option<HandoffRequest>,
 }
 

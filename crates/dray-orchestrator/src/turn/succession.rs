@@ -1,4 +1,4 @@
-//! A turn goes on with another agent: it gets the request and all that the agents before it did.
+//! A turn continues with another agent: it gets the request and all that the agents before it did.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::http::ManifestSource;
 pub(super) const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 impl OpenTurn {
-    /// The turn of the agent that the model has named. If it cannot take the turn, this agent goes on and learns why.
+    /// The turn of the agent that the model has named. If it cannot take the turn, this agent continues and learns why.
     pub(super) async fn hand_over(mut self, handoff: HandoffRequest, has_text: bool) -> Self {
         let Some(basis) = self.basis.take() else {
             // An agent without a basis has no tool for handoffs.
